@@ -1,0 +1,330 @@
+"""The configuration: one TOML file, read once into frozen values. Every key is documented here.
+
+The file that ``spillway init`` writes is rendered from these declarations, so it cannot disagree
+with them. ``SPILLWAY_<SECTION>_<KEY>`` in the environment overrides the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from gateway.errors import ConfigError, UserError
+
+DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
+_MIB = 1024 * 1024
+
+Check = Callable[[Any], str | None]
+T = TypeVar("T")
+
+
+def _at_least(low: float) -> Check:
+    return lambda value: None if value >= low else f"must be at least {low:g}"
+
+
+def _between(low: float, high: float) -> Check:
+    return lambda value: None if low <= value <= high else f"must be between {low:g} and {high:g}"
+
+
+def _absolute(value: Path) -> str | None:
+    return None if value.is_absolute() else "must be an absolute path"
+
+
+def _export_path(value: str) -> str | None:
+    ok = value.startswith("/") and len(value) > 1 and not value.endswith("/")
+    return None if ok and not set(value) & set('";{}#\n ') else "must look like /checkpoints"
+
+
+def _prefix(value: str) -> str | None:
+    bad = value.startswith("/") or value.endswith("/") or "//" in value
+    return "must have no / at its ends and no //" if bad else None
+
+
+def _not_empty(value: str) -> str | None:
+    return None if value else "must not be empty"
+
+
+def _url(value: str) -> str | None:
+    ok = value == "" or value.startswith(("http://", "https://"))
+    return None if ok else "must start with http:// or https:// (empty: AWS)"
+
+
+def _key(doc: str, default: Any = MISSING, check: Check | None = None) -> Any:
+    """Declare a key: its documentation, its default (none: required), its check."""
+    return field(default=default, metadata={"doc": doc, "check": check})
+
+
+@dataclass(frozen=True)
+class Gateway:
+    data_dir: Path = _key(
+        "Directory of everything this gateway keeps: file bytes, database, NFS recovery state,\n"
+        "logs. Put it on the NVMe that takes the burst.",
+        Path("/var/lib/spillway"),
+        _absolute,
+    )
+
+
+@dataclass(frozen=True)
+class Nfs:
+    bind: str = _key("Address the NFS server listens on.", "0.0.0.0", _not_empty)
+    port: int = _key("TCP port of the NFS server.", 2049, _between(1, 65535))
+    export: str = _key(
+        "Path that clients mount: mount -t nfs4 gateway:<export> /mnt.",
+        "/checkpoints",
+        _export_path,
+    )
+    lease_seconds: int = _key(
+        "A client that is silent for this long loses its opens; its files are then sealed.",
+        60,
+        _between(5, 180),
+    )
+    grace_seconds: int = _key(
+        "How long after a restart clients may reclaim their opens before new ones are admitted.\n"
+        "It ends early when all known clients are back.",
+        90,
+        _between(5, 270),
+    )
+    max_io_bytes: int = _key("Largest READ or WRITE, in bytes.", _MIB, _between(4096, 8 * _MIB))
+    ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), _absolute)
+    plugins_dir: Path = _key("Directory of libfsalpython.so.", Path("/usr/lib/spillway"), _absolute)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    name: str = _key("Name of the bucket.", check=_not_empty)
+    endpoint_url: str = _key("URL of the S3 server. Empty: AWS.", "", _url)
+    region: str = _key("Region, as the S3 server names it.", "us-east-1", _not_empty)
+    prefix: str = _key(
+        "Objects are <prefix>/<path below the export>. Empty: the bucket's root.", "", _prefix
+    )
+    path_style: bool = _key(
+        "Address the bucket as host/bucket (true) or bucket.host (false).", True
+    )
+    credentials_file: Path = _key(
+        "AWS credentials file (mode 0600), profile [default]. A relative path is below data_dir.",
+        Path("credentials"),
+    )
+    connect_timeout_seconds: float = _key(
+        "Time-out of a connection to the bucket.", 5.0, _between(0.1, 300)
+    )
+    read_timeout_seconds: float = _key(
+        "Time-out of an answer from the bucket.", 60.0, _between(0.1, 3600)
+    )
+
+
+@dataclass(frozen=True)
+class Drain:
+    settle_seconds: float = _key(
+        "A closed file is left alone for this long before it is drained, so that a save that\n"
+        "writes, closes and renames costs no copy in the bucket.",
+        5.0,
+        _between(0, 86_400),
+    )
+    hold_patterns: tuple[str, ...] = _key(
+        "Names (files or directories, shell patterns) that are not drained while so named.",
+        (
+            "*.tmp",
+            "*.tmp.*",
+            ".tmp*",
+            "tmp-*",
+            "tmp_*",
+            ".nfs*",
+            "*.partial",
+            "*.incomplete",
+            "*-unfinished",
+            "*.orbax-checkpoint-tmp*",
+            "*.swp",
+        ),
+    )
+    workers: int = _key("Files uploaded at the same time.", 4, _between(1, 64))
+    part_bytes: int = _key(
+        "Size of a multipart part; it grows by itself for files of over 10,000 parts.",
+        16 * _MIB,
+        _between(5 * _MIB, 5 * 1024 * _MIB),
+    )
+    poll_seconds: float = _key(
+        "How often the drain looks for work when nothing wakes it.", 1.0, _between(0.05, 60)
+    )
+    retry_max_seconds: float = _key(
+        "Longest pause between tries while the bucket fails. Tries go on for ever.",
+        30.0,
+        _at_least(0.1),
+    )
+
+
+@dataclass(frozen=True)
+class Namespace:
+    url: str = _key(
+        "Database of the namespace. Empty: SQLite in data_dir.",
+        "",
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The whole configuration. Paths below data_dir have one obvious place: these properties."""
+
+    gateway: Gateway
+    nfs: Nfs
+    bucket: Bucket
+    drain: Drain
+    namespace: Namespace
+    source: Path
+    """The file this was read from."""
+
+    @property
+    def data_dir(self) -> Path:
+        return self.gateway.data_dir
+
+    @property
+    def database_url(self) -> str:
+        return self.namespace.url or f"sqlite:///{self.data_dir / 'namespace.db'}"
+
+    @property
+    def credentials_file(self) -> Path:
+        return self.data_dir / self.bucket.credentials_file
+
+    @property
+    def ganesha_conf(self) -> Path:
+        return self.data_dir / "ganesha.conf"
+
+    @property
+    def files_dir(self) -> Path:
+        return self.data_dir / "files"
+
+    @property
+    def recovery_dir(self) -> Path:
+        return self.data_dir / "recovery"
+
+    @property
+    def log_dir(self) -> Path:
+        return self.data_dir / "log"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.data_dir / "run"
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "gateway": Gateway,
+    "nfs": Nfs,
+    "bucket": Bucket,
+    "drain": Drain,
+    "namespace": Namespace,
+}
+
+
+def load(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the configuration.
+
+    Parameters: path of the TOML file; environ, the environment (default: the process's).
+    Raises: ConfigError for an unknown key, a wrong type or a value out of range; UserError when
+    the file cannot be read or is not TOML.
+    """
+    environ = os.environ if environ is None else environ
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"no configuration at {path}: run: spillway init --config {path}") from None
+    except OSError as exc:
+        raise UserError(f"cannot read {path}: {exc.strerror}: check its permissions") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise UserError(f"{path} is not valid TOML: {exc}: correct that line") from None
+    return from_mapping(raw, environ, path)
+
+
+def from_mapping(
+    raw: Mapping[str, Any], environ: Mapping[str, str], source: Path = Path("<memory>")
+) -> Settings:
+    """Check a parsed configuration and overlay the environment. Raises ConfigError."""
+    for name, value in raw.items():
+        if name not in SECTIONS:
+            raise ConfigError(name, value, f"no such section; there are {', '.join(SECTIONS)}")
+        if not isinstance(value, dict):
+            raise ConfigError(name, value, f"must be a section: [{name}]")
+    sections = {
+        name: _section(name, cls, dict(raw.get(name, {})), environ)
+        for name, cls in SECTIONS.items()
+    }
+    return Settings(**sections, source=source)
+
+
+def _section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str, str]) -> T:
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    hints = get_type_hints(cls)
+    for key in raw:
+        if key not in known:
+            raise ConfigError(
+                f"{name}.{key}", raw[key], f"no such key; [{name}] has {', '.join(known)}"
+            )
+    values: dict[str, Any] = {}
+    for key, spec in known.items():
+        variable = f"SPILLWAY_{name}_{key}".upper()
+        where = f"{name}.{key}"
+        if variable in environ:
+            where = variable
+            value = _from_text(where, environ[variable], hints[key])
+        elif key in raw:
+            value = _from_toml(where, raw[key], hints[key])
+        elif spec.default is MISSING:
+            raise ConfigError(where, None, f"is required; set it in [{name}] or as {variable}")
+        else:
+            value = spec.default
+        check = spec.metadata["check"]
+        if check is not None and (problem := check(value)) is not None:
+            raise ConfigError(where, str(value) if isinstance(value, Path) else value, problem)
+        values[key] = value
+    return cls(**values)
+
+
+def _from_toml(where: str, value: Any, hint: Any) -> Any:
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint == tuple[str, ...]:
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise ConfigError(where, value, 'must be a list of strings, like ["*.tmp"]')
+    if type(value) is not hint:
+        wanted = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
+        raise ConfigError(where, value, f"must be {wanted.get(hint, 'a path in quotes')}")
+    return value
+
+
+def _from_text(where: str, text: str, hint: Any) -> Any:
+    if hint in (str, Path):
+        return hint(text)
+    try:
+        return _from_toml(where, json.loads(text), hint)
+    except json.JSONDecodeError:
+        raise ConfigError(where, text, "cannot be read; write it as in the TOML file") from None
+
+
+def render(values: Mapping[str, Mapping[str, Any]]) -> str:
+    """The commented TOML file with every key; values given are set, defaults stand as comments."""
+    out = ["# Spillway's configuration. A key in a comment shows its default.\n"]
+    for name, cls in SECTIONS.items():
+        out.append(f"\n[{name}]\n")
+        given = values.get(name, {})
+        for spec in fields(cls):
+            out += [f"# {line}\n" for line in spec.metadata["doc"].splitlines()]
+            if spec.name in given:
+                out.append(f"{spec.name} = {_toml(given[spec.name])}\n")
+            else:
+                value = "" if spec.default is MISSING else spec.default
+                out.append(f"# {spec.name} = {_toml(value)}\n")
+    return "".join(out)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False)

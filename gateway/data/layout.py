@@ -1,0 +1,73 @@
+"""Where the bytes of an inode are on the local disk. The C side has the same rule (files.c).
+
+A data file is named by inode number and epoch and never renamed; inode numbers are never reused,
+so a late unlink cannot hit newer bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+SHARDS = 256
+_NAME = re.compile(r"([0-9]+)\.([0-9]+)")
+
+
+class DataFiles:
+    """The data files below one directory.
+
+    Parameters: root, the ``files`` directory; its 256 shard directories are made by ``create``.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self) -> None:
+        """Make the shard directories, durably. Raises OSError."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        for shard in range(SHARDS):
+            (self.root / f"{shard:02x}").mkdir(exist_ok=True)
+        sync_directory(self.root)
+
+    def path(self, ino: int, epoch: int) -> Path:
+        """The data file of one inode and epoch."""
+        return self.root / f"{ino % SHARDS:02x}" / f"{ino}.{epoch}"
+
+    def sync(self, ino: int, epoch: int) -> os.stat_result | None:
+        """Put a data file on stable storage; None when it was never written."""
+        path = self.path(ino, epoch)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            os.fsync(fd)
+            found = os.fstat(fd)
+        finally:
+            os.close(fd)
+        sync_directory(path.parent)
+        return found
+
+    def remove(self, ino: int, epoch: int) -> None:
+        """Delete a data file. Only after the commit that took its row away."""
+        with suppress(FileNotFoundError):
+            self.path(ino, epoch).unlink()
+
+    def walk(self) -> Iterator[tuple[int, int]]:
+        """(ino, epoch) of every data file there is."""
+        for shard in range(SHARDS):
+            for entry in os.scandir(self.root / f"{shard:02x}"):
+                if match := _NAME.fullmatch(entry.name):
+                    yield int(match[1]), int(match[2])
+
+
+def sync_directory(path: Path) -> None:
+    """Make the entries of a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

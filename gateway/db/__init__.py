@@ -1,0 +1,1 @@
+"""The namespace's database: tables, engine, compiled statements, the one writer."""

@@ -1,0 +1,115 @@
+"""Every error the gateway raises on purpose, and the only map from an exception to an errno.
+
+    GatewayError
+    ├── UserError                 a person must act; the message is one line and says how
+    │   ├── ConfigError           a key of the configuration: names key, value, remedy
+    │   ├── SchemaError           the database is older or newer than this program
+    │   └── BucketError           the bucket refuses us: credentials, name, region
+    └── NamespaceError            an answer to a client, carries its errno
+        ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
+        │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace,
+        │   CrossesItself
+        ├── Stale                 the inode is gone: kills Ganesha's cache entry, use only for that
+        └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
+
+errno values stay within the set that Ganesha's posix2fsal_error knows (FSAL/fsal_convert.c);
+anything else would reach the client as SERVERFAULT.
+"""
+
+from __future__ import annotations
+
+import errno
+
+
+class GatewayError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UserError(GatewayError):
+    """Shown to a person as one line, without a traceback. The message says what to do."""
+
+
+class ConfigError(UserError):
+    """A configuration key that cannot be used.
+
+    Parameters: key as it is written in the file (``section.key``), the offending value, the remedy.
+    """
+
+    def __init__(self, key: str, value: object, remedy: str) -> None:
+        super().__init__(f"configuration: {key} = {value!r}: {remedy}")
+        self.key = key
+
+
+class SchemaError(UserError):
+    """The database's schema is not the one this program was built for."""
+
+
+class BucketError(UserError):
+    """The bucket cannot be used as configured."""
+
+
+class NamespaceError(GatewayError):
+    """An answer to a client. ``errno`` is what the bridge hands to Ganesha."""
+
+    errno: int = errno.EIO
+
+
+class NotFound(NamespaceError):
+    errno = errno.ENOENT
+
+
+class Exists(NamespaceError):
+    errno = errno.EEXIST
+
+
+class NotADirectory(NamespaceError):
+    errno = errno.ENOTDIR
+
+
+class IsADirectory(NamespaceError):
+    errno = errno.EISDIR
+
+
+class NotEmpty(NamespaceError):
+    errno = errno.ENOTEMPTY
+
+
+class AccessDenied(NamespaceError):
+    errno = errno.EACCES
+
+
+class NotPermitted(NamespaceError):
+    errno = errno.EPERM
+
+
+class InvalidArgument(NamespaceError):
+    errno = errno.EINVAL
+
+
+class CrossesItself(InvalidArgument):
+    """A directory would be moved into its own subtree."""
+
+
+class NameTooLong(NamespaceError):
+    errno = errno.ENAMETOOLONG
+
+
+class TooManyLinks(NamespaceError):
+    errno = errno.EMLINK
+
+
+class NoSpace(NamespaceError):
+    errno = errno.ENOSPC
+
+
+class Stale(NamespaceError):
+    errno = errno.ESTALE
+
+
+class TryAgain(NamespaceError):
+    errno = errno.EAGAIN
+
+
+def errno_of(exc: BaseException) -> int:
+    """The errno a client gets for an exception. Unknown exceptions are EIO, never success."""
+    return exc.errno if isinstance(exc, NamespaceError) else errno.EIO

@@ -1,0 +1,48 @@
+"""The life cycle of a regular file's bytes as the database sees it: open for write, sealed.
+
+A version's number moves durably before the first byte of it is written, so an upload of the old
+version can never be published as the new one.
+"""
+
+from __future__ import annotations
+
+from gateway.db import statements as sql
+from gateway.db.writer import Tx
+from gateway.errors import InvalidArgument
+from gateway.namespace.lookup import get
+from gateway.types import Attr, Kind, Sealed
+
+CRASH_CHANGE_STEP = 1 << 32
+"""Added to ``change`` when a file is sealed after a crash: more than the writes it can have had,
+so that the attribute a client saw before never comes back for other bytes."""
+
+
+def open_write(tx: Tx, ino: int) -> Attr:
+    """The first writer opens: from here on the data file is newer than anything in the bucket."""
+    attr = get(tx, ino)
+    if attr.kind != Kind.REGULAR:
+        raise InvalidArgument
+    tx.run(sql.OPEN_WRITE, the_ino=ino)
+    return get(tx, ino)
+
+
+def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
+    """The last writer closed; its bytes are on disk. Opened but never written: nothing changed."""
+    attr = get(tx, ino)
+    drain_after_ns = tx.now_ns + settle_ns
+    if data.writes == 0:
+        tx.run(sql.SEAL_UNCHANGED, the_ino=ino, drain_after_ns=drain_after_ns)
+        if tx.run(sql.SAME_CONTENT, the_ino=ino):
+            tx.run(sql.SAME_CONTENT_OBJECT, the_ino=ino)
+        return attr
+    tx.run(
+        sql.SEAL,
+        the_ino=ino,
+        size=data.size,
+        used=data.used,
+        mtime_ns=data.mtime_ns,
+        ctime_ns=max(attr.ctime_ns, data.mtime_ns),
+        writes=data.writes,
+        drain_after_ns=drain_after_ns,
+    )
+    return get(tx, ino)

@@ -1,0 +1,184 @@
+"""Making names: files, directories, symlinks, device nodes, hard links."""
+
+from __future__ import annotations
+
+from gateway.db import statements as sql
+from gateway.db.writer import Tx
+from gateway.errors import (
+    Exists,
+    InvalidArgument,
+    NameTooLong,
+    NotPermitted,
+    Stale,
+    TooManyLinks,
+)
+from gateway.namespace import permissions
+from gateway.namespace.lookup import check_name, find, get, get_directory
+from gateway.types import LINK_MAX, SYMLINK_MAX_BYTES, Attr, Cred, Kind, Residency, SetAttr
+
+_SPECIAL = (Kind.CHARACTER, Kind.BLOCK, Kind.SOCKET, Kind.FIFO)
+
+
+def create_file(
+    tx: Tx,
+    cred: Cred,
+    parent: int,
+    name: bytes,
+    wanted: SetAttr,
+    *,
+    generation: int,
+    verifier: bytes | None,
+    for_writing: bool,
+) -> Attr:
+    """Make an empty regular file, already open for writing if asked: one commit for both.
+
+    Parameters: verifier, 8 bytes of an exclusive create (kept in its own column, so that a later
+    SETATTR of times cannot break a retry). Raises Exists and what a directory change raises.
+    """
+    directory = _prepare(tx, cred, parent, name)
+    return _insert(
+        tx,
+        cred,
+        directory,
+        name,
+        Kind.REGULAR,
+        wanted,
+        generation=generation,
+        verifier=verifier,
+        write_open=int(for_writing),
+    )
+
+
+def mkdir(
+    tx: Tx, cred: Cred, parent: int, name: bytes, wanted: SetAttr, *, generation: int
+) -> Attr:
+    """Make a directory; a setgid parent hands on its group and the bit."""
+    directory = _prepare(tx, cred, parent, name)
+    if directory.nlink >= LINK_MAX * 1000:
+        raise TooManyLinks
+    return _insert(tx, cred, directory, name, Kind.DIRECTORY, wanted, generation=generation)
+
+
+def symlink(
+    tx: Tx, cred: Cred, parent: int, name: bytes, target: bytes, wanted: SetAttr, *, generation: int
+) -> Attr:
+    """Make a symbolic link. Raises InvalidArgument for an empty target, NameTooLong."""
+    if not target or b"\0" in target:
+        raise InvalidArgument
+    if len(target) > SYMLINK_MAX_BYTES:
+        raise NameTooLong
+    directory = _prepare(tx, cred, parent, name)
+    return _insert(
+        tx, cred, directory, name, Kind.SYMLINK, wanted, generation=generation, target=target
+    )
+
+
+def mknod(
+    tx: Tx,
+    cred: Cred,
+    parent: int,
+    name: bytes,
+    kind: int,
+    rdev: int,
+    wanted: SetAttr,
+    *,
+    generation: int,
+) -> Attr:
+    """Make a fifo, socket or device node. Devices are for uid 0 (raises NotPermitted)."""
+    if kind not in _SPECIAL:
+        raise InvalidArgument
+    if kind in (Kind.CHARACTER, Kind.BLOCK) and cred.uid != 0:
+        raise NotPermitted
+    directory = _prepare(tx, cred, parent, name)
+    return _insert(tx, cred, directory, name, kind, wanted, generation=generation, rdev=rdev)
+
+
+def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
+    """Give an inode one more name. Raises NotPermitted (directory), TooManyLinks, Exists, Stale."""
+    attr = get(tx, ino)
+    if attr.kind == Kind.DIRECTORY:
+        raise NotPermitted
+    if attr.nlink == 0:
+        raise Stale
+    if attr.nlink >= LINK_MAX:
+        raise TooManyLinks
+    _prepare(tx, cred, parent, name)
+    add_name(tx, parent, name, ino)
+    tx.run(sql.NLINK, the_ino=ino, delta=1, now_ns=tx.now_ns)
+    directory_changed(tx, parent)
+    return get(tx, ino)
+
+
+def add_name(tx: Tx, parent: int, name: bytes, ino: int) -> None:
+    """Insert a directory entry under a fresh cookie."""
+    tx.run(sql.DIRENT_INSERT, parent=parent, name=name, ino=ino, cookie=tx.new_cookie())
+
+
+def directory_changed(tx: Tx, ino: int, links: int = 0) -> None:
+    """Move mtime, ctime and change of a directory whose entries changed; links: subdirectories."""
+    tx.run(sql.DIRECTORY_CHANGED, the_ino=ino, delta=links, now_ns=tx.now_ns)
+
+
+def _prepare(tx: Tx, cred: Cred, parent: int, name: bytes) -> Attr:
+    check_name(name)
+    directory = get_directory(tx, parent)
+    permissions.require_entry_change(directory, cred)
+    if find(tx, parent, name) is not None:
+        raise Exists
+    return directory
+
+
+def _insert(
+    tx: Tx,
+    cred: Cred,
+    directory: Attr,
+    name: bytes,
+    kind: int,
+    wanted: SetAttr,
+    *,
+    generation: int,
+    verifier: bytes | None = None,
+    write_open: int = 0,
+    target: bytes | None = None,
+    rdev: int = 0,
+) -> Attr:
+    is_directory = kind == Kind.DIRECTORY
+    mode = 0o777 if wanted.mode is None else wanted.mode & 0o7777
+    gid = cred.gid if wanted.gid is None else wanted.gid
+    if directory.mode & permissions.SETGID:
+        gid = directory.gid if wanted.gid is None else wanted.gid
+        mode |= permissions.SETGID if is_directory else 0
+    now = tx.now_ns
+    attr = Attr(
+        ino=tx.new_ino(),
+        generation=generation,
+        kind=kind,
+        mode=mode,
+        uid=cred.uid if wanted.uid is None else wanted.uid,
+        gid=gid,
+        nlink=2 if is_directory else 1,
+        size=len(target or b""),
+        used=0,
+        atime_ns=now if wanted.atime_ns is None else wanted.atime_ns,
+        mtime_ns=now if wanted.mtime_ns is None else wanted.mtime_ns,
+        ctime_ns=now,
+        btime_ns=now,
+        change=1,
+        rdev=rdev,
+        epoch=0,
+    )
+    tx.run(
+        sql.INODE_INSERT,
+        **attr._asdict(),
+        target=target,
+        verifier=verifier,
+        parent=directory.ino if is_directory else None,
+        content_version=1 if kind == Kind.REGULAR else 0,
+        drained_version=0,
+        write_open=write_open,
+        drain_after_ns=0,
+        residency=Residency.RESIDENT,
+    )
+    add_name(tx, directory.ino, name, attr.ino)
+    directory_changed(tx, directory.ino, links=int(is_directory))
+    return attr

@@ -1,0 +1,139 @@
+"""The namespace of one gateway: every verb a client can send, each one call.
+
+Reads go to pooled connections; changes go to the writer and return when they are durable.
+"""
+
+from __future__ import annotations
+
+from gateway.config import Settings
+from gateway.data.layout import DataFiles
+from gateway.db import schema
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.db.writer import Writer
+from gateway.namespace import content, create, lookup, remove, rename, setattr, volume
+from gateway.types import Attr, Cred, Dirent, Removed, Sealed, SetAttr
+
+NS = 1_000_000_000
+
+
+class Namespace:
+    """Opens and recovers the namespace.
+
+    Parameters: settings. Raises SchemaError when the database is missing, older or newer.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._database = Database(settings.database_url)
+        schema.require_current(self._database)
+        self.files = DataFiles(settings.files_dir)
+        self._writer = Writer(self._database)
+        self._settle_ns = int(settings.drain.settle_seconds * NS)
+        self.boot = volume.boot(self._writer)
+        reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
+        self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
+
+    def close(self) -> None:
+        """Commit what is queued and close the database."""
+        self._writer.close()
+        self._database.close()
+
+    def lookup(self, parent: int, name: bytes) -> Attr:
+        with self._database.reader() as connection:
+            return lookup.lookup(self._session(connection), parent, name)
+
+    def lookup_parent(self, ino: int) -> Attr:
+        with self._database.reader() as connection:
+            return lookup.lookup_parent(self._session(connection), ino)
+
+    def getattr(self, ino: int) -> Attr:
+        with self._database.reader() as connection:
+            return lookup.get(self._session(connection), ino)
+
+    def readdir(self, parent: int, after_cookie: int, most: int) -> list[Dirent]:
+        with self._database.reader() as connection:
+            return lookup.readdir(self._session(connection), parent, after_cookie, most)
+
+    def readlink(self, ino: int) -> bytes:
+        with self._database.reader() as connection:
+            return lookup.readlink(self._session(connection), ino)
+
+    def verifier(self, ino: int) -> bytes | None:
+        """Of the exclusive create that made a file; None when it was made otherwise."""
+        with self._database.reader() as connection:
+            row = self._session(connection).one(sql.VERIFIER, ino=ino)
+            return None if row is None else row[0]
+
+    def create(
+        self,
+        cred: Cred,
+        parent: int,
+        name: bytes,
+        wanted: SetAttr,
+        verifier: bytes | None = None,
+        for_writing: bool = True,
+    ) -> Attr:
+        generation = self.boot.generation
+        return self._writer.run(
+            lambda tx: create.create_file(
+                tx,
+                cred,
+                parent,
+                name,
+                wanted,
+                generation=generation,
+                verifier=verifier,
+                for_writing=for_writing,
+            )
+        )
+
+    def mkdir(self, cred: Cred, parent: int, name: bytes, wanted: SetAttr) -> Attr:
+        generation = self.boot.generation
+        return self._writer.run(
+            lambda tx: create.mkdir(tx, cred, parent, name, wanted, generation=generation)
+        )
+
+    def symlink(self, cred: Cred, parent: int, name: bytes, target: bytes, wanted: SetAttr) -> Attr:
+        generation = self.boot.generation
+        return self._writer.run(
+            lambda tx: create.symlink(tx, cred, parent, name, target, wanted, generation=generation)
+        )
+
+    def mknod(
+        self, cred: Cred, parent: int, name: bytes, kind: int, rdev: int, wanted: SetAttr
+    ) -> Attr:
+        generation = self.boot.generation
+        return self._writer.run(
+            lambda tx: create.mknod(
+                tx, cred, parent, name, kind, rdev, wanted, generation=generation
+            )
+        )
+
+    def link(self, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
+        return self._writer.run(lambda tx: create.link(tx, cred, ino, parent, name))
+
+    def rename(
+        self, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
+    ) -> tuple[Attr, Removed | None]:
+        return self._writer.run(
+            lambda tx: rename.rename(tx, cred, old_parent, old_name, new_parent, new_name)
+        )
+
+    def remove(self, cred: Cred, parent: int, name: bytes) -> Removed:
+        return self._writer.run(lambda tx: remove.remove(tx, cred, parent, name))
+
+    def setattr(self, ino: int, wanted: SetAttr) -> Attr:
+        return self._writer.run(lambda tx: setattr.setattr_(tx, ino, wanted))
+
+    def open_write(self, ino: int) -> Attr:
+        return self._writer.run(lambda tx: content.open_write(tx, ino))
+
+    def seal(self, ino: int, data: Sealed) -> Attr:
+        return self._writer.run(lambda tx: content.seal(tx, ino, data, self._settle_ns))
+
+    def reclaim(self, ino: int, epoch: int) -> None:
+        """End an orphan that nobody has open any more; returns at once."""
+        self._writer.post(lambda tx: remove.reclaim(tx, ino), lambda: self.files.remove(ino, epoch))
+
+    def _session(self, connection: object) -> sql.Session:
+        return sql.Session(connection, self._database.dialect)

@@ -1,0 +1,76 @@
+"""Reads: names to inodes, attributes, listings."""
+
+from __future__ import annotations
+
+from gateway.db import statements as sql
+from gateway.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound, Stale
+from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
+
+
+def check_name(name: bytes) -> None:
+    """Raises NameTooLong or InvalidArgument for what cannot be a directory entry."""
+    if len(name) > NAME_MAX_BYTES:
+        raise NameTooLong
+    if not name or name in (b".", b"..") or b"/" in name or b"\0" in name:
+        raise InvalidArgument
+
+
+def get(session: sql.Session, ino: int) -> Attr:
+    """Attributes of an inode. Raises Stale when it is gone."""
+    row = session.one(sql.GET, ino=ino)
+    if row is None:
+        raise Stale
+    return Attr(*row)
+
+
+def get_directory(session: sql.Session, ino: int) -> Attr:
+    """Attributes of a directory. Raises Stale, NotADirectory."""
+    attr = get(session, ino)
+    if attr.kind != Kind.DIRECTORY:
+        raise NotADirectory
+    return attr
+
+
+def find(session: sql.Session, parent: int, name: bytes) -> Attr | None:
+    """The inode a name stands for, or None."""
+    row = session.one(sql.LOOKUP, parent=parent, name=name)
+    return None if row is None else Attr(*row)
+
+
+def lookup(session: sql.Session, parent: int, name: bytes) -> Attr:
+    """The inode a name stands for. Raises NotFound, NotADirectory, Stale, NameTooLong."""
+    attr = find(session, parent, name)
+    if attr is None:
+        if len(name) > NAME_MAX_BYTES:
+            raise NameTooLong
+        get_directory(session, parent)
+        raise NotFound
+    return attr
+
+
+def lookup_parent(session: sql.Session, ino: int) -> Attr:
+    """The directory that holds a directory. Raises NotADirectory, Stale."""
+    row = session.one(sql.PARENT, ino=ino)
+    if row is None:
+        get(session, ino)
+        raise NotADirectory
+    return get(session, row[0])
+
+
+def readdir(session: sql.Session, parent: int, after_cookie: int, most: int) -> list[Dirent]:
+    """Up to ``most`` entries after a cookie (0: from the start), in order of cookies."""
+    rows = session.all(sql.READDIR, parent=parent, cookie=after_cookie, most=most)
+    if not rows and after_cookie == 0:
+        get_directory(session, parent)
+    return [Dirent(row[0], row[1], Attr(*row[2:])) for row in rows]
+
+
+def readlink(session: sql.Session, ino: int) -> bytes:
+    """What a symlink points to. Raises Stale, InvalidArgument."""
+    row = session.one(sql.TARGET, ino=ino)
+    if row is None:
+        raise Stale
+    if row[1] != Kind.SYMLINK:
+        raise InvalidArgument
+    target: bytes = row[0]
+    return target

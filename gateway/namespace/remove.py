@@ -1,0 +1,78 @@
+"""Taking names away, and what becomes of an inode without any."""
+
+from __future__ import annotations
+
+from gateway.db import statements as sql
+from gateway.db.writer import Tx
+from gateway.errors import NotEmpty, NotFound
+from gateway.namespace import permissions
+from gateway.namespace.create import directory_changed
+from gateway.namespace.lookup import check_name, find, get_directory
+from gateway.types import Attr, Cred, Kind, Removed
+
+
+def remove(tx: Tx, cred: Cred, parent: int, name: bytes) -> Removed:
+    """Remove a file, link or empty directory by name (NFSv4 REMOVE does not tell them apart).
+
+    Raises NotFound, NotEmpty, AccessDenied, NotPermitted, Stale.
+    """
+    check_name(name)
+    directory = get_directory(tx, parent)
+    victim = find(tx, parent, name)
+    if victim is None:
+        permissions.require_entry_change(directory, cred)
+        raise NotFound
+    permissions.require_removal(directory, victim, cred)
+    return drop_name(tx, parent, name, victim)
+
+
+def drop_name(tx: Tx, parent: int, name: bytes, victim: Attr) -> Removed:
+    """Remove an entry whose removal is permitted. A directory must be empty (raises NotEmpty)."""
+    is_directory = victim.kind == Kind.DIRECTORY
+    if is_directory and tx.one(sql.ANY_ENTRY, parent=victim.ino) is not None:
+        raise NotEmpty
+    tx.run(sql.DIRENT_DELETE, the_parent=parent, the_name=name)
+    directory_changed(tx, parent, links=-1 if is_directory else 0)
+    lost = victim.nlink if is_directory else 1
+    tx.run(sql.NLINK, the_ino=victim.ino, delta=-lost, now_ns=tx.now_ns)
+    left = victim.nlink - lost
+    if left == 0 and victim.kind == Kind.REGULAR:
+        # The row stays as an orphan: clients may have the file open (reclaim() ends it).
+        _forget_object(tx, victim.ino)
+    elif left == 0:
+        tx.run(sql.INODE_DELETE, the_ino=victim.ino)
+    else:
+        _may_need_new_key(tx, victim.ino)
+    return Removed(victim.ino, victim.kind, left, victim.epoch)
+
+
+def reclaim(tx: Tx, ino: int) -> bool:
+    """End an orphan: its row goes now, its bytes may go after the commit. False: not an orphan."""
+    return tx.run(sql.INODE_DELETE, the_ino=ino) == 1
+
+
+def note_renamed(tx: Tx, attr: Attr) -> None:
+    """Tell the drain that objects at or below an inode may have the wrong key now."""
+    if attr.kind == Kind.DIRECTORY:
+        _add_rekey(tx, attr.ino)
+    elif attr.kind == Kind.REGULAR:
+        _may_need_new_key(tx, attr.ino)
+
+
+def _forget_object(tx: Tx, ino: int) -> None:
+    row = tx.one(sql.OBJECT_KEY, ino=ino)
+    if row is None:
+        return
+    tx.run(sql.OBJECT_DELETE, the_ino=ino)
+    if tx.one(sql.DELETION, key=row[0]) is None:
+        tx.run(sql.DELETION_INSERT, key=row[0], deleted_ns=tx.now_ns)
+
+
+def _may_need_new_key(tx: Tx, ino: int) -> None:
+    if tx.one(sql.OBJECT_KEY, ino=ino) is not None:
+        _add_rekey(tx, ino)
+
+
+def _add_rekey(tx: Tx, ino: int) -> None:
+    if tx.one(sql.REKEY, ino=ino) is None:
+        tx.run(sql.REKEY_INSERT, ino=ino, renamed_ns=tx.now_ns)

@@ -1,0 +1,81 @@
+"""Rename: one transaction, so every observer and every crash sees all of it or nothing."""
+
+from __future__ import annotations
+
+from gateway.db import statements as sql
+from gateway.db.writer import Tx
+from gateway.errors import (
+    AccessDenied,
+    CrossesItself,
+    IsADirectory,
+    NotADirectory,
+    NotFound,
+)
+from gateway.namespace import permissions
+from gateway.namespace.create import add_name, directory_changed
+from gateway.namespace.lookup import check_name, find, get, get_directory
+from gateway.namespace.remove import drop_name, note_renamed
+from gateway.types import Attr, Cred, Kind, Removed
+
+
+def rename(
+    tx: Tx, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
+) -> tuple[Attr, Removed | None]:
+    """Move a name, replacing what stands in its place (RFC 8881 section 18.26, POSIX rename).
+
+    Returns the moved inode and what was replaced. Two names of one inode: nothing happens. Data
+    files are named by inode number, so no byte moves. Raises NotFound, Exists and the type errors,
+    NotEmpty, CrossesItself, AccessDenied, NotPermitted, Stale.
+    """
+    check_name(old_name)
+    check_name(new_name)
+    source_dir = get_directory(tx, old_parent)
+    target_dir = get_directory(tx, new_parent)
+    moved = find(tx, old_parent, old_name)
+    if moved is None:
+        permissions.require_entry_change(source_dir, cred)
+        raise NotFound
+    permissions.require_removal(source_dir, moved, cred)
+    permissions.require_entry_change(target_dir, cred)
+    replaced = find(tx, new_parent, new_name)
+    if replaced is not None:
+        # Checked here and not where Ganesha did: another client may have changed it since.
+        if replaced.ino == moved.ino:
+            return moved, None
+        permissions.require_removal(target_dir, replaced, cred)
+        if moved.kind == Kind.DIRECTORY and replaced.kind != Kind.DIRECTORY:
+            raise NotADirectory
+        if moved.kind != Kind.DIRECTORY and replaced.kind == Kind.DIRECTORY:
+            raise IsADirectory
+    changes_parent = old_parent != new_parent
+    if moved.kind == Kind.DIRECTORY and changes_parent:
+        if not permissions.allowed(moved, cred, permissions.WRITE):
+            raise AccessDenied
+        _require_outside(tx, moved.ino, new_parent)
+
+    removed = None if replaced is None else drop_name(tx, new_parent, new_name, replaced)
+    tx.run(sql.DIRENT_DELETE, the_parent=old_parent, the_name=old_name)
+    add_name(tx, new_parent, new_name, moved.ino)
+    tx.run(sql.NLINK, the_ino=moved.ino, delta=0, now_ns=tx.now_ns)
+    if moved.kind == Kind.DIRECTORY and changes_parent:
+        tx.run(sql.REPARENT, the_ino=moved.ino, new_parent=new_parent)
+        directory_changed(tx, old_parent, links=-1)
+        directory_changed(tx, new_parent, links=1)
+    else:
+        directory_changed(tx, old_parent)
+        if changes_parent:
+            directory_changed(tx, new_parent)
+    note_renamed(tx, moved)
+    return get(tx, moved.ino), removed
+
+
+def _require_outside(tx: Tx, moved: int, new_parent: int) -> None:
+    """A directory must not end up below itself: it would be lost, with all in it."""
+    at = new_parent
+    while True:
+        if at == moved:
+            raise CrossesItself
+        row = tx.one(sql.PARENT, ino=at)
+        if row is None or row[0] == at:
+            return
+        at = row[0]

@@ -1,0 +1,119 @@
+"""The namespace as a whole: made by ``spillway init``, recovered at every start of the server."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import NamedTuple
+
+from gateway import clock
+from gateway.data.layout import DataFiles
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.db.models import FIRST_COOKIE, FIRST_FREE_INO, ROOT_INO
+from gateway.db.writer import Tx, Writer
+from gateway.namespace import content, remove
+from gateway.types import Attr, Kind, Residency, Sealed
+
+
+class Boot(NamedTuple):
+    """What a start of the server brings."""
+
+    fs_id: bytes
+    boot: int
+    generation: int
+    """Of every inode made until the next start; random, so a restored backup repeats none."""
+
+
+def create(database: Database) -> bool:
+    """Make the volume row and the root directory. False: they were there already."""
+    connection = database.connect()
+    try:
+        session = sql.Session(connection, database.dialect)
+        with database.transaction(connection):
+            if session.one(sql.VOLUME) is not None:
+                return False
+            session.run(
+                sql.VOLUME_INSERT,
+                id=1,
+                fs_id=secrets.token_bytes(16),
+                boot=0,
+                next_ino=FIRST_FREE_INO,
+                next_cookie=FIRST_COOKIE,
+            )
+            _insert_root(session)
+        return True
+    finally:
+        connection.close()
+
+
+def _insert_root(session: sql.Session) -> None:
+    now = clock.now_ns()
+    root = Attr(
+        ino=ROOT_INO,
+        generation=secrets.randbits(62),
+        kind=Kind.DIRECTORY,
+        mode=0o755,
+        uid=0,
+        gid=0,
+        nlink=2,
+        size=0,
+        used=0,
+        atime_ns=now,
+        mtime_ns=now,
+        ctime_ns=now,
+        btime_ns=now,
+        change=1,
+        rdev=0,
+        epoch=0,
+    )
+    session.run(
+        sql.INODE_INSERT,
+        **root._asdict(),
+        target=None,
+        verifier=None,
+        parent=ROOT_INO,
+        content_version=0,
+        drained_version=0,
+        write_open=0,
+        drain_after_ns=0,
+        residency=Residency.RESIDENT,
+    )
+
+
+def boot(writer: Writer) -> Boot:
+    """Count a start, durably: the write verifier made of it tells clients to resend."""
+
+    def operation(tx: Tx) -> Boot:
+        tx.run(sql.VOLUME_BOOT)
+        row = tx.one(sql.VOLUME)
+        assert row is not None, "the volume row is missing"
+        return Boot(row[0], row[1], secrets.randbits(62))
+
+    return writer.run(operation)
+
+
+def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
+    """Settle what the last run left open: seal written files, reclaim orphans.
+
+    Parameters: wait_ns, how long the drain leaves such files alone, because their clients may
+    come back and go on writing. Returns how many were sealed and how many reclaimed.
+    """
+    sealed = writer.run(lambda tx: tx.all(sql.WRITE_OPEN))
+    for ino, epoch in sealed:
+        writer.run(
+            partial(content.seal, ino=ino, data=_found(files, ino, epoch), settle_ns=wait_ns)
+        )
+    orphans = writer.run(lambda tx: tx.all(sql.ORPHANS))
+    for ino, epoch in orphans:
+        writer.run(partial(remove.reclaim, ino=ino))
+        files.remove(ino, epoch)
+    return len(sealed), len(orphans)
+
+
+def _found(files: DataFiles, ino: int, epoch: int) -> Sealed:
+    """What a crash left of a data file that had a writer, now on stable storage."""
+    stat = files.sync(ino, epoch)
+    if stat is None:
+        return Sealed(0, 0, clock.now_ns(), content.CRASH_CHANGE_STEP)
+    return Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, content.CRASH_CHANGE_STEP)

@@ -1,0 +1,116 @@
+"""The nouns of the namespace, as plain values. Imports nothing of the gateway."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, NewType
+
+Ino = NewType("Ino", int)
+"""Inode number. Handed out once, never again, not even after the inode is gone."""
+
+NAME_MAX_BYTES = 255
+LINK_MAX = 32_000
+SYMLINK_MAX_BYTES = 4095
+
+
+class Kind(IntEnum):
+    """What an inode is. The numbers are Ganesha's object_file_type_t (include/fsal_types.h)."""
+
+    REGULAR = 1
+    CHARACTER = 2
+    BLOCK = 3
+    SYMLINK = 4
+    SOCKET = 5
+    FIFO = 6
+    DIRECTORY = 7
+
+
+class Residency(IntEnum):
+    """Where the bytes of a regular file are."""
+
+    ABSENT = 0
+    """Only in the bucket."""
+    HYDRATING = 1
+    """On their way back from the bucket."""
+    RESIDENT = 2
+    """On the local disk."""
+
+
+class Attr(NamedTuple):
+    """The attributes of an inode as a client sees them. Times in nanoseconds since 1970."""
+
+    ino: int
+    generation: int
+    kind: int
+    mode: int
+    """Permission bits, 07777."""
+    uid: int
+    gid: int
+    nlink: int
+    size: int
+    """Bytes."""
+    used: int
+    """Allocated bytes."""
+    atime_ns: int
+    mtime_ns: int
+    ctime_ns: int
+    btime_ns: int
+    change: int
+    """Grows with every change of the inode (RFC 8881 section 5.8.1.4)."""
+    rdev: int
+    """major << 32 | minor of a device node."""
+    epoch: int
+    """Suffix of the local data file's name; moves at each eviction."""
+
+
+class Dirent(NamedTuple):
+    """One entry of a directory listing."""
+
+    cookie: int
+    """Position after this entry; unique in the directory, stable for the life of the name."""
+    name: bytes
+    attr: Attr
+
+
+class Cred(NamedTuple):
+    """Who asks: numeric ids as Ganesha resolved them (squashing done)."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...] = ()
+
+    def is_member(self, gid: int) -> bool:
+        return gid == self.gid or gid in self.groups
+
+
+ROOT_CRED = Cred(0, 0)
+
+
+class SetAttr(NamedTuple):
+    """Attributes to set; None leaves one alone. Size is not here: it belongs to the data file."""
+
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+    atime_ns: int | None = None
+    mtime_ns: int | None = None
+
+
+class Removed(NamedTuple):
+    """What an unlink or a replacing rename left of the inode that lost its name."""
+
+    ino: int
+    kind: int
+    nlink: int
+    """0 means: no name is left. A regular file's bytes stay until it is reclaimed."""
+    epoch: int
+
+
+class Sealed(NamedTuple):
+    """What the data file said when its last writer closed."""
+
+    size: int
+    used: int
+    mtime_ns: int
+    writes: int
+    """Changes made to the bytes since the file was opened for writing."""

@@ -1,0 +1,1 @@
+"""Alembic migrations of the namespace database: the only way its schema changes."""

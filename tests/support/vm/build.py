@@ -1,0 +1,223 @@
+"""Builds the kernel and initramfs that the virtual NFS client boots.
+
+This file owns where the kernel comes from (Debian's package), which modules the guest loads,
+the guest's first process up to the hand-over to the agent, and the cache of finished images.
+
+Run ``python -m tests.support.vm.build DIRECTORY`` to fill a cache ahead of the tests.
+"""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+METAPACKAGE = "linux-image-amd64"
+MODULES = ("virtio_pci", "virtio-rng", "virtio_net", "9pnet_virtio", "9p", "overlay", "nfsv4")
+AGENT = Path(__file__).with_name("agent.py")
+
+# A failing command ends this script and with it process 1: the kernel then panics, qemu exits
+# and the console shows which command it was.
+INIT = """\
+#!/bin/busybox sh
+set -e
+export PATH=/bin
+/bin/busybox --install -s /bin
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+while read -r module; do insmod "/modules/$module"; done < /modules/order
+hostname "$vm_hostname"
+ip link set lo up
+ip addr add 10.0.2.15/24 dev eth0
+ip link set eth0 up
+ip route add default via 10.0.2.2
+mkdir -p /host /layer /root
+mount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose host /host
+mount -t tmpfs tmpfs /layer
+mkdir /layer/upper /layer/work
+mount -t overlay -o lowerdir=/host,upperdir=/layer/upper,workdir=/layer/work root /root
+cd /root
+mkdir -p proc sys dev run tmp mnt
+mount -t proc proc proc
+mount -t sysfs sysfs sys
+mount -t devtmpfs devtmpfs dev
+mkdir -p dev/shm dev/pts
+mount -t devpts devpts dev/pts
+ln -sf /proc/self/fd dev/fd
+ln -sf fd/0 dev/stdin
+ln -sf fd/1 dev/stdout
+ln -sf fd/2 dev/stderr
+for directory in dev/shm run tmp mnt; do mount -t tmpfs tmpfs "$directory"; done
+chmod 1777 dev/shm tmp
+mkdir run/vm
+cp /agent.py run/vm/agent.py
+exec switch_root /root /usr/bin/python3 -I -S /run/vm/agent.py
+"""
+
+
+class BuildError(RuntimeError):
+    """The image cannot be built; the message says what is missing and how to get it."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A bootable client: the two files qemu loads, and the kernel's release (``uname -r``)."""
+
+    kernel: Path
+    initramfs: Path
+    release: str
+
+
+@dataclass(frozen=True)
+class KernelPackage:
+    """One version of one Debian kernel package."""
+
+    name: str
+    version: str
+
+    @property
+    def release(self) -> str:
+        """What ``uname -r`` prints on this kernel."""
+        return self.name.removeprefix("linux-image-")
+
+
+def build_image(cache: Path) -> Image:
+    """Return the client image, building it if ``cache`` does not hold the current one.
+
+    An image is current if it was made from the kernel version apt knows of, this file, the
+    agent and the busybox of this machine. A current image, or a changed agent with an unchanged
+    kernel, needs no network. Several processes may build into one cache at once.
+
+    :param cache: directory for the finished images and the downloaded kernel package.
+    :raises BuildError: a tool is missing, or the kernel package cannot be had.
+    """
+    cache = cache.resolve()
+    cache.mkdir(parents=True, exist_ok=True)
+    package = _current_package(cache)
+    busybox = _static_busybox()
+    finished = cache / f"image-{package.release}-{_fingerprint(package, busybox)}"
+    if not finished.is_dir():
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as scratch:
+            image = _assemble(package, _archive(package, cache), busybox, Path(scratch))
+            try:
+                image.rename(finished)
+            except OSError:
+                if not finished.is_dir():  # Else another process finished the same image first.
+                    raise
+    return Image(finished / "vmlinuz", finished / "initramfs", package.release)
+
+
+def parse_metapackage(description: str) -> KernelPackage | None:
+    """Find the kernel package that the metapackage depends on.
+
+    :param description: output of ``apt-cache show`` for the metapackage.
+    :return: the exact package and version, or None if ``description`` names none.
+    """
+    found = re.search(r"^Depends:.*?\b(linux-image-\S+) \(= ([^)]+)\)", description, re.MULTILINE)
+    return KernelPackage(found[1], found[2]) if found else None
+
+
+def load_order(modules_dep: str, wanted: Iterable[str]) -> list[str]:
+    """Put the wanted modules and all they need into an order in which each one can be loaded.
+
+    :param modules_dep: contents of depmod's ``modules.dep``.
+    :param wanted: module file names without directory and ``.ko``.
+    :return: paths relative to the kernel's module directory, without duplicates.
+    :raises BuildError: the kernel has no such module.
+    """
+    needs: dict[str, list[str]] = {}
+    for line in modules_dep.splitlines():
+        path, _, required = line.partition(":")
+        # depmod lists what a module needs last things first.
+        needs[Path(path).stem] = [*reversed(required.split()), path]
+    order: dict[str, None] = {}
+    for name in wanted:
+        if name not in needs:
+            raise BuildError(f"the kernel package has no module {name}.ko")
+        order.update(dict.fromkeys(needs[name]))
+    return list(order)
+
+
+def _current_package(cache: Path) -> KernelPackage:
+    known = _run(["apt-cache", "show", "--no-all-versions", METAPACKAGE], check=False)
+    if package := parse_metapackage(known):
+        return package
+    kept = sorted(cache.glob("linux-image-*.deb"), key=lambda path: path.stat().st_mtime)
+    if not kept:
+        raise BuildError(f"apt knows no package {METAPACKAGE}: run apt-get update first")
+    name, _, version = kept[-1].stem.partition("_")
+    return KernelPackage(name, version)
+
+
+def _static_busybox() -> Path:
+    found = shutil.which("busybox")
+    # A dynamic busybox finds no libc in the initramfs, and the kernel would panic.
+    if found is None or b"/ld-linux" in Path(found).read_bytes():
+        raise BuildError("no statically linked busybox: install busybox-static")
+    return Path(found)
+
+
+def _fingerprint(package: KernelPackage, busybox: Path) -> str:
+    inputs = hashlib.sha256(package.version.encode())
+    for path in (Path(__file__), AGENT, busybox):
+        inputs.update(hashlib.sha256(path.read_bytes()).digest())
+    return inputs.hexdigest()[:16]
+
+
+def _archive(package: KernelPackage, cache: Path) -> Path:
+    """Return the package's archive, kept in the cache so that a rebuild needs no network."""
+    kept = cache / f"{package.name}_{package.version}.deb"
+    if not kept.is_file():
+        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=cache) as scratch:
+            wanted = f"{package.name}={package.version}"
+            # apt's sandbox user may not be able to write here; it would warn and go on as root.
+            _run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", wanted], scratch)
+            next(Path(scratch).glob("*.deb")).rename(kept)
+    return kept
+
+
+def _assemble(package: KernelPackage, archive: Path, busybox: Path, scratch: Path) -> Path:
+    """Make a directory below ``scratch`` that holds the kernel and the initramfs."""
+    release = package.release
+    _run(["dpkg-deb", "-x", str(archive), str(scratch / "package")])
+    _run(["depmod", "-b", str(scratch / "package"), release])
+    modules = scratch / "package/lib/modules" / release
+    order = load_order((modules / "modules.dep").read_text(), MODULES)
+
+    tree = scratch / "tree"
+    for directory in ("bin", "modules", "proc", "sys"):
+        (tree / directory).mkdir(parents=True)
+    for path in order:
+        shutil.copy(modules / path, tree / "modules")
+    (tree / "modules/order").write_text("".join(f"{Path(path).name}\n" for path in order))
+    shutil.copy(busybox, tree / "bin/busybox")
+    shutil.copy(AGENT, tree / "agent.py")
+    (tree / "init").write_text(INIT)
+    (tree / "init").chmod(0o755)
+
+    image = scratch / "image"
+    image.mkdir()
+    shutil.copy(scratch / f"package/boot/vmlinuz-{release}", image / "vmlinuz")
+    _run(["sh", "-c", "find . | cpio -o -H newc --quiet -R 0:0 > ../image/initramfs"], tree)
+    return image
+
+
+def _run(argv: list[str], cwd: Path | str | None = None, *, check: bool = True) -> str:
+    """Run a tool and return its standard output; a failure or a missing tool is a BuildError."""
+    try:
+        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise BuildError(f"{argv[0]} is not installed") from error
+    if check and done.returncode != 0:
+        raise BuildError(f"{' '.join(argv)} exited with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m tests.support.vm.build DIRECTORY")
+    print(build_image(Path(sys.argv[1])))
