@@ -4,7 +4,11 @@
     ├── UserError                 a person must act; the message is one line and says how
     │   ├── ConfigError           a key of the configuration: names key, value, remedy
     │   ├── SchemaError           the database is older or newer than this program
-    │   └── BucketError           the bucket refuses us: credentials, name, region
+    │   └── BucketError           the bucket cannot be used as configured
+    │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
+    │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
+    │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
+    ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
         │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace,
@@ -46,6 +50,22 @@ class SchemaError(UserError):
 
 class BucketError(UserError):
     """The bucket cannot be used as configured."""
+
+
+class StoreUnavailable(BucketError):
+    """The object store does not answer, or answers that it cannot now. Trying again may help."""
+
+
+class StoreRefused(BucketError):
+    """The object store refuses us as a whole; a person must act, so tries may be rare."""
+
+
+class ObjectRefused(BucketError):
+    """The object store works, but not for this object. Other objects go on."""
+
+
+class DataFileError(GatewayError):
+    """The local bytes of a file are not what its inode says; nothing may be made of them."""
 
 
 class NamespaceError(GatewayError):

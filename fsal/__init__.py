@@ -1,0 +1,1 @@
+"""The FSAL: how nfs-ganesha reaches the namespace. ``native`` is its C side."""

@@ -1,0 +1,253 @@
+"""The Python side of native/bridge.h: the same structures in ctypes, and a guard around every call.
+
+Sizes are compared at each load, offsets by a test. The status is written last, so that whatever
+goes wrong before leaves the EIO that C preset. No exception leaves a callback: ctypes would drop it
+and C would see a reply that nobody finished.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from gateway.errors import NamespaceError, errno_of
+from gateway.types import Attr, Cred, Removed, SetAttr
+
+ABI = 1
+
+HAS_VERIFIER = 1
+FOR_WRITING = 2
+
+SET_MODE, SET_UID, SET_GID, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16
+
+OPERATIONS = (
+    "lookup",
+    "lookup_parent",
+    "getattr",
+    "readdir",
+    "readlink",
+    "verifier",
+    "create",
+    "mkdir",
+    "symlink",
+    "mknod",
+    "link",
+    "rename",
+    "remove",
+    "setattr",
+    "open_write",
+    "seal",
+    "reclaim",
+)
+"""In the order of ``enum spw_op``."""
+
+log = logging.getLogger("spillway.fsal")
+
+u32, u64, i32, i64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64
+
+
+class AttrStruct(ctypes.Structure):
+    _fields_ = (
+        ("ino", u64),
+        ("generation", u64),
+        ("size", u64),
+        ("used", u64),
+        ("change", u64),
+        ("rdev", u64),
+        ("epoch", u64),
+        ("atime_ns", i64),
+        ("mtime_ns", i64),
+        ("ctime_ns", i64),
+        ("btime_ns", i64),
+        ("kind", u32),
+        ("mode", u32),
+        ("uid", u32),
+        ("gid", u32),
+        ("nlink", u32),
+        ("pad", u32),
+    )
+
+
+class SetAttrStruct(ctypes.Structure):
+    _fields_ = (
+        ("atime_ns", i64),
+        ("mtime_ns", i64),
+        ("mask", u32),
+        ("mode", u32),
+        ("uid", u32),
+        ("gid", u32),
+    )
+
+
+class SealedStruct(ctypes.Structure):
+    _fields_ = (("size", u64), ("used", u64), ("mtime_ns", i64), ("writes", u64))
+
+
+class RemovedStruct(ctypes.Structure):
+    _fields_ = (("ino", u64), ("epoch", u64), ("kind", u32), ("nlink", u32))
+
+
+class DirentStruct(ctypes.Structure):
+    _fields_ = (("cookie", u64), ("name_offset", u32), ("pad", u32), ("attr", AttrStruct))
+
+
+class RequestStruct(ctypes.Structure):
+    _fields_ = (
+        ("ino", u64),
+        ("ino2", u64),
+        ("cookie", u64),
+        ("rdev", u64),
+        ("name", ctypes.c_void_p),
+        ("name2", ctypes.c_void_p),
+        ("groups", ctypes.POINTER(u32)),
+        ("entries", ctypes.POINTER(DirentStruct)),
+        ("buffer", ctypes.c_void_p),
+        ("name_len", u32),
+        ("name2_len", u32),
+        ("uid", u32),
+        ("gid", u32),
+        ("group_count", u32),
+        ("flags", u32),
+        ("kind", u32),
+        ("entries_max", u32),
+        ("buffer_bytes", u32),
+        ("pad", u32),
+        ("set", SetAttrStruct),
+        ("data", SealedStruct),
+        ("verifier", ctypes.c_uint8 * 8),
+    )
+
+
+class ReplyStruct(ctypes.Structure):
+    _fields_ = (
+        ("status", i32),
+        ("count", u32),
+        ("eof", u32),
+        ("length", u32),
+        ("attr", AttrStruct),
+        ("removed", RemovedStruct),
+        ("verifier", ctypes.c_uint8 * 8),
+    )
+
+
+Callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(RequestStruct), ctypes.POINTER(ReplyStruct))
+
+
+class TableStruct(ctypes.Structure):
+    _fields_ = (
+        ("abi", u32),
+        ("attr_bytes", u32),
+        ("request_bytes", u32),
+        ("reply_bytes", u32),
+        ("dirent_bytes", u32),
+        ("op_count", u32),
+        ("root_ino", u64),
+        ("root_generation", u64),
+        ("volume_id", u64),
+        ("boot", u64),
+        ("files_dir", ctypes.c_char * 4096),
+        ("fn", Callback * len(OPERATIONS)),
+    )
+
+
+Verb = Callable[[Any, Any], None]
+"""Takes a RequestStruct, fills a ReplyStruct, raises NamespaceError."""
+
+
+def check_sizes(table: TableStruct) -> None:
+    """Raises RuntimeError when C was compiled from another bridge.h than this file mirrors."""
+    ours = (
+        ABI,
+        ctypes.sizeof(AttrStruct),
+        ctypes.sizeof(RequestStruct),
+        ctypes.sizeof(ReplyStruct),
+        ctypes.sizeof(DirentStruct),
+        len(OPERATIONS),
+    )
+    theirs = (
+        table.abi,
+        table.attr_bytes,
+        table.request_bytes,
+        table.reply_bytes,
+        table.dirent_bytes,
+        table.op_count,
+    )
+    if ours != theirs:
+        raise RuntimeError(
+            f"libfsalpython.so has ABI {theirs}, fsal/bridge.py has {ours}: rebuild the plugin"
+        )
+
+
+def guard(name: str, verb: Verb) -> Any:
+    """A C callback around a verb. The caller keeps it alive for as long as C may call it."""
+
+    def call(request: Any, reply: Any) -> None:
+        out = reply.contents
+        try:
+            verb(request.contents, out)
+        except NamespaceError as exc:
+            out.status = exc.errno
+        except BaseException as exc:
+            # Every exception must end here; one client's request fails, the server goes on.
+            log.exception("%s failed", name)
+            out.status = errno_of(exc)
+        else:
+            out.status = 0
+
+    return Callback(call)
+
+
+def name_of(request: Any) -> bytes:
+    return ctypes.string_at(request.name, request.name_len)
+
+
+def name2_of(request: Any) -> bytes:
+    return ctypes.string_at(request.name2, request.name2_len)
+
+
+def cred_of(request: Any) -> Cred:
+    groups = tuple(request.groups[: request.group_count]) if request.group_count else ()
+    return Cred(request.uid, request.gid, groups)
+
+
+def setattr_of(request: Any) -> SetAttr:
+    wanted = request.set
+    mask = wanted.mask
+    return SetAttr(
+        mode=wanted.mode if mask & SET_MODE else None,
+        uid=wanted.uid if mask & SET_UID else None,
+        gid=wanted.gid if mask & SET_GID else None,
+        atime_ns=wanted.atime_ns if mask & SET_ATIME else None,
+        mtime_ns=wanted.mtime_ns if mask & SET_MTIME else None,
+    )
+
+
+def put_attr(out: Any, attr: Attr) -> None:
+    out.ino = attr.ino
+    out.generation = attr.generation
+    out.size = attr.size
+    out.used = attr.used
+    out.change = attr.change
+    out.rdev = attr.rdev
+    out.epoch = attr.epoch
+    out.atime_ns = attr.atime_ns
+    out.mtime_ns = attr.mtime_ns
+    out.ctime_ns = attr.ctime_ns
+    out.btime_ns = attr.btime_ns
+    out.kind = attr.kind
+    out.mode = attr.mode
+    out.uid = attr.uid
+    out.gid = attr.gid
+    out.nlink = attr.nlink
+
+
+def put_removed(out: Any, removed: Removed | None) -> None:
+    if removed is None:
+        out.ino = 0
+        return
+    out.ino = removed.ino
+    out.epoch = removed.epoch
+    out.kind = removed.kind
+    out.nlink = removed.nlink

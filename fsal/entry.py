@@ -1,0 +1,56 @@
+"""Where the embedded interpreter begins: called once by native/python.c, fills the table."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+from fsal import bridge
+from fsal.verbs import Verbs
+from gateway import config
+from gateway.db.models import ROOT_INO
+from gateway.errors import UserError
+from gateway.namespace.facade import Namespace
+
+_alive: list[object] = []
+"""What C holds pointers to; freed callbacks would be called all the same."""
+
+
+def start(config_path: str, table_address: int) -> bool:
+    """Open the namespace and hand its operations to C.
+
+    Parameters: config_path, the TOML file; table_address, of a ``struct spw_table``. Returns False
+    after a line on stderr when a person must act; other exceptions are printed by the caller.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+    )
+    table = bridge.TableStruct.from_address(table_address)
+    bridge.check_sizes(table)
+    try:
+        settings = config.load(Path(config_path))
+        namespace = Namespace(settings)
+    except UserError as exc:
+        print(f"spillway: {exc}", file=sys.stderr)
+        return False
+    root = namespace.getattr(ROOT_INO)
+    table.root_ino = root.ino
+    table.root_generation = root.generation
+    table.volume_id = int.from_bytes(namespace.boot.fs_id[:8], "little")
+    table.boot = namespace.boot.boot
+    table.files_dir = str(namespace.files.root).encode()
+    verbs = Verbs(namespace)
+    for index, name in enumerate(bridge.OPERATIONS):
+        callback = bridge.guard(name, getattr(verbs, name))
+        _alive.append(callback)
+        table.fn[index] = callback
+    _alive.append(namespace)
+    sealed, reclaimed = namespace.recovered
+    logging.getLogger("spillway.fsal").info(
+        "namespace open: start %d; after the last stop %d files were sealed, %d orphans reclaimed",
+        namespace.boot.boot,
+        sealed,
+        reclaimed,
+    )
+    return True

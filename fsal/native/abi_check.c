@@ -1,0 +1,14 @@
+/* Debian builds Ganesha with its own switches; a plugin built with others would read wrong fields.
+ * These are the sizes in Debian's nfs-ganesha 4.3 (libganesha_nfsd.so.4.3). */
+#include "fsal_python.h"
+
+_Static_assert(sizeof(struct state_t) == 216, "state_t");
+_Static_assert(sizeof(struct fsal_attrlist) == 248, "fsal_attrlist");
+_Static_assert(sizeof(struct fsal_obj_handle) == 144, "fsal_obj_handle");
+_Static_assert(sizeof(struct fsal_export) == 360, "fsal_export");
+_Static_assert(sizeof(struct fsal_module) == 352, "fsal_module");
+_Static_assert(sizeof(struct fsal_obj_ops) == 424, "fsal_obj_ops");
+_Static_assert(sizeof(struct export_ops) == 272, "export_ops");
+_Static_assert(sizeof(struct req_op_context) == 232, "req_op_context");
+_Static_assert(sizeof(struct fsal_up_vector) == 184, "fsal_up_vector");
+_Static_assert(sizeof(struct nfs_param) == 512, "nfs_param");

@@ -1,0 +1,159 @@
+/* The boundary between Ganesha's threads (C) and the namespace (Python): plain C types only.
+ *
+ * fsal/bridge.py mirrors these structures with ctypes; sizes and offsets are compared by a test and,
+ * for the sizes, at every load. Python fills `struct spw_table` once; each call passes one request
+ * and one reply.
+ *
+ * Rules: the status is in the reply, preset to EIO by C, written last by Python; callbacks return
+ * void, because a ctypes callback with an int result hands C garbage when an exception escapes. No
+ * pointer outlives its call. C owns every buffer.
+ */
+#ifndef SPILLWAY_BRIDGE_H
+#define SPILLWAY_BRIDGE_H
+
+#include <stdint.h>
+
+#define SPW_ABI 1
+
+/* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
+enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
+
+enum spw_op {
+	SPW_LOOKUP,        /* ino, name                        -> attr */
+	SPW_LOOKUP_PARENT, /* ino                              -> attr */
+	SPW_GETATTR,       /* ino                              -> attr */
+	SPW_READDIR,       /* ino, cookie, entries, buffer     -> count, eof */
+	SPW_READLINK,      /* ino, buffer                      -> length */
+	SPW_VERIFIER,      /* ino                              -> verifier, count = 1 if it has one */
+	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr */
+	SPW_MKDIR,         /* ino, name, set                   -> attr */
+	SPW_SYMLINK_OP,    /* ino, name, name2 = target, set   -> attr */
+	SPW_MKNOD,         /* ino, name, kind, rdev, set       -> attr */
+	SPW_LINK,          /* ino2 = inode, ino, name          -> attr */
+	SPW_RENAME,        /* ino, name, ino2, name2           -> attr, removed */
+	SPW_REMOVE,        /* ino, name                        -> removed */
+	SPW_SETATTR,       /* ino, set                         -> attr */
+	SPW_OPEN_WRITE,    /* ino                              -> attr */
+	SPW_SEAL,          /* ino, data                        -> attr */
+	SPW_RECLAIM,       /* ino, epoch in cookie             -> (nothing) */
+	SPW_OP_COUNT
+};
+
+/* spw_request.flags */
+#define SPW_HAS_VERIFIER 1u
+#define SPW_FOR_WRITING 2u
+
+/* spw_setattr.mask */
+#define SPW_SET_MODE 1u
+#define SPW_SET_UID 2u
+#define SPW_SET_GID 4u
+#define SPW_SET_ATIME 8u
+#define SPW_SET_MTIME 16u
+
+/* Attributes of an inode; times in nanoseconds since 1970. */
+struct spw_attr {
+	uint64_t ino;
+	uint64_t generation;
+	uint64_t size;   /* bytes */
+	uint64_t used;   /* allocated bytes */
+	uint64_t change; /* grows with every change */
+	uint64_t rdev;   /* major << 32 | minor */
+	uint64_t epoch;  /* of the local data file */
+	int64_t atime_ns;
+	int64_t mtime_ns;
+	int64_t ctime_ns;
+	int64_t btime_ns;
+	uint32_t kind;
+	uint32_t mode; /* 07777 */
+	uint32_t uid;
+	uint32_t gid;
+	uint32_t nlink;
+	uint32_t pad;
+};
+
+struct spw_setattr {
+	int64_t atime_ns;
+	int64_t mtime_ns;
+	uint32_t mask;
+	uint32_t mode;
+	uint32_t uid;
+	uint32_t gid;
+};
+
+/* What the data file said when its last writer closed. */
+struct spw_sealed {
+	uint64_t size;
+	uint64_t used;
+	int64_t mtime_ns;
+	uint64_t writes;
+};
+
+/* An inode that lost a name. ino 0: none did. */
+struct spw_removed {
+	uint64_t ino;
+	uint64_t epoch;
+	uint32_t kind;
+	uint32_t nlink;
+};
+
+struct spw_dirent {
+	uint64_t cookie;
+	uint32_t name_offset; /* of a NUL-terminated name in the buffer */
+	uint32_t pad;
+	struct spw_attr attr;
+};
+
+struct spw_request {
+	uint64_t ino;
+	uint64_t ino2;
+	uint64_t cookie;
+	uint64_t rdev;
+	const char *name;
+	const char *name2;
+	const uint32_t *groups;
+	struct spw_dirent *entries; /* entries_max of them */
+	char *buffer;               /* buffer_bytes */
+	uint32_t name_len;
+	uint32_t name2_len;
+	uint32_t uid;
+	uint32_t gid;
+	uint32_t group_count;
+	uint32_t flags;
+	uint32_t kind;
+	uint32_t entries_max;
+	uint32_t buffer_bytes;
+	uint32_t pad;
+	struct spw_setattr set;
+	struct spw_sealed data;
+	uint8_t verifier[8];
+};
+
+struct spw_reply {
+	int32_t status; /* 0 or an errno */
+	uint32_t count; /* entries of READDIR, 1 for a VERIFIER that exists */
+	uint32_t eof;
+	uint32_t length; /* bytes in the buffer */
+	struct spw_attr attr;
+	struct spw_removed removed;
+	uint8_t verifier[8];
+};
+
+typedef void (*spw_fn)(const struct spw_request *request, struct spw_reply *reply);
+
+/* Filled by Python at start; abi and sizes are set by C for Python to compare. */
+struct spw_table {
+	uint32_t abi;
+	uint32_t attr_bytes;
+	uint32_t request_bytes;
+	uint32_t reply_bytes;
+	uint32_t dirent_bytes;
+	uint32_t op_count;
+	uint64_t root_ino;
+	uint64_t root_generation;
+	uint64_t volume_id;
+	uint64_t boot; /* counts starts: the write verifier is made of it */
+	char files_dir[4096];
+	spw_fn fn[SPW_OP_COUNT];
+};
+
+#endif

@@ -1,0 +1,157 @@
+/* The export: handles to and from the wire, space, the write verifier. */
+#include "fsal_python.h"
+
+#include <sys/statvfs.h>
+
+static struct config_item export_items[] = {
+	CONF_ITEM_NOOP("name"),
+	CONFIG_EOL
+};
+
+static struct config_block export_block = {
+	.dbus_interface_name = "org.ganesha.nfsd.config.fsal.python-export%d",
+	.blk_desc.name = "FSAL",
+	.blk_desc.type = CONFIG_BLOCK,
+	.blk_desc.u.blk.init = noop_conf_init,
+	.blk_desc.u.blk.params = export_items,
+	.blk_desc.u.blk.commit = noop_conf_commit,
+};
+
+static void release(struct fsal_export *export)
+{
+	fsal_detach_export(export->fsal, &export->exports);
+	free_export_ops(export);
+	gsh_free(container_of(export, struct spw_export, export));
+}
+
+/* A handle by number. generation 0: any. */
+static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
+				   struct fsal_obj_handle **obj, struct fsal_attrlist *out)
+{
+	struct spw_request request = spw_request_for(ino, NULL);
+	struct spw_reply reply;
+	int rc = spw_call(SPW_GETATTR, &request, &reply);
+
+	if (rc == 0 && generation != 0 && reply.attr.generation != generation)
+		rc = ESTALE;
+	if (rc == 0)
+		spw_answer(&reply.attr, obj, out);
+	return spw_status(rc);
+}
+
+static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
+				 struct fsal_obj_handle **obj, struct fsal_attrlist *out)
+{
+	(void)export;
+	if (strcmp(path, CTX_FULLPATH(op_ctx)) != 0)
+		return spw_status(ENOENT);
+	return handle_by_ino(spw_python.root_ino, 0, obj, out);
+}
+
+static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t in_type,
+				  struct gsh_buffdesc *desc, int flags)
+{
+	struct spw_fh fh;
+
+	(void)export;
+	(void)in_type;
+	(void)flags;
+	if (desc->addr == NULL || desc->len != sizeof(fh))
+		return fsalstat(ERR_FSAL_BADHANDLE, 0);
+	memcpy(&fh, desc->addr, sizeof(fh));
+	if (fh.magic != SPW_FH_MAGIC || fh.version != SPW_FH_VERSION)
+		return fsalstat(ERR_FSAL_BADHANDLE, 0);
+	if (fh.volume_id != spw_python.volume_id)
+		return spw_status(ESTALE);
+	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}
+
+static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffdesc *desc,
+				   struct fsal_obj_handle **obj, struct fsal_attrlist *out)
+{
+	struct spw_fh fh;
+
+	(void)export;
+	*obj = NULL;
+	if (desc->len != sizeof(fh))
+		return fsalstat(ERR_FSAL_BADHANDLE, 0);
+	memcpy(&fh, desc->addr, sizeof(fh));
+	return handle_by_ino(fh.ino, fh.generation, obj, out);
+}
+
+static fsal_status_t dynamic_info(struct fsal_export *export, struct fsal_obj_handle *obj,
+				  fsal_dynamicfsinfo_t *info)
+{
+	struct statvfs st;
+
+	(void)export;
+	(void)obj;
+	if (fstatvfs(spw_files_dir_fd(), &st) != 0)
+		return spw_status(errno);
+	info->total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
+	info->free_bytes = (uint64_t)st.f_bfree * st.f_frsize;
+	info->avail_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+	info->total_files = st.f_files;
+	info->free_files = st.f_ffree;
+	info->avail_files = st.f_favail;
+	info->time_delta.tv_sec = 0;
+	info->time_delta.tv_nsec = 1;
+	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}
+
+/* Ganesha's own verifier is its start in seconds: two starts within one would hide lost writes. */
+static void write_verifier(struct fsal_export *export, struct gsh_buffdesc *desc)
+{
+	uint64_t verifier = spw_python.boot << 24 | (spw_lost_count() & 0xffffff);
+
+	(void)export;
+	memcpy(desc->addr, &verifier, desc->len < sizeof(verifier) ? desc->len : sizeof(verifier));
+}
+
+fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
+				struct config_error_type *err_type,
+				const struct fsal_up_vector *up_ops)
+{
+	struct spw_export *self = gsh_calloc(1, sizeof(*self));
+	int rc;
+
+	fsal_export_init(&self->export);
+	self->export.exp_ops.release = release;
+	self->export.exp_ops.lookup_path = lookup_path;
+	self->export.exp_ops.wire_to_host = wire_to_host;
+	self->export.exp_ops.create_handle = create_handle;
+	self->export.exp_ops.get_fs_dynamic_info = dynamic_info;
+	self->export.exp_ops.get_write_verifier = write_verifier;
+	self->export.exp_ops.alloc_state = spw_alloc_state;
+
+	rc = load_config_from_node(parse_node, &export_block, self, true, err_type);
+	if (rc != 0)
+		rc = EINVAL;
+	else
+		rc = fsal_attach_export(module, &self->export.exports);
+	if (rc != 0) {
+		LogMajor(COMPONENT_FSAL, "export %s: %s", CTX_FULLPATH(op_ctx), strerror(rc));
+		free_export_ops(&self->export);
+		gsh_free(self);
+		return spw_status(rc);
+	}
+	self->export.fsal = module;
+	self->export.up_ops = up_ops;
+	op_ctx->fsal_export = &self->export;
+	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}
+
+fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
+				struct config_error_type *err_type, struct fsal_export *original,
+				struct fsal_module *updated_super)
+{
+	struct spw_export scratch;
+	fsal_status_t status = update_export(module, parse_node, err_type, original, updated_super);
+
+	if (FSAL_IS_ERROR(status))
+		return status;
+	memset(&scratch, 0, sizeof(scratch));
+	if (load_config_from_node(parse_node, &export_block, &scratch, true, err_type) != 0)
+		return spw_status(EINVAL);
+	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}

@@ -1,0 +1,113 @@
+/* Bytes: one local data file per inode, its descriptor, its writers. No Ganesha, no Python.
+ *
+ * An inode object exists while a handle of Ganesha's names it, one per inode number however many
+ * handles there are. Names, attributes and versions belong to the namespace and are reached through
+ * `struct spw_inode_ops`.
+ *
+ * Locks: `meta` covers writers, the cached attributes and the calls that open and seal; `fd_lock`
+ * only the descriptor and the shares, so that reads never wait for the namespace. meta is taken before fd_lock.
+ */
+#ifndef SPILLWAY_FILES_H
+#define SPILLWAY_FILES_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include "bridge.h"
+
+/* The namespace, as far as bytes need it. Each returns 0 or an errno. */
+struct spw_inode_ops {
+	int (*open_write)(uint64_t ino, struct spw_attr *attr);
+	int (*seal)(uint64_t ino, const struct spw_sealed *data, struct spw_attr *attr);
+	int (*getattr)(uint64_t ino, struct spw_attr *attr);
+	void (*reclaim)(uint64_t ino, uint64_t epoch);
+};
+
+/* Room for the protocol side's share counters (struct fsal_share). */
+struct spw_shares {
+	unsigned int counters[8];
+};
+
+struct spw_inode {
+	struct spw_inode *next; /* in its bucket of the table */
+	uint64_t ino;
+	uint64_t epoch;
+	unsigned int handles; /* under the table's lock */
+
+	pthread_mutex_t fd_lock;
+	int fd;                /* -1: closed */
+	unsigned int fd_users; /* open states and running operations */
+	bool entry_durable;    /* the data file's directory entry was fsynced */
+	struct spw_shares shares;
+
+	pthread_mutex_t meta;
+	unsigned int writers; /* open states that may write, and running changes */
+	bool write_open;      /* the namespace has it open for writing: fstat is the truth */
+	bool orphan;          /* no name is left: reclaim it with the last handle */
+	bool attr_known;      /* `attr` is the namespace's row */
+	struct spw_attr attr;
+
+	atomic_uint_fast64_t writes; /* changes of the bytes; never reset, so a slow sync cannot lie */
+	atomic_uint_fast64_t synced; /* of which so many are on stable storage */
+	uint64_t sealed;             /* of which so many the namespace knows; under meta */
+	atomic_int error;            /* an fdatasync failed: stays failed (0: none) */
+};
+
+/* Opens the data directory. Parameters: dir, with 256 shard directories; ops, kept.
+ * Returns 0 or an errno. */
+int spw_files_start(const char *dir, const struct spw_inode_ops *ops);
+
+/* The inode object of a number, with one more handle on it; made if there is none. */
+struct spw_inode *spw_inode_get(uint64_t ino, uint64_t epoch);
+
+/* One handle less. The last one reclaims an orphan. */
+void spw_inode_put(struct spw_inode *inode);
+
+/* Keeps the descriptor open, once it is, until spw_fd_release: for an open state. */
+void spw_fd_hold(struct spw_inode *inode);
+void spw_fd_release(struct spw_inode *inode);
+
+/* A writer comes: the first one tells the namespace, durably, before it returns 0.
+ * created: the namespace made the file open for writing, with these attributes. */
+int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created);
+
+/* A writer goes: the last one puts the bytes on stable storage and seals the file. */
+void spw_writer_end(struct spw_inode *inode);
+
+/* Each returns 0 or an errno. Amounts in bytes. */
+int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
+	     size_t *amount, bool *eof);
+int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
+	      bool stable, size_t *amount);
+int spw_truncate(struct spw_inode *inode, uint64_t size);
+int spw_commit(struct spw_inode *inode);
+int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *found);
+int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool allocate);
+
+/* Sets the data file's mtime, if it is open for writing: fstat is the truth then. */
+void spw_touch(struct spw_inode *inode, int64_t mtime_ns);
+
+/* The attributes as clients must see them, from the data file where that is the truth. */
+int spw_getattr(struct spw_inode *inode, struct spw_attr *attr);
+
+/* Keeps what the namespace answered about an inode. */
+void spw_attr_learned(struct spw_inode *inode, const struct spw_attr *attr);
+
+/* Corrects a row of the namespace by what is newer here: size and times of files being written. */
+void spw_attr_overlay(struct spw_attr *attr);
+
+/* An inode lost a name. Without any left, its bytes go when nobody has it open. */
+void spw_removed(const struct spw_removed *removed);
+
+/* Changes when accepted bytes are known to be lost: part of the NFS write verifier. */
+uint32_t spw_lost_count(void);
+
+/* Descriptor of the data directory, for statfs. */
+int spw_files_dir_fd(void);
+
+#endif

@@ -1,0 +1,91 @@
+/* Bytes: no Python on these paths. The result goes to the callback, exactly once. */
+#include "fsal_python.h"
+
+#include <unistd.h>
+
+static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_cb,
+		  struct fsal_io_arg *arg, void *caller_arg)
+{
+	struct spw_inode *inode = spw_handle_of(obj)->inode;
+	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
+	size_t amount = 0;
+	bool eof = false;
+
+	if (arg->info != NULL) /* READ_PLUS: Ganesha 4.3 answers it with empty data */
+		status = fsalstat(ERR_FSAL_NOTSUPP, 0);
+	else if (arg->state == NULL)
+		status = spw_share_check(inode, FSAL_O_READ, bypass);
+	if (!FSAL_IS_ERROR(status))
+		status = spw_status(spw_read(inode, arg->iov, arg->iov_count, arg->offset, &amount,
+					     &eof));
+	arg->io_amount = amount;
+	arg->end_of_file = eof;
+	done_cb(obj, status, arg, caller_arg);
+}
+
+static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_cb,
+		   struct fsal_io_arg *arg, void *caller_arg)
+{
+	struct spw_inode *inode = spw_handle_of(obj)->inode;
+	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
+	size_t amount = 0;
+
+	if (arg->state == NULL)
+		status = spw_share_check(inode, FSAL_O_WRITE, bypass);
+	if (!FSAL_IS_ERROR(status))
+		status = spw_status(spw_write(inode, arg->iov, arg->iov_count, arg->offset,
+					      arg->fsal_stable, &amount));
+	arg->io_amount = amount;
+	done_cb(obj, status, arg, caller_arg);
+}
+
+static fsal_status_t commit2(struct fsal_obj_handle *obj, off_t offset, size_t length)
+{
+	(void)offset;
+	(void)length;
+	return spw_status(spw_commit(spw_handle_of(obj)->inode));
+}
+
+static fsal_status_t seek2(struct fsal_obj_handle *obj, struct state_t *state,
+			   struct io_info *info)
+{
+	bool hole = info->io_content.what == NFS4_CONTENT_HOLE;
+	struct spw_inode *inode = spw_handle_of(obj)->inode;
+	uint64_t offset = info->io_content.hole.di_offset;
+	struct spw_attr attr;
+	uint64_t found = 0;
+	int rc;
+
+	(void)state;
+	if (!hole && info->io_content.what != NFS4_CONTENT_DATA)
+		return fsalstat(ERR_FSAL_UNION_NOTSUPP, 0);
+	rc = spw_getattr(inode, &attr);
+	if (rc == 0 && offset >= attr.size) /* RFC 7862 section 15.11.3 */
+		rc = ENXIO;
+	if (rc != 0)
+		return spw_status(rc);
+	rc = spw_seek(inode, offset, hole ? SEEK_HOLE : SEEK_DATA, &found);
+	if (rc == ENXIO) { /* only a hole is left */
+		info->io_eof = true;
+		return fsalstat(ERR_FSAL_NO_ERROR, 0);
+	}
+	info->io_eof = found >= attr.size;
+	info->io_content.hole.di_offset = found;
+	return spw_status(rc);
+}
+
+static fsal_status_t fallocate_(struct fsal_obj_handle *obj, struct state_t *state,
+				uint64_t offset, uint64_t length, bool allocate)
+{
+	(void)state;
+	return spw_status(spw_allocate(spw_handle_of(obj)->inode, offset, length, allocate));
+}
+
+void spw_io_ops(struct fsal_obj_ops *ops)
+{
+	ops->read2 = read2;
+	ops->write2 = write2;
+	ops->commit2 = commit2;
+	ops->seek2 = seek2;
+	ops->fallocate = fallocate_;
+}

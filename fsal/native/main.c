@@ -1,0 +1,137 @@
+/* The module: registered when Ganesha loads it, started when its configuration is read. */
+#include "fsal_python.h"
+
+static struct spw_module {
+	struct fsal_module module;
+	char *executable;
+	char *config;
+} python_fsal = {
+	.module = {
+		.fs_info = {
+			.maxfilesize = INT64_MAX,
+			.maxlink = SPW_LINK_MAX,
+			.maxnamelen = 255,
+			.maxpathlen = 4096,
+			.no_trunc = true,
+			.chown_restricted = true,
+			.case_insensitive = false,
+			.case_preserving = true,
+			.link_support = true,
+			.symlink_support = true,
+			/* byte-range locks are kept by Ganesha itself */
+			.lock_support = false,
+			.unique_handles = true,
+			.cansettime = true,
+			.homogenous = true,
+			.supported_attrs = SPW_ATTRIBUTES,
+			.maxread = FSAL_MAXIOSIZE,
+			.maxwrite = FSAL_MAXIOSIZE,
+			.readdir_plus = true,
+			.expire_time_parent = -1,
+		},
+	},
+};
+
+static struct config_item module_items[] = {
+	CONF_MAND_PATH("Executable", 1, MAXPATHLEN, NULL, spw_module, executable),
+	CONF_MAND_PATH("Config", 1, MAXPATHLEN, NULL, spw_module, config),
+	CONFIG_EOL
+};
+
+static struct config_block module_block = {
+	.dbus_interface_name = "org.ganesha.nfsd.config.fsal.python",
+	.blk_desc.name = "PYTHON",
+	.blk_desc.type = CONFIG_BLOCK,
+	.blk_desc.u.blk.init = noop_conf_init,
+	.blk_desc.u.blk.params = module_items,
+	.blk_desc.u.blk.commit = noop_conf_commit,
+};
+
+/* ---- the namespace, as files.c needs it ---- */
+
+static int call_attr(enum spw_op op, const struct spw_request *request, struct spw_attr *attr)
+{
+	struct spw_reply reply;
+	int rc = spw_call(op, request, &reply);
+
+	if (rc == 0)
+		*attr = reply.attr;
+	return rc;
+}
+
+static int ns_open_write(uint64_t ino, struct spw_attr *attr)
+{
+	struct spw_request request = { .ino = ino };
+
+	return call_attr(SPW_OPEN_WRITE, &request, attr);
+}
+
+static int ns_seal(uint64_t ino, const struct spw_sealed *data, struct spw_attr *attr)
+{
+	struct spw_request request = { .ino = ino, .data = *data };
+
+	return call_attr(SPW_SEAL, &request, attr);
+}
+
+static int ns_getattr(uint64_t ino, struct spw_attr *attr)
+{
+	struct spw_request request = { .ino = ino };
+
+	return call_attr(SPW_GETATTR, &request, attr);
+}
+
+static void ns_reclaim(uint64_t ino, uint64_t epoch)
+{
+	struct spw_request request = { .ino = ino, .cookie = epoch };
+	struct spw_reply reply;
+
+	/* What fails here is reclaimed at the next start. */
+	(void)spw_call(SPW_RECLAIM, &request, &reply);
+}
+
+static fsal_status_t init_config(struct fsal_module *module, config_file_t config,
+				 struct config_error_type *err_type)
+{
+	static const struct spw_inode_ops namespace_ops = {
+		.open_write = ns_open_write,
+		.seal = ns_seal,
+		.getattr = ns_getattr,
+		.reclaim = ns_reclaim,
+	};
+	int rc;
+
+	(void)module;
+	(void)load_config_from_parse(config, &module_block, &python_fsal, true, err_type);
+	if (!config_error_is_harmless(err_type) || python_fsal.executable == NULL)
+		LogFatal(COMPONENT_FSAL, "PYTHON { Executable and Config } are required");
+	/* Without the namespace there is nothing to serve: do not run half. */
+	if (spw_python_start(python_fsal.executable, python_fsal.config) != 0)
+		LogFatal(COMPONENT_FSAL, "the namespace did not start; the reason is on stderr");
+	rc = spw_files_start(spw_python.files_dir, &namespace_ops);
+	if (rc != 0)
+		LogFatal(COMPONENT_FSAL, "data directory %s: %s; run: spillway init",
+			 spw_python.files_dir, strerror(rc));
+	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}
+
+MODULE_INIT void spw_init(void)
+{
+	struct fsal_module *module = &python_fsal.module;
+
+	if (register_fsal(module, "PYTHON", FSAL_MAJOR_VERSION, FSAL_MINOR_VERSION,
+			  FSAL_ID_NO_PNFS) != 0) {
+		LogCrit(COMPONENT_FSAL, "FSAL_PYTHON did not register");
+		return;
+	}
+	/* register_fsal copies the defaults over m_ops: set them afterwards. */
+	module->m_ops.init_config = init_config;
+	module->m_ops.create_export = spw_create_export;
+	module->m_ops.update_export = spw_update_export;
+	spw_obj_ops_fill();
+}
+
+MODULE_FINI void spw_fini(void)
+{
+	if (unregister_fsal(&python_fsal.module) != 0)
+		LogCrit(COMPONENT_FSAL, "FSAL_PYTHON is still in use at unload");
+}

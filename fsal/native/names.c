@@ -1,0 +1,209 @@
+/* Names: every operation is one call of the namespace, durable when it returns. */
+#include "fsal_python.h"
+
+#define READDIR_ENTRIES 128u /* as many as MDCACHE keeps in a chunk (Dir_Chunk) */
+#define READDIR_BYTES (READDIR_ENTRIES * 256u)
+
+static uint64_t ino_of(const struct fsal_obj_handle *obj)
+{
+	return spw_handle_of(obj)->fh.ino;
+}
+
+/* A request that answers with a new object. */
+static fsal_status_t ask(enum spw_op op, const struct spw_request *request,
+			 struct fsal_obj_handle **obj, struct fsal_attrlist *out)
+{
+	struct spw_reply reply;
+	int rc = spw_call(op, request, &reply);
+
+	if (rc == 0)
+		spw_answer(&reply.attr, obj, out);
+	return spw_status(rc);
+}
+
+static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
+			    struct fsal_obj_handle **obj, struct fsal_attrlist *out)
+{
+	struct spw_request request = spw_request_for(ino_of(dir), name);
+
+	*obj = NULL;
+	return ask(strcmp(name, "..") == 0 ? SPW_LOOKUP_PARENT : SPW_LOOKUP, &request, obj, out);
+}
+
+/* Hands entries to MDCACHE; false when it wants no more. */
+static bool deliver(const struct spw_request *request, uint32_t count, attrmask_t attrmask,
+		    fsal_readdir_cb cb, void *dir_state, bool *stopped)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct spw_dirent *entry = &request->entries[i];
+		struct fsal_obj_handle *obj;
+		struct fsal_attrlist attrs;
+		enum fsal_dir_result result;
+
+		fsal_prepare_attrs(&attrs, attrmask);
+		spw_answer(&entry->attr, &obj, &attrs);
+		result = cb(request->buffer + entry->name_offset, obj, &attrs, dir_state,
+			    entry->cookie);
+		fsal_release_attrs(&attrs);
+		if (result >= DIR_TERMINATE) {
+			*stopped = true;
+			return false;
+		}
+		if (result == DIR_READAHEAD && i + 1 == count)
+			return false;
+	}
+	return true;
+}
+
+static fsal_status_t readdir_(struct fsal_obj_handle *dir, fsal_cookie_t *whence, void *dir_state,
+			     fsal_readdir_cb cb, attrmask_t attrmask, bool *eof)
+{
+	struct spw_request request = spw_request_for(ino_of(dir), NULL);
+	struct spw_reply reply;
+	bool more = true, stopped = false;
+	int rc = 0;
+
+	request.entries = gsh_malloc(READDIR_ENTRIES * sizeof(*request.entries));
+	request.entries_max = READDIR_ENTRIES;
+	request.buffer = gsh_malloc(READDIR_BYTES);
+	request.buffer_bytes = READDIR_BYTES;
+	request.cookie = whence != NULL ? *whence : 0;
+	*eof = false;
+	while (more) {
+		rc = spw_call(SPW_READDIR, &request, &reply);
+		if (rc != 0)
+			break;
+		more = deliver(&request, reply.count, attrmask, cb, dir_state, &stopped);
+		if (reply.eof) {
+			*eof = !stopped;
+			break;
+		}
+		request.cookie = request.entries[reply.count - 1].cookie;
+	}
+	gsh_free(request.entries);
+	gsh_free(request.buffer);
+	return spw_status(rc);
+}
+
+static fsal_status_t mkdir_(struct fsal_obj_handle *dir, const char *name,
+			    struct fsal_attrlist *attrs_in, struct fsal_obj_handle **obj,
+			    struct fsal_attrlist *out)
+{
+	struct spw_request request = spw_request_for(ino_of(dir), name);
+
+	*obj = NULL;
+	request.set = spw_setattr_from(attrs_in);
+	return ask(SPW_MKDIR, &request, obj, out);
+}
+
+static fsal_status_t mknode(struct fsal_obj_handle *dir, const char *name, object_file_type_t type,
+			    struct fsal_attrlist *attrs_in, struct fsal_obj_handle **obj,
+			    struct fsal_attrlist *out)
+{
+	struct spw_request request = spw_request_for(ino_of(dir), name);
+
+	*obj = NULL;
+	request.set = spw_setattr_from(attrs_in);
+	request.kind = type;
+	if (FSAL_TEST_MASK(attrs_in->valid_mask, ATTR_RAWDEV))
+		request.rdev = (uint64_t)attrs_in->rawdev.major << 32 |
+			       (uint32_t)attrs_in->rawdev.minor;
+	return ask(SPW_MKNOD, &request, obj, out);
+}
+
+static fsal_status_t symlink_(struct fsal_obj_handle *dir, const char *name, const char *target,
+			      struct fsal_attrlist *attrs_in, struct fsal_obj_handle **obj,
+			      struct fsal_attrlist *out)
+{
+	struct spw_request request = spw_request_for(ino_of(dir), name);
+
+	*obj = NULL;
+	request.name2 = target;
+	request.name2_len = (uint32_t)strlen(target);
+	request.set = spw_setattr_from(attrs_in);
+	return ask(SPW_SYMLINK_OP, &request, obj, out);
+}
+
+static fsal_status_t readlink_(struct fsal_obj_handle *obj, struct gsh_buffdesc *content,
+			       bool refresh)
+{
+	struct spw_request request = spw_request_for(ino_of(obj), NULL);
+	struct spw_reply reply;
+	char target[4096];
+	int rc;
+
+	(void)refresh;
+	request.buffer = target;
+	request.buffer_bytes = sizeof(target);
+	rc = spw_call(SPW_READLINK, &request, &reply);
+	if (rc != 0)
+		return spw_status(rc);
+	/* Ganesha frees it and wants the NUL counted (fsal_api.h, readlink). */
+	content->len = (size_t)reply.length + 1;
+	content->addr = gsh_malloc(content->len);
+	memcpy(content->addr, target, reply.length);
+	((char *)content->addr)[reply.length] = '\0';
+	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}
+
+static fsal_status_t link_(struct fsal_obj_handle *obj, struct fsal_obj_handle *dir,
+			   const char *name)
+{
+	struct spw_request request = spw_request_for(ino_of(dir), name);
+	struct spw_reply reply;
+	int rc;
+
+	request.ino2 = ino_of(obj);
+	rc = spw_call(SPW_LINK, &request, &reply);
+	if (rc == 0 && spw_handle_of(obj)->inode != NULL)
+		spw_attr_learned(spw_handle_of(obj)->inode, &reply.attr);
+	return spw_status(rc);
+}
+
+static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle *old_dir,
+			     const char *old_name, struct fsal_obj_handle *new_dir,
+			     const char *new_name)
+{
+	struct spw_request request = spw_request_for(ino_of(old_dir), old_name);
+	struct spw_reply reply;
+	int rc;
+
+	(void)obj; /* a cached resolution of the name: the namespace decides anew */
+	request.ino2 = ino_of(new_dir);
+	request.name2 = new_name;
+	request.name2_len = (uint32_t)strlen(new_name);
+	rc = spw_call(SPW_RENAME, &request, &reply);
+	if (rc != 0)
+		return spw_status(rc);
+	spw_removed(&reply.removed);
+	spw_attr_overlay(&reply.attr);
+	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}
+
+static fsal_status_t unlink_(struct fsal_obj_handle *dir, struct fsal_obj_handle *obj,
+			     const char *name)
+{
+	struct spw_request request = spw_request_for(ino_of(dir), name);
+	struct spw_reply reply;
+	int rc = spw_call(SPW_REMOVE, &request, &reply);
+
+	(void)obj;
+	/* A directory that is gone is ENOENT here: STALE would make MDCACHE kill the parent's
+	 * entry for what may be a child's race. */
+	if (rc == 0)
+		spw_removed(&reply.removed);
+	return spw_status(rc);
+}
+
+void spw_names_ops(struct fsal_obj_ops *ops)
+{
+	ops->lookup = lookup;
+	ops->readdir = readdir_;
+	ops->mkdir = mkdir_;
+	ops->mknode = mknode;
+	ops->symlink = symlink_;
+	ops->readlink = readlink_;
+	ops->link = link_;
+	ops->rename = rename_;
+	ops->unlink = unlink_;
+}

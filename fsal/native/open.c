@@ -1,0 +1,301 @@
+/* Opens: creation, shares, upgrades, truncation, closing. The descriptor belongs to the inode. */
+#include "fsal_python.h"
+
+_Static_assert(sizeof(struct fsal_share) <= sizeof(struct spw_shares), "room for the shares");
+
+struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
+				struct state_t *related)
+{
+	return init_state(gsh_calloc(1, sizeof(struct spw_state)), export, type, related);
+}
+
+static struct fsal_fd *fd_of(struct state_t *state)
+{
+	return &container_of(state, struct spw_state, state)->fd;
+}
+
+/* ---- shares ---- */
+
+static struct fsal_share *share_of(struct spw_inode *inode)
+{
+	return (struct fsal_share *)&inode->shares;
+}
+
+fsal_status_t spw_share_check(struct spw_inode *inode, fsal_openflags_t access, bool bypass)
+{
+	fsal_status_t status;
+
+	PTHREAD_MUTEX_lock(&inode->fd_lock);
+	status = check_share_conflict(share_of(inode), access, bypass);
+	PTHREAD_MUTEX_unlock(&inode->fd_lock);
+	return status;
+}
+
+/* Checks and changes the reservation in one step. */
+static fsal_status_t share_change(struct spw_inode *inode, fsal_openflags_t from,
+				  fsal_openflags_t to)
+{
+	fsal_status_t status;
+
+	PTHREAD_MUTEX_lock(&inode->fd_lock);
+	/* What this open holds itself is no conflict. */
+	update_share_counters(share_of(inode), from, FSAL_O_CLOSED);
+	status = check_share_conflict(share_of(inode), to, false);
+	update_share_counters(share_of(inode), FSAL_O_CLOSED, FSAL_IS_ERROR(status) ? from : to);
+	PTHREAD_MUTEX_unlock(&inode->fd_lock);
+	return status;
+}
+
+/* ---- open states ---- */
+
+/* Enters a state's open: share, descriptor, writer, truncation; all or nothing.
+ * created: the attributes of a file that the namespace just made open for writing, or NULL. */
+static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
+				fsal_openflags_t openflags, const struct spw_attr *created)
+{
+	bool writes = (openflags & FSAL_O_WRITE) != 0;
+	fsal_status_t status = share_change(inode, FSAL_O_CLOSED, openflags);
+	int rc = 0;
+
+	if (FSAL_IS_ERROR(status))
+		return status;
+	spw_fd_hold(inode);
+	if (writes)
+		rc = spw_writer_begin(inode, created);
+	if (rc == 0 && (openflags & FSAL_O_TRUNC) && created == NULL) {
+		rc = spw_truncate(inode, 0);
+		if (rc != 0 && writes)
+			spw_writer_end(inode);
+	}
+	if (rc != 0) {
+		spw_fd_release(inode);
+		(void)share_change(inode, openflags, FSAL_O_CLOSED);
+		return spw_status(rc);
+	}
+	/* Never TRUNC or RECLAIM: the next upgrade would truncate again. */
+	fd_of(state)->openflags = FSAL_O_NFS_FLAGS(openflags);
+	return status;
+}
+
+/* An open without a state: only truncation is left of it. */
+static fsal_status_t open_file(struct spw_inode *inode, struct state_t *state,
+			       fsal_openflags_t openflags, const struct spw_attr *created)
+{
+	fsal_status_t status;
+
+	if (state != NULL)
+		return state_open(inode, state, openflags, created);
+	if (created != NULL) {
+		int rc = spw_writer_begin(inode, created);
+
+		if (rc == 0)
+			spw_writer_end(inode);
+		return spw_status(rc);
+	}
+	status = spw_share_check(inode, openflags, false);
+	if (!FSAL_IS_ERROR(status) && (openflags & FSAL_O_TRUNC))
+		status = spw_status(spw_truncate(inode, 0));
+	return status;
+}
+
+static bool verifier_matches(uint64_t ino, const char *verifier)
+{
+	struct spw_request request = { .ino = ino };
+	struct spw_reply reply;
+
+	return spw_call(SPW_VERIFIER, &request, &reply) == 0 && reply.count == 1 &&
+	       memcmp(reply.verifier, verifier, sizeof(reply.verifier)) == 0;
+}
+
+static bool check_verifier(struct fsal_obj_handle *obj, fsal_verifier_t verifier)
+{
+	return verifier_matches(spw_handle_of(obj)->fh.ino, verifier);
+}
+
+static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t *state,
+				    fsal_openflags_t openflags, enum fsal_create_mode createmode,
+				    fsal_verifier_t verifier, struct fsal_attrlist *out,
+				    bool *caller_perm_check)
+{
+	struct spw_handle *self = spw_handle_of(obj);
+	fsal_status_t status;
+
+	if (self->inode == NULL)
+		return fsalstat(obj->type == DIRECTORY ? ERR_FSAL_ISDIR : ERR_FSAL_SYMLINK, 0);
+	if (createmode >= FSAL_EXCLUSIVE && !verifier_matches(self->fh.ino, verifier))
+		return spw_status(EEXIST);
+	status = open_file(self->inode, state, openflags, NULL);
+	if (FSAL_IS_ERROR(status))
+		return status;
+	*caller_perm_check = true;
+	/* An empty list would be cached as the file's attributes: fill it or say it is not. */
+	if (out != NULL) {
+		struct spw_attr attr;
+		int rc = spw_getattr(self->inode, &attr);
+
+		if (rc == 0)
+			spw_attrs_out(&attr, out);
+		else
+			out->valid_mask = ATTR_RDATTR_ERR;
+	}
+	return status;
+}
+
+/* Takes a file away again that could not be opened after it was made. */
+static void undo_create(uint64_t parent, const char *name)
+{
+	struct spw_request request = spw_request_for(parent, name);
+	struct spw_reply reply;
+
+	request.uid = 0;
+	if (spw_call(SPW_REMOVE, &request, &reply) == 0)
+		spw_removed(&reply.removed);
+}
+
+/* What an existing name means to a creation: 0 to open it, or the errno. */
+static int judge_existing(const struct spw_attr *attr, enum fsal_create_mode createmode,
+			  fsal_verifier_t verifier)
+{
+	if (createmode == FSAL_GUARDED)
+		return EEXIST;
+	if (createmode >= FSAL_EXCLUSIVE && !verifier_matches(attr->ino, verifier))
+		return EEXIST;
+	return 0;
+}
+
+/* Makes the file, or finds the one that has the name; *created tells which. */
+static int create_or_find(uint64_t parent, const char *name, fsal_openflags_t openflags,
+			  enum fsal_create_mode createmode, struct fsal_attrlist *attrs_in,
+			  fsal_verifier_t verifier, struct spw_reply *reply, bool *created)
+{
+	struct spw_request request = spw_request_for(parent, name);
+	int rc = EEXIST;
+
+	*created = false;
+	if (createmode != FSAL_NO_CREATE) {
+		request.set = spw_setattr_from(attrs_in);
+		if (openflags & FSAL_O_WRITE)
+			request.flags |= SPW_FOR_WRITING;
+		if (createmode >= FSAL_EXCLUSIVE) {
+			request.flags |= SPW_HAS_VERIFIER;
+			memcpy(request.verifier, verifier, sizeof(request.verifier));
+		}
+		rc = spw_call(SPW_CREATE, &request, reply);
+		*created = rc == 0;
+	}
+	if (rc == EEXIST) {
+		rc = spw_call(SPW_LOOKUP, &request, reply);
+		if (rc == 0)
+			rc = judge_existing(&reply->attr, createmode, verifier);
+	}
+	return rc;
+}
+
+static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
+			   fsal_openflags_t openflags, enum fsal_create_mode createmode,
+			   const char *name, struct fsal_attrlist *attrs_in,
+			   fsal_verifier_t verifier, struct fsal_obj_handle **new_obj,
+			   struct fsal_attrlist *out, bool *caller_perm_check)
+{
+	uint64_t parent = spw_handle_of(obj)->fh.ino;
+	const struct spw_attr *open_for_writing;
+	struct fsal_obj_handle *made;
+	struct spw_reply reply;
+	fsal_status_t status;
+	bool created;
+	int rc;
+
+	if (name == NULL)
+		return open_by_handle(obj, state, openflags, createmode, verifier, out,
+				      caller_perm_check);
+	rc = create_or_find(parent, name, openflags, createmode, attrs_in, verifier, &reply,
+			    &created);
+	if (rc != 0)
+		return spw_status(rc);
+	if (reply.attr.kind != SPW_REGULAR)
+		return fsalstat(reply.attr.kind == SPW_DIRECTORY ? ERR_FSAL_ISDIR
+								 : ERR_FSAL_SYMLINK, 0);
+	open_for_writing = created && (openflags & FSAL_O_WRITE) ? &reply.attr : NULL;
+	made = spw_handle_new(&reply.attr);
+	status = open_file(spw_handle_of(made)->inode, state, openflags, open_for_writing);
+	if (FSAL_IS_ERROR(status)) {
+		made->obj_ops->release(made);
+		if (created)
+			undo_create(parent, name);
+		return status;
+	}
+	if (out != NULL) {
+		rc = spw_getattr(spw_handle_of(made)->inode, &reply.attr);
+		if (rc == 0)
+			spw_attrs_out(&reply.attr, out);
+		else
+			out->valid_mask = ATTR_RDATTR_ERR;
+	}
+	*caller_perm_check = !created;
+	*new_obj = made;
+	return status;
+}
+
+static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
+			     fsal_openflags_t openflags)
+{
+	struct spw_inode *inode = spw_handle_of(obj)->inode;
+	fsal_openflags_t old = fd_of(state)->openflags;
+	bool wrote = (old & FSAL_O_WRITE) != 0, writes = (openflags & FSAL_O_WRITE) != 0;
+	fsal_status_t status = share_change(inode, old, openflags);
+	int rc = 0;
+
+	if (FSAL_IS_ERROR(status))
+		return status;
+	if (old == FSAL_O_CLOSED)
+		spw_fd_hold(inode);
+	if (writes && !wrote)
+		rc = spw_writer_begin(inode, NULL);
+	if (rc == 0 && (openflags & FSAL_O_TRUNC)) {
+		rc = spw_truncate(inode, 0);
+		if (rc != 0 && writes && !wrote)
+			spw_writer_end(inode);
+	}
+	if (rc != 0) {
+		if (old == FSAL_O_CLOSED)
+			spw_fd_release(inode);
+		(void)share_change(inode, openflags, old);
+		return spw_status(rc);
+	}
+	fd_of(state)->openflags = FSAL_O_NFS_FLAGS(openflags);
+	if (wrote && !writes)
+		spw_writer_end(inode);
+	return status;
+}
+
+static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
+{
+	struct spw_inode *inode = spw_handle_of(obj)->inode;
+	fsal_openflags_t old = fd_of(state)->openflags;
+
+	/* Lock states open nothing of their own. */
+	if (inode == NULL || old == FSAL_O_CLOSED)
+		return fsalstat(ERR_FSAL_NO_ERROR, 0);
+	fd_of(state)->openflags = FSAL_O_CLOSED;
+	(void)share_change(inode, old, FSAL_O_CLOSED);
+	if (old & FSAL_O_WRITE)
+		spw_writer_end(inode);
+	spw_fd_release(inode);
+	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}
+
+/* There is no descriptor of the object itself; saying otherwise would spoil Ganesha's count. */
+static fsal_status_t close_(struct fsal_obj_handle *obj)
+{
+	(void)obj;
+	return fsalstat(ERR_FSAL_NOT_OPENED, 0);
+}
+
+void spw_open_ops(struct fsal_obj_ops *ops)
+{
+	ops->open2 = open2;
+	ops->reopen2 = reopen2;
+	ops->close2 = close2;
+	ops->close = close_;
+	ops->check_verifier = check_verifier;
+}

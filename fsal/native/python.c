@@ -1,0 +1,112 @@
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "python.h"
+
+struct spw_table spw_python;
+
+static pthread_key_t thread_key;
+static __thread int pinned;
+
+/* The last step of a thread that ever called Python: give its thread state back. */
+static void release_thread(void *state)
+{
+	PyEval_RestoreThread(state);
+	PyGILState_Release(PyGILState_UNLOCKED);
+}
+
+/* Keeps a Python thread state for this thread until it ends. Without it ctypes makes and destroys
+ * one at each call, which costs ten times the call. */
+static void pin_thread(void)
+{
+	(void)PyGILState_Ensure();
+	PyThreadState *state = PyEval_SaveThread();
+
+	if (pthread_setspecific(thread_key, state) != 0)
+		fprintf(stderr, "spillway: a thread state is leaked: out of memory\n");
+	pinned = 1;
+}
+
+int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
+{
+	/* What Python does not answer is an error, never success. */
+	reply->status = EIO;
+	if (!pinned)
+		pin_thread();
+	spw_python.fn[op](request, reply);
+	return reply->status;
+}
+
+static int start_interpreter(const char *executable)
+{
+	PyConfig config;
+	PyStatus status;
+
+	/* Ganesha loads plugins RTLD_LOCAL; C extensions look libpython's symbols up globally. */
+	if (dlopen(SPW_LIBPYTHON, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD) == NULL) {
+		fprintf(stderr, "spillway: %s is not loaded: %s\n", SPW_LIBPYTHON, dlerror());
+		return -1;
+	}
+	PyConfig_InitPythonConfig(&config);
+	/* Ganesha handles signals itself. */
+	config.install_signal_handlers = 0;
+	config.parse_argv = 0;
+	/* The environment of the virtual environment's own interpreter: pyvenv.cfg is found by it. */
+	status = PyConfig_SetBytesString(&config, &config.executable, executable);
+	if (!PyStatus_Exception(status))
+		status = PyConfig_SetBytesString(&config, &config.program_name, executable);
+	if (!PyStatus_Exception(status))
+		status = Py_InitializeFromConfig(&config);
+	PyConfig_Clear(&config);
+	if (PyStatus_Exception(status)) {
+		fprintf(stderr, "spillway: Python (%s) does not start: %s\n", executable,
+			status.err_msg ? status.err_msg : "no reason given");
+		return -1;
+	}
+	return 0;
+}
+
+static int all_filled(void)
+{
+	for (int op = 0; op < SPW_OP_COUNT; op++)
+		if (spw_python.fn[op] == NULL)
+			return 0;
+	return 1;
+}
+
+int spw_python_start(const char *executable, const char *config_path)
+{
+	PyObject *entry, *result = NULL;
+	int rc = -1;
+
+	if (pthread_key_create(&thread_key, release_thread) != 0)
+		return -1;
+	if (start_interpreter(executable) != 0)
+		return -1;
+	spw_python.abi = SPW_ABI;
+	spw_python.attr_bytes = sizeof(struct spw_attr);
+	spw_python.request_bytes = sizeof(struct spw_request);
+	spw_python.reply_bytes = sizeof(struct spw_reply);
+	spw_python.dirent_bytes = sizeof(struct spw_dirent);
+	spw_python.op_count = SPW_OP_COUNT;
+	entry = PyImport_ImportModule("fsal.entry");
+	if (entry != NULL)
+		result = PyObject_CallMethod(entry, "start", "sK", config_path,
+					     (unsigned long long)(uintptr_t)&spw_python);
+	if (result == NULL)
+		PyErr_Print();
+	else if (PyObject_IsTrue(result) == 1 && all_filled())
+		rc = 0;
+	Py_XDECREF(result);
+	Py_XDECREF(entry);
+	/* Nobody else gives the interpreter free. This thread keeps its state: it is pinned. */
+	(void)PyEval_SaveThread();
+	pinned = 1;
+	return rc;
+}

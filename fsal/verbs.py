@@ -1,0 +1,120 @@
+"""One function for each operation of the boundary: unpack the request, call, fill the reply."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from fsal import bridge
+from fsal.bridge import cred_of, name2_of, name_of, put_attr, put_removed, setattr_of
+from gateway.namespace.facade import Namespace
+from gateway.types import Sealed
+
+
+class Verbs:
+    """The operations of one namespace; method names are those of ``bridge.OPERATIONS``."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._ns = namespace
+
+    def lookup(self, request: Any, reply: Any) -> None:
+        put_attr(reply.attr, self._ns.lookup(request.ino, name_of(request)))
+
+    def lookup_parent(self, request: Any, reply: Any) -> None:
+        put_attr(reply.attr, self._ns.lookup_parent(request.ino))
+
+    def getattr(self, request: Any, reply: Any) -> None:
+        put_attr(reply.attr, self._ns.getattr(request.ino))
+
+    def readdir(self, request: Any, reply: Any) -> None:
+        most = request.entries_max
+        found = self._ns.readdir(request.ino, request.cookie, most + 1)
+        offset = 0
+        entries = request.entries
+        for index, dirent in enumerate(found[:most]):
+            name = dirent.name + b"\0"
+            ctypes.memmove(request.buffer + offset, name, len(name))
+            entry = entries[index]
+            entry.cookie = dirent.cookie
+            entry.name_offset = offset
+            put_attr(entry.attr, dirent.attr)
+            offset += len(name)
+        reply.count = min(len(found), most)
+        reply.eof = int(len(found) <= most)
+
+    def readlink(self, request: Any, reply: Any) -> None:
+        target = self._ns.readlink(request.ino)
+        ctypes.memmove(request.buffer, target, min(len(target), request.buffer_bytes))
+        reply.length = len(target)
+
+    def verifier(self, request: Any, reply: Any) -> None:
+        verifier = self._ns.verifier(request.ino)
+        reply.count = int(verifier is not None)
+        if verifier is not None:
+            ctypes.memmove(reply.verifier, verifier, 8)
+
+    def create(self, request: Any, reply: Any) -> None:
+        verifier = bytes(request.verifier) if request.flags & bridge.HAS_VERIFIER else None
+        attr = self._ns.create(
+            cred_of(request),
+            request.ino,
+            name_of(request),
+            setattr_of(request),
+            verifier,
+            bool(request.flags & bridge.FOR_WRITING),
+        )
+        put_attr(reply.attr, attr)
+
+    def mkdir(self, request: Any, reply: Any) -> None:
+        attr = self._ns.mkdir(cred_of(request), request.ino, name_of(request), setattr_of(request))
+        put_attr(reply.attr, attr)
+
+    def symlink(self, request: Any, reply: Any) -> None:
+        attr = self._ns.symlink(
+            cred_of(request),
+            request.ino,
+            name_of(request),
+            name2_of(request),
+            setattr_of(request),
+        )
+        put_attr(reply.attr, attr)
+
+    def mknod(self, request: Any, reply: Any) -> None:
+        attr = self._ns.mknod(
+            cred_of(request),
+            request.ino,
+            name_of(request),
+            request.kind,
+            request.rdev,
+            setattr_of(request),
+        )
+        put_attr(reply.attr, attr)
+
+    def link(self, request: Any, reply: Any) -> None:
+        attr = self._ns.link(cred_of(request), request.ino2, request.ino, name_of(request))
+        put_attr(reply.attr, attr)
+
+    def rename(self, request: Any, reply: Any) -> None:
+        attr, removed = self._ns.rename(
+            cred_of(request), request.ino, name_of(request), request.ino2, name2_of(request)
+        )
+        put_attr(reply.attr, attr)
+        put_removed(reply.removed, removed)
+
+    def remove(self, request: Any, reply: Any) -> None:
+        removed = self._ns.remove(cred_of(request), request.ino, name_of(request))
+        put_removed(reply.removed, removed)
+
+    def setattr(self, request: Any, reply: Any) -> None:
+        put_attr(reply.attr, self._ns.setattr(request.ino, setattr_of(request)))
+
+    def open_write(self, request: Any, reply: Any) -> None:
+        put_attr(reply.attr, self._ns.open_write(request.ino))
+
+    def seal(self, request: Any, reply: Any) -> None:
+        data = request.data
+        sealed = Sealed(data.size, data.used, data.mtime_ns, data.writes)
+        put_attr(reply.attr, self._ns.seal(request.ino, sealed))
+
+    def reclaim(self, request: Any, reply: Any) -> None:
+        self._ns.reclaim(request.ino, request.cookie)

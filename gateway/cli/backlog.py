@@ -1,0 +1,152 @@
+"""What the namespace's database says is not in the bucket yet. Reads only."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, func, select
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import DatabaseError
+
+from gateway import clock
+from gateway.config import Settings
+from gateway.data.layout import DataFiles
+from gateway.db import models, schema
+from gateway.db.engine import Database
+from gateway.errors import UserError
+from gateway.types import Kind
+
+_DEPTH_MAX = 4096
+
+_inode: Any = models.Inode.__table__
+_dirent: Any = models.Dirent.__table__
+_DIRTY = and_(
+    _inode.c.kind == Kind.REGULAR.value,
+    _inode.c.nlink > 0,
+    _inode.c.content_version > _inode.c.drained_version,
+)
+
+
+class Oldest(NamedTuple):
+    """The file that has waited longest for the bucket."""
+
+    path: str
+    """As clients see it; bytes that cannot be shown are escaped."""
+    age_seconds: float
+    """Since the drain may take it; since the last write when a client still has it open."""
+    size_bytes: int
+
+
+class Backlog(NamedTuple):
+    """Everything that the bucket does not have yet."""
+
+    dirty_files: int
+    dirty_bytes: int
+    open_files: int
+    """Of the dirty files: those a client has open for writing."""
+    open_bytes: int
+    deletions: int
+    """Objects still to be deleted because their file was."""
+    moves: int
+    """Renamed files and directories whose objects still have the old key."""
+    oldest: Oldest | None
+
+
+def measure(settings: Settings) -> Backlog:
+    """Ask the database and, for files that are being written, their data files.
+
+    Raises: SchemaError when the database is missing or not this program's; UserError when it
+    cannot be read.
+    """
+    database = Database(settings.database_url)
+    schema.require_current(database)
+    engine = database.engine()
+    try:
+        with engine.connect() as connection:
+            return _measure(connection, DataFiles(settings.files_dir), settings.nfs.export)
+    except DatabaseError as exc:
+        raise UserError(
+            f"cannot read the database {database.path}: {exc.orig}: check its disk"
+        ) from None
+    finally:
+        engine.dispose()
+
+
+def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
+    now_ns = clock.now_ns()
+    sealed_files, sealed_bytes = connection.execute(
+        select(func.count(), func.coalesce(func.sum(_inode.c.size), 0)).where(
+            _DIRTY, _inode.c.write_open == 0
+        )
+    ).one()
+    writing = [
+        (ino, *_on_disk(files, ino, epoch))
+        for ino, epoch in connection.execute(
+            select(_inode.c.ino, _inode.c.epoch).where(_DIRTY, _inode.c.write_open == 1)
+        )
+    ]
+    oldest = connection.execute(
+        select(_inode.c.ino, _inode.c.size, _inode.c.drain_after_ns, _inode.c.mtime_ns)
+        .where(_DIRTY, _inode.c.write_open == 0)
+        .order_by(_inode.c.drain_after_ns)
+        .limit(1)
+    ).one_or_none()
+    if oldest is not None:
+        ino, size_bytes, drain_after_ns, mtime_ns = oldest
+        since_ns = drain_after_ns or mtime_ns
+    elif writing:
+        ino, size_bytes, written_ns = min(writing, key=lambda row: row[2] or now_ns)
+        since_ns = written_ns or now_ns
+    found = None
+    if oldest is not None or writing:
+        age_seconds = max(0.0, (now_ns - since_ns) / clock.NS)
+        found = Oldest(path_of(connection, ino, export), age_seconds, size_bytes)
+    open_bytes = sum(size for _ino, size, _mtime_ns in writing)
+    return Backlog(
+        dirty_files=sealed_files + len(writing),
+        dirty_bytes=sealed_bytes + open_bytes,
+        open_files=len(writing),
+        open_bytes=open_bytes,
+        deletions=_count(connection, models.Deletion.__table__),
+        moves=_count(connection, models.Rekey.__table__),
+        oldest=found,
+    )
+
+
+def _count(connection: Connection, table: Any) -> int:
+    return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
+
+
+def _on_disk(files: DataFiles, ino: int, epoch: int) -> tuple[int, int]:
+    """Size in bytes and time of the last write; 0, 0 when nothing was written yet."""
+    try:
+        found = files.path(ino, epoch).stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
+
+
+def path_of(connection: Connection, ino: int, export: str) -> str:
+    """One path of an inode, from the export down. An inode that lost its name is ``?``."""
+    names: list[str] = []
+    while ino != models.ROOT_INO and len(names) < _DEPTH_MAX:
+        row = connection.execute(
+            select(_dirent.c.parent, _dirent.c.name)
+            .where(_dirent.c.ino == ino)
+            .order_by(_dirent.c.cookie)
+            .limit(1)
+        ).one_or_none()
+        if row is None:
+            names.append("?")
+            break
+        ino, name = row
+        names.append(printable(name))
+    return "/".join([export, *reversed(names)])
+
+
+def printable(name: bytes) -> str:
+    """A name as it can be shown: clients choose names, and terminals obey control characters."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode()
+        for c in name.decode("utf-8", "backslashreplace")
+    )

@@ -1,0 +1,147 @@
+"""The configuration of NFS-Ganesha, rendered from ours. Nobody edits it: `spillway up` renews it.
+
+Option names and ranges are those of Ganesha 4.3 (support/nfs_read_conf.c, support/exports.c).
+"""
+
+from __future__ import annotations
+
+import sys
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from pathlib import Path
+
+from gateway.cli import atomic
+from gateway.config import Settings
+from gateway.errors import ConfigError
+
+PLUGIN = "libfsalpython.so"
+EXPORT_ID = 1
+"""Part of every file handle a client holds: another number would make all of them stale."""
+
+_MIB = 1024 * 1024
+_DEFAULT_RPC_BUFFER_BYTES = _MIB
+_LARGEST_RPC_BUFFER_BYTES = 9 * _MIB
+
+_TEMPLATE = """\
+# Made by spillway from {source}: edit that file, not this one.
+
+NFS_CORE_PARAM {{
+    NFS_Port = {port};
+    Bind_Addr = {bind};
+    Protocols = 4;
+    # Version 3 and its side services would need rpcbind, and their failure to register is fatal.
+    Enable_NLM = false;
+    Enable_RQUOTA = false;
+    Enable_UDP = false;
+    Plugins_Dir = {plugins_dir};
+    RPC_Ioq_ThrdMax = 200;
+{rpc_buffers}}}
+
+NFSV4 {{
+    # Clients reclaim their opens after a restart; the server remembers them in RecoveryRoot.
+    Graceless = false;
+    RecoveryBackend = fs;
+    RecoveryRoot = {recovery_root};
+    # Not 2: in Ganesha 4.3 READ_PLUS answers reads with no data.
+    Minor_Versions = 0, 1;
+    Lease_Lifetime = {lease_seconds};
+    Grace_Period = {grace_seconds};
+    Delegations = false;
+    Only_Numeric_Owners = true;
+}}
+
+NFS_KRB5 {{
+    Active_krb5 = false;
+}}
+
+MDCACHE {{
+    Dir_Chunk = 128;
+    Entries_HWMark = 100000;
+}}
+
+# Read by {plugin}.
+PYTHON {{
+    Executable = {executable};
+    Config = {config};
+}}
+
+EXPORT {{
+    Export_Id = {export_id};
+    Path = {export};
+    Pseudo = {export};
+    Access_Type = RW;
+    Squash = None;
+    SecType = sys;
+    Protocols = 4;
+    Transports = TCP;
+    Attr_Expiration_Time = 60;
+    MaxRead = {max_io_bytes};
+    MaxWrite = {max_io_bytes};
+    PrefRead = {max_io_bytes};
+    PrefWrite = {max_io_bytes};
+    FSAL {{
+        Name = PYTHON;
+    }}
+}}
+"""
+
+
+def render(settings: Settings) -> str:
+    """The text of ganesha.conf.
+
+    Raises: ConfigError when a path cannot be written in Ganesha's syntax, or nfs.bind is a name.
+    """
+    nfs = settings.nfs
+    return _TEMPLATE.format(
+        source=_quoted("the path of the configuration", settings.source.absolute())[1:-1],
+        port=nfs.port,
+        bind=_address(nfs.bind),
+        plugins_dir=_quoted("nfs.plugins_dir", nfs.plugins_dir),
+        rpc_buffers=_rpc_buffers(nfs.max_io_bytes),
+        recovery_root=_quoted("gateway.data_dir", settings.recovery_dir),
+        lease_seconds=nfs.lease_seconds,
+        grace_seconds=nfs.grace_seconds,
+        plugin=PLUGIN,
+        executable=_quoted("the path of this Python", sys.executable),
+        config=_quoted("the path of the configuration", settings.source.absolute()),
+        export_id=EXPORT_ID,
+        export=_quoted("nfs.export", nfs.export),
+        max_io_bytes=nfs.max_io_bytes,
+    )
+
+
+def write(settings: Settings) -> bool:
+    """Bring ganesha.conf up to date. False: it was. Raises ConfigError, OSError."""
+    return atomic.replace(settings.ganesha_conf, render(settings), 0o644)
+
+
+def _rpc_buffers(max_io_bytes: int) -> str:
+    """A READ or WRITE travels in one RPC record, whose buffer must hold its head too."""
+    if max_io_bytes <= _DEFAULT_RPC_BUFFER_BYTES:
+        return ""
+    size_bytes = min(max_io_bytes + _MIB, _LARGEST_RPC_BUFFER_BYTES)
+    return f"    MaxRPCSendBufferSize = {size_bytes};\n    MaxRPCRecvBufferSize = {size_bytes};\n"
+
+
+def _quoted(key: str, value: str | Path) -> str:
+    """A string in Ganesha's double quotes, where a backslash escapes and a quote ends it."""
+    text = str(value)
+    if not text.isprintable() or set(text) & set('"\\'):
+        raise ConfigError(
+            key,
+            text,
+            "quotes, backslashes and control characters cannot be written in ganesha.conf; "
+            "use another path",
+        )
+    return f'"{text}"'
+
+
+def _address(bind: str) -> str:
+    """Ganesha takes a literal address here and would refuse a host name at start."""
+    for family in (IPv4Address, IPv6Address):
+        try:
+            address = family(bind)
+        except AddressValueError:
+            continue
+        if getattr(address, "scope_id", None) is None:
+            return str(address)
+    raise ConfigError("nfs.bind", bind, "must be an IP address; 0.0.0.0 listens on all of them")

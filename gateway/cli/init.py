@@ -1,0 +1,292 @@
+"""`spillway init`: makes everything a gateway needs before its first start.
+
+Every step looks at what is there and changes only what is missing, so that it can be run again
+at any time, after an upgrade for instance. Nothing is ever deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import getpass
+import io
+import os
+import sqlite3
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy.exc import DatabaseError
+
+from gateway import config
+from gateway.cli import atomic, checks, ganesha_conf
+from gateway.config import Settings
+from gateway.data.layout import SHARDS, DataFiles
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.errors import SchemaError, UserError
+from gateway.namespace import volume
+
+OWN_NAMES = {
+    "files",
+    "log",
+    "run",
+    "recovery",
+    "ganesha.conf",
+    "credentials",
+    "namespace.db",
+    "lost+found",
+}
+"""What a data directory may hold before we take it over."""
+
+OPTIONS = (
+    ("data-dir", "gateway", "data_dir", "DIR", "directory of all local data (on the NVMe)"),
+    ("bucket", "bucket", "name", "NAME", "bucket to drain to"),
+    ("endpoint-url", "bucket", "endpoint_url", "URL", "URL of the S3 server (none: AWS)"),
+    ("region", "bucket", "region", "NAME", "region, as the S3 server names it"),
+    ("prefix", "bucket", "prefix", "PREFIX", "objects are <prefix>/<path>"),
+    ("port", "nfs", "port", "N", "TCP port of the NFS server"),
+    ("bind", "nfs", "bind", "ADDRESS", "IP address the NFS server listens on"),
+    ("export", "nfs", "export", "PATH", "path that clients mount"),
+)
+"""Option, section, key, name of its value, help."""
+
+_KEY_NAMES = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+
+
+class Keys(NamedTuple):
+    """Bucket credentials. The secret is never printed and never part of an error."""
+
+    key_id: str
+    secret: str
+    token: str | None
+    """Of temporary credentials."""
+
+    def __repr__(self) -> str:
+        return f"Keys({self.key_id!r})"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    for option, _section, _key, metavar, text in OPTIONS:
+        kind = int if option == "port" else str
+        parser.add_argument(f"--{option}", metavar=metavar, help=text, type=kind)
+    parser.add_argument(
+        "--access-key-id",
+        metavar="ID",
+        help="key id of the bucket (default: AWS_ACCESS_KEY_ID); "
+        "its secret is taken from AWS_SECRET_ACCESS_KEY or asked for",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Set the gateway up and print what was done. Raises UserError."""
+    path: Path = args.config
+    keys = _keys(args.access_key_id)
+    text = None if path.exists() else _new_config(args, path)
+    settings = (
+        config.load(path)
+        if text is None
+        else config.from_mapping(tomllib.loads(text), os.environ, path)
+    )
+    # Raises for what Ganesha's syntax cannot say, before anything is made.
+    ganesha_conf.render(settings)
+    # The directory first: with a data_dir that cannot be made, no file may be left that says it.
+    _say(_data_dir(settings))
+    if text is None:
+        _say(f"configuration {path}: exists, kept as it is{_ignored(args)}")
+    else:
+        _write_config(path, text)
+        _say(f"configuration {path}: written")
+    _say(_directories(settings))
+    _say(_database(settings))
+    _say(_credentials(settings, keys))
+    written = ganesha_conf.write(settings)
+    _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
+    _say(f"next: spillway up --config {path}")
+    return 0
+
+
+def make_directories(settings: Settings) -> bool:
+    """The directories below data_dir, for `up` too. False: all were there. Raises UserError."""
+    missing = False
+    try:
+        for path in (settings.log_dir, settings.run_dir, settings.recovery_dir):
+            if not path.is_dir():
+                path.mkdir(mode=0o700)
+                missing = True
+        shards = len(list(settings.files_dir.iterdir())) if settings.files_dir.is_dir() else 0
+        if shards < SHARDS:
+            DataFiles(settings.files_dir).create()
+            missing = True
+    except OSError as exc:
+        raise UserError(
+            f"cannot make {exc.filename}: {exc.strerror}: check mode and owner of "
+            f"{settings.data_dir}"
+        ) from None
+    return missing
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _new_config(args: argparse.Namespace, path: Path) -> str:
+    values: dict[str, dict[str, Any]] = {}
+    for option, section, key, _metavar, _text in OPTIONS:
+        given = getattr(args, option.replace("-", "_"))
+        if given is None:
+            continue
+        if not str(given).isprintable():
+            raise UserError(f"--{option} holds characters that cannot be written: correct it")
+        if key == "data_dir":
+            given = str(Path(given).expanduser().absolute())
+        values.setdefault(section, {})[key] = given
+    if "name" not in values.get("bucket", {}) and "SPILLWAY_BUCKET_NAME" not in os.environ:
+        raise UserError(
+            f"no bucket given: run: spillway init --bucket NAME --config {path} "
+            "(see spillway init --help)"
+        )
+    return config.render(values)
+
+
+def _ignored(args: argparse.Namespace) -> str:
+    given = [
+        f"--{option}"
+        for option, *_ in OPTIONS
+        if getattr(args, option.replace("-", "_")) is not None
+    ]
+    return f"; {', '.join(given)} ignored: edit the file instead" if given else ""
+
+
+def _write_config(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic.replace(path, text, 0o644)
+    except OSError as exc:
+        raise UserError(
+            f"cannot write {path}: {exc.strerror}: choose another place with --config or the "
+            "environment's SPILLWAY_CONFIG"
+        ) from None
+
+
+def _data_dir(settings: Settings) -> str:
+    """Make the data directory ours and private; refuse one that others use."""
+    path = settings.data_dir
+    try:
+        made = not path.is_dir()
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        wrong_mode = path.stat().st_mode & 0o777 != 0o700
+        foreign = {entry.name for entry in path.iterdir()} - OWN_NAMES - {settings.source.name}
+    except OSError as exc:
+        raise UserError(
+            f"cannot use data directory {path}: {exc.strerror}: choose a directory that you may "
+            "write with --data-dir (or gateway.data_dir)"
+        ) from None
+    if wrong_mode and foreign and not (path / "namespace.db").exists():
+        # /tmp or a home, say: taking it from its users is worse than any error.
+        raise UserError(
+            f"data directory {path} holds other files ({min(foreign)}): give one of its own"
+        )
+    checks.require_data_dir(settings)
+    if wrong_mode:
+        path.chmod(0o700)
+    state = "made" if made else "mode set to 0700" if wrong_mode else "exists"
+    return f"data directory {path}: {state}"
+
+
+def _directories(settings: Settings) -> str:
+    made = make_directories(settings)
+    return f"directories files, log, run, recovery: {'made' if made else 'exist'}"
+
+
+def _database(settings: Settings) -> str:
+    database = Database(settings.database_url)
+    if not database.path.parent.is_dir():
+        raise UserError(
+            f"cannot make the database {database.path}: no such directory: make it or correct "
+            "namespace.url"
+        )
+    try:
+        before = schema.current(database) if database.path.exists() else None
+        try:
+            schema.require_current(database)
+        except SchemaError:
+            # A running gateway must not have the tables changed under it.
+            with checks.locked(settings):
+                schema.upgrade(database)
+        after = schema.current(database)
+        created = volume.create(database)
+    except (sqlite3.Error, DatabaseError) as exc:
+        reason = getattr(exc, "orig", exc)
+        raise UserError(
+            f"cannot write the database {database.path}: {reason}: check its mode and the free "
+            "space of its disk"
+        ) from None
+    finally:
+        database.close()
+    if created:
+        return f"database {database.path}: made, schema {after}"
+    if before != after:
+        return f"database {database.path}: migrated from schema {before} to {after}"
+    return f"database {database.path}: current, schema {after}"
+
+
+def _keys(key_id: str | None) -> Keys | None:
+    """The bucket's keys, from option and environment. Raises UserError when a half is missing."""
+    key_id = key_id or os.environ.get("AWS_ACCESS_KEY_ID")
+    secret = os.environ.get("AWS_SECRET_ACCESS_KEY")
+    token = os.environ.get("AWS_SESSION_TOKEN") if secret else None
+    if not key_id and not secret:
+        return None
+    if not key_id:
+        raise UserError("AWS_SECRET_ACCESS_KEY is set without a key id: give --access-key-id ID")
+    if not secret and sys.stdin.isatty():
+        secret = getpass.getpass(f"Secret key of {key_id}: ")
+    if not secret:
+        raise UserError(
+            f"no secret for key id {key_id}: set AWS_SECRET_ACCESS_KEY or run this on a terminal"
+        )
+    keys = Keys(key_id.strip(), secret.strip(), token)
+    if not all(part.isprintable() for part in keys if part is not None):
+        raise UserError("the bucket's keys hold control characters: check how they are set")
+    return keys
+
+
+def _credentials(settings: Settings, keys: Keys | None) -> str:
+    path = settings.credentials_file
+    if keys is None:
+        if path.exists():
+            return f"credentials {path}: exist"
+        return (
+            f"credentials {path}: none given; before `spillway up` run this again with "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY set"
+        )
+    wanted = {"aws_access_key_id": keys.key_id, "aws_secret_access_key": keys.secret}
+    if keys.token:
+        wanted["aws_session_token"] = keys.token
+    profiles = configparser.RawConfigParser()
+    try:
+        profiles.read(path, encoding="utf-8")
+        if not profiles.has_section("default"):
+            profiles.add_section("default")
+        found = {k: v for k, v in profiles.items("default") if k in _KEY_NAMES}
+        written = found != wanted
+        if written:
+            for name in _KEY_NAMES:
+                profiles.remove_option("default", name)
+            profiles["default"].update(wanted)
+            text = io.StringIO()
+            profiles.write(text)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            atomic.replace(path, text.getvalue(), 0o600)
+        elif path.stat().st_mode & 0o077:
+            path.chmod(0o600)
+    except OSError as exc:
+        raise UserError(
+            f"cannot write {path}: {exc.strerror}: correct bucket.credentials_file"
+        ) from None
+    except (configparser.Error, UnicodeDecodeError):
+        # The parser's message quotes lines of the file, which hold secrets.
+        raise UserError(f"{path} is not a credentials file: move it away") from None
+    return f"credentials {path}: {'written' if written else 'current'} (mode 0600)"

@@ -1,0 +1,101 @@
+"""The entry point: parses the command line, runs one command, turns errors into one line.
+
+Exit status: 0 done; 1 the command found something that needs a person; 2 wrong usage or
+configuration; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from gateway.cli import init, status, up
+from gateway.config import DEFAULT_CONFIG
+from gateway.errors import UserError
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+class Subcommand(NamedTuple):
+    """One word after ``spillway``."""
+
+    name: str
+    help: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    """Declares its options; --config is there already."""
+    run: Callable[[argparse.Namespace], int]
+    """Returns the exit status. Raises UserError."""
+
+
+SUBCOMMANDS = (
+    Subcommand("init", "set a gateway up, or migrate it", init.arguments, init.run),
+    Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
+    Subcommand("status", "show how the gateway is", status.arguments, status.run),
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}: see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line. Parameters: argv without the program's name (default: sys.argv).
+
+    Returns the exit status.
+    """
+    try:
+        args = _parser().parse_args(argv)
+        args.config = Path(args.config or _default_config()).expanduser().absolute()
+        status_code: int = args.run(args)
+        sys.stdout.flush()
+        return status_code
+    except UserError as exc:
+        return _fail(str(exc))
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # `spillway status | head`: the rest has no reader, and Python's flush at exit would fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as exc:
+        if exc.filename is None:
+            raise
+        return _fail(f"cannot use {exc.filename}: {exc.strerror}: check the path and its mode")
+
+
+def _fail(message: str) -> int:
+    print(f"spillway: {' '.join(message.splitlines())}", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _default_config() -> str:
+    return os.environ.get("SPILLWAY_CONFIG") or str(DEFAULT_CONFIG)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="spillway",
+        description="An NFS write-back gateway that drains to an S3 bucket.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"spillway {version('spillway')}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in SUBCOMMANDS:
+        sub = commands.add_parser(
+            command.name, help=command.help, description=command.help, allow_abbrev=False
+        )
+        sub.add_argument(
+            "--config",
+            metavar="PATH",
+            help=f"the TOML file (default: SPILLWAY_CONFIG or {DEFAULT_CONFIG})",
+        )
+        command.arguments(sub)
+        sub.set_defaults(run=command.run)
+    return parser

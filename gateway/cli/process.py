@@ -1,0 +1,309 @@
+"""One supervised child process: starts it, watches it, restarts it, ends it.
+
+Single-threaded on purpose: the owner calls ``tick`` when a signal, a line of output or a deadline
+wakes it. The kernel ties a child's life to the *thread* that forked it (PR_SET_PDEATHSIG), so
+``tick`` must be called on the main thread only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import IO
+
+from gateway import clock
+
+BACKOFF_FIRST_SECONDS = 0.5
+BACKOFF_LAST_SECONDS = 30.0
+HEALTHY_SECONDS = 60.0
+"""A child that lived this long is restarted without the memory of earlier deaths."""
+PROBE_SECONDS = 0.1
+HOPELESS_DEATHS = 5
+LINE_MAX_BYTES = 16_384
+TAIL_LINES = 12
+TAIL_MAX_BYTES = 16_384
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run."""
+
+    name: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    stop_seconds: float
+    """How long it may take to end after SIGTERM."""
+    advice: str
+    """What to look at when it cannot start, one line."""
+    ready: Callable[[], bool] | None = None
+    """Asks whether it serves; None: it does as soon as it runs."""
+    ready_text: str = ""
+    log: Path | None = None
+    """The file it logs to, when that is not its output."""
+
+
+class Phase(StrEnum):
+    """Where a child is in its life."""
+
+    STARTING = "starting"
+    """Runs, is not ready yet."""
+    READY = "ready"
+    WAITING = "waiting"
+    """Died; the next start is at the end of the back-off."""
+    STOPPING = "stopping"
+    """Was told to end."""
+    STOPPED = "stopped"
+
+
+class Child:
+    """One child process and its restarts.
+
+    Parameters: command; say, prints one line for the person who watches.
+    """
+
+    def __init__(self, command: Command, say: Say) -> None:
+        self.command = command
+        self.phase = Phase.WAITING
+        self.restarts = 0
+        self.last_exit = ""
+        self.started_ns = 0
+        self._say = say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line = b""
+        self._output_ended = False
+        self._retired = False
+        self._deadline = clock.monotonic_seconds()
+        """Of the next thing to do in this phase: start, probe, kill."""
+        self._delay_seconds = 0.0
+        self._up_since = 0.0
+        self._deaths_unready = 0
+        self._log_start_bytes = 0
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    @property
+    def output(self) -> IO[bytes] | None:
+        """The pipe of its output, for the owner's select; None: nothing will come."""
+        if self._process is None or self._output_ended:
+            return None
+        return self._process.stdout
+
+    def due(self) -> float | None:
+        """When ``tick`` has something to do by itself, in monotonic seconds; None: never."""
+        timed = self.phase in (Phase.STARTING, Phase.WAITING, Phase.STOPPING)
+        return self._deadline if timed else None
+
+    def tick(self) -> None:
+        """Notice a death, start or restart what is due, probe, kill what did not end in time."""
+        now = clock.monotonic_seconds()
+        if self._process is not None and (status := self._process.poll()) is not None:
+            self._died(status, now)
+        if self.phase is Phase.WAITING and now >= self._deadline:
+            self._start(now)
+        if self.phase is Phase.STARTING and now >= self._deadline:
+            self._probe(now)
+        if self.phase is Phase.STOPPING and now >= self._deadline:
+            self._event(f"did not stop within {self.command.stop_seconds:g} s: killing it")
+            self.kill()
+            self._deadline = now + BACKOFF_LAST_SECONDS
+
+    def retire(self) -> None:
+        """Do not start it again; when it ends, ``phase`` becomes STOPPED."""
+        self._retired = True
+        if self._process is None:
+            self.phase = Phase.STOPPED
+
+    def stop(self) -> None:
+        """Tell it to end, for good."""
+        self.retire()
+        if self._process is None:
+            return
+        if self.phase is not Phase.STOPPING:
+            self.phase = Phase.STOPPING
+            self._deadline = clock.monotonic_seconds() + self.command.stop_seconds
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End it and what it started, at once. Its death is noticed by ``tick``."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Kill it if it still runs and wait until it is gone."""
+        if self._process is not None:
+            self.kill()
+            self._process.wait()
+
+    def read_output(self) -> None:
+        """Pass on the lines that are there now."""
+        while (pipe := self.output) is not None:
+            try:
+                data = os.read(pipe.fileno(), 65_536)
+            except BlockingIOError:
+                return
+            if not data:
+                self._output_ended = True
+                return
+            *lines, self._line = (self._line + data).split(b"\n")
+            for line in lines:
+                self._pass_on(line)
+            if len(self._line) > LINE_MAX_BYTES:
+                self._pass_on(self._line)
+                self._line = b""
+
+    def _event(self, text: str) -> None:
+        self._say(f"spillway: {self.command.name} {text}")
+
+    def _pass_on(self, line: bytes) -> None:
+        self._say(f"{self.command.name}: {line.decode(errors='replace').rstrip()}")
+
+    def _start(self, now: float) -> None:
+        command = self.command
+        self._log_start_bytes = _size_bytes(command.log)
+        self.started_ns = clock.now_ns()
+        self._line = b""
+        self._output_ended = False
+        try:
+            self._process = subprocess.Popen(
+                command.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=command.environ,
+                # Its own group: Ctrl-C must reach us alone, or the order of stopping is lost.
+                process_group=0,
+                preexec_fn=_die_with(os.getpid()),
+            )
+        except (OSError, subprocess.SubprocessError) as exc:
+            self._fail(f"cannot start: {exc}", now)
+            return
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        if self._delay_seconds:
+            self.restarts += 1
+            self._event(
+                f"restarted after {self._delay_seconds:g} s, pid {self.pid} "
+                f"(restart {self.restarts})"
+            )
+        else:
+            self._event(f"started, pid {self.pid}")
+        self.phase = Phase.STARTING if command.ready is not None else Phase.READY
+        self._up_since = now
+        self._deadline = now + PROBE_SECONDS
+
+    def _probe(self, now: float) -> None:
+        assert self.command.ready is not None
+        if not self.command.ready():
+            self._deadline = now + PROBE_SECONDS
+            return
+        self.phase = Phase.READY
+        self._up_since = now
+        self._deaths_unready = 0
+        self._event(f"ready{self.command.ready_text}")
+
+    def _died(self, status: int, now: float) -> None:
+        assert self._process is not None
+        self.read_output()
+        if self._line:
+            self._pass_on(self._line)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+        if self._retired:
+            self.phase = Phase.STOPPED
+            self._event(f"stopped ({_describe(status)})")
+            return
+        self._fail(f"died: {_describe(status)}", now)
+
+    def _fail(self, what: str, now: float) -> None:
+        """Say why it is down and plan the next start."""
+        command = self.command
+        unready = self.phase is not Phase.READY
+        healthy = not unready and now - self._up_since >= HEALTHY_SECONDS
+        if healthy:
+            self._delay_seconds = 0.0
+            self._deaths_unready = 0
+        elif unready or command.ready is None:
+            self._deaths_unready += 1
+        self._delay_seconds = min(
+            max(BACKOFF_FIRST_SECONDS, 2 * self._delay_seconds), BACKOFF_LAST_SECONDS
+        )
+        self.last_exit = what
+        self.phase = Phase.WAITING
+        self._deadline = now + self._delay_seconds
+        self._event(f"{what}; next start in {self._delay_seconds:g} s")
+        if unready and command.log is not None:
+            for line in _tail(command.log, self._log_start_bytes):
+                self._say(f"{command.log.name}: {line}")
+        if self._deaths_unready and self._deaths_unready % HOPELESS_DEATHS == 0:
+            self._event(
+                f"died {self._deaths_unready} times in a row without serving; "
+                f"trying on, but somebody should look: {command.advice}"
+            )
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """What a child runs before exec, so that it cannot outlive us, not even our kill -9."""
+
+    def prepare() -> None:
+        failed = _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0
+        # We may have died before prctl took effect: then no signal would ever come.
+        if failed or os.getppid() != parent:
+            os._exit(1)
+
+    return prepare
+
+
+def _describe(status: int) -> str:
+    if status >= 0:
+        return f"exit code {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def _size_bytes(path: Path | None) -> int:
+    if path is not None:
+        with suppress(OSError):
+            return path.stat().st_size
+    return 0
+
+
+def _tail(path: Path, start_bytes: int) -> list[str]:
+    """The last lines a log has gained since it had ``start_bytes``."""
+    try:
+        with path.open("rb") as file:
+            end_bytes = file.seek(0, os.SEEK_END)
+            file.seek(max(min(start_bytes, end_bytes), end_bytes - TAIL_MAX_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return text.splitlines()[-TAIL_LINES:]
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None: there is no such process.
+
+    With the pid it names a process for good: pids are used again.
+    """
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return None if state in ("Z", "X") else int(rest[18])

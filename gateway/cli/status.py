@@ -1,0 +1,219 @@
+"""`spillway status`: how the gateway is, for a person or (--json) for a program.
+
+Works while the gateway is down: it reads the database, the disk, the bucket and the files in
+run/, and asks no process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from gateway import clock, config
+from gateway.cli import backlog, state
+from gateway.config import Settings
+from gateway.errors import BucketError, UserError
+
+HEALTHY = 0
+NEEDS_A_PERSON = 1
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the facts. 0: healthy; 1: a process is down or the bucket refuses us.
+
+    Raises: UserError when configuration or database cannot be used.
+    """
+    facts = gather(config.load(args.config))
+    if args.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        for label, value in _lines(facts):
+            print(f"{label:<12}{value}".rstrip())
+    return HEALTHY if facts["healthy"] else NEEDS_A_PERSON
+
+
+def gather(settings: Settings) -> dict[str, Any]:
+    """All facts; the names of the keys carry the units. Raises UserError."""
+    waiting = backlog.measure(settings)
+    oldest = waiting.oldest
+    processes = _processes(settings)
+    bucket = _bucket(settings)
+    return {
+        "healthy": all(entry["alive"] for entry in processes.values()) and bucket["reachable"],
+        "config": str(settings.source),
+        "data_dir": str(settings.data_dir),
+        "processes": processes,
+        "bucket": bucket,
+        "drain": _drain(settings),
+        "dirty": {
+            "files": waiting.dirty_files,
+            "bytes": waiting.dirty_bytes,
+            "open_for_writing_files": waiting.open_files,
+            "open_for_writing_bytes": waiting.open_bytes,
+            "oldest": None if oldest is None else oldest._asdict(),
+        },
+        "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
+        "disk": _disk(settings),
+    }
+
+
+def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
+    up = state.read(settings, state.UP)
+    supervisor_alive = state.alive(up)
+    found: dict[str, dict[str, Any]] = {
+        "up": {
+            "alive": supervisor_alive,
+            "pid": up["pid"] if up is not None and supervisor_alive else None,
+            "phase": up.get("state") if up is not None and supervisor_alive else "stopped",
+        }
+    }
+    entries = state.children(up)
+    for name in ("ganesha", "drain"):
+        entry = entries.get(name, {})
+        lives = state.alive(entry)
+        found[name] = {
+            "alive": lives,
+            "pid": entry.get("pid") if lives else None,
+            # What a dead supervisor wrote last is no news of its children.
+            "phase": entry.get("phase", "stopped") if supervisor_alive else "stopped",
+            "restarts": entry.get("restarts", 0) if supervisor_alive else 0,
+            "last_exit": entry.get("last_exit", "") if supervisor_alive else "",
+        }
+        if lives:
+            found[name]["running_seconds"] = _age_seconds(entry.get("started_ns"))
+    return found
+
+
+def _age_seconds(since_ns: Any) -> float | None:
+    if not isinstance(since_ns, int) or since_ns <= 0:
+        return None
+    return round(max(0, clock.now_ns() - since_ns) / clock.NS, 1)
+
+
+def _bucket(settings: Settings) -> dict[str, Any]:
+    # Here, because boto3 takes half a second to import and `up` does not need it.
+    from gateway.objectstore.s3 import S3Store
+
+    try:
+        S3Store(settings).check()
+        error = None
+    except BucketError as exc:
+        error = str(exc)
+    return {
+        "name": settings.bucket.name,
+        "endpoint_url": settings.bucket.endpoint_url,
+        "prefix": settings.bucket.prefix,
+        "reachable": error is None,
+        "error": error,
+    }
+
+
+def _drain(settings: Settings) -> dict[str, Any] | None:
+    """What the drain wrote about itself; None: it never did, or the process is gone."""
+    found = state.read(settings, state.DRAIN)
+    return found if state.alive(found) else None
+
+
+def _disk(settings: Settings) -> dict[str, Any]:
+    try:
+        found = os.statvfs(settings.data_dir)
+    except OSError as exc:
+        raise UserError(
+            f"cannot look at {settings.data_dir}: {exc.strerror}: run: spillway init "
+            f"--config {settings.source}"
+        ) from None
+    total_bytes = found.f_blocks * found.f_frsize
+    return {
+        "path": str(settings.data_dir),
+        "total_bytes": total_bytes,
+        "used_bytes": total_bytes - found.f_bfree * found.f_frsize,
+        # Of what root may use, not what is reserved for it.
+        "free_bytes": found.f_bavail * found.f_frsize,
+    }
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Label and value of each line for a person."""
+    yield "gateway", "healthy" if facts["healthy"] else "NEEDS ATTENTION"
+    for name, entry in facts["processes"].items():
+        yield name, _process_text(entry)
+    bucket = facts["bucket"]
+    where = bucket["name"] + (f"/{bucket['prefix']}" if bucket["prefix"] else "")
+    where += f" at {bucket['endpoint_url']}" if bucket["endpoint_url"] else ""
+    reached = "reachable" if bucket["reachable"] else f"NOT USABLE: {bucket['error']}"
+    yield "bucket", f"{where}: {reached}"
+    yield "draining", _drain_text(facts["drain"])
+    dirty = facts["dirty"]
+    text = _counted(dirty["files"], "file", dirty["bytes"])
+    if dirty["open_for_writing_files"]:
+        open_files, open_bytes = dirty["open_for_writing_files"], dirty["open_for_writing_bytes"]
+        text += f"; of these open for writing: {_counted(open_files, 'file', open_bytes)}"
+    yield "not drained", text
+    if (oldest := dirty["oldest"]) is not None:
+        age, size = _duration(oldest["age_seconds"]), _size(oldest["size_bytes"])
+        yield "oldest", f"{oldest['path']}, {size}, waiting for {age}"
+    yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
+    disk = facts["disk"]
+    share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
+    yield (
+        "disk",
+        f"{_size(disk['used_bytes'])} used ({share:.0f} %), {_size(disk['free_bytes'])} free "
+        f"at {disk['path']}",
+    )
+
+
+def _process_text(entry: dict[str, Any]) -> str:
+    if entry["alive"]:
+        text = f"{entry['phase']}, pid {entry['pid']}"
+        if (seconds := entry.get("running_seconds")) is not None:
+            text += f", for {_duration(seconds)}"
+    else:
+        text = "NOT RUNNING"
+    if entry.get("restarts"):
+        text += f", restarted {entry['restarts']} times"
+    if entry.get("last_exit"):
+        text += f", last end: {entry['last_exit']}"
+    return text
+
+
+def _drain_text(drain: dict[str, Any] | None) -> str:
+    if drain is None:
+        return "the drain has not reported"
+    known = {k: v for k, v in drain.items() if k not in ("pid", "start_ticks")}
+    shown = [f"{key.replace('_', ' ')} {_value(value)}" for key, value in known.items()]
+    return ", ".join(shown) or "nothing to report"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return str(len(value))
+    text = "none" if value in (None, "") else str(value)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _counted(count: int, noun: str, size_bytes: int) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}, {_size(size_bytes)}"
+
+
+def _size(size_bytes: float) -> str:
+    for unit in _UNITS:
+        if size_bytes < 1024 or unit == _UNITS[-1]:
+            break
+        size_bytes /= 1024
+    return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+
+
+def _duration(seconds: float) -> str:
+    for unit_seconds, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= unit_seconds:
+            return f"{seconds / unit_seconds:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,269 @@
+"""`spillway up`: checks the machine, then runs the NFS server and the drain in the foreground.
+
+Owns the order of starting and stopping, the signals, and run/up.json that `status` reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from gateway import clock, config
+from gateway.cli import atomic, checks, ganesha_conf, state
+from gateway.cli.init import make_directories
+from gateway.cli.process import Child, Command, Phase, start_ticks
+from gateway.config import Settings
+from gateway.db import schema
+from gateway.db.engine import Database
+
+GANESHA_STOP_SECONDS = 30.0
+DRAIN_STOP_SECONDS = 15.0
+PROBE_TIMEOUT_SECONDS = 0.5
+
+
+def arguments(_parser: argparse.ArgumentParser) -> None:
+    """No options of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the gateway until a signal. Raises UserError when it cannot be started as it is."""
+    settings = config.load(args.config)
+    with prepared(settings):
+        secrets = settings.credentials_file
+        if checks.readable_secrets(secrets):
+            say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
+        Supervisor(settings, commands(settings)).run()
+    return 0
+
+
+@contextmanager
+def prepared(settings: Settings) -> Iterator[None]:
+    """Everything that must hold before the first process starts, and the lock while they run."""
+    checks.require_data_dir(settings)
+    make_directories(settings)
+    with checks.locked(settings):
+        database = Database(settings.database_url)
+        try:
+            schema.require_current(database)
+        finally:
+            database.close()
+        checks.require_programs(settings)
+        # Edits of the TOML file take effect here; a bad one stops us before the port is touched.
+        ganesha_conf.write(settings)
+        checks.await_leftovers(settings)
+        checks.require_free_port(settings)
+        yield
+
+
+def commands(settings: Settings) -> list[Command]:
+    """The NFS server and the drain, in the order of starting."""
+    return [ganesha(settings), drain(settings)]
+
+
+def ganesha(settings: Settings) -> Command:
+    nfs = settings.nfs
+    log = settings.log_dir / "ganesha.log"
+    pid_file = settings.run_dir / "ganesha.pid"
+    plugin = nfs.plugins_dir / ganesha_conf.PLUGIN
+    return Command(
+        name="ganesha",
+        argv=(str(nfs.ganesha), "-F", "-f", str(settings.ganesha_conf), "-L", str(log))
+        + ("-p", str(pid_file), "-N", "EVENT"),
+        # It serves clients and never talks to the bucket.
+        environ={k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
+        stop_seconds=GANESHA_STOP_SECONDS,
+        advice=f"read {log}; was {plugin} built for this nfs-ganesha and this Python "
+        f"({sys.executable})?",
+        ready=partial(_accepts, nfs.bind, nfs.port),
+        ready_text=f" on {nfs.bind}:{nfs.port}; mount it: {mount_command(settings)}",
+        log=log,
+    )
+
+
+def drain(settings: Settings) -> Command:
+    # -P: a directory named gateway where we were started must not be taken for the program.
+    argv = (sys.executable, "-P", "-m", "gateway.drain", "--config", str(settings.source))
+    return Command(
+        name="drain",
+        argv=argv,
+        # Unbuffered, or its lines come late and the last ones before a kill never.
+        environ={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stop_seconds=DRAIN_STOP_SECONDS,
+        advice="read its lines above",
+    )
+
+
+def mount_command(settings: Settings) -> str:
+    """What a client types; the host name is this machine's own idea of itself."""
+    nfs = settings.nfs
+    host = socket.gethostname() if nfs.bind in ("0.0.0.0", "::") else nfs.bind
+    if ":" in host:
+        host = f"[{host}]"
+    options = "" if nfs.port == 2049 else f" -o port={nfs.port}"
+    return f"mount -t nfs4{options} {host}:{nfs.export} /mnt"
+
+
+def _accepts(bind: str, port: int) -> bool:
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
+    try:
+        socket.create_connection((host, port), timeout=PROBE_TIMEOUT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def say(line: str) -> None:
+    """Print one line; when nobody reads any more, supervision goes on without words."""
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except OSError:
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+class Supervisor:
+    """Runs the children until a signal ends them.
+
+    Parameters: settings; commands in the order of starting (they are stopped in reverse).
+    Must be made and run on the main thread: signals and the children's lives are tied to it.
+    """
+
+    def __init__(self, settings: Settings, commands: Sequence[Command]) -> None:
+        self._state_path = settings.run_dir / state.UP
+        self._source = settings.source
+        self._children = [Child(command, say) for command in commands]
+        self._started_ns = clock.now_ns()
+        self._signals: list[int] = []
+        self._stopping = False
+        self._published: dict[str, Any] = {}
+        self._publish_failed = False
+
+    def run(self) -> None:
+        """Returns after all children have ended on request."""
+        with _signals_to(self._signals) as wakeup:
+            try:
+                while not self._step(wakeup):
+                    pass
+            finally:
+                # Reached with live children only by an error of our own: leave nothing behind.
+                for child in self._children:
+                    child.reap()
+                self._publish("stopped")
+        say("spillway: stopped")
+
+    def _step(self, wakeup: int) -> bool:
+        """One turn: signals, children, state file; then wait. True: all have stopped."""
+        while self._signals:
+            self._signalled(self._signals.pop(0))
+        for child in self._children:
+            child.tick()
+        if self._stopping:
+            self._stop_next()
+        if all(child.phase is Phase.STOPPED for child in self._children):
+            return True
+        self._publish("stopping" if self._stopping else "running")
+        self._wait(wakeup)
+        return False
+
+    def _wait(self, wakeup: int) -> None:
+        due = [at for child in self._children if (at := child.due()) is not None]
+        timeout = max(0.0, min(due) - clock.monotonic_seconds()) if due else None
+        outputs = [child.output for child in self._children]
+        pipes = [pipe.fileno() for pipe in outputs if pipe is not None]
+        ready, _, _ = select.select([wakeup, *pipes], [], [], timeout)
+        if wakeup in ready:
+            with suppress(BlockingIOError):
+                os.read(wakeup, 4096)
+        for child, pipe in zip(self._children, outputs, strict=True):
+            if pipe is not None and pipe.fileno() in ready:
+                child.read_output()
+
+    def _signalled(self, number: int) -> None:
+        if self._stopping:
+            say("spillway: second signal: killing")
+            for child in self._children:
+                child.stop()
+                child.kill()
+            return
+        say(f"spillway: stopping ({signal.Signals(number).name})")
+        self._stopping = True
+        for child in self._children:
+            child.retire()
+
+    def _stop_next(self) -> None:
+        """One after the other: the drain gives back its work while the server still runs."""
+        for child in reversed(self._children):
+            if child.phase is not Phase.STOPPED:
+                child.stop()
+                return
+
+    def _publish(self, whole: str) -> None:
+        """Tell `status`, when something changed."""
+        children = {
+            child.command.name: {
+                "pid": child.pid,
+                "start_ticks": None if child.pid is None else start_ticks(child.pid),
+                "phase": str(child.phase),
+                "restarts": child.restarts,
+                "started_ns": child.started_ns,
+                "last_exit": child.last_exit,
+            }
+            for child in self._children
+        }
+        facts = {
+            "state": whole,
+            "pid": os.getpid(),
+            "start_ticks": start_ticks(os.getpid()),
+            "started_ns": self._started_ns,
+            "config": str(self._source),
+            "children": children,
+        }
+        if facts == self._published:
+            return
+        try:
+            atomic.replace(self._state_path, json.dumps(facts, indent=2), 0o644, durable=False)
+        except OSError as exc:
+            # A full disk must not end the server: it is what keeps the clients' data reachable.
+            if not self._publish_failed:
+                say(f"spillway: cannot write {self._state_path}: {exc.strerror}; going on")
+            self._publish_failed = True
+            return
+        self._published = facts
+        self._publish_failed = False
+
+
+@contextmanager
+def _signals_to(received: list[int]) -> Iterator[int]:
+    """Collect the signals that mean stop; gives the descriptor that any signal makes readable."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    def wake(_number: int, _frame: FrameType | None) -> None:
+        """A child ended: the write to the descriptor is all that is needed."""
+
+    handlers: dict[int, Any] = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGCHLD: wake}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup keeps its meaning
+        handlers[signal.SIGHUP] = stop
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(wakeup_before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
