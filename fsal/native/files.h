@@ -58,9 +58,10 @@ struct spw_inode {
 	atomic_int error;            /* an fdatasync failed: stays failed (0: none) */
 };
 
-/* Opens the data directory. Parameters: dir, with 256 shard directories; ops, kept.
- * Returns 0 or an errno. */
-int spw_files_start(const char *dir, const struct spw_inode_ops *ops);
+/* ---- inode.c: the table, writers, attributes ---- */
+
+/* Before anything else: the namespace to ask; kept. */
+void spw_inodes_start(const struct spw_inode_ops *ops);
 
 /* The inode object of a number, with one more handle on it; made if there is none. */
 struct spw_inode *spw_inode_get(uint64_t ino, uint64_t epoch);
@@ -68,26 +69,12 @@ struct spw_inode *spw_inode_get(uint64_t ino, uint64_t epoch);
 /* One handle less. The last one reclaims an orphan. */
 void spw_inode_put(struct spw_inode *inode);
 
-/* Keeps the descriptor open, once it is, until spw_fd_release: for an open state. */
-void spw_fd_hold(struct spw_inode *inode);
-void spw_fd_release(struct spw_inode *inode);
-
 /* A writer comes: the first one tells the namespace, durably, before it returns 0.
  * created: the namespace made the file open for writing, with these attributes. */
 int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created);
 
 /* A writer goes: the last one puts the bytes on stable storage and seals the file. */
 void spw_writer_end(struct spw_inode *inode);
-
-/* Each returns 0 or an errno. Amounts in bytes. */
-int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
-	     size_t *amount, bool *eof);
-int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
-	      bool stable, size_t *amount);
-int spw_truncate(struct spw_inode *inode, uint64_t size);
-int spw_commit(struct spw_inode *inode);
-int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *found);
-int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool allocate);
 
 /* Sets the data file's mtime, if it is open for writing: fstat is the truth then. */
 void spw_touch(struct spw_inode *inode, int64_t mtime_ns);
@@ -103,6 +90,32 @@ void spw_attr_overlay(struct spw_attr *attr);
 
 /* An inode lost a name. Without any left, its bytes go when nobody has it open. */
 void spw_removed(const struct spw_removed *removed);
+
+/* ---- files.c: the descriptor, bytes, stable storage ---- */
+
+/* Opens the data directory, which has 256 shard directories. Returns 0 or an errno. */
+int spw_files_start(const char *dir);
+
+/* Keeps the descriptor open, once it is, until spw_fd_release: for an open state. */
+void spw_fd_hold(struct spw_inode *inode);
+void spw_fd_release(struct spw_inode *inode);
+
+/* A descriptor to use until spw_fd_release. flags: O_CREAT or 0. Returns 0 or an errno. */
+int spw_fd_get(struct spw_inode *inode, int flags, int *fd);
+
+/* Puts all changes that were answered so far on stable storage. A failure is final: the kernel
+ * drops the pages it could not write, so a later success would be a lie. Returns 0 or an errno. */
+int spw_sync_fd(struct spw_inode *inode, int fd);
+
+/* Each returns 0 or an errno. Amounts in bytes. */
+int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
+	     size_t *amount, bool *eof);
+int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
+	      bool stable, size_t *amount);
+int spw_truncate(struct spw_inode *inode, uint64_t size);
+int spw_commit(struct spw_inode *inode);
+int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *found);
+int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool allocate);
 
 /* Changes when accepted bytes are known to be lost: part of the NFS write verifier. */
 uint32_t spw_lost_count(void);

@@ -107,7 +107,8 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	/* Without the namespace there is nothing to serve: do not run half. */
 	if (spw_python_start(python_fsal.executable, python_fsal.config) != 0)
 		LogFatal(COMPONENT_FSAL, "the namespace did not start; the reason is on stderr");
-	rc = spw_files_start(spw_python.files_dir, &namespace_ops);
+	spw_inodes_start(&namespace_ops);
+	rc = spw_files_start(spw_python.files_dir);
 	if (rc != 0)
 		LogFatal(COMPONENT_FSAL, "data directory %s: %s; run: spillway init",
 			 spw_python.files_dir, strerror(rc));

@@ -157,7 +157,11 @@ SEAL_UNCHANGED = Statement(
 )
 SAME_CONTENT = Statement(
     update(inode)
-    .where(inode.c.ino == b("the_ino"), inode.c.drained_version == inode.c.content_version - 1)
+    .where(
+        inode.c.ino == b("the_ino"),
+        inode.c.drained_version > 0,
+        inode.c.drained_version == inode.c.content_version - 1,
+    )
     .values(drained_version=inode.c.content_version)
 )
 SAME_CONTENT_OBJECT = Statement(

@@ -99,15 +99,15 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     Parameters: wait_ns, how long the drain leaves such files alone, because their clients may
     come back and go on writing. Returns how many were sealed and how many reclaimed.
     """
+    orphans = writer.run(lambda tx: tx.all(sql.ORPHANS))
+    for ino, epoch in orphans:
+        writer.run(partial(remove.reclaim, ino=ino))
+        files.remove(ino, epoch)
     sealed = writer.run(lambda tx: tx.all(sql.WRITE_OPEN))
     for ino, epoch in sealed:
         writer.run(
             partial(content.seal, ino=ino, data=_found(files, ino, epoch), settle_ns=wait_ns)
         )
-    orphans = writer.run(lambda tx: tx.all(sql.ORPHANS))
-    for ino, epoch in orphans:
-        writer.run(partial(remove.reclaim, ino=ino))
-        files.remove(ino, epoch)
     return len(sealed), len(orphans)
 
 

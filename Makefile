@@ -1,0 +1,52 @@
+# Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
+.PHONY: demo test lint build deps clean
+
+BUILD := build
+VENV := $(BUILD)/venv
+PY := $(VENV)/bin/python
+PLUGIN := $(BUILD)/lib/libfsalpython.so
+GANESHA := $(BUILD)/ganesha
+
+APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
+    libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev \
+    dpkg-dev qemu-system-x86 busybox-static cpio kmod zstd
+
+demo: build
+	$(PY) -m tests.demo
+
+test: build lint
+	$(PY) -m pytest
+
+lint: $(VENV)/.installed
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+build: deps $(PLUGIN) $(BUILD)/vm/.built
+
+deps:
+	@dpkg-query -W $(APT_PACKAGES) >/dev/null 2>&1 || { \
+	    sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	    $$sudo apt-get update -q && \
+	    $$sudo env DEBIAN_FRONTEND=noninteractive \
+	        apt-get install -y -q --no-install-recommends $(APT_PACKAGES); \
+	}
+
+$(VENV)/.installed: pyproject.toml | deps
+	/usr/bin/python3 -m venv $(VENV)
+	$(VENV)/bin/pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+$(GANESHA)/.version: fsal/native/ganesha-headers.sh | deps
+	fsal/native/ganesha-headers.sh $(GANESHA)
+	touch $@
+
+$(PLUGIN): $(wildcard fsal/native/*.[ch]) fsal/native/Makefile $(GANESHA)/.version | deps
+	$(MAKE) -s -C fsal/native OUT=$(abspath $(BUILD)/lib) GANESHA=$(abspath $(GANESHA))
+
+$(BUILD)/vm/.built: tests/support/vm/build.py $(VENV)/.installed
+	$(PY) -m tests.support.vm.build $(BUILD)/vm
+	touch $@
+
+clean:
+	rm -rf $(BUILD)

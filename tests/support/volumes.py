@@ -1,0 +1,37 @@
+"""A volume of its own for a test: directories, database, root; opened as the NFS server would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gateway import config
+from gateway.data.layout import DataFiles
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.namespace import volume
+
+Values = Mapping[str, Mapping[str, Any]]
+
+
+def make_settings(directory: Path, values: Values | None = None) -> config.Settings:
+    """Settings of a gateway below a directory; values override, by section and key."""
+    merged: dict[str, dict[str, Any]] = {
+        "gateway": {"data_dir": str(directory)},
+        "bucket": {"name": "checkpoints"},
+        "drain": {"settle_seconds": 0.0},
+    }
+    for section, keys in (values or {}).items():
+        merged.setdefault(section, {}).update(keys)
+    return config.from_mapping(merged, {}, directory / "spillway.toml")
+
+
+def make_volume(settings: config.Settings) -> None:
+    """What ``spillway init`` makes of directories and database, without its configuration files."""
+    for directory in (settings.data_dir, settings.run_dir, settings.log_dir):
+        directory.mkdir(parents=True, exist_ok=True)
+    DataFiles(settings.files_dir).create()
+    database = Database(settings.database_url)
+    schema.upgrade(database)
+    volume.create(database)

@@ -1,0 +1,1 @@
+"""Layer 0: the shape of the source itself."""

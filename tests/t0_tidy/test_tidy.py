@@ -1,0 +1,125 @@
+"""The house rules that a tool can check: who imports whom, how long files and functions are."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILE_LINES_MAX = 450
+FUNCTION_LINES_MAX = 70
+
+# A package or module, and what it may import of ours. The first match decides.
+ALLOWED = {
+    "gateway.types": set[str](),
+    "gateway.clock": set[str](),
+    "gateway.errors": set[str](),
+    "gateway.config": {"gateway.errors"},
+    "gateway.db": {"gateway.types", "gateway.errors", "gateway.clock", "gateway.db", "migrations"},
+    "gateway.data": {"gateway.types", "gateway.errors", "gateway.data"},
+    "gateway.namespace": {
+        "gateway.types",
+        "gateway.errors",
+        "gateway.clock",
+        "gateway.config",
+        "gateway.db",
+        "gateway.data",
+        "gateway.namespace",
+    },
+    "gateway.objectstore": {
+        "gateway.types",
+        "gateway.errors",
+        "gateway.clock",
+        "gateway.config",
+        "gateway.objectstore",
+    },
+    "gateway.drain": {"gateway"},
+    "gateway.cli": {"gateway"},
+    "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
+             "gateway.config"},
+    "migrations": {"gateway.db"},
+}  # fmt: skip
+
+
+def sources() -> list[Path]:
+    """Files of the project: tracked, or new and not ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.py", "*.c", "*.h"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    return [ROOT / name for name in listed if (ROOT / name).exists()]
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def below(name: str, packages: set[str]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for path in sources():
+        name = module_of(path)
+        rule = next((allowed for key, allowed in ALLOWED.items() if below(name, {key})), None)
+        if path.suffix != ".py" or rule is None:
+            continue
+        ours = (i for i in imports(path) if below(i, {"gateway", "fsal", "admin_api", "tests"}))
+        # "from gateway import config" names both the package and the module.
+        wrong += [f"{name} imports {i}" for i in ours if i != "gateway" and not below(i, rule)]
+    assert not wrong
+
+
+def test_only_drain_and_cli_see_the_object_store() -> None:
+    seen = {
+        module_of(path)
+        for path in sources()
+        if path.suffix == ".py" and any(below(i, {"gateway.objectstore"}) for i in imports(path))
+    }
+    assert {
+        name
+        for name in seen
+        if not below(name, {"gateway.drain", "gateway.cli", "gateway.objectstore", "tests"})
+    } == set()
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_are_short(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= FILE_LINES_MAX
+    if path.suffix != ".py" or path.parent.name == "versions":
+        return  # a migration is one list of columns
+    long = [
+        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert not long
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_what_it_owns(path: Path) -> None:
+    text = path.read_text()
+    if path.suffix == ".py":
+        assert ast.get_docstring(ast.parse(text))
+    elif path.suffix == ".h":
+        assert text.startswith("/*")

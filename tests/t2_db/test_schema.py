@@ -1,0 +1,119 @@
+"""Migrations make exactly the models' tables; other schemas are refused; laws hold."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+
+from gateway.config import Settings
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.db.models import Base
+from gateway.errors import ConfigError, SchemaError
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+
+
+def database_of(tmp_path: Path) -> Database:
+    return Database(f"sqlite:///{tmp_path / 'namespace.db'}")
+
+
+def test_migrations_make_the_models(tmp_path: Path) -> None:
+    database = database_of(tmp_path)
+    schema.upgrade(database)
+    with database.engine().connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+
+
+def test_migrations_make_the_constraints_of_the_models(tmp_path: Path) -> None:
+    # compare_metadata does not see CHECK constraints.
+    database = database_of(tmp_path)
+    schema.upgrade(database)
+    with database.reader() as connection:
+        made = "\n".join(
+            row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")
+        )
+    names = [
+        str(constraint.name)
+        for table in Base.metadata.tables.values()
+        for constraint in table.constraints
+        if str(constraint.name).startswith("ck_")
+    ]
+    assert len(names) > 10
+    assert [name for name in names if name not in made] == []
+
+
+def test_upgrade_twice_changes_nothing(tmp_path: Path) -> None:
+    database = database_of(tmp_path)
+    schema.upgrade(database)
+    schema.upgrade(database)
+    schema.require_current(database)
+
+
+def test_missing_and_empty_databases_are_named(tmp_path: Path) -> None:
+    database = database_of(tmp_path)
+    with pytest.raises(SchemaError, match="spillway init"):
+        schema.require_current(database)
+    database.path.touch()
+    with pytest.raises(SchemaError, match="is empty: run: spillway init"):
+        schema.require_current(database)
+
+
+def test_newer_schema_is_refused(tmp_path: Path) -> None:
+    database = database_of(tmp_path)
+    schema.upgrade(database)
+    with database.reader() as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'f00d'")
+    for refuse in (schema.upgrade, schema.require_current):
+        with pytest.raises(SchemaError, match="newer Spillway"):
+            refuse(database)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    database = database_of(tmp_path)
+    database.path.write_bytes(b"not a database" * 100)
+    with pytest.raises(SchemaError, match="cannot be read"):
+        schema.require_current(database)
+
+
+def test_unknown_engines_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"namespace\.url"):
+        Database("mysql://host/db")
+
+
+@pytest.mark.parametrize(
+    ("change", "law"),
+    [
+        ("residency = 0", "dirty_stays"),
+        ("drained_version = 7", "drained_not_ahead"),
+        ("residency = 1, write_open = 1", "written_is_resident"),
+        ("kind = 4", "symlink_has_target"),
+        ("kind = 7", "directory_has_parent"),
+        ("nlink = -1", "nlink"),
+        ("mode = 8192", "mode"),
+    ],
+)
+def test_the_database_refuses_what_must_not_be(
+    namespace: Namespace, settings: Settings, change: str, law: str
+) -> None:
+    attr = namespace.create(ROOT_CRED, 2, b"f", SetAttr())
+    database = Database(settings.database_url)
+    with (
+        database.reader() as connection,
+        pytest.raises(sqlite3.IntegrityError, match=f"ck_inode_{law}"),
+    ):
+        connection.execute(f"UPDATE inode SET {change} WHERE ino = {attr.ino}")
+    database.close()
+
+
+def test_commits_are_fsynced(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    with database.reader() as connection:
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
+    database.close()

@@ -1,0 +1,139 @@
+"""Group commit: answers after the commit, one error undoes one operation, numbers never return."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Settings
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.db.writer import Tx, Writer
+from gateway.errors import NotFound
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.volumes import make_settings
+
+
+@pytest.fixture
+def writer(settings: Settings) -> Iterator[Writer]:
+    database = Database(settings.database_url)
+    made = Writer(database)
+    yield made
+    made.close()
+
+
+def test_an_error_undoes_its_own_operation_only(writer: Writer, settings: Settings) -> None:
+    gate = threading.Event()
+    results: list[object] = []
+
+    def blocking(tx: Tx) -> None:
+        gate.wait(10)
+
+    def good(tx: Tx) -> None:
+        tx.run(sql.REKEY_INSERT, ino=tx.new_ino(), renamed_ns=1)
+
+    def bad(tx: Tx) -> None:
+        tx.run(sql.REKEY_INSERT, ino=999_999, renamed_ns=1)
+        raise NotFound
+
+    def call(operation: object) -> None:
+        try:
+            results.append(writer.run(operation))  # type: ignore[arg-type]
+        except NotFound as exc:
+            results.append(exc)
+
+    threads = [threading.Thread(target=call, args=(op,)) for op in (blocking, good, bad, good)]
+    for thread in threads:
+        thread.start()
+    gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert sum(isinstance(result, NotFound) for result in results) == 1
+    assert len(results) == 4
+    database = Database(settings.database_url)
+    with database.reader() as connection:
+        found = {row[0] for row in connection.execute("SELECT ino FROM rekey")}
+    database.close()
+    assert len(found) == 2
+    assert 999_999 not in found
+
+
+def test_an_answer_is_visible_to_others_at_once(writer: Writer, settings: Settings) -> None:
+    database = Database(settings.database_url)
+    with database.reader() as connection:
+        for count in range(1, 20):
+            writer.run(lambda tx: tx.run(sql.REKEY_INSERT, ino=tx.new_ino(), renamed_ns=1))
+            assert connection.execute("SELECT count(*) FROM rekey").fetchone() == (count,)
+    database.close()
+
+
+def test_numbers_survive_a_failed_transaction(writer: Writer) -> None:
+    seen: set[int] = set()
+
+    def take(tx: Tx) -> int:
+        return tx.new_ino()
+
+    def fail(tx: Tx) -> None:
+        tx.new_ino()
+        raise NotFound
+
+    for _ in range(50):
+        seen.add(writer.run(take))
+        with pytest.raises(NotFound):
+            writer.run(fail)
+    assert len(seen) == 50
+
+
+CRASHING = """
+import sys
+from pathlib import Path
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.volumes import make_settings
+namespace = Namespace(make_settings(Path(sys.argv[1])))
+for count in range(100_000):
+    attr = namespace.create(ROOT_CRED, 2, b"%d-%s" % (count, sys.argv[2].encode()), SetAttr())
+    print(count, attr.ino, flush=True)
+"""
+
+
+def test_what_was_answered_survives_kill_9(settings: Settings) -> None:
+    """Creates in a process, kills it after some answers: all answered names are there, twice."""
+    inos: list[int] = []
+    for run in ("a", "b"):
+        with subprocess.Popen(
+            [sys.executable, "-c", CRASHING, str(settings.data_dir), run],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        ) as process:
+            assert process.stdout is not None
+            answered = [process.stdout.readline().split() for _ in range(200)]
+            os.kill(process.pid, signal.SIGKILL)
+        reopened = Namespace(make_settings(settings.data_dir))
+        for count, ino in answered:
+            assert reopened.lookup(2, f"{count}-{run}".encode()).ino == int(ino)
+        reopened.close()
+        inos += [int(ino) for _, ino in answered]
+    # Numbers of the first run are not handed out again by the second.
+    assert len(set(inos)) == len(inos)
+
+
+def test_a_removed_inode_number_is_not_used_again(settings: Settings) -> None:
+    seen = set()
+    for _ in range(3):
+        namespace = Namespace(settings)
+        attr = namespace.create(ROOT_CRED, 2, b"f", SetAttr())
+        seen.add((attr.ino, attr.generation))
+        namespace.remove(ROOT_CRED, 2, b"f")
+        namespace.close()
+    assert len({ino for ino, _ in seen}) == 3
+    assert len({generation for _, generation in seen}) == 3

@@ -1,0 +1,1 @@
+"""Layer 3: the namespace, driven through its facade."""

@@ -1,0 +1,181 @@
+"""Content versions: moved before a byte is written, sealed after, recovered after a crash."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from gateway import errors
+from gateway.config import Settings
+from gateway.db.engine import Database
+from gateway.namespace.content import CRASH_CHANGE_STEP
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.t3_namespace.test_names import ROOT, create, mkdir
+
+
+class Row(NamedTuple):
+    content_version: int
+    drained_version: int
+    write_open: int
+    size: int
+
+
+def row(settings: Settings, ino: int) -> Row | None:
+    database = Database(settings.database_url)
+    with database.reader() as connection:
+        found = connection.execute(
+            f"SELECT {', '.join(Row._fields)} FROM inode WHERE ino = ?", (ino,)
+        ).fetchone()
+    database.close()
+    return Row(*found) if found else None
+
+
+def execute(settings: Settings, statement: str, *values: object) -> list[tuple[object, ...]]:
+    database = Database(settings.database_url)
+    with database.reader() as connection:
+        found: list[tuple[object, ...]] = connection.execute(statement, values).fetchall()
+    database.close()
+    return found
+
+
+def drained(settings: Settings, ino: int, key: str) -> None:
+    """As the drain leaves it."""
+    version = execute(
+        settings,
+        "UPDATE inode SET drained_version = content_version WHERE ino = ?"
+        " RETURNING content_version",
+        ino,
+    )[0][0]
+    execute(settings, "INSERT INTO object VALUES (?, ?, ?, 1, 'e', 'c', 1)", ino, key, version)
+
+
+def test_a_new_file_is_open_for_writing_and_dirty(namespace: Namespace, settings: Settings) -> None:
+    assert row(settings, create(namespace, b"f").ino) == Row(1, 0, 1, 0)
+
+
+def test_seal_records_what_the_data_file_said(namespace: Namespace, settings: Settings) -> None:
+    attr = create(namespace, b"f")
+    sealed = namespace.seal(attr.ino, Sealed(size=10, used=4096, mtime_ns=77, writes=3))
+    assert (sealed.size, sealed.used, sealed.mtime_ns) == (10, 4096, 77)
+    assert sealed.change == attr.change + 3
+    assert row(settings, attr.ino) == Row(1, 0, 0, 10)
+
+
+def test_opening_for_write_moves_the_version_first(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = create(namespace, b"f")
+    namespace.seal(attr.ino, Sealed(10, 4096, 77, 3))
+    drained(settings, attr.ino, "f")
+    namespace.open_write(attr.ino)
+    assert row(settings, attr.ino) == Row(2, 1, 1, 10)
+
+
+def test_an_open_without_a_write_stays_clean(namespace: Namespace, settings: Settings) -> None:
+    attr = create(namespace, b"f")
+    namespace.seal(attr.ino, Sealed(10, 4096, 77, 3))
+    drained(settings, attr.ino, "f")
+    namespace.open_write(attr.ino)
+    namespace.seal(attr.ino, Sealed(0, 0, 0, writes=0))
+    assert row(settings, attr.ino) == Row(2, 2, 0, 10)
+    assert execute(settings, "SELECT content_version FROM object") == [(2,)]
+
+
+def test_an_empty_file_that_was_never_drained_stays_dirty(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = create(namespace, b"f")
+    namespace.seal(attr.ino, Sealed(0, 0, 0, writes=0))
+    assert row(settings, attr.ino) == Row(1, 0, 0, 0)
+
+
+def test_only_files_are_written(namespace: Namespace) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        namespace.open_write(mkdir(namespace, b"d").ino)
+    with pytest.raises(errors.Stale):
+        namespace.open_write(987_654)
+
+
+def test_removing_a_drained_file_licenses_one_deletion(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = create(namespace, b"f")
+    namespace.seal(attr.ino, Sealed(1, 1, 1, 1))
+    drained(settings, attr.ino, "dir/f")
+    create(namespace, b"never-drained")
+    namespace.remove(ROOT_CRED, ROOT, b"f")
+    namespace.remove(ROOT_CRED, ROOT, b"never-drained")
+    assert execute(settings, "SELECT key FROM deletion") == [("dir/f",)]
+    assert execute(settings, "SELECT key FROM object") == []
+
+
+def test_renames_are_noted_where_objects_may_be(namespace: Namespace, settings: Settings) -> None:
+    attr = create(namespace, b"f")
+    directory = mkdir(namespace, b"d")
+    namespace.rename(ROOT_CRED, ROOT, b"f", ROOT, b"g")
+    assert execute(settings, "SELECT ino FROM rekey") == []
+    drained(settings, attr.ino, "g")
+    namespace.rename(ROOT_CRED, ROOT, b"g", ROOT, b"h")
+    namespace.rename(ROOT_CRED, ROOT, b"h", ROOT, b"i")
+    namespace.rename(ROOT_CRED, ROOT, b"d", ROOT, b"e")
+    assert execute(settings, "SELECT ino FROM rekey ORDER BY ino") == [
+        (attr.ino,),
+        (directory.ino,),
+    ]
+
+
+def test_losing_one_of_two_names_is_noted(namespace: Namespace, settings: Settings) -> None:
+    attr = create(namespace, b"f")
+    drained(settings, attr.ino, "f")
+    namespace.link(ROOT_CRED, attr.ino, ROOT, b"g")
+    namespace.remove(ROOT_CRED, ROOT, b"f")
+    assert execute(settings, "SELECT ino FROM rekey") == [(attr.ino,)]
+    assert execute(settings, "SELECT key FROM deletion") == []
+
+
+def test_orphans_live_until_they_are_reclaimed(namespace: Namespace, settings: Settings) -> None:
+    attr = create(namespace, b"f")
+    path = namespace.files.path(attr.ino, attr.epoch)
+    path.write_bytes(b"bytes")
+    removed = namespace.remove(ROOT_CRED, ROOT, b"f")
+    assert removed.nlink == 0
+    assert path.exists()
+    namespace.reclaim(attr.ino, attr.epoch)
+    namespace.setattr(ROOT, SetAttr())  # the writer works in order
+    assert row(settings, attr.ino) is None
+    assert not path.exists()
+
+
+def test_reclaim_spares_what_has_a_name(namespace: Namespace, settings: Settings) -> None:
+    attr = create(namespace, b"f")
+    namespace.reclaim(attr.ino, attr.epoch)
+    namespace.setattr(ROOT, SetAttr())
+    assert row(settings, attr.ino) is not None
+
+
+def test_a_crash_seals_open_files_and_reclaims_orphans(
+    namespace: Namespace, settings: Settings
+) -> None:
+    written, empty, orphan = (create(namespace, name) for name in (b"w", b"e", b"o"))
+    for attr, data in ((written, b"x" * 5000), (orphan, b"y")):
+        namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
+    namespace.remove(ROOT_CRED, ROOT, b"o")
+    namespace.close()
+
+    after = Namespace(settings)
+    assert after.recovered == (2, 1)
+    assert after.boot.boot == namespace.boot.boot + 1
+    found = after.getattr(written.ino)
+    assert found.size == 5000
+    # Larger than anything a client can have seen before the crash.
+    assert found.change == written.change + CRASH_CHANGE_STEP
+    assert after.getattr(empty.ino).size == 0
+    assert row(settings, orphan.ino) is None
+    assert not after.files.path(orphan.ino, orphan.epoch).exists()
+    # Clients may come back and go on writing: the drain waits for them.
+    wait = execute(settings, "SELECT drain_after_ns FROM inode WHERE ino = ?", written.ino)
+    assert isinstance(wait[0][0], int)
+    assert wait[0][0] > found.ctime_ns
+    after.close()

@@ -1,0 +1,256 @@
+"""Names: what POSIX and RFC 8881 promise of create, link, remove, rename, readdir."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gateway import errors
+from gateway.namespace.facade import Namespace
+from gateway.types import LINK_MAX, ROOT_CRED, Attr, Cred, Kind, SetAttr
+
+ROOT = 2
+ALICE = Cred(1000, 1000, (1000, 5000))
+BOB = Cred(1001, 1001)
+
+
+def mkdir(ns: Namespace, name: bytes, parent: int = ROOT, mode: int = 0o777) -> Attr:
+    return ns.mkdir(ROOT_CRED, parent, name, SetAttr(mode=mode))
+
+
+def create(ns: Namespace, name: bytes, parent: int = ROOT, cred: Cred = ROOT_CRED) -> Attr:
+    return ns.create(cred, parent, name, SetAttr(mode=0o644))
+
+
+def names(ns: Namespace, parent: int) -> list[bytes]:
+    return [entry.name for entry in ns.readdir(parent, 0, 1000)]
+
+
+def test_create_gives_the_attributes_asked_for(namespace: Namespace) -> None:
+    attr = namespace.create(ALICE, mkdir(namespace, b"d").ino, b"f", SetAttr(mode=0o4640, gid=5000))
+    assert (attr.kind, attr.mode, attr.uid, attr.gid) == (Kind.REGULAR, 0o4640, 1000, 5000)
+    assert (attr.nlink, attr.size) == (1, 0)
+    assert namespace.getattr(attr.ino) == attr
+
+
+def test_a_second_create_of_a_name_is_refused(namespace: Namespace) -> None:
+    create(namespace, b"f")
+    for again in (create, mkdir):
+        with pytest.raises(errors.Exists):
+            again(namespace, b"f")
+
+
+def test_the_verifier_of_an_exclusive_create_survives_setattr(namespace: Namespace) -> None:
+    attr = namespace.create(ROOT_CRED, ROOT, b"f", SetAttr(), verifier=b"12345678")
+    namespace.setattr(attr.ino, SetAttr(atime_ns=1, mtime_ns=2))
+    assert namespace.verifier(attr.ino) == b"12345678"
+    assert namespace.verifier(create(namespace, b"g").ino) is None
+
+
+def test_setgid_directories_hand_on_their_group(namespace: Namespace) -> None:
+    parent = namespace.mkdir(ROOT_CRED, ROOT, b"d", SetAttr(mode=0o2777, gid=77))
+    assert create(namespace, b"f", parent.ino, ALICE).gid == 77
+    below = namespace.mkdir(ALICE, parent.ino, b"sub", SetAttr(mode=0o755))
+    assert (below.gid, below.mode) == (77, 0o2755)
+
+
+@pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"a\0b"])
+def test_impossible_names_are_refused(namespace: Namespace, name: bytes) -> None:
+    with pytest.raises(errors.InvalidArgument):
+        create(namespace, name)
+
+
+def test_names_are_bytes_up_to_255(namespace: Namespace) -> None:
+    name = bytes(set(range(1, 256)) - {ord("/")})
+    attr = create(namespace, name)
+    assert namespace.lookup(ROOT, name).ino == attr.ino
+    assert names(namespace, ROOT) == [name]
+    for call in (create, mkdir, lambda ns, n: ns.lookup(ROOT, n)):
+        with pytest.raises(errors.NameTooLong):
+            call(namespace, b"x" * 256)
+
+
+def test_lookup_tells_missing_from_misplaced(namespace: Namespace) -> None:
+    attr = create(namespace, b"f")
+    with pytest.raises(errors.NotFound):
+        namespace.lookup(ROOT, b"g")
+    with pytest.raises(errors.NotADirectory):
+        namespace.lookup(attr.ino, b"g")
+    with pytest.raises(errors.Stale):
+        namespace.lookup(987_654, b"g")
+
+
+def test_parents(namespace: Namespace) -> None:
+    outer = mkdir(namespace, b"a")
+    inner = mkdir(namespace, b"b", outer.ino)
+    assert namespace.lookup_parent(inner.ino).ino == outer.ino
+    assert namespace.lookup_parent(outer.ino).ino == ROOT
+    assert namespace.lookup_parent(ROOT).ino == ROOT
+    with pytest.raises(errors.NotADirectory):
+        namespace.lookup_parent(create(namespace, b"f").ino)
+
+
+def test_symlinks(namespace: Namespace) -> None:
+    attr = namespace.symlink(ROOT_CRED, ROOT, b"s", b"../\xff where", SetAttr(mode=0o777))
+    assert (attr.kind, attr.size) == (Kind.SYMLINK, 10)
+    assert namespace.readlink(attr.ino) == b"../\xff where"
+    with pytest.raises(errors.InvalidArgument):
+        namespace.readlink(create(namespace, b"f").ino)
+    with pytest.raises(errors.InvalidArgument):
+        namespace.symlink(ROOT_CRED, ROOT, b"t", b"", SetAttr())
+    with pytest.raises(errors.NameTooLong):
+        namespace.symlink(ROOT_CRED, ROOT, b"t", b"x" * 4096, SetAttr())
+
+
+def test_device_nodes(namespace: Namespace) -> None:
+    parent = mkdir(namespace, b"d").ino
+    fifo = namespace.mknod(ALICE, parent, b"p", Kind.FIFO, 0, SetAttr(mode=0o600))
+    assert fifo.kind == Kind.FIFO
+    node = namespace.mknod(ROOT_CRED, parent, b"n", Kind.BLOCK, 8 << 32 | 1, SetAttr())
+    assert namespace.getattr(node.ino).rdev == 8 << 32 | 1
+    with pytest.raises(errors.NotPermitted):
+        namespace.mknod(ALICE, parent, b"c", Kind.CHARACTER, 1, SetAttr())
+    with pytest.raises(errors.InvalidArgument):
+        namespace.mknod(ROOT_CRED, parent, b"r", Kind.REGULAR, 0, SetAttr())
+
+
+def test_hard_links_share_the_inode(namespace: Namespace) -> None:
+    attr = create(namespace, b"f")
+    linked = namespace.link(ROOT_CRED, attr.ino, ROOT, b"g")
+    assert (linked.ino, linked.nlink) == (attr.ino, 2)
+    assert linked.change > attr.change
+    assert namespace.remove(ROOT_CRED, ROOT, b"f").nlink == 1
+    assert namespace.lookup(ROOT, b"g").nlink == 1
+
+
+def test_links_have_limits(namespace: Namespace) -> None:
+    directory = mkdir(namespace, b"d")
+    with pytest.raises(errors.NotPermitted):
+        namespace.link(ROOT_CRED, directory.ino, ROOT, b"e")
+    attr = create(namespace, b"f")
+    with pytest.raises(errors.Exists):
+        namespace.link(ROOT_CRED, attr.ino, ROOT, b"d")
+    namespace.remove(ROOT_CRED, ROOT, b"f")
+    with pytest.raises(errors.Stale):
+        namespace.link(ROOT_CRED, attr.ino, ROOT, b"again")
+    assert LINK_MAX >= 32_000
+
+
+def test_directories_count_their_subdirectories(namespace: Namespace) -> None:
+    outer = mkdir(namespace, b"a")
+    other = mkdir(namespace, b"b")
+    mkdir(namespace, b"x", outer.ino)
+    assert namespace.getattr(outer.ino).nlink == 3
+    namespace.rename(ROOT_CRED, outer.ino, b"x", other.ino, b"x")
+    assert namespace.getattr(outer.ino).nlink == 2
+    assert namespace.getattr(other.ino).nlink == 3
+    namespace.remove(ROOT_CRED, other.ino, b"x")
+    assert namespace.getattr(other.ino).nlink == 2
+
+
+def test_only_empty_directories_go(namespace: Namespace) -> None:
+    outer = mkdir(namespace, b"a")
+    create(namespace, b"f", outer.ino)
+    with pytest.raises(errors.NotEmpty):
+        namespace.remove(ROOT_CRED, ROOT, b"a")
+    namespace.remove(ROOT_CRED, outer.ino, b"f")
+    namespace.remove(ROOT_CRED, ROOT, b"a")
+    for gone in (
+        lambda: namespace.getattr(outer.ino),
+        lambda: create(namespace, b"g", outer.ino),
+        lambda: namespace.readdir(outer.ino, 0, 10),
+    ):
+        with pytest.raises(errors.Stale):
+            gone()
+
+
+Change = Callable[[Namespace, int], object]
+CHANGES: dict[str, Change] = {
+    "create": lambda ns, d: create(ns, b"new", d),
+    "mkdir": lambda ns, d: mkdir(ns, b"new", d),
+    "symlink": lambda ns, d: ns.symlink(ROOT_CRED, d, b"new", b"x", SetAttr()),
+    "remove": lambda ns, d: ns.remove(ROOT_CRED, d, b"old"),
+    "rename": lambda ns, d: ns.rename(ROOT_CRED, d, b"old", d, b"new"),
+    "link": lambda ns, d: ns.link(ROOT_CRED, ns.lookup(d, b"old").ino, d, b"new"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_every_entry_change_moves_the_directory(namespace: Namespace, change: Change) -> None:
+    directory = mkdir(namespace, b"d")
+    create(namespace, b"old", directory.ino)
+    before = namespace.getattr(directory.ino)
+    change(namespace, directory.ino)
+    after = namespace.getattr(directory.ino)
+    assert after.change > before.change
+    assert after.mtime_ns > before.mtime_ns
+    assert after.ctime_ns > before.ctime_ns
+
+
+def test_readdir_goes_on_after_any_cookie(namespace: Namespace) -> None:
+    parent = mkdir(namespace, b"d").ino
+    made = [b"f%03d" % i for i in range(50)]
+    for name in made:
+        create(namespace, name, parent)
+    found: list[bytes] = []
+    cookie = 0
+    while batch := namespace.readdir(parent, cookie, 7):
+        found += [entry.name for entry in batch]
+        cookie = batch[-1].cookie
+        # Removing what was listed, and adding, must not shift what is still to come.
+        namespace.remove(ROOT_CRED, parent, batch[0].name)
+    assert found == made
+
+
+def test_a_renamed_entry_gets_a_new_cookie(namespace: Namespace) -> None:
+    create(namespace, b"a")
+    before = namespace.readdir(ROOT, 0, 10)[0].cookie
+    namespace.rename(ROOT_CRED, ROOT, b"a", ROOT, b"b")
+    after = namespace.readdir(ROOT, 0, 10)[0].cookie
+    assert after > before >= 3
+
+
+class TestPermissions:
+    """Changing a directory's entries is checked here; Ganesha does it for everything else."""
+
+    @pytest.fixture
+    def closed(self, namespace: Namespace) -> int:
+        directory = namespace.mkdir(ROOT_CRED, ROOT, b"d", SetAttr(mode=0o755, uid=1000))
+        create(namespace, b"f", directory.ino, ALICE)
+        return directory.ino
+
+    @pytest.mark.parametrize(
+        "act",
+        [
+            lambda ns, d, c: ns.create(c, d, b"x", SetAttr()),
+            lambda ns, d, c: ns.mkdir(c, d, b"x", SetAttr()),
+            lambda ns, d, c: ns.symlink(c, d, b"x", b"y", SetAttr()),
+            lambda ns, d, c: ns.remove(c, d, b"f"),
+            lambda ns, d, c: ns.remove(c, d, b"missing"),
+            lambda ns, d, c: ns.rename(c, d, b"f", d, b"g"),
+            lambda ns, d, c: ns.link(c, ns.lookup(d, b"f").ino, d, b"g"),
+        ],
+    )
+    def test_write_permission_of_the_directory(
+        self, namespace: Namespace, closed: int, act: Callable[[Namespace, int, Cred], object]
+    ) -> None:
+        with pytest.raises(errors.AccessDenied):
+            act(namespace, closed, BOB)
+
+    def test_groups_count(self, namespace: Namespace) -> None:
+        parent = namespace.mkdir(ROOT_CRED, ROOT, b"d", SetAttr(mode=0o770, gid=5000)).ino
+        create(namespace, b"f", parent, ALICE)
+        with pytest.raises(errors.AccessDenied):
+            create(namespace, b"g", parent, BOB)
+
+    def test_sticky_directories_protect_the_owner(self, namespace: Namespace) -> None:
+        parent = mkdir(namespace, b"tmp", mode=0o1777).ino
+        create(namespace, b"f", parent, ALICE)
+        create(namespace, b"mine", parent, BOB)
+        with pytest.raises(errors.NotPermitted):
+            namespace.remove(BOB, parent, b"f")
+        with pytest.raises(errors.NotPermitted):
+            namespace.rename(BOB, parent, b"mine", parent, b"f")
+        namespace.rename(BOB, parent, b"mine", parent, b"free")
+        namespace.remove(ALICE, parent, b"f")
