@@ -23,9 +23,8 @@ def start(config_path: str, table_address: int) -> bool:
     Parameters: config_path, the TOML file; table_address, of a ``struct spw_table``. Returns False
     after a line on stderr when a person must act; other exceptions are printed by the caller.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("spillway").setLevel(logging.INFO)
     table = bridge.TableStruct.from_address(table_address)
     bridge.check_sizes(table)
     try:

@@ -30,7 +30,8 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 {
 	struct spw_request request = spw_request_for(ino, NULL);
 	struct spw_reply reply;
-	int rc = spw_call(SPW_GETATTR, &request, &reply);
+	/* Numbers above are not ours: a forged handle must not look like a failure of the disk. */
+	int rc = ino > INT64_MAX ? ESTALE : spw_call(SPW_GETATTR, &request, &reply);
 
 	if (rc == 0 && generation != 0 && reply.attr.generation != generation)
 		rc = ESTALE;

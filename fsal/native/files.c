@@ -99,14 +99,14 @@ int spw_sync_fd(struct spw_inode *inode, int fd)
 	if (before >= target)
 		return 0;
 	if (fdatasync(fd) != 0 ||
-	    (!inode->entry_durable && fsync(shard_fd[inode->ino % SHARDS]) != 0)) {
+	    (!atomic_load(&inode->entry_durable) && fsync(shard_fd[inode->ino % SHARDS]) != 0)) {
 		fprintf(stderr, "spillway: inode %llu: fdatasync failed: %s\n",
 			(unsigned long long)inode->ino, strerror(errno));
 		atomic_store(&inode->error, EIO);
 		atomic_fetch_add(&lost, 1);
 		return EIO;
 	}
-	inode->entry_durable = true;
+	atomic_store(&inode->entry_durable, true);
 	while (before < target && !atomic_compare_exchange_weak(&inode->synced, &before, target))
 		;
 	return 0;

@@ -42,7 +42,7 @@ struct spw_inode {
 	pthread_mutex_t fd_lock;
 	int fd;                /* -1: closed */
 	unsigned int fd_users; /* open states and running operations */
-	bool entry_durable;    /* the data file's directory entry was fsynced */
+	atomic_bool entry_durable; /* the data file's directory entry was fsynced */
 	struct spw_shares shares;
 
 	pthread_mutex_t meta;

@@ -1,0 +1,145 @@
+"""The C side: layout, bytes and writers under sanitizers, the embedded interpreter."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from fsal import bridge
+from gateway import config
+from gateway.config import Settings
+from gateway.data.layout import DataFiles
+
+NATIVE = Path(__file__).parents[2] / "fsal" / "native"
+HERE = Path(__file__).parent / "native"
+WARNINGS = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror"]
+
+STRUCTS = {
+    "spw_attr": bridge.AttrStruct,
+    "spw_setattr": bridge.SetAttrStruct,
+    "spw_sealed": bridge.SealedStruct,
+    "spw_removed": bridge.RemovedStruct,
+    "spw_dirent": bridge.DirentStruct,
+    "spw_request": bridge.RequestStruct,
+    "spw_reply": bridge.ReplyStruct,
+    "spw_table": bridge.TableStruct,
+}
+
+
+def build(output: Path, *sources: Path, flags: list[str]) -> Path:
+    subprocess.run(
+        ["gcc", *WARNINGS, f"-I{NATIVE}", *flags, "-o", output, *sources, "-lpthread"]
+        + [flag for flag in flags if flag.startswith("-l")],
+        check=True,
+    )
+    return output
+
+
+def test_both_sides_have_the_same_layout(tmp_path: Path) -> None:
+    lines = []
+    for name, mirror in STRUCTS.items():
+        lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+        for field in mirror._fields_:
+            lines.append(
+                f'printf("{name}.{field[0]} %zu\\n", offsetof(struct {name}, {field[0]}));'
+            )
+    source = tmp_path / "layout.c"
+    source.write_text(
+        '#include <stddef.h>\n#include <stdio.h>\n#include "bridge.h"\n'
+        f"int main(void) {{ {' '.join(lines)} return 0; }}\n"
+    )
+    program = build(tmp_path / "layout", source, flags=[])
+    theirs = dict(
+        line.split() for line in subprocess.check_output([program], text=True).splitlines()
+    )
+    ours = {name: str(ctypes.sizeof(mirror)) for name, mirror in STRUCTS.items()}
+    for name, mirror in STRUCTS.items():
+        for field in mirror._fields_:
+            ours[f"{name}.{field[0]}"] = str(getattr(mirror, field[0]).offset)
+    assert theirs == ours
+
+
+def test_operations_are_in_the_order_of_the_header() -> None:
+    body = re.search(r"enum spw_op \{(.*?)\};", (NATIVE / "bridge.h").read_text(), re.DOTALL)
+    assert body is not None
+    names = re.findall(r"^\tSPW_(\w+)", body[1], re.MULTILINE)
+    assert [name.removesuffix("_OP").lower() for name in names[:-1]] == list(bridge.OPERATIONS)
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_bytes_and_writers(tmp_path: Path, sanitizer: str) -> None:
+    program = build(
+        tmp_path / "test_inode",
+        HERE / "test_inode.c",
+        NATIVE / "files.c",
+        NATIVE / "inode.c",
+        flags=[
+            "-O1",
+            f"-fsanitize={sanitizer}",
+            "-fno-sanitize-recover=all",
+            "-Wl,--wrap=fdatasync",
+        ],
+    )
+    files = DataFiles(tmp_path / "files")
+    files.create()
+    # Address randomisation of newer kernels is more than this compiler's thread sanitizer knows.
+    run = subprocess.run(
+        ["setarch", "-R", program, files.root], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "all passed\n"
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = sysconfig.get_config_var("INSTSONAME")
+    return build(
+        tmp_path_factory.mktemp("host") / "host",
+        HERE / "host.c",
+        NATIVE / "python.c",
+        flags=[
+            "-O2",
+            f"-I{sysconfig.get_path('include')}",
+            f'-DSPW_LIBPYTHON="{library}"',
+            f"-lpython{sysconfig.get_config_var('LDVERSION')}",
+        ],
+    )
+
+
+def run_host(host: Path, configuration: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [host, sys.executable, configuration], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_threads_that_come_and_go_reach_the_namespace(host: Path, settings: Settings) -> None:
+    settings.source.write_text(
+        config.render({"gateway": {"data_dir": settings.data_dir}, "bucket": {"name": "b"}})
+    )
+    run = run_host(host, settings.source)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "480 entries, start 1\n"
+    # The exception that became EIO was logged once, with its traceback.
+    assert run.stderr.count("getattr failed\nTraceback") == 1
+
+
+def test_a_start_that_cannot_work_says_why(host: Path, tmp_path: Path) -> None:
+    configuration = tmp_path / "spillway.toml"
+    configuration.write_text('[gateway]\ndata_dir = "/nonexistent"\n[bucket]\nname = "b"\n')
+    run = run_host(host, configuration)
+    assert run.returncode == 3
+    assert run.stderr == (
+        "spillway: no database at /nonexistent/namespace.db: run: spillway init\n"
+    )
+
+
+def test_a_plugin_of_another_abi_is_refused() -> None:
+    table = bridge.TableStruct()
+    with pytest.raises(RuntimeError, match="rebuild the plugin"):
+        bridge.check_sizes(table)
