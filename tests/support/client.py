@@ -1,0 +1,51 @@
+"""What tests and the demo do inside a client VM that has a gateway mounted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.support.vm.client import ClientVm, Command
+
+PYTHON = "/usr/bin/python3"
+CHECKPOINT = Path(__file__).with_name("guest") / "checkpoint.py"
+MOUNT = Path("/mnt/ckpt")
+
+
+def start_save(
+    vm: ClientVm,
+    directory: str,
+    *,
+    ranks: int = 8,
+    mib: int = 16,
+    shards: int = 1,
+    seed: int = 0,
+    timeout_seconds: float = 240.0,
+) -> Command:
+    """Begin to save a checkpoint below the mount; ``saved`` takes the result."""
+    options = {"ranks": ranks, "mib": mib, "shards": shards, "seed": seed}
+    return vm.start(
+        [PYTHON, str(CHECKPOINT), "save", str(MOUNT / directory)]
+        + [str(part) for name, value in options.items() for part in (f"--{name}", value)],
+        timeout_seconds=timeout_seconds,
+    )
+
+
+def saved(command: Command) -> tuple[dict[str, str], float]:
+    """Wait for a save: sha256 by file name, and seconds."""
+    result: dict[str, Any] = json.loads(command.wait().stdout)
+    return result["files"], result["seconds"]
+
+
+def save(vm: ClientVm, directory: str, **options: Any) -> tuple[dict[str, str], float]:
+    """Save a checkpoint below the mount: sha256 by file name, and seconds."""
+    return saved(start_save(vm, directory, **options))
+
+
+def read_back(vm: ClientVm, directory: str) -> dict[str, str]:
+    """sha256 by file name, read from the server and not from the client's cache."""
+    vm.drop_caches()
+    done = vm.run([PYTHON, str(CHECKPOINT), "read", str(MOUNT / directory)], timeout_seconds=240.0)
+    files: dict[str, str] = json.loads(done.stdout)["files"]
+    return files

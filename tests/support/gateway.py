@@ -1,0 +1,172 @@
+"""A whole gateway as a user runs it: ``spillway init``, ``spillway up``, ``spillway status``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from gateway import config
+from tests.support.waiting import until
+
+PROGRAM = Path(sys.executable).with_name("spillway")
+PLUGINS_DIR = Path(__file__).parents[2] / "build" / "lib"
+
+Values = Mapping[str, Mapping[str, Any]]
+
+
+def free_port() -> int:
+    """A TCP port of the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Gateway:
+    """A gateway in a directory of its own; a context manager that runs ``spillway up``.
+
+    Parameters: directory, to be made; bucket, endpoint_url and keys of the S3 server; values,
+    configuration by section and key; say, called with each line that ``up`` prints.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        bucket: str,
+        endpoint_url: str,
+        access_key_id: str,
+        secret_access_key: str,
+        values: Values | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.port = free_port()
+        self.config = directory / "spillway.toml"
+        self.data_dir = directory / "data"
+        self.lines: list[str] = []
+        self._say = say
+        self._process: subprocess.Popen[str] | None = None
+        self._environ = {
+            name: value for name, value in os.environ.items() if not name.startswith("AWS_")
+        }
+        directory.mkdir(parents=True, exist_ok=True)
+        self._configure(bucket, endpoint_url, values or {})
+        self.spillway(
+            "init",
+            environ={
+                "AWS_ACCESS_KEY_ID": access_key_id,
+                "AWS_SECRET_ACCESS_KEY": secret_access_key,
+            },
+        )
+
+    def _configure(self, bucket: str, endpoint_url: str, values: Values) -> None:
+        merged: dict[str, dict[str, Any]] = {
+            "gateway": {"data_dir": self.data_dir},
+            "nfs": {
+                "bind": "127.0.0.1",
+                "port": self.port,
+                "plugins_dir": PLUGINS_DIR,
+                "lease_seconds": 10,
+                "grace_seconds": 15,
+            },
+            "bucket": {"name": bucket, "endpoint_url": endpoint_url},
+            "drain": {"settle_seconds": 0.5, "poll_seconds": 0.2, "retry_max_seconds": 1.0},
+        }
+        for section, keys in values.items():
+            merged.setdefault(section, {}).update(keys)
+        self.config.write_text(config.render(merged))
+
+    def spillway(
+        self, *arguments: str, environ: Mapping[str, str] | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a ``spillway`` command to its end."""
+        done = subprocess.run(
+            [PROGRAM, arguments[0], "--config", self.config, *arguments[1:]],
+            env={**self._environ, **(environ or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"spillway {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done
+
+    def status(self) -> dict[str, Any]:
+        """What ``spillway status --json`` says."""
+        found: dict[str, Any] = json.loads(self.spillway("status", "--json", check=False).stdout)
+        return found
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [PROGRAM, "up", "--config", self.config],
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        self.until_said("ready", 1)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(60)
+        finally:
+            self._process.kill()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                self.lines.append(line.rstrip("\n"))
+                self._say(self.lines[-1])
+
+    def said(self, text: str) -> int:
+        """How many lines of ``up`` have a text."""
+        return sum(text in line for line in self.lines)
+
+    def until_said(self, text: str, times: int, timeout_seconds: float = 60.0) -> None:
+        """Wait until so many lines of ``up`` have a text."""
+        assert self._process is not None
+        process = self._process
+
+        def check() -> bool:
+            if process.poll() is not None:
+                raise AssertionError("spillway up ended:\n" + "\n".join(self.lines))
+            return self.said(text) >= times
+
+        try:
+            until(check, f"{text!r} from spillway up", timeout_seconds)
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}\n" + "\n".join(self.lines)) from None
+
+    def kill(self, name: str) -> None:
+        """kill -9 a child of ``up``: ganesha or drain."""
+        up = json.loads((self.data_dir / "run" / "up.json").read_text())
+        os.kill(up["children"][name]["pid"], signal.SIGKILL)
+
+    def until_drained(self, timeout_seconds: float = 60.0) -> None:
+        """Wait until the bucket has everything and nothing is queued."""
+
+        def check() -> bool:
+            status = self.status()
+            return status["dirty"]["files"] == 0 and not any(status["queued"].values())
+
+        try:
+            until(check, "the drain", timeout_seconds)
+        except AssertionError as exc:
+            raise AssertionError(
+                f"{exc}: {json.dumps(self.status())}\n" + "\n".join(self.lines)
+            ) from None

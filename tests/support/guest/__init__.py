@@ -1,0 +1,1 @@
+"""Programs that run inside the client VM: standard library only."""

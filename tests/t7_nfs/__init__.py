@@ -1,0 +1,1 @@
+"""Tests through the kernel's NFSv4 client."""

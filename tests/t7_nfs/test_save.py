@@ -1,0 +1,79 @@
+"""A checkpoint saved through a real NFSv4 mount reaches the bucket whole, under its final name."""
+
+from __future__ import annotations
+
+import hashlib
+
+from tests.support.client import MOUNT, read_back, save
+from tests.support.vm.client import ClientVm
+from tests.t7_nfs.conftest import MakeSite, Site
+
+
+def digests(site: Site) -> dict[str, str]:
+    return {key: hashlib.sha256(body).hexdigest() for key, body in site.objects().items()}
+
+
+def below(directory: str, files: dict[str, str]) -> dict[str, str]:
+    return {f"{directory}/{name}": digest for name, digest in files.items()}
+
+
+def requested(site: Site) -> set[str]:
+    """Keys of all requests that write, copy or delete."""
+    return {
+        request.key for request in site.proxy.requests if request.method != "GET" and request.key
+    }
+
+
+def test_a_saved_checkpoint_reaches_the_bucket(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site()
+    files, _seconds = save(vm, "run/step_1000", ranks=8, mib=16)
+    assert len(files) == 8
+    assert read_back(vm, "run/step_1000") == files
+    site.gateway.until_drained()
+    assert digests(site) == below("run/step_1000", files)
+    # Written under .tmp, then renamed: nothing but the final names ever left the gateway.
+    assert {key for key in requested(site) if key.endswith(".tmp")} == set()
+    assert site.proxy.operations("COPY", "PART COPY") == []
+
+
+def test_a_directory_renamed_before_the_drain_costs_no_copy(
+    vm: ClientVm, make_site: MakeSite
+) -> None:
+    site = make_site()
+    files, _seconds = save(vm, "tmp-checkpoint-7", ranks=4, mib=2, shards=3)
+    vm.run(["mv", str(MOUNT / "tmp-checkpoint-7"), str(MOUNT / "checkpoint-7")])
+    site.gateway.until_drained()
+    assert digests(site) == below("checkpoint-7", files)
+    assert site.proxy.operations("COPY", "PART COPY", "DELETE") == []
+    assert {key for key in requested(site) if key.startswith("tmp-")} == set()
+
+
+def test_unlink_deletes_and_rename_moves_what_was_drained(
+    vm: ClientVm, make_site: MakeSite
+) -> None:
+    site = make_site()
+    files, _seconds = save(vm, "step_1", ranks=4, mib=1)
+    site.gateway.until_drained()
+    vm.run(
+        f"cd {MOUNT} && rm step_1/rank_00_0.pt && mv step_1/rank_01_0.pt step_1/best.pt"
+        " && mv step_1 step_one"
+    )
+    files["best.pt"] = files.pop("rank_01_0.pt")
+    del files["rank_00_0.pt"]
+    site.gateway.until_drained()
+    assert digests(site) == below("step_one", files)
+    assert read_back(vm, "step_one") == files
+    vm.run(["rm", "-r", str(MOUNT / "step_one")])
+    site.gateway.until_drained()
+    assert site.objects() == {}
+
+
+def test_a_file_written_again_replaces_its_object(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site()
+    for text in ("one", "and two", ""):
+        vm.run(f"printf '{text}' > {MOUNT}/latest")
+        site.gateway.until_drained()
+        assert site.objects() == {"latest": text.encode()}
+    vm.run(f"printf 'tail' >> {MOUNT}/latest")
+    site.gateway.until_drained()
+    assert site.objects() == {"latest": b"tail"}
