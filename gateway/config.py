@@ -108,6 +108,7 @@ class Bucket:
     credentials_file: Path = _key(
         "AWS credentials file (mode 0600), profile [default]. A relative path is below data_dir.",
         Path("credentials"),
+        lambda value: None if value.name else "must name a file",
     )
     connect_timeout_seconds: float = _key(
         "Time-out of a connection to the bucket.", 5.0, _between(0.1, 300)

@@ -9,7 +9,13 @@ from gateway.db.models import Base
 database = context.config.attributes["database"]
 engine = database.engine()
 with engine.connect() as connection:
-    context.configure(connection=connection, target_metadata=Base.metadata, render_as_batch=True)
+    context.configure(
+        connection=connection,
+        target_metadata=Base.metadata,
+        render_as_batch=True,
+        # Alembic believes that SQLite cannot; with a BEGIN of our own it can.
+        transactional_ddl=True,
+    )
     with context.begin_transaction():
         context.run_migrations()
 engine.dispose()

@@ -9,13 +9,30 @@ import pytest
 
 from gateway.config import Settings
 from gateway.namespace.facade import Namespace
+from tests.support.postgres import PostgresServer
 from tests.support.volumes import make_settings, make_volume
 
 
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """One PostgreSQL server for the session; each test takes a database of its own."""
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database, on each engine in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/namespace.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.create_database()
+
+
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path, database_url: str) -> Settings:
     """Settings of a gateway whose volume has been made."""
-    made = make_settings(tmp_path / "data")
+    made = make_settings(tmp_path / "data", {"namespace": {"url": database_url}})
     make_volume(made)
     return made
 

@@ -66,7 +66,7 @@ def measure(settings: Settings) -> Backlog:
             return _measure(connection, DataFiles(settings.files_dir), settings.nfs.export)
     except DatabaseError as exc:
         raise UserError(
-            f"cannot read the database {database.path}: {exc.orig}: check its disk"
+            f"cannot read the database {database.url}: {exc.orig}: check its server or disk"
         ) from None
     finally:
         engine.dispose()
@@ -145,8 +145,10 @@ def path_of(connection: Connection, ino: int, export: str) -> str:
 
 
 def printable(name: bytes) -> str:
-    """A name as it can be shown: clients choose names, and terminals obey control characters."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode()
-        for c in name.decode("utf-8", "backslashreplace")
-    )
+    """A name as it can be shown, whatever bytes a client chose."""
+    return shown(name.decode("utf-8", "backslashreplace"))
+
+
+def shown(text: str) -> str:
+    """A text that clients had a hand in: terminals obey control characters."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

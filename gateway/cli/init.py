@@ -11,7 +11,6 @@ import configparser
 import getpass
 import io
 import os
-import sqlite3
 import sys
 import tomllib
 from pathlib import Path
@@ -25,7 +24,7 @@ from gateway.config import Settings
 from gateway.data.layout import SHARDS, DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import SchemaError, UserError
+from gateway.errors import NamespaceError, SchemaError, UserError
 from gateway.namespace import volume
 
 OWN_NAMES = {
@@ -162,7 +161,8 @@ def _ignored(args: argparse.Namespace) -> str:
 def _write_config(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic.replace(path, text, 0o644)
+        # namespace.url may come to hold a password.
+        atomic.replace(path, text, 0o600)
     except OSError as exc:
         raise UserError(
             f"cannot write {path}: {exc.strerror}: choose another place with --config or the "
@@ -202,13 +202,14 @@ def _directories(settings: Settings) -> str:
 
 def _database(settings: Settings) -> str:
     database = Database(settings.database_url)
-    if not database.path.parent.is_dir():
+    where = database.path or database.url
+    if database.path is not None and not database.path.parent.is_dir():
         raise UserError(
-            f"cannot make the database {database.path}: no such directory: make it or correct "
-            "namespace.url"
+            f"cannot make the database {where}: no such directory: make it or correct namespace.url"
         )
     try:
-        before = schema.current(database) if database.path.exists() else None
+        is_new = database.path is not None and not database.path.exists()
+        before = None if is_new else schema.current(database)
         try:
             schema.require_current(database)
         except SchemaError:
@@ -217,19 +218,19 @@ def _database(settings: Settings) -> str:
                 schema.upgrade(database)
         after = schema.current(database)
         created = volume.create(database)
-    except (sqlite3.Error, DatabaseError) as exc:
-        reason = getattr(exc, "orig", exc)
+    except (DatabaseError, database.backend.broken, NamespaceError) as exc:
+        reason = " ".join(str(getattr(exc, "orig", exc)).split())
         raise UserError(
-            f"cannot write the database {database.path}: {reason}: check its mode and the free "
-            "space of its disk"
+            f"cannot write the database {where}: {reason}: check its server or disk, and what we "
+            "may do there"
         ) from None
     finally:
         database.close()
     if created:
-        return f"database {database.path}: made, schema {after}"
+        return f"database {where}: made, schema {after}"
     if before != after:
-        return f"database {database.path}: migrated from schema {before} to {after}"
-    return f"database {database.path}: current, schema {after}"
+        return f"database {where}: migrated from schema {before} to {after}"
+    return f"database {where}: current, schema {after}"
 
 
 def _keys(key_id: str | None) -> Keys | None:
@@ -259,8 +260,8 @@ def _credentials(settings: Settings, keys: Keys | None) -> str:
         if path.exists():
             return f"credentials {path}: exist"
         return (
-            f"credentials {path}: none given; before `spillway up` run this again with "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY set"
+            f"credentials {path}: none given; run this again with AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY set, or leave it to the drain's environment or instance role"
         )
     wanted = {"aws_access_key_id": keys.key_id, "aws_secret_access_key": keys.secret}
     if keys.token:

@@ -27,7 +27,8 @@ HEALTHY_SECONDS = 60.0
 PROBE_SECONDS = 0.1
 HOPELESS_DEATHS = 5
 LINE_MAX_BYTES = 16_384
-TAIL_LINES = 12
+READS_MAX = 16
+TAIL_LINES = 6
 TAIL_MAX_BYTES = 16_384
 
 _PR_SET_PDEATHSIG = 1
@@ -150,8 +151,10 @@ class Child:
             self._process.wait()
 
     def read_output(self) -> None:
-        """Pass on the lines that are there now."""
-        while (pipe := self.output) is not None:
+        """Pass on the lines that are there now, at most so much that others get their turn."""
+        for _ in range(READS_MAX):
+            if (pipe := self.output) is None:
+                return
             try:
                 data = os.read(pipe.fileno(), 65_536)
             except BlockingIOError:
@@ -243,7 +246,7 @@ class Child:
         self._delay_seconds = min(
             max(BACKOFF_FIRST_SECONDS, 2 * self._delay_seconds), BACKOFF_LAST_SECONDS
         )
-        self.last_exit = what
+        self.last_exit = what.removeprefix("died: ")
         self.phase = Phase.WAITING
         self._deadline = now + self._delay_seconds
         self._event(f"{what}; next start in {self._delay_seconds:g} s")

@@ -19,6 +19,7 @@ from gateway.errors import BucketError, UserError
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1
+FAILURES_SHOWN = 3
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(facts, indent=2))
     else:
-        for label, value in _lines(facts):
+        for label, value in lines(facts):
             print(f"{label:<12}{value}".rstrip())
     return HEALTHY if facts["healthy"] else NEEDS_A_PERSON
 
@@ -47,13 +48,17 @@ def gather(settings: Settings) -> dict[str, Any]:
     oldest = waiting.oldest
     processes = _processes(settings)
     bucket = _bucket(settings)
+    drain = _drain(settings)
+    alive = all(entry["alive"] for entry in processes.values())
+    # Credentials that may list but not write pass our check; only the drain finds out.
+    refused = drain is not None and drain["alive"] and _part(drain, "bucket")["state"] == "refused"
     return {
-        "healthy": all(entry["alive"] for entry in processes.values()) and bucket["reachable"],
+        "healthy": alive and bucket["reachable"] and not refused,
         "config": str(settings.source),
         "data_dir": str(settings.data_dir),
         "processes": processes,
         "bucket": bucket,
-        "drain": _drain(settings),
+        "drain": drain,
         "dirty": {
             "files": waiting.dirty_files,
             "bytes": waiting.dirty_bytes,
@@ -118,9 +123,15 @@ def _bucket(settings: Settings) -> dict[str, Any]:
 
 
 def _drain(settings: Settings) -> dict[str, Any] | None:
-    """What the drain wrote about itself; None: it never did, or the process is gone."""
+    """What the drain wrote about itself and whether it still runs; None: it never wrote."""
     found = state.read(settings, state.DRAIN)
-    return found if state.alive(found) else None
+    return None if found is None else {**found, "alive": state.alive(found)}
+
+
+def _part(report: dict[str, Any], name: str) -> dict[str, Any]:
+    """A section of the drain's report; a drain that just started has not filled it."""
+    found = report.get(name)
+    return found if isinstance(found, dict) else {"state": "unknown", "error": None}
 
 
 def _disk(settings: Settings) -> dict[str, Any]:
@@ -141,8 +152,8 @@ def _disk(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Label and value of each line for a person."""
+def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The facts that ``gather`` found, for a person: label and value of each line."""
     yield "gateway", "healthy" if facts["healthy"] else "NEEDS ATTENTION"
     for name, entry in facts["processes"].items():
         yield name, _process_text(entry)
@@ -151,7 +162,7 @@ def _lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     where += f" at {bucket['endpoint_url']}" if bucket["endpoint_url"] else ""
     reached = "reachable" if bucket["reachable"] else f"NOT USABLE: {bucket['error']}"
     yield "bucket", f"{where}: {reached}"
-    yield "draining", _drain_text(facts["drain"])
+    yield from _drain_lines(facts["drain"])
     dirty = facts["dirty"]
     text = _counted(dirty["files"], "file", dirty["bytes"])
     if dirty["open_for_writing_files"]:
@@ -179,25 +190,33 @@ def _process_text(entry: dict[str, Any]) -> str:
     else:
         text = "NOT RUNNING"
     if entry.get("restarts"):
-        text += f", restarted {entry['restarts']} times"
+        times = "once" if entry["restarts"] == 1 else f"{entry['restarts']} times"
+        text += f", restarted {times}"
     if entry.get("last_exit"):
         text += f", last end: {entry['last_exit']}"
     return text
 
 
-def _drain_text(drain: dict[str, Any] | None) -> str:
+def _drain_lines(drain: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     if drain is None:
-        return "the drain has not reported"
-    known = {k: v for k, v in drain.items() if k not in ("pid", "start_ticks")}
-    shown = [f"{key.replace('_', ' ')} {_value(value)}" for key, value in known.items()]
-    return ", ".join(shown) or "nothing to report"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return str(len(value))
-    text = "none" if value in (None, "") else str(value)
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        yield "draining", "the drain has not reported yet"
+        return
+    if not drain["alive"]:
+        yield "draining", "stopped"
+        return
+    uploads = drain.get("uploads", [])
+    done_bytes = sum(upload["done_bytes"] for upload in uploads)
+    total_bytes = sum(upload["total_bytes"] for upload in uploads)
+    text = f"{_counted(len(uploads), 'upload', total_bytes)}, {_size(done_bytes)} sent"
+    bucket = _part(drain, "bucket")
+    text = text if uploads else "nothing is being uploaded"
+    if bucket["state"] in ("unreachable", "refused"):
+        text += f"; bucket {bucket['state']} for {_duration(_age_seconds(bucket['since_ns']) or 0)}"
+        text += f": {backlog.shown(bucket['error'] or 'no reason known')}"
+    yield "draining", text
+    for failure in drain.get("failures", [])[-FAILURES_SHOWN:]:
+        what, why = backlog.shown(failure["job"]), backlog.shown(failure["error"])
+        yield "failing", f"{what}, {failure['tries']} tries: {why}"
 
 
 def _counted(count: int, noun: str, size_bytes: int) -> str:

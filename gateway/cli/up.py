@@ -73,19 +73,20 @@ def commands(settings: Settings) -> list[Command]:
 def ganesha(settings: Settings) -> Command:
     nfs = settings.nfs
     log = settings.log_dir / "ganesha.log"
-    pid_file = settings.run_dir / "ganesha.pid"
     plugin = nfs.plugins_dir / ganesha_conf.PLUGIN
     return Command(
         name="ganesha",
-        argv=(str(nfs.ganesha), "-F", "-f", str(settings.ganesha_conf), "-L", str(log))
-        + ("-p", str(pid_file), "-N", "EVENT"),
+        argv=(
+            *(str(nfs.ganesha), "-F", "-f", str(settings.ganesha_conf)),
+            *("-L", str(log), "-p", str(settings.run_dir / "ganesha.pid"), "-N", "EVENT"),
+        ),
         # It serves clients and never talks to the bucket.
         environ={k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
         stop_seconds=GANESHA_STOP_SECONDS,
         advice=f"read {log}; was {plugin} built for this nfs-ganesha and this Python "
         f"({sys.executable})?",
         ready=partial(_accepts, nfs.bind, nfs.port),
-        ready_text=f" on {nfs.bind}:{nfs.port}; mount it: {mount_command(settings)}",
+        ready_text=f" on {_host(nfs.bind)}:{nfs.port}; mount it: {mount_command(settings)}",
         log=log,
     )
 
@@ -106,11 +107,14 @@ def drain(settings: Settings) -> Command:
 def mount_command(settings: Settings) -> str:
     """What a client types; the host name is this machine's own idea of itself."""
     nfs = settings.nfs
-    host = socket.gethostname() if nfs.bind in ("0.0.0.0", "::") else nfs.bind
-    if ":" in host:
-        host = f"[{host}]"
+    host = socket.gethostname() if nfs.bind in ("0.0.0.0", "::") else _host(nfs.bind)
     options = "" if nfs.port == 2049 else f" -o port={nfs.port}"
     return f"mount -t nfs4{options} {host}:{nfs.export} /mnt"
+
+
+def _host(address: str) -> str:
+    """An address as it stands before a colon."""
+    return f"[{address}]" if ":" in address else address
 
 
 def _accepts(bind: str, port: int) -> bool:

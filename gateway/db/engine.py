@@ -1,93 +1,136 @@
-"""Opens the database. Every difference between the engines is here.
+"""Opens the database and hands out DBAPI connections. Which engine it is, only backends know.
 
-SQLite: WAL, so readers never wait for the writer; synchronous=FULL, because NORMAL loses
-acknowledged commits in a power cut; explicit transactions (isolation_level None), because the
-driver's own would begin too late for savepoints.
+A backend (``sqlite.py``, ``postgres.py``) holds every difference: how to connect, how a write
+transaction begins, which errors end a transaction, and what a client is told then.
 """
 
 from __future__ import annotations
 
-import sqlite3
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import sqlalchemy
 from sqlalchemy import create_engine, event
-from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.engine import Dialect, Engine, make_url
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-from gateway.errors import ConfigError
-
-BUSY_TIMEOUT_SECONDS = 30.0
-READ_CACHE_KIB = 4096
-WRITE_CACHE_KIB = 65_536
+from gateway.db.postgres import Postgres
+from gateway.db.sqlite import Sqlite
+from gateway.errors import ConfigError, NamespaceError
 
 Connection = Any
-"""A DBAPI connection: sqlite3.Connection (Postgres: psycopg.Connection)."""
+"""A DBAPI connection in autocommit mode: sqlite3.Connection or psycopg.Connection."""
+
+URLS = "must be sqlite:///<absolute path> or postgresql://user@host/name"
+
+
+class Backend(Protocol):
+    """One database engine."""
+
+    dialect: Dialect
+    url: str
+    """For SQLAlchemy, with the driver's name."""
+    readers_max: int
+    """Reading connections open at once; more readers wait."""
+
+    @property
+    def broken(self) -> type[Exception]:
+        """Errors that end the transaction or the connection, not just one statement."""
+
+    def connect(self, for_writing: bool) -> Connection:
+        """A connection in autocommit mode. Raises ``broken``."""
+
+    def begin(self, connection: Connection) -> object:
+        """Begin a write transaction that excludes all others; returns a token for ``committed``."""
+
+    def committed(self, token: object) -> bool:
+        """Whether a transaction whose COMMIT failed was committed all the same."""
+
+    def answer(self, exc: Exception) -> NamespaceError | None:
+        """What a client is told of an error of ``broken``; None when it is not a passing one."""
+
+    def usable(self, connection: Connection) -> bool:
+        """Whether a connection can go on after an error."""
+
+    def missing(self) -> str | None:
+        """Why there is no database at all; None when there is one."""
 
 
 class Database:
-    """The database of one namespace: hands out DBAPI connections for the hot path.
+    """The database of one namespace.
 
-    Parameters: url, a SQLAlchemy URL (sqlite:///<path>).
+    Parameters: url, sqlite:///<path> or postgresql://….
     Raises: ConfigError when the engine is not one we know.
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url
-        parsed = make_url(url)
-        if parsed.get_backend_name() != "sqlite" or not parsed.database:
-            raise ConfigError("namespace.url", url, "must be sqlite:///<absolute path>")
-        self.path = Path(parsed.database)
-        # Named parameters, so that statements are executed with one dict on every engine.
-        self.dialect: Dialect = sqlite_dialect(paramstyle="named")
+        self.url = make_url_safe(url)
+        self.backend = _backend(url)
+        self.dialect = self.backend.dialect
         self._readers: deque[Connection] = deque()
+        self._slots = threading.BoundedSemaphore(self.backend.readers_max)
 
-    def connect(self, *, cache_kib: int = READ_CACHE_KIB) -> Connection:
-        """A connection in autocommit mode; the caller begins and commits."""
-        connection = sqlite3.connect(
-            self.path,
-            timeout=BUSY_TIMEOUT_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=256,
-        )
-        _pragmas(connection, cache_kib)
-        return connection
+    def connect(self, *, for_writing: bool = False) -> Connection:
+        """A connection in autocommit mode; the caller begins and commits.
+
+        Raises TryAgain while the server cannot be reached.
+        """
+        try:
+            return self.backend.connect(for_writing)
+        except self.backend.broken as exc:
+            raise self.backend.answer(exc) or exc from exc
 
     @contextmanager
     def reader(self) -> Iterator[Connection]:
-        """A pooled connection for reads. The pool holds as many as were ever used at once."""
-        try:
-            connection = self._readers.pop()
-        except IndexError:
-            connection = self.connect()
-        try:
-            yield connection
-        finally:
-            self._readers.append(connection)
+        """A pooled connection for reads; the pool grows to as many as are used at once.
+
+        Raises TryAgain when the connection was lost; the next call makes a new one.
+        """
+        with self._slots:
+            try:
+                connection = self._readers.pop()
+            except IndexError:
+                connection = self.connect()
+            try:
+                yield connection
+            except self.backend.broken as exc:
+                raise self.backend.answer(exc) or exc from exc
+            finally:
+                if self.backend.usable(connection):
+                    self._readers.append(connection)
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
-        """One write transaction: takes the write lock at once, commits durably or rolls back."""
-        connection.execute("BEGIN IMMEDIATE")
+        """One write transaction: excludes other writers at once, commits durably or rolls back."""
+        self.backend.begin(connection)
         try:
             yield
         except BaseException:
-            connection.execute("ROLLBACK")
+            if self.backend.usable(connection):
+                connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
 
-    def engine(self) -> Engine:
-        """A SQLAlchemy engine for migrations, the admin's and the status page's queries."""
-        engine = create_engine(self.url, poolclass=NullPool)
+    @property
+    def path(self) -> Path | None:
+        """The file of the database; None when it is a server."""
+        return self.backend.path if isinstance(self.backend, Sqlite) else None
 
-        @event.listens_for(engine, "connect")
-        def _configure(connection: Connection, _record: object) -> None:
-            _pragmas(connection, READ_CACHE_KIB)
+    def engine(self) -> Engine:
+        """A SQLAlchemy engine for migrations and for queries off the hot path."""
+        engine = create_engine(
+            self.backend.url, poolclass=NullPool, creator=lambda: self.backend.connect(False)
+        )
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: sqlalchemy.Connection) -> None:
+            # The drivers are in autocommit mode; without this DDL would not be in a transaction.
+            connection.exec_driver_sql("BEGIN")
 
         return engine
 
@@ -97,14 +140,19 @@ class Database:
             self._readers.pop().close()
 
 
-def _pragmas(connection: Connection, cache_kib: int) -> None:
-    for pragma in (
-        f"busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}",
-        "journal_mode = WAL",
-        "synchronous = FULL",
-        "foreign_keys = ON",
-        f"cache_size = -{cache_kib}",
-        "temp_store = MEMORY",
-        "journal_size_limit = 67108864",
-    ):
-        connection.execute(f"PRAGMA {pragma}")
+def make_url_safe(url: str) -> str:
+    """The URL as it may be shown: without a password. Raises ConfigError."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        raise ConfigError("namespace.url", url, URLS) from None
+
+
+def _backend(url: str) -> Backend:
+    parsed = make_url(url)
+    kind = parsed.get_backend_name()
+    if kind == "sqlite" and parsed.database and parsed.database.startswith("/"):
+        return Sqlite(parsed)
+    if kind == "postgresql" and parsed.database:
+        return Postgres(parsed)
+    raise ConfigError("namespace.url", make_url_safe(url), URLS)

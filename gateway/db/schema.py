@@ -51,8 +51,8 @@ def require_current(database: Database) -> None:
     """Raises SchemaError unless the database has exactly this program's schema."""
     scripts = ScriptDirectory.from_config(_alembic(database))
     head = scripts.get_current_head()
-    if not database.path.exists():
-        raise SchemaError(f"no database at {database.path}: run: spillway init")
+    if (reason := database.backend.missing()) is not None:
+        raise SchemaError(f"{reason}: run: spillway init")
     found = current(database)
     if found == head:
         return

@@ -11,7 +11,6 @@ An answer is given only after COMMIT returned: that is the durability contract.
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import traceback
 from collections.abc import Callable
@@ -20,8 +19,8 @@ from typing import Any, Generic, TypeVar
 
 from gateway import clock
 from gateway.db import statements as sql
-from gateway.db.engine import WRITE_CACHE_KIB, Connection, Database
-from gateway.errors import GatewayError, NoSpace, TryAgain
+from gateway.db.engine import Connection, Database
+from gateway.errors import GatewayError
 
 T = TypeVar("T")
 
@@ -105,8 +104,8 @@ class Writer:
     """
 
     def __init__(self, database: Database) -> None:
-        self._dialect = database.dialect
-        self._connection = database.connect(cache_kib=WRITE_CACHE_KIB)
+        self._database = database
+        self._connection: Connection | None = database.connect(for_writing=True)
         self._queue: SimpleQueue[_Request[Any] | None] = SimpleQueue()
         self._ids = Ids()
         self._thread = threading.Thread(target=self._loop, name="namespace-writer", daemon=True)
@@ -140,7 +139,8 @@ class Writer:
         """Finish what is queued and stop."""
         self._queue.put(None)
         self._thread.join()
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _loop(self) -> None:
         try:
@@ -171,43 +171,64 @@ class Writer:
 
     def _commit(self, batch: list[_Request[Any]]) -> None:
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._ids.reserve(sql.Session(self._connection, self._dialect), len(batch))
-            for request in batch:
-                self._run_one(request)
-            self._connection.execute("COMMIT")
+            self._transact(batch)
             self._ids.spent(len(batch))
         except BaseException as exc:
             self._ids.forget()
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            error = self._answer(exc)
             for request in batch:
                 request.result = None
-                request.error = _answer(exc)
+                request.error = error
         for request in batch:
             if request.then is not None and request.error is None:
                 request.then()
             request.done.release()
 
-    def _run_one(self, request: _Request[Any]) -> None:
-        execute = self._connection.execute
-        execute("SAVEPOINT one")
+    def _transact(self, batch: list[_Request[Any]]) -> None:
+        """Run a batch in one transaction; raises when it is not committed."""
+        backend = self._database.backend
+        if self._connection is None:
+            self._connection = self._database.connect(for_writing=True)
+        connection = self._connection
         try:
-            request.result = request.operation(Tx(self._connection, self._dialect, self._ids))
-        except sqlite3.OperationalError:
-            # The disk or the lock, not the operation: the whole transaction is in doubt.
+            token = backend.begin(connection)
+            self._ids.reserve(sql.Session(connection, self._database.dialect), len(batch))
+            for request in batch:
+                self._run_one(connection, request)
+        except BaseException:
+            self._drop_unless_usable(connection)
+            if self._connection is not None:
+                connection.execute("ROLLBACK")
+            raise
+        try:
+            connection.execute("COMMIT")
+        except backend.broken:
+            self._drop_unless_usable(connection)
+            if self._connection is not None:
+                connection.execute("ROLLBACK")
+                raise
+            if not backend.committed(token):
+                raise
+
+    def _drop_unless_usable(self, connection: Connection) -> None:
+        if not self._database.backend.usable(connection):
+            connection.close()
+            self._connection = None
+
+    def _run_one(self, connection: Connection, request: _Request[Any]) -> None:
+        connection.execute("SAVEPOINT one")
+        try:
+            request.result = request.operation(Tx(connection, self._database.dialect, self._ids))
+        except self._database.backend.broken:
+            # The disk, the lock or the connection, not the operation: all of it is in doubt.
             raise
         except BaseException as exc:
-            execute("ROLLBACK TO one")
+            connection.execute("ROLLBACK TO SAVEPOINT one")
             request.error = exc
-        execute("RELEASE one")
+        connection.execute("RELEASE SAVEPOINT one")
 
-
-def _answer(exc: BaseException) -> BaseException:
-    """What a caller is told when the transaction itself failed."""
-    if isinstance(exc, sqlite3.OperationalError):
-        if exc.sqlite_errorcode == sqlite3.SQLITE_FULL:
-            return NoSpace("the disk of the namespace database is full")
-        if exc.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return TryAgain("the namespace database is busy")
-    return exc if isinstance(exc, GatewayError) else GatewayError(f"commit failed: {exc}")
+    def _answer(self, exc: BaseException) -> BaseException:
+        """What a caller is told when the transaction itself failed."""
+        if isinstance(exc, self._database.backend.broken):
+            return self._database.backend.answer(exc) or GatewayError(f"commit failed: {exc}")
+        return exc if isinstance(exc, GatewayError) else GatewayError(f"commit failed: {exc}")

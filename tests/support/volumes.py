@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import text
+
 from gateway import config
 from gateway.data.layout import DataFiles
 from gateway.db import schema
@@ -35,3 +37,14 @@ def make_volume(settings: config.Settings) -> None:
     database = Database(settings.database_url)
     schema.upgrade(database)
     volume.create(database)
+
+
+def query(settings: config.Settings, statement: str, **values: object) -> list[tuple[Any, ...]]:
+    """Run one SQL statement (parameters as :name) beside the namespace, on either engine."""
+    engine = Database(settings.database_url).engine()
+    try:
+        with engine.begin() as connection:
+            result = connection.execute(text(statement), values)
+            return [tuple(row) for row in result] if result.returns_rows else []
+    finally:
+        engine.dispose()

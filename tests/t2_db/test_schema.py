@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy.exc import IntegrityError
 
 from gateway.config import Settings
 from gateway.db import schema
@@ -16,6 +16,7 @@ from gateway.db.models import Base
 from gateway.errors import ConfigError, SchemaError
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.volumes import query
 
 
 def database_of(tmp_path: Path) -> Database:
@@ -58,6 +59,7 @@ def test_missing_and_empty_databases_are_named(tmp_path: Path) -> None:
     database = database_of(tmp_path)
     with pytest.raises(SchemaError, match="spillway init"):
         schema.require_current(database)
+    assert database.path is not None
     database.path.touch()
     with pytest.raises(SchemaError, match="is empty: run: spillway init"):
         schema.require_current(database)
@@ -75,6 +77,7 @@ def test_newer_schema_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     database = database_of(tmp_path)
+    assert database.path is not None
     database.path.write_bytes(b"not a database" * 100)
     with pytest.raises(SchemaError, match="cannot be read"):
         schema.require_current(database)
@@ -101,19 +104,19 @@ def test_the_database_refuses_what_must_not_be(
     namespace: Namespace, settings: Settings, change: str, law: str
 ) -> None:
     attr = namespace.create(ROOT_CRED, 2, b"f", SetAttr())
-    database = Database(settings.database_url)
-    with (
-        database.reader() as connection,
-        pytest.raises(sqlite3.IntegrityError, match=f"ck_inode_{law}"),
-    ):
-        connection.execute(f"UPDATE inode SET {change} WHERE ino = {attr.ino}")
-    database.close()
+    with pytest.raises(IntegrityError, match=f"ck_inode_{law}"):
+        query(settings, f"UPDATE inode SET {change} WHERE ino = :ino", ino=attr.ino)
 
 
 def test_commits_are_fsynced(settings: Settings) -> None:
     database = Database(settings.database_url)
+    wanted = (
+        {"synchronous": 2, "journal_mode": "wal", "foreign_keys": 1}
+        if database.path
+        else {"synchronous_commit": "on"}
+    )
     with database.reader() as connection:
-        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
+        for name, value in wanted.items():
+            show = "PRAGMA" if database.path else "SHOW"
+            assert connection.execute(f"{show} {name}").fetchone() == (value,)
     database.close()

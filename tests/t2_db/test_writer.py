@@ -19,7 +19,6 @@ from gateway.db.writer import Tx, Writer
 from gateway.errors import NotFound
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
-from tests.support.volumes import make_settings
 
 
 @pytest.fixture
@@ -98,7 +97,7 @@ from pathlib import Path
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.volumes import make_settings
-namespace = Namespace(make_settings(Path(sys.argv[1])))
+namespace = Namespace(make_settings(Path(sys.argv[1]), {"namespace": {"url": sys.argv[3]}}))
 for count in range(100_000):
     attr = namespace.create(ROOT_CRED, 2, b"%d-%s" % (count, sys.argv[2].encode()), SetAttr())
     print(count, attr.ino, flush=True)
@@ -110,7 +109,7 @@ def test_what_was_answered_survives_kill_9(settings: Settings) -> None:
     inos: list[int] = []
     for run in ("a", "b"):
         with subprocess.Popen(
-            [sys.executable, "-c", CRASHING, str(settings.data_dir), run],
+            [sys.executable, "-c", CRASHING, str(settings.data_dir), run, settings.database_url],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],
@@ -118,7 +117,7 @@ def test_what_was_answered_survives_kill_9(settings: Settings) -> None:
             assert process.stdout is not None
             answered = [process.stdout.readline().split() for _ in range(200)]
             os.kill(process.pid, signal.SIGKILL)
-        reopened = Namespace(make_settings(settings.data_dir))
+        reopened = Namespace(settings)
         for count, ino in answered:
             assert reopened.lookup(2, f"{count}-{run}".encode()).ino == int(ino)
         reopened.close()

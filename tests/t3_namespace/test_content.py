@@ -8,10 +8,10 @@ import pytest
 
 from gateway import errors
 from gateway.config import Settings
-from gateway.db.engine import Database
 from gateway.namespace.content import CRASH_CHANGE_STEP
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
 
 
@@ -23,32 +23,26 @@ class Row(NamedTuple):
 
 
 def row(settings: Settings, ino: int) -> Row | None:
-    database = Database(settings.database_url)
-    with database.reader() as connection:
-        found = connection.execute(
-            f"SELECT {', '.join(Row._fields)} FROM inode WHERE ino = ?", (ino,)
-        ).fetchone()
-    database.close()
-    return Row(*found) if found else None
-
-
-def execute(settings: Settings, statement: str, *values: object) -> list[tuple[object, ...]]:
-    database = Database(settings.database_url)
-    with database.reader() as connection:
-        found: list[tuple[object, ...]] = connection.execute(statement, values).fetchall()
-    database.close()
-    return found
+    columns = ", ".join(Row._fields)
+    found = query(settings, f"SELECT {columns} FROM inode WHERE ino = :ino", ino=ino)
+    return Row(*found[0]) if found else None
 
 
 def drained(settings: Settings, ino: int, key: str) -> None:
     """As the drain leaves it."""
-    version = execute(
+    [(version,)] = query(
         settings,
-        "UPDATE inode SET drained_version = content_version WHERE ino = ?"
+        "UPDATE inode SET drained_version = content_version WHERE ino = :ino"
         " RETURNING content_version",
-        ino,
-    )[0][0]
-    execute(settings, "INSERT INTO object VALUES (?, ?, ?, 1, 'e', 'c', 1)", ino, key, version)
+        ino=ino,
+    )
+    query(
+        settings,
+        "INSERT INTO object VALUES (:ino, :key, :version, 1, 'e', 'c', 1)",
+        ino=ino,
+        key=key,
+        version=version,
+    )
 
 
 def test_a_new_file_is_open_for_writing_and_dirty(namespace: Namespace, settings: Settings) -> None:
@@ -80,7 +74,7 @@ def test_an_open_without_a_write_stays_clean(namespace: Namespace, settings: Set
     namespace.open_write(attr.ino)
     namespace.seal(attr.ino, Sealed(0, 0, 0, writes=0))
     assert row(settings, attr.ino) == Row(2, 2, 0, 10)
-    assert execute(settings, "SELECT content_version FROM object") == [(2,)]
+    assert query(settings, "SELECT content_version FROM object") == [(2,)]
 
 
 def test_an_empty_file_that_was_never_drained_stays_dirty(
@@ -107,20 +101,20 @@ def test_removing_a_drained_file_licenses_one_deletion(
     create(namespace, b"never-drained")
     namespace.remove(ROOT_CRED, ROOT, b"f")
     namespace.remove(ROOT_CRED, ROOT, b"never-drained")
-    assert execute(settings, "SELECT key FROM deletion") == [("dir/f",)]
-    assert execute(settings, "SELECT key FROM object") == []
+    assert query(settings, "SELECT key FROM deletion") == [("dir/f",)]
+    assert query(settings, "SELECT key FROM object") == []
 
 
 def test_renames_are_noted_where_objects_may_be(namespace: Namespace, settings: Settings) -> None:
     attr = create(namespace, b"f")
     directory = mkdir(namespace, b"d")
     namespace.rename(ROOT_CRED, ROOT, b"f", ROOT, b"g")
-    assert execute(settings, "SELECT ino FROM rekey") == []
+    assert query(settings, "SELECT ino FROM rekey") == []
     drained(settings, attr.ino, "g")
     namespace.rename(ROOT_CRED, ROOT, b"g", ROOT, b"h")
     namespace.rename(ROOT_CRED, ROOT, b"h", ROOT, b"i")
     namespace.rename(ROOT_CRED, ROOT, b"d", ROOT, b"e")
-    assert execute(settings, "SELECT ino FROM rekey ORDER BY ino") == [
+    assert query(settings, "SELECT ino FROM rekey ORDER BY ino") == [
         (attr.ino,),
         (directory.ino,),
     ]
@@ -131,8 +125,8 @@ def test_losing_one_of_two_names_is_noted(namespace: Namespace, settings: Settin
     drained(settings, attr.ino, "f")
     namespace.link(ROOT_CRED, attr.ino, ROOT, b"g")
     namespace.remove(ROOT_CRED, ROOT, b"f")
-    assert execute(settings, "SELECT ino FROM rekey") == [(attr.ino,)]
-    assert execute(settings, "SELECT key FROM deletion") == []
+    assert query(settings, "SELECT ino FROM rekey") == [(attr.ino,)]
+    assert query(settings, "SELECT key FROM deletion") == []
 
 
 def test_orphans_live_until_they_are_reclaimed(namespace: Namespace, settings: Settings) -> None:
@@ -175,7 +169,6 @@ def test_a_crash_seals_open_files_and_reclaims_orphans(
     assert row(settings, orphan.ino) is None
     assert not after.files.path(orphan.ino, orphan.epoch).exists()
     # Clients may come back and go on writing: the drain waits for them.
-    wait = execute(settings, "SELECT drain_after_ns FROM inode WHERE ino = ?", written.ino)
-    assert isinstance(wait[0][0], int)
+    wait = query(settings, "SELECT drain_after_ns FROM inode WHERE ino = :ino", ino=written.ino)
     assert wait[0][0] > found.ctime_ns
     after.close()

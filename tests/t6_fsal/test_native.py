@@ -33,9 +33,9 @@ STRUCTS = {
 
 
 def build(output: Path, *sources: Path, flags: list[str]) -> Path:
+    libraries = [flag for flag in flags if flag.startswith("-l")]
     subprocess.run(
-        ["gcc", *WARNINGS, f"-I{NATIVE}", *flags, "-o", output, *sources, "-lpthread"]
-        + [flag for flag in flags if flag.startswith("-l")],
+        ["gcc", *WARNINGS, f"-I{NATIVE}", *flags, "-o", output, *sources, "-lpthread", *libraries],
         check=True,
     )
     return output
@@ -120,7 +120,13 @@ def run_host(host: Path, configuration: Path) -> subprocess.CompletedProcess[str
 
 def test_threads_that_come_and_go_reach_the_namespace(host: Path, settings: Settings) -> None:
     settings.source.write_text(
-        config.render({"gateway": {"data_dir": settings.data_dir}, "bucket": {"name": "b"}})
+        config.render(
+            {
+                "gateway": {"data_dir": settings.data_dir},
+                "bucket": {"name": "b"},
+                "namespace": {"url": settings.database_url},
+            }
+        )
     )
     run = run_host(host, settings.source)
     assert run.returncode == 0, run.stderr

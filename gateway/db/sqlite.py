@@ -1,0 +1,76 @@
+"""SQLite, the default engine: one file, one writer at a time.
+
+WAL, so readers never wait for the writer; synchronous=FULL, because NORMAL loses acknowledged
+commits in a power cut; no transactions of the driver's own (isolation_level None), because they
+would begin too late for savepoints.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
+from sqlalchemy.engine import URL, Dialect
+
+from gateway.errors import NamespaceError, NoSpace, TryAgain
+
+BUSY_TIMEOUT_SECONDS = 30.0
+READ_CACHE_KIB = 4096
+WRITE_CACHE_KIB = 65_536
+
+
+class Sqlite:
+    """The backend of a file. Parameters: parsed, the URL."""
+
+    broken = sqlite3.OperationalError
+    readers_max = 256
+
+    def __init__(self, parsed: URL) -> None:
+        assert parsed.database is not None
+        self.path = Path(parsed.database)
+        self.url = f"sqlite:///{self.path}"
+        # Named parameters, so that statements are executed with one dict on every engine.
+        self.dialect: Dialect = sqlite_dialect(paramstyle="named")
+
+    def connect(self, for_writing: bool) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=BUSY_TIMEOUT_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        cache_kib = WRITE_CACHE_KIB if for_writing else READ_CACHE_KIB
+        for pragma in (
+            f"busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}",
+            "journal_mode = WAL",
+            "synchronous = FULL",
+            "foreign_keys = ON",
+            f"cache_size = -{cache_kib}",
+            "temp_store = MEMORY",
+            "journal_size_limit = 67108864",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+        return connection
+
+    def begin(self, connection: sqlite3.Connection) -> object:
+        connection.execute("BEGIN IMMEDIATE")
+        return None
+
+    def committed(self, token: object) -> bool:
+        return False
+
+    def answer(self, exc: Exception) -> NamespaceError | None:
+        code = getattr(exc, "sqlite_errorcode", 0)
+        if code == sqlite3.SQLITE_FULL:
+            return NoSpace("the disk of the namespace database is full")
+        if code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return TryAgain("the namespace database is busy")
+        return None
+
+    def usable(self, connection: sqlite3.Connection) -> bool:
+        return True
+
+    def missing(self) -> str | None:
+        return None if self.path.exists() else f"no database at {self.path}"

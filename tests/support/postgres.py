@@ -1,0 +1,112 @@
+"""A real PostgreSQL server for tests: its own cluster, a private port on loopback, its own user."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Self
+
+import psycopg
+
+from tests.support.gateway import free_port
+from tests.support.s3server import die_with_parent
+from tests.support.waiting import until
+
+BIN = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/usr/lib/postgresql/bin"))
+OWNER = "postgres"
+
+
+class PostgresServer:
+    """A cluster in a directory of its own; start, kill and start again at will.
+
+    Parameters: directory, made for it; the server refuses to run as root, so it is given to the
+    user that Debian's package made.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        self.data = directory / "cluster"
+        self._log = directory / "postgres.log"
+        self._numbers = itertools.count()
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+        self._user: str | int | None = None
+        if os.geteuid() == 0:
+            self._user = pwd.getpwnam(OWNER).pw_uid
+            shutil.chown(directory, OWNER)
+            # The owner must reach the directory through pytest's private ones.
+            for parent in list(directory.parents)[:-2]:
+                parent.chmod(parent.stat().st_mode | 0o011)
+        subprocess.run(
+            [BIN / "initdb", "--auth=trust", "--no-sync", "-U", OWNER, "-D", self.data],
+            check=True,
+            user=self._user,
+            cwd=directory,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def url(self, name: str) -> str:
+        """Of a database."""
+        return f"postgresql://{OWNER}@127.0.0.1:{self.port}/{name}"
+
+    def start(self) -> None:
+        """Start and wait until it takes connections."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(BIN / "postgres", "-D", self.data, "-p", str(self.port)),
+                    *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="),
+                    # A killed server loses nothing by this; only a power cut would.
+                    *("-c", "fsync=off"),
+                ],
+                user=self._user,
+                cwd=self.data,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
+            )
+        until(self._answers, f"PostgreSQL; its log: {self._log}")
+
+    def _answers(self) -> bool:
+        try:
+            psycopg.connect(self.url("postgres"), connect_timeout=1).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """kill -9 of the whole server: every connection is lost, memory is gone."""
+        assert self._process is not None
+        children = subprocess.run(
+            ["pgrep", "-P", str(self._process.pid)], capture_output=True, text=True
+        ).stdout.split()
+        for pid in [self._process.pid, *map(int, children)]:
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def stop(self) -> None:
+        """Stop at once, whoever is connected."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(30)
+            self._process = None
+
+    def create_database(self) -> str:
+        """A new empty database; returns its URL."""
+        name = f"volume_{next(self._numbers)}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+        return self.url(name)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()

@@ -1,0 +1,1 @@
+"""Tests of pure logic, without processes or network."""

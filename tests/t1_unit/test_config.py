@@ -1,0 +1,202 @@
+"""The configuration: every key, its checks, the environment, and the file that `init` writes."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import config
+from gateway.errors import ConfigError, UserError
+
+MINIMAL = {"bucket": {"name": "b"}}
+
+
+def read(raw: dict[str, Any], **environ: str) -> config.Settings:
+    return config.from_mapping(raw, environ)
+
+
+def with_key(section: str, key: str, value: Any) -> dict[str, Any]:
+    raw: dict[str, dict[str, Any]] = {"bucket": {"name": "b"}}
+    raw.setdefault(section, {})[key] = value
+    return raw
+
+
+def test_only_the_bucket_is_required() -> None:
+    settings = read(MINIMAL)
+    assert settings.bucket.name == "b"
+    assert settings.nfs.port == 2049
+    assert settings.source == Path("<memory>")
+    with pytest.raises(ConfigError, match=r"bucket\.name .*SPILLWAY_BUCKET_NAME"):
+        read({})
+
+
+def test_places_below_the_data_directory() -> None:
+    settings = read(with_key("gateway", "data_dir", "/nvme"))
+    assert settings.database_url == "sqlite:////nvme/namespace.db"
+    assert settings.credentials_file == Path("/nvme/credentials")
+    assert settings.files_dir == Path("/nvme/files")
+    other = read(with_key("bucket", "credentials_file", "/etc/keys"))
+    assert other.credentials_file == Path("/etc/keys")
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "remedy"),
+    [
+        ("nfs", "port", 0, "between 1 and 65535"),
+        ("nfs", "port", 65536, "between 1 and 65535"),
+        ("nfs", "port", "2049", "a whole number"),
+        ("nfs", "port", True, "a whole number"),
+        ("nfs", "port", 2049.0, "a whole number"),
+        ("nfs", "bind", "", "must not be empty"),
+        ("nfs", "export", "/", "must look like /checkpoints"),
+        ("nfs", "export", "relative", "must look like /checkpoints"),
+        ("nfs", "export", "/a/", "must look like /checkpoints"),
+        ("nfs", "export", '/a";}', "must look like /checkpoints"),
+        ("nfs", "max_io_bytes", 4095, "between 4096"),
+        ("nfs", "ganesha", "ganesha.nfsd", "an absolute path"),
+        ("nfs", "plugins_dir", 3, "a path in quotes"),
+        ("nfs", "lease_seconds", 181, "between 5 and 180"),
+        ("gateway", "data_dir", "var/lib", "an absolute path"),
+        ("bucket", "endpoint_url", "s3:9000", "http:// or https://"),
+        ("bucket", "prefix", "/a", "no / at its ends"),
+        ("bucket", "prefix", "a//b", "no / at its ends"),
+        ("bucket", "path_style", "yes", "true or false"),
+        ("bucket", "region", 1, "a string"),
+        ("drain", "hold_patterns", "*.tmp", "a list of strings"),
+        ("drain", "hold_patterns", [1], "a list of strings"),
+        ("drain", "part_bytes", 1024, "between"),
+        ("drain", "settle_seconds", float("nan"), "between 0 and 86400"),
+        ("drain", "workers", 0, "between 1 and 64"),
+        ("drain", "poll_seconds", True, "a number"),
+    ],
+)
+def test_values_that_cannot_be(section: str, key: str, value: Any, remedy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(with_key(section, key, value))
+    assert caught.value.key == f"{section}.{key}"
+    assert f"{section}.{key} = " in str(caught.value)
+    assert remedy in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_unknown_names_are_told_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"nfs\.prot = 1: no such key; \[nfs\] has bind, port"):
+        read(with_key("nfs", "prot", 1))
+    with pytest.raises(ConfigError, match="no such section; there are gateway, nfs"):
+        read(with_key("ganesha", "port", 1))
+    with pytest.raises(ConfigError, match=r"must be a section: \[nfs\]"):
+        read({**MINIMAL, "nfs": 3})
+
+
+def test_a_whole_number_is_a_number() -> None:
+    assert read(with_key("drain", "settle_seconds", 2)).drain.settle_seconds == 2.0
+
+
+def test_the_environment_wins() -> None:
+    settings = read(
+        with_key("nfs", "port", 1111),
+        SPILLWAY_NFS_PORT="2222",
+        SPILLWAY_BUCKET_NAME="other",
+        SPILLWAY_BUCKET_PATH_STYLE="false",
+        SPILLWAY_DRAIN_HOLD_PATTERNS='["*.part"]',
+        SPILLWAY_DRAIN_SETTLE_SECONDS="0.5",
+        SPILLWAY_GATEWAY_DATA_DIR="/nvme",
+        SPILLWAY_CONFIG="/is/no/key",
+    )
+    assert settings.nfs.port == 2222
+    assert settings.bucket.name == "other"
+    assert settings.bucket.path_style is False
+    assert settings.drain.hold_patterns == ("*.part",)
+    assert settings.drain.settle_seconds == 0.5
+    assert settings.data_dir == Path("/nvme")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "remedy"),
+    [
+        ("SPILLWAY_NFS_PORT", "many", "write it as in the TOML file"),
+        ("SPILLWAY_NFS_PORT", '"1"', "a whole number"),
+        ("SPILLWAY_NFS_PORT", "0", "between 1 and 65535"),
+        ("SPILLWAY_GATEWAY_DATA_DIR", "here", "an absolute path"),
+    ],
+)
+def test_errors_name_the_variable(variable: str, text: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=variable) as caught:
+        read(MINIMAL, **{variable: text})
+    assert remedy in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "spillway.toml"
+    with pytest.raises(UserError, match=f"no configuration at {path}: run: spillway init"):
+        config.load(path, {})
+    for content in (b"[nfs", b"\xff\xfe", b"[nfs]\n[nfs]\n"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="not valid TOML"):
+            config.load(path, {})
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match="cannot read"):
+        config.load(path, {})
+
+
+def test_the_rendered_file_is_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "spillway.toml"
+    path.write_text(config.render({"bucket": {"name": "b"}}))
+    assert config.load(path, {}) == config.from_mapping(MINIMAL, {}, path)
+
+
+def test_every_key_is_in_the_rendered_file_with_its_default() -> None:
+    """Taking the # away from a key that shows its default changes nothing."""
+    lines = config.render({"bucket": {"name": "b"}}).splitlines()
+    keys = {spec.name for cls in config.SECTIONS.values() for spec in fields(cls)}
+    uncommented = [
+        line.removeprefix("# ") if line.removeprefix("# ").split(" = ")[0] in keys else line
+        for line in lines
+    ]
+    raw = tomllib.loads("\n".join(uncommented))
+    assert {(s, k) for s, values in raw.items() for k in values} == {
+        (name, spec.name) for name, cls in config.SECTIONS.items() for spec in fields(cls)
+    }
+    assert read(raw) == read(MINIMAL)
+
+
+def test_every_key_is_documented() -> None:
+    for cls in config.SECTIONS.values():
+        for spec in fields(cls):
+            assert spec.metadata["doc"].strip().endswith(".")
+
+
+SAMPLES: dict[type, st.SearchStrategy[Any]] = {
+    int: st.integers(5, 60),
+    float: st.floats(1, 60),
+    bool: st.booleans(),
+    str: st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=20),
+    tuple: st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=9)).map(tuple),
+}
+SHAPED = {"export", "endpoint_url", "prefix", "part_bytes", "max_io_bytes", "url"}
+
+
+@given(st.data())
+def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
+    values: dict[str, dict[str, Any]] = {}
+    for name, cls in config.SECTIONS.items():
+        for spec in fields(cls):
+            default = "" if spec.default is MISSING else spec.default
+            sample = SAMPLES.get(type(default))
+            if sample is not None and spec.name not in SHAPED and data.draw(st.booleans()):
+                values.setdefault(name, {})[spec.name] = data.draw(sample)
+    values.setdefault("bucket", {}).setdefault("name", "b")
+    raw = tomllib.loads(config.render(values))
+    assert {s: v for s, v in raw.items() if v} == json.loads(json.dumps(values))
+    settings = read(raw)
+    for section, keys in values.items():
+        for key, value in keys.items():
+            assert getattr(getattr(settings, section), key) == value

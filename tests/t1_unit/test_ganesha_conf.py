@@ -1,0 +1,161 @@
+"""ganesha.conf: what the settings become, and that no path can say more than a path."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import config
+from gateway.cli import ganesha_conf
+from gateway.config import Settings
+from gateway.errors import ConfigError
+
+MIB = 1024 * 1024
+
+
+def settings(source: str = "/etc/spillway/spillway.toml", **nfs: Any) -> Settings:
+    raw: dict[str, Any] = {"bucket": {"name": "b"}}
+    data_dir = nfs.pop("data_dir", "/nvme")
+    return config.from_mapping(
+        {**raw, "gateway": {"data_dir": data_dir}, "nfs": nfs}, {}, Path(source)
+    )
+
+
+def options(text: str) -> dict[tuple[str, str], str]:
+    """(block, option) to value, as Ganesha's parser would take it; comments are skipped."""
+    found: dict[tuple[str, str], str] = {}
+    blocks: list[str] = []
+    for line in text.splitlines():
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        if opened := re.fullmatch(r"(\w+) \{", stripped):
+            blocks.append(opened[1])
+        elif stripped == "}":
+            blocks.pop()
+        else:
+            option = re.fullmatch(r"(\w+) = (.*);", stripped)
+            assert option is not None, line
+            where = (blocks[-1], option[1])
+            assert where not in found, f"{where} twice"
+            found[where] = option[2]
+    assert blocks == []
+    return found
+
+
+def test_what_clients_depend_on() -> None:
+    found = options(
+        ganesha_conf.render(
+            settings(port=20490, bind="10.0.0.1", export="/ckpt", lease_seconds=7, grace_seconds=9)
+        )
+    )
+    assert found["NFS_CORE_PARAM", "NFS_Port"] == "20490"
+    assert found["NFS_CORE_PARAM", "Bind_Addr"] == "10.0.0.1"
+    assert found["NFS_CORE_PARAM", "Plugins_Dir"] == '"/usr/lib/spillway"'
+    assert found["NFSV4", "Lease_Lifetime"] == "7"
+    assert found["NFSV4", "Grace_Period"] == "9"
+    assert found["NFSV4", "Graceless"] == "false"
+    assert found["NFSV4", "RecoveryRoot"] == '"/nvme/recovery"'
+    assert found["EXPORT", "Path"] == found["EXPORT", "Pseudo"] == '"/ckpt"'
+    assert found["EXPORT", "Export_Id"] == "1", "part of every handle clients hold"
+    assert found["FSAL", "Name"] == "PYTHON"
+
+
+def test_what_must_stay_off() -> None:
+    found = options(ganesha_conf.render(settings()))
+    assert found["NFSV4", "Minor_Versions"] == "0, 1", "READ_PLUS of 4.2 answers with no data"
+    assert found["NFSV4", "Delegations"] == "false"
+    assert found["NFS_CORE_PARAM", "Protocols"] == found["EXPORT", "Protocols"] == "4"
+    for side_service in ("Enable_NLM", "Enable_RQUOTA", "Enable_UDP"):
+        assert found["NFS_CORE_PARAM", side_service] == "false"
+    assert found["NFS_KRB5", "Active_krb5"] == "false"
+
+
+def test_the_plugin_is_told_where_python_and_the_configuration_are() -> None:
+    found = options(ganesha_conf.render(settings("/etc/my spillway.toml")))
+    assert found["PYTHON", "Executable"] == f'"{sys.executable}"'
+    assert found["PYTHON", "Config"] == '"/etc/my spillway.toml"'
+
+
+def test_a_relative_configuration_is_made_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = options(ganesha_conf.render(settings("s.toml")))
+    assert found["PYTHON", "Config"] == f'"{tmp_path}/s.toml"'
+
+
+@pytest.mark.parametrize(
+    ("max_io_bytes", "buffer_bytes"),
+    [
+        (4096, None),
+        (MIB, None),
+        (MIB + 4096, 2 * MIB + 4096),
+        (8 * MIB, 9 * MIB),
+    ],
+)
+def test_rpc_buffers_hold_the_largest_request(max_io_bytes: int, buffer_bytes: int | None) -> None:
+    found = options(ganesha_conf.render(settings(max_io_bytes=max_io_bytes)))
+    for option in ("MaxRead", "MaxWrite", "PrefRead", "PrefWrite"):
+        assert found["EXPORT", option] == str(max_io_bytes)
+    for option in ("MaxRPCSendBufferSize", "MaxRPCRecvBufferSize"):
+        wanted = None if buffer_bytes is None else str(buffer_bytes)
+        assert found.get(("NFS_CORE_PARAM", option)) == wanted
+
+
+@pytest.mark.parametrize("bad", ['"', "\\", "\n", "\r", "\t", "\x00", "\x7f", "\udcff"])
+def test_paths_that_could_say_more_than_a_path(bad: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"/a{bad}; }} EXPORT {{"
+    for key, made in (
+        ("gateway.data_dir", settings(data_dir=path)),
+        ("nfs.plugins_dir", settings(plugins_dir=path)),
+        ("the path of the configuration", settings(path)),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            ganesha_conf.render(made)
+        assert caught.value.key == key
+    monkeypatch.setattr(sys, "executable", path)
+    with pytest.raises(ConfigError, match="path of this Python"):
+        ganesha_conf.render(settings())
+
+
+def test_other_odd_paths_are_kept_as_they_are() -> None:
+    odd = "/a b/{0}/#'é;%include"
+    found = options(ganesha_conf.render(settings(f"{odd}/s.toml", data_dir=odd)))
+    assert found["NFSV4", "RecoveryRoot"] == f'"{odd}/recovery"'
+
+
+@pytest.mark.parametrize(
+    ("bind", "rendered"),
+    [
+        ("0.0.0.0", "0.0.0.0"),
+        ("::", "::"),
+        ("2001:DB8:0:0::1", "2001:db8::1"),
+        ("localhost", None),
+        ("10.0.0", None),
+        ("10.0.0.0/8", None),
+        ("10.0.0.1; }", None),
+        ("fe80::1%eth0", None),
+    ],
+)
+def test_only_addresses_are_bound(bind: str, rendered: str | None) -> None:
+    if rendered is None:
+        with pytest.raises(ConfigError, match=r"nfs\.bind .*must be an IP address"):
+            ganesha_conf.render(settings(bind=bind))
+    else:
+        found = options(ganesha_conf.render(settings(bind=bind)))
+        assert found["NFS_CORE_PARAM", "Bind_Addr"] == rendered
+
+
+def test_write_changes_the_file_only_when_it_must(tmp_path: Path) -> None:
+    made = settings(data_dir=str(tmp_path))
+    assert ganesha_conf.write(made) is True
+    before = made.ganesha_conf.stat()
+    assert ganesha_conf.write(made) is False
+    assert made.ganesha_conf.stat().st_ino == before.st_ino
+    assert ganesha_conf.write(settings(data_dir=str(tmp_path), port=1)) is True
+    assert list(tmp_path.iterdir()) == [made.ganesha_conf]

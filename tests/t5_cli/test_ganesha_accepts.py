@@ -1,0 +1,75 @@
+"""The real NFS server reads what we render: only it knows its own syntax and ranges."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gateway import config
+from gateway.cli import ganesha_conf, up
+from gateway.config import Settings
+from tests.support.s3server import die_with_parent, free_port
+from tests.support.waiting import until
+
+DEBIAN_PLUGINS = Path("/usr/lib/x86_64-linux-gnu/ganesha")
+
+pytestmark = pytest.mark.skipif(
+    not (DEBIAN_PLUGINS / "libfsalvfs.so").exists(), reason="needs Debian's nfs-ganesha"
+)
+
+
+def settings_of(directory: Path, bind: str, max_io_bytes: int) -> Settings:
+    nfs = {"bind": bind, "port": free_port(), "max_io_bytes": max_io_bytes}
+    raw = {
+        "gateway": {"data_dir": str(directory)},
+        "nfs": {**nfs, "plugins_dir": str(DEBIAN_PLUGINS), "lease_seconds": 5, "grace_seconds": 5},
+        "bucket": {"name": "b"},
+    }
+    return config.from_mapping(raw, {}, directory / "spill way.toml")
+
+
+@pytest.mark.parametrize(
+    ("bind", "max_io_bytes"),
+    [
+        ("127.0.0.1", 4096),
+        ("0.0.0.0", 1024 * 1024),
+        ("127.0.0.1", 8 * 1024 * 1024),
+        ("::", 1024 * 1024),
+        ("::1", 2 * 1024 * 1024),
+    ],
+)
+def test_the_server_starts_with_it(tmp_path: Path, bind: str, max_io_bytes: int) -> None:
+    directory = tmp_path / "a dir, with {odd} characters; # 'é'"
+    exported = tmp_path / "exported"
+    for path in (exported, directory / "log", directory / "run", directory / "recovery"):
+        path.mkdir(parents=True)
+    settings = settings_of(directory, bind, max_io_bytes)
+    # Ours is not built in every test run; all but its name stays as rendered.
+    text = ganesha_conf.render(settings).replace("Name = PYTHON", "Name = VFS")
+    settings.ganesha_conf.write_text(
+        text.replace('Path = "/checkpoints"', f'Path = "{exported}"', 1)
+    )
+    command = up.ganesha(settings)
+    log = settings.log_dir / "ganesha.log"
+
+    def said() -> str:
+        return log.read_text() if log.exists() else ""
+
+    server = subprocess.Popen(command.argv, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent)
+    try:
+        ready = command.ready
+        assert ready is not None
+        until(lambda: ready() or server.poll() is not None, "the port")
+        until(lambda: "NFS SERVER INITIALIZED" in said() or server.poll() is not None, "start")
+        assert server.poll() is None, said()
+    finally:
+        server.terminate()
+        server.wait(60)
+    log_text = said()
+    assert "Configuration file successfully parsed" in log_text
+    complaints = [line for line in log_text.splitlines() if ":CONFIG :" in line]
+    expected = "Missing RADOS URLs backend library"
+    assert [line for line in complaints if expected not in line] == []
+    assert (directory / "recovery" / "v4recov").is_dir()

@@ -1,0 +1,115 @@
+"""One supervised child: back-off on a clock of the test's own, and dying with the parent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gateway import clock
+from gateway.cli import process
+from gateway.cli.process import Child, Command, Phase, start_ticks
+from tests.support.waiting import until
+
+
+class Clock:
+    """Stands still until the test moves it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds = 1000.0
+        monkeypatch.setattr(clock, "monotonic_seconds", lambda: self.seconds)
+
+
+def command(*argv: str, log: Path | None = None) -> Command:
+    return Command("child", argv, dict(os.environ), 1.0, "look", log=log)
+
+
+def run_to_death(child: Child, seconds: float, moved: Clock) -> None:
+    """Start a child that ends by itself, and let it have lived so long."""
+    child.tick()
+    pid = child.pid
+    assert pid is not None
+    # Waits without reaping: the death must be noticed by tick.
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    moved.seconds += seconds
+    child.tick()
+    assert child.phase is Phase.WAITING
+
+
+def pause(child: Child, moved: Clock) -> float:
+    """The back-off that is due now, waited through."""
+    due = child.due()
+    assert due is not None
+    seconds = due - moved.seconds
+    moved.seconds = due - 0.001
+    child.tick()
+    assert child.phase is Phase.WAITING, "started before the back-off was over"
+    moved.seconds = due
+    return seconds
+
+
+def test_back_off_doubles_to_its_limit_and_forgets_after_health(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    moved = Clock(monkeypatch)
+    lines: list[str] = []
+    child = Child(command("true"), lines.append)
+    pauses = []
+    for _ in range(8):
+        run_to_death(child, 0.1, moved)
+        pauses.append(pause(child, moved))
+    assert pauses == pytest.approx([0.5, 1, 2, 4, 8, 16, 30, 30])
+    assert any("died 5 times in a row without serving" in line for line in lines)
+    run_to_death(child, 61, moved)
+    assert pause(child, moved) == pytest.approx(0.5)
+    assert child.restarts == 8
+
+
+def test_the_last_line_without_a_newline_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = Clock(monkeypatch)
+    lines: list[str] = []
+    child = Child(command("printf", r"one\ntwo"), lines.append)
+    run_to_death(child, 0.1, moved)
+    assert "child: one" in lines
+    assert "child: two" in lines
+
+
+def test_an_endless_line_is_cut() -> None:
+    lines: list[str] = []
+    child = Child(command("sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"), lines.append)
+    child.tick()
+
+    def ended() -> bool:
+        child.read_output()
+        child.tick()
+        return child.phase is Phase.WAITING
+
+    until(ended, "the end of the child")
+    shown = [line.removeprefix("child: ") for line in lines if line.startswith("child: ")]
+    assert sum(map(len, shown)) == 100_000
+    assert max(map(len, shown)) <= process.LINE_MAX_BYTES + 65_536
+
+
+def test_a_child_whose_parent_died_before_it_could_ask_does_not_run() -> None:
+    nobody = 2**22 + 1
+    result = subprocess.run(["true"], preexec_fn=process._die_with(nobody))
+    assert result.returncode == 1
+    assert subprocess.run(["true"], preexec_fn=process._die_with(os.getpid())).returncode == 0
+
+
+def test_retired_before_its_first_start() -> None:
+    child = Child(command("true"), print)
+    child.stop()
+    child.tick()
+    assert child.phase is Phase.STOPPED
+    assert child.pid is None
+
+
+def test_a_process_is_known_by_its_start() -> None:
+    assert start_ticks(os.getpid()) == start_ticks(os.getpid())
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert start_ticks(ended.pid) is None, "a zombie does not run"
+    assert start_ticks(ended.pid) is None

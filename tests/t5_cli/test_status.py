@@ -1,0 +1,225 @@
+"""`spillway status`: what it counts, what it makes of processes and bucket, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+
+from gateway import clock
+from gateway.cli.process import start_ticks
+from gateway.cli.status import lines as lines_of
+from gateway.config import Settings
+from gateway.db.models import ROOT_INO
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
+from tests.support.s3server import ACCESS_KEY, RcloneServer
+from tests.t5_cli.site import Site, spillway
+
+MODE = SetAttr(mode=0o644)
+
+
+def status(site: Site) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
+    """Exit status, facts, and what a person is shown of them."""
+    result = spillway("status", "--config", site.config, "--json")
+    assert result.stderr == ""
+    facts = json.loads(result.stdout)
+    return result.returncode, facts, list(lines_of(facts))
+
+
+def line(lines: list[tuple[str, str]], label: str) -> str:
+    """What stands beside a label."""
+    (found,) = [text for name, text in lines if name == label]
+    return found
+
+
+def pretend_running(settings: Settings, drain_report: dict[str, Any] | None = None) -> None:
+    """Files in run/ as if this process were `up` and its children."""
+    me = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+    child = {**me, "phase": "ready", "restarts": 2, "started_ns": clock.now_ns() - 90 * clock.NS}
+    up = {**me, "state": "running", "children": {"ganesha": child, "drain": child}}
+    (settings.run_dir / "up.json").write_text(json.dumps(up))
+    if drain_report is not None:
+        text = json.dumps({"pid": os.getpid(), **drain_report})
+        (settings.run_dir / "drain.json").write_text(text)
+
+
+def write(namespace: Namespace, attr: Attr, data: bytes) -> None:
+    namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
+
+
+def seal(namespace: Namespace, attr: Attr, size_bytes: int) -> None:
+    namespace.seal(attr.ino, Sealed(size_bytes, size_bytes, clock.now_ns(), 1))
+
+
+def test_a_gateway_that_is_down(site: Site, bucket: RcloneServer) -> None:
+    code, facts, lines = status(site)
+    assert code == 1
+    assert facts["healthy"] is False
+    assert [entry["alive"] for entry in facts["processes"].values()] == [False] * 3
+    assert facts["bucket"]["reachable"] is True
+    assert facts["drain"] is None
+    assert facts["dirty"] == {
+        "files": 0,
+        "bytes": 0,
+        "open_for_writing_files": 0,
+        "open_for_writing_bytes": 0,
+        "oldest": None,
+    }
+    assert facts["queued"] == {"deletions": 0, "moves": 0}
+    disk = facts["disk"]
+    assert 0 < disk["free_bytes"] <= disk["total_bytes"]
+    assert line(lines, "gateway") == "NEEDS ATTENTION"
+    assert line(lines, "ganesha") == "NOT RUNNING"
+    assert line(lines, "draining") == "the drain has not reported yet"
+    assert line(lines, "not drained") == "0 files, 0 B"
+    assert line(lines, "bucket") == f"b at {bucket.url}: reachable"
+
+
+def test_a_healthy_gateway(site: Site, bucket: RcloneServer) -> None:
+    report = {
+        "bucket": {"name": "b", "state": "reachable", "error": None, "since_ns": 1},
+        "uploads": [{"key": "a", "done_bytes": 1 << 20, "total_bytes": 3 << 30}],
+        "failures": [{"job": "upload x\x1b[2J", "tries": 7, "error": "no\nway"}],
+    }
+    pretend_running(site.settings, report)
+    code, facts, lines = status(site)
+    assert code == 0
+    assert facts["healthy"] is True
+    assert facts["processes"]["ganesha"]["restarts"] == 2
+    assert facts["drain"]["uploads"] == report["uploads"]
+    assert line(lines, "gateway") == "healthy"
+    assert line(lines, "ganesha") == f"ready, pid {os.getpid()}, for 1.5 min, restarted 2 times"
+    assert line(lines, "draining") == "1 upload, 3.0 GiB, 1.0 MiB sent"
+    assert line(lines, "failing") == r"upload x\x1b[2J, 7 tries: no\nway"
+
+
+def test_the_text_is_aligned(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings)
+    result = spillway("status", "--config", site.config)
+    assert result.returncode == 0
+    assert result.stderr == ""
+    shown = result.stdout.splitlines()
+    assert shown[0] == "gateway     healthy"
+    assert all(text[11] == " " and text[12] != " " for text in shown)
+
+
+def test_a_bucket_that_refuses_the_drain(site: Site, bucket: RcloneServer) -> None:
+    since_ns = clock.now_ns() - 60 * clock.NS
+    refused = {"state": "refused", "error": "denies put_object", "since_ns": since_ns}
+    pretend_running(site.settings, {"bucket": refused, "uploads": [], "failures": []})
+    code, facts, lines = status(site)
+    assert code == 1
+    assert facts["bucket"]["reachable"] is True
+    assert "bucket refused for 1.0 min: denies put_object" in line(lines, "draining")
+
+
+@pytest.mark.parametrize("dead", ["ganesha", "drain"])
+def test_a_dead_child(site: Site, bucket: RcloneServer, dead: str) -> None:
+    pretend_running(site.settings)
+    path = site.settings.run_dir / "up.json"
+    up = json.loads(path.read_text())
+    up["children"][dead] |= {"pid": None, "phase": "waiting", "last_exit": "exit code 3"}
+    path.write_text(json.dumps(up))
+    code, facts, lines = status(site)
+    assert code == 1
+    assert facts["processes"][dead]["phase"] == "waiting"
+    assert "NOT RUNNING" in line(lines, dead)
+    assert "last end: exit code 3" in line(lines, dead)
+
+
+def test_a_pid_that_is_somebody_else_now(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings)
+    path = site.settings.run_dir / "up.json"
+    path.write_text(path.read_text().replace(str(start_ticks(os.getpid())), "1"))
+    code, facts, _lines = status(site)
+    assert code == 1
+    assert facts["processes"]["up"] == {"alive": False, "pid": None, "phase": "stopped"}
+
+
+def test_state_files_that_are_broken(site: Site, bucket: RcloneServer) -> None:
+    for text in ("", "{", "[]", '{"pid": "x"}', '{"children": 3}'):
+        for name in ("up.json", "drain.json"):
+            (site.settings.run_dir / name).write_text(text)
+        code, facts, _lines = status(site)
+        assert code == 1
+        assert facts["processes"]["up"]["alive"] is False
+
+
+def test_what_is_dirty(site: Site, bucket: RcloneServer) -> None:
+    namespace = Namespace(site.settings)
+    directory = namespace.mkdir(ROOT_CRED, ROOT_INO, b"step 1\n", MODE).ino
+    first = namespace.create(ROOT_CRED, directory, b"w\xff.pt", MODE)
+    seal(namespace, first, 5 << 20)
+    second = namespace.create(ROOT_CRED, directory, b"b.pt", MODE)
+    seal(namespace, second, 1 << 20)
+    writing = namespace.create(ROOT_CRED, ROOT_INO, b"open", MODE)
+    write(namespace, writing, b"x" * 3000)
+    namespace.create(ROOT_CRED, ROOT_INO, b"open, nothing written", MODE)
+    orphan = namespace.create(ROOT_CRED, ROOT_INO, b"orphan", MODE)
+    write(namespace, orphan, b"never counted")
+    namespace.remove(ROOT_CRED, ROOT_INO, b"orphan")
+    namespace.rename(ROOT_CRED, ROOT_INO, b"step 1\n", ROOT_INO, b"step 2\n")
+    namespace.close()
+    _code, facts, lines = status(site)
+    dirty = facts["dirty"]
+    oldest = dirty.pop("oldest")
+    assert dirty == {
+        "files": 4,
+        "bytes": (6 << 20) + 3000,
+        "open_for_writing_files": 2,
+        "open_for_writing_bytes": 3000,
+    }
+    assert oldest["path"] == r"/checkpoints/step 2\n/w\xff.pt"
+    assert oldest["size_bytes"] == 5 << 20
+    assert 0 <= oldest["age_seconds"] < 60
+    assert facts["queued"] == {"deletions": 0, "moves": 1}
+    assert line(lines, "not drained") == (
+        "4 files, 6.0 MiB; of these open for writing: 2 files, 2.9 KiB"
+    )
+    assert line(lines, "oldest").startswith(r"/checkpoints/step 2\n/w\xff.pt, 5.0 MiB, waiting for")
+
+
+def test_the_oldest_of_files_that_are_all_open(site: Site, bucket: RcloneServer) -> None:
+    namespace = Namespace(site.settings)
+    attr = namespace.create(ROOT_CRED, ROOT_INO, b"log", MODE)
+    write(namespace, attr, b"12345")
+    hour_ago_ns = clock.now_ns() - 3600 * clock.NS
+    os.utime(namespace.files.path(attr.ino, attr.epoch), ns=(0, hour_ago_ns))
+    namespace.close()
+    _code, facts, lines = status(site)
+    oldest = facts["dirty"]["oldest"]
+    assert (oldest["path"], oldest["size_bytes"]) == ("/checkpoints/log", 5)
+    assert oldest["age_seconds"] == pytest.approx(3600, abs=60)
+    assert line(lines, "oldest") == "/checkpoints/log, 5 B, waiting for 1.0 h"
+
+
+def test_wrong_credentials(site: Site, bucket: RcloneServer) -> None:
+    keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": "a-wrong-secret"}
+    assert spillway("init", "--config", site.config, env=keys).returncode == 0
+    pretend_running(site.settings)
+    code, facts, lines = status(site)
+    assert code == 1
+    assert facts["bucket"]["reachable"] is False
+    assert str(site.settings.credentials_file) in facts["bucket"]["error"]
+    assert "NOT USABLE: " in line(lines, "bucket")
+    assert "a-wrong-secret" not in f"{facts}{lines}"
+
+
+def test_missing_bucket(site: Site, bucket: RcloneServer) -> None:
+    site.edit("bucket", "name", '"other"')
+    code, facts, _lines = status(site)
+    assert code == 1
+    assert "bucket.name" in facts["bucket"]["error"]
+
+
+def test_unreachable_bucket(site: Site) -> None:
+    site.settings.credentials_file.write_text(
+        "[default]\naws_access_key_id = a\naws_secret_access_key = b\n"
+    )
+    code, facts, lines = status(site)
+    assert code == 1
+    assert "http://127.0.0.1:9" in facts["bucket"]["error"]
+    assert "NOT USABLE: cannot reach" in line(lines, "bucket")
