@@ -40,9 +40,9 @@ class ClientError(RuntimeError):
 class Completed:
     """How a command in the guest ended.
 
-    ``exit_status`` is minus the signal's number if a signal ended the command; 127 if it could
-    not be started; -9 if it timed out. ``truncated`` tells that it wrote more than 4 MiB to
-    stdout or to stderr and the rest is missing here. Bytes that are not UTF-8 are surrogates.
+    ``exit_status`` is minus the signal's number if a signal ended the command; 126 or 127 if it
+    could not be started; -9 if it timed out. ``truncated`` tells that it wrote more than 4 MiB
+    to stdout or to stderr and the rest is missing here. Bytes that are not UTF-8 are surrogates.
     """
 
     exit_status: int
@@ -55,9 +55,9 @@ class Completed:
 class Command:
     """A command running in the guest. Made by ``ClientVm.start``."""
 
-    def __init__(self, vm: "ClientVm", argv: Sequence[str], timeout_seconds: float) -> None:
+    def __init__(self, vm: "ClientVm", text: str | Sequence[str], timeout_seconds: float) -> None:
         self._vm = vm
-        self._argv = argv
+        self._text = text
         self._timeout_seconds = timeout_seconds
         self._answer: Future[Completed] = Future()
 
@@ -79,10 +79,10 @@ class Command:
         try:
             completed = self._answer.result(timeout_seconds)
         except TimeoutError:
-            raise self._vm.error(f"no answer in {timeout_seconds} s: {self._argv}") from None
+            raise self._vm.error(f"no answer in {timeout_seconds} s: {self._text!r}") from None
         if check and (completed.exit_status != 0 or completed.truncated):
             raise ClientError(
-                f"{self._argv} failed: exit status {completed.exit_status}"
+                f"{self._text!r} failed: exit status {completed.exit_status}"
                 + f", timed out after {self._timeout_seconds} s" * completed.timed_out
                 + ", too much output" * completed.truncated
                 + f"\nstdout:\n{completed.stdout}\nstderr:\n{completed.stderr}"
@@ -100,8 +100,9 @@ class Command:
 class ClientVm:
     """One virtual machine that acts as an NFSv4 client.
 
-    Its root is the host's, as it was at boot: reads see the host's files, writes stay in the
-    guest's memory. /mnt, /run, /tmp and /dev/shm are the guest's own and empty at boot.
+    Its root is the host's: reads see the host's files, writes stay in the guest's memory. What
+    the host changes after boot may or may not show: pass late files through ``stdin``. /dev/shm,
+    /mnt, /run and /tmp are the guest's own and empty at boot.
 
     Safe to use from several threads. The machine dies with the process that booted it.
     """
@@ -143,9 +144,9 @@ class ClientVm:
             parameters = {
                 "console": "ttyS0",
                 "panic": "-1",  # Restart at once, which -no-reboot makes an exit.
-                "vm_hostname": hostname or f"client-{token[:8]}",
-                "vm_port": listener.getsockname()[1],
-                "vm_token": token,
+                "VM_HOSTNAME": hostname or f"client-{token[:8]}",
+                "VM_PORT": listener.getsockname()[1],
+                "VM_TOKEN": token,
             }
             try:
                 vm._spawn(_qemu_argv(image, parameters, memory_mib=memory_mib, cpus=cpus))
@@ -163,6 +164,12 @@ class ClientVm:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int:
+        """The qemu process; SIGSTOP makes the client fall silent without losing its state."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(
         self,
         command: str | Sequence[str],
@@ -178,12 +185,13 @@ class ClientVm:
         :param env: variables besides HOME, LANG and PATH.
         :raises ClientError: the client is dead.
         """
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
-        started = Command(self, argv, timeout_seconds)
+        script, arguments = (command, []) if isinstance(command, str) else ('exec "$@"', command)
+        started = Command(self, command, timeout_seconds)
         number = next(self._numbers)
         request = {
             "id": number,
-            "argv": argv,
+            "script": script,
+            "arguments": list(arguments),
             "env": dict(env or {}),
             "stdin": stdin,
             "timeout_seconds": timeout_seconds,
@@ -296,7 +304,10 @@ class ClientVm:
         # The kernel sends the parent-death signal when the spawning thread ends, so the machine
         # would not outlive a short-lived thread that calls boot. This one lives as long as qemu.
         self._start_thread(keep)
-        self._process = spawned.result()
+        try:
+            self._process = spawned.result()
+        except OSError as error:
+            raise ClientError(f"cannot start qemu: {error}") from error
 
     def _start_thread(self, target: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
@@ -347,7 +358,13 @@ def _qemu_argv(
     root = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
     return [
         *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
-        *("-accel", "tcg,thread=multi", "-cpu", "max", "-smp", str(cpus), "-m", str(memory_mib)),
+        *(
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "Nehalem",
+        ),  # The oldest that numpy runs on, the fastest to emulate.
+        *("-smp", str(cpus), "-m", str(memory_mib)),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"),
         *("-kernel", str(image.kernel), "-initrd", str(image.initramfs)),
         *("-append", kernel_command_line),

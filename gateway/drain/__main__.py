@@ -1,0 +1,55 @@
+"""``python -m gateway.drain --config PATH``: runs the drain until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from gateway import config
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.drain.worker import STOP_SECONDS, Drain
+from gateway.errors import UserError
+
+
+def main() -> int:
+    """Returns the exit status: 0 stopped as asked, 1 a person must act first."""
+    parser = argparse.ArgumentParser(prog="python -m gateway.drain", description=__doc__)
+    parser.add_argument("--config", type=Path, default=config.DEFAULT_CONFIG)
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    stop = threading.Event()
+    try:
+        settings = config.load(arguments.config)
+        schema.require_current(Database(settings.database_url))
+        drain = Drain(settings, stop=stop)
+    except UserError as exc:
+        print(exc, file=sys.stderr)
+        return 1
+
+    def on_signal(_signal: int, _frame: object) -> None:
+        stop.set()
+        drain.wake()
+        # A request to a silent bucket can hang for its time-out; leaving is safe at every step.
+        last = threading.Timer(2 * STOP_SECONDS, os._exit, (0,))
+        last.daemon = True
+        last.start()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    drain.run()
+    drain.report_stopped()
+    sys.stdout.flush()
+    # Not sys.exit: that would wait for threads whose requests have not ended.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What every job of the drain works with, and its two ways into the database.
+
+The drain writes in short transactions: SQLite has one writer, and the NFS server's commits wait
+for ours. No request to the store is ever made inside a transaction.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from gateway import clock
+from gateway.config import Settings
+from gateway.data.layout import DataFiles
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.drain.paths import Holds, Paths
+from gateway.objectstore.s3 import S3Store
+
+_BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
+
+
+class View(NamedTuple):
+    """One transaction."""
+
+    session: sql.Session
+    paths: Paths
+
+    def license_deletion(self, key: str) -> None:
+        """Record that what is at a key, unless an object row names it, is garbage."""
+        if self.session.one(sql.DELETION, key=key) is None:
+            self.session.run(sql.DELETION_INSERT, key=key, deleted_ns=clock.now_ns())
+
+    def note_rekey(self, ino: int) -> None:
+        """Record that the object of an inode may have the wrong key."""
+        if self.session.one(sql.REKEY, ino=ino) is None:
+            self.session.run(sql.REKEY_INSERT, ino=ino, renamed_ns=clock.now_ns())
+
+
+@dataclass(frozen=True)
+class Context:
+    """The parts of one drain.
+
+    Parameters: settings, database, store; stop, set when the drain must end; on_progress, called
+    with a key, bytes sent and bytes in all.
+    """
+
+    settings: Settings
+    database: Database
+    store: S3Store
+    stop: threading.Event = field(default_factory=threading.Event)
+    on_progress: Callable[[str, int, int], None] = lambda _key, _done, _total: None
+
+    @property
+    def files(self) -> DataFiles:
+        return DataFiles(self.settings.files_dir)
+
+    @property
+    def prefix(self) -> str:
+        return self.settings.bucket.prefix
+
+    @contextmanager
+    def reading(self) -> Iterator[View]:
+        """A snapshot: all reads inside see one moment. Raises TryAgain."""
+        with self.database.reader() as connection:
+            connection.execute(_BEGIN[self.database.dialect.name])
+            try:
+                yield self._view(connection)
+            finally:
+                if self.database.backend.usable(connection):
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Iterator[View]:
+        """A write transaction, durable when this returns. Raises TryAgain, NoSpace."""
+        with self.database.reader() as connection, self.database.transaction(connection):
+            yield self._view(connection)
+
+    def _view(self, connection: object) -> View:
+        session = sql.Session(connection, self.database.dialect)
+        return View(session, Paths(session, self._holds, self.prefix))
+
+    @cached_property
+    def _holds(self) -> Holds:
+        return Holds(self.settings.drain.hold_patterns)

@@ -1,0 +1,187 @@
+"""Decides what is to be done: reads the database page by page, changes nothing.
+
+A plan is a hint: every job checks again, under its claims, before it acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import NamedTuple
+
+from gateway import clock
+from gateway.db.models import ROOT_INO
+from gateway.drain import garbage, move, upload
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.paths import Place, object_at, object_of
+from gateway.drain.upload import Outcome
+from gateway.types import Kind
+
+UPLOADS_PAGE = 128
+DELETIONS_PAGE = 512
+REKEYS_PAGE = 64
+
+
+class Lane(Enum):
+    """Which threads run a job: a long upload must not hold up a deletion."""
+
+    UPLOAD = "upload"
+    CHORE = "chore"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work that touches the bucket.
+
+    Parameters: title, for logs and retries; claims, the inode and the keys that nothing else may
+    touch meanwhile.
+    """
+
+    title: str
+    lane: Lane
+    claims: frozenset[int | str]
+    run: Callable[[], Outcome]
+
+
+class Page(NamedTuple):
+    """Some jobs, and where to go on. ``after`` None: that was the last page."""
+
+    jobs: list[Job]
+    after: int | str | None
+
+
+class _Walk(NamedTuple):
+    """What a rekey row still asks for."""
+
+    jobs: list[Job]
+    is_done: bool
+
+
+def settlements(context: Context, _after: int | str | None) -> Page:
+    """Uploads that were interrupted."""
+    with context.reading() as view:
+        rows = [own.Intent(*row) for row in view.session.all(own.UPLOADS)]
+        left = [intent for intent in rows if not garbage.is_settled(view, intent)]
+    return Page(
+        [
+            Job(
+                f"clean-up of {intent.key}",
+                Lane.CHORE,
+                frozenset((intent.ino, intent.key)),
+                partial(garbage.settle, context, intent),
+            )
+            for intent in left
+        ],
+        None,
+    )
+
+
+def deletions(context: Context, after: int | str | None) -> Page:
+    """Objects whose files are gone."""
+    with context.reading() as view:
+        rows = view.session.all(own.DELETIONS, after=after or "", most=DELETIONS_PAGE)
+        keys = [row[0] for row in rows]
+        due = [key for key in keys if not garbage.is_pending(view, key)]
+    jobs = [
+        Job(
+            f"deletion of {key}",
+            Lane.CHORE,
+            frozenset((key,)),
+            partial(garbage.delete, context, key),
+        )
+        for key in due
+    ]
+    return Page(jobs, keys[-1] if len(keys) == DELETIONS_PAGE else None)
+
+
+def rekeys(context: Context, after: int | str | None) -> Page:
+    """Objects whose files were renamed. Rekey rows with nothing left to do are dropped here."""
+    jobs: list[Job] = []
+    done: list[tuple[int, Place | None]] = []
+    in_motion: set[int] = set()
+    with context.reading() as view:
+        rows = view.session.all(own.REKEYS, after=after or 0, most=REKEYS_PAGE)
+        for (ino,) in rows:
+            place = _place(view, ino)
+            if place is not None and place.held:
+                continue
+            walk = _walk(context, view, ino, in_motion)
+            jobs += walk.jobs
+            if walk.is_done:
+                done.append((ino, place))
+    for ino, place in done:
+        _drop_rekey(context, ino, place)
+    return Page(jobs, rows[-1][0] if len(rows) == REKEYS_PAGE else None)
+
+
+def uploads(context: Context, after: int | str | None) -> Page:
+    """Dirty files with a final name, or what stands in their way."""
+    jobs: list[Job] = []
+    with context.reading() as view:
+        rows = view.session.all(
+            own.DIRTY, now_ns=clock.now_ns(), after=after or ROOT_INO, most=UPLOADS_PAGE
+        )
+        files = [own.File(*row) for row in rows]
+        for file in files:
+            key = view.paths.key_of(file.ino)
+            if key is None:
+                continue
+            occupant = object_at(view.session, key)
+            if occupant is not None and occupant.ino != file.ino:
+                jobs.append(_move_job(context, move.make_way(context, view, occupant)))
+                continue
+            jobs.append(
+                Job(
+                    f"upload of {key}",
+                    Lane.UPLOAD,
+                    frozenset((file.ino, key)),
+                    partial(upload.upload, context, file, key),
+                )
+            )
+    return Page(jobs, files[-1].ino if len(files) == UPLOADS_PAGE else None)
+
+
+def _walk(context: Context, view: View, ino: int, in_motion: set[int]) -> _Walk:
+    """Moves for what is below an inode, but none for an inode that is already about to move: of
+    two files that swapped names only one has to make way."""
+    jobs = []
+    left = 0
+    for row in view.session.all(own.OBJECTS_BELOW, top=ino):
+        stored = own.Stored(*row)
+        if view.paths.key_of(stored.ino) == stored.key:
+            continue
+        left += 1
+        planned = None if stored.ino in in_motion else move.next_move(context, view, stored)
+        if planned is not None and planned.ino not in in_motion:
+            in_motion.add(planned.ino)
+            jobs.append(_move_job(context, planned))
+    return _Walk(jobs, left == 0)
+
+
+def _place(view: View, ino: int) -> Place | None:
+    """Where a directory is; None for a file, or a directory that is gone."""
+    row = view.session.one(own.FILE, ino=ino)
+    if row is None or own.File(*row).kind != Kind.DIRECTORY:
+        return None
+    return view.paths.place(ino)
+
+
+def _drop_rekey(context: Context, ino: int, seen: Place | None) -> None:
+    """A rename between the plan and now left no second row: look again before dropping it."""
+    with context.writing() as view:
+        stored = object_of(view.session, ino)
+        at_home = stored is None or view.paths.key_of(ino) == stored.key
+        if at_home and _place(view, ino) == seen:
+            view.session.run(own.REKEY_DELETE, the_ino=ino)
+
+
+def _move_job(context: Context, planned: move.Move) -> Job:
+    return Job(
+        f"move of {planned.source} to {planned.target}",
+        Lane.CHORE,
+        frozenset(planned),
+        partial(move.move, context, planned),
+    )

@@ -1,0 +1,82 @@
+"""What the drain tells ``spillway status``: one small JSON file, replaced as a whole.
+
+The file is a report, never read back by the drain. It holds no secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gateway import clock
+
+INTERVAL_SECONDS = 1.0
+
+
+class Progress:
+    """Bytes sent of each upload that runs. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uploads: dict[str, tuple[int, int]] = {}
+
+    def moved(self, key: str, done_bytes: int, total_bytes: int) -> None:
+        with self._lock:
+            self._uploads[key] = (done_bytes, total_bytes)
+
+    def ended(self, key: str) -> None:
+        with self._lock:
+            self._uploads.pop(key, None)
+
+    def shown(self) -> list[dict[str, Any]]:
+        with self._lock:
+            uploads = sorted(self._uploads.items())
+        return [{"key": key, "done_bytes": d, "total_bytes": t} for key, (d, t) in uploads]
+
+
+class StatusFile:
+    """Writes the report once a second while it changes.
+
+    Parameters: path; report, gives everything but pid and time.
+    """
+
+    def __init__(self, path: Path, report: Callable[[], dict[str, Any]]) -> None:
+        self._path = path
+        self._report = report
+        self._written: dict[str, Any] | None = None
+        self._end = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="drain-status", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread and write a last time."""
+        self._end.set()
+        self._thread.join()
+        self.write()
+
+    def write(self) -> None:
+        """Write the report if it changed."""
+        with self._lock:
+            report = self._report()
+            if report == self._written:
+                return
+            who = {"pid": os.getpid(), "start_ticks": _start_ticks(), "time_ns": clock.now_ns()}
+            text = json.dumps({**who, **report}, indent=1)
+            scratch = self._path.with_suffix(".new")
+            scratch.write_text(text + "\n", encoding="utf-8")
+            scratch.replace(self._path)
+            self._written = report
+
+    def _loop(self) -> None:
+        while not self._end.wait(INTERVAL_SECONDS):
+            self.write()
+
+
+def _start_ticks() -> int:
+    """When this process started, in clock ticks since boot: with the pid it names it for good."""
+    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

@@ -1,0 +1,164 @@
+"""The boto3 client of the bucket, and what its errors mean: wait, call a person, or this object.
+
+Credentials never appear in a message: a credentials file that cannot be parsed is named, its
+content is not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import SharedCredentialProvider
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConfigParseError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    ParamValidationError,
+    PartialCredentialsError,
+    ProfileNotFound,
+)
+from botocore.exceptions import ConnectionError as BotoConnectionError
+from botocore.parsers import ResponseParserError
+
+from gateway.config import Settings
+from gateway.errors import BucketError, ObjectRefused, StoreRefused, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+ATTEMPTS_MAX = 2
+SPARE_CONNECTIONS = 8
+
+_CREDENTIALS = {
+    "403",
+    "ExpiredToken",
+    "Forbidden",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+}
+_PERMISSION = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
+_REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
+_REGION |= {"PermanentRedirect", "TemporaryRedirect"}
+_BUSY = {"429", "BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeout", "SlowDown"}
+_BUSY |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
+
+
+def connect(settings: Settings) -> S3Client:
+    """A client with the configured address and credentials.
+
+    Raises: StoreRefused when the credentials file exists but cannot be used. Without the file,
+    boto's own chain (environment, instance role) is asked at the first request.
+    """
+    bucket = settings.bucket
+    session = botocore.session.Session()
+    if settings.credentials_file.exists():
+        _use_credentials(session, settings)
+    made: S3Client = boto3.Session(botocore_session=session).client(
+        "s3",
+        endpoint_url=bucket.endpoint_url or None,
+        region_name=bucket.region,
+        config=Config(
+            s3={"addressing_style": "path" if bucket.path_style else "virtual"},
+            connect_timeout=bucket.connect_timeout_seconds,
+            read_timeout=bucket.read_timeout_seconds,
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            max_pool_connections=settings.drain.workers + SPARE_CONNECTIONS,
+            tcp_keepalive=True,
+        ),
+    )
+    return made
+
+
+def _use_credentials(session: botocore.session.Session, settings: Settings) -> None:
+    path = settings.credentials_file
+    try:
+        found = SharedCredentialProvider(str(path), "default").load()
+    except ConfigParseError:
+        # Its message quotes the line, which may be the secret.
+        raise StoreRefused(
+            f"{path} is not an AWS credentials file: write [default], aws_access_key_id = ..., "
+            "aws_secret_access_key = ..."
+        ) from None
+    except PartialCredentialsError:
+        raise StoreRefused(f"{path} has no aws_secret_access_key in [default]: add it") from None
+    except OSError as exc:
+        raise StoreRefused(f"cannot read {path}: {exc.strerror}: check its permissions") from None
+    if found is None:
+        raise StoreRefused(f"{path} has no aws_access_key_id in [default]: add it")
+    session.set_credentials(found.access_key, found.secret_key, found.token)
+
+
+def code_of(exc: ClientError) -> str:
+    """The code of an answer; for HEAD, which has no body, the HTTP status."""
+    return str(exc.response.get("Error", {}).get("Code", ""))
+
+
+def typed(
+    settings: Settings,
+    operation: str,
+    key: str | None,
+    exc: ClientError | BotoCoreError | ResponseParserError,
+) -> BucketError:
+    """The one map from boto's errors to ours. The message is one line and says what to do."""
+    bucket = settings.bucket
+    where = bucket.endpoint_url or "AWS"
+    if isinstance(exc, ClientError):
+        return _answered(settings, operation, key, exc)
+    if isinstance(
+        exc,
+        (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError, ProfileNotFound),
+    ):
+        return StoreRefused(
+            f"no credentials for bucket {bucket.name}: write {settings.credentials_file}"
+        )
+    if isinstance(exc, ResponseParserError):
+        return StoreUnavailable(f"{where} answers {operation} with something that is not S3")
+    if isinstance(exc, (HTTPClientError, BotoConnectionError)):
+        return StoreUnavailable(
+            f"cannot reach {where} ({type(exc).__name__}): check bucket.endpoint_url and the "
+            "network"
+        )
+    if isinstance(exc, ParamValidationError) and key is not None:
+        return ObjectRefused(f"{key}: not possible in S3: {_line(exc)}")
+    return StoreRefused(f"bucket {bucket.name} cannot be used: {_line(exc)}")
+
+
+def _answered(settings: Settings, operation: str, key: str | None, exc: ClientError) -> BucketError:
+    bucket = settings.bucket
+    where = bucket.endpoint_url or "AWS"
+    code = code_of(exc)
+    status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code == "NoSuchBucket" or (key is None and code in ("404", "NotFound")):
+        return StoreRefused(f"no bucket {bucket.name} at {where}: create it or correct bucket.name")
+    if code in _PERMISSION:
+        return StoreRefused(
+            f"bucket {bucket.name} denies {operation} ({code}): grant these credentials "
+            "list, read, write and delete"
+        )
+    if code == "RequestTimeTooSkewed":
+        return StoreRefused(f"{where} finds our clock wrong: set the time of this machine")
+    if code in _REGION:
+        return StoreRefused(f"bucket {bucket.name} is elsewhere ({code}): correct bucket.region")
+    if code in _CREDENTIALS or status in (401, 403):
+        return StoreRefused(
+            f"{where} refuses our credentials ({code}): correct {settings.credentials_file}"
+        )
+    if code in _BUSY or (status >= 500 and code != "NotImplemented"):
+        return StoreUnavailable(f"{where} answers {code or status} to {operation}: it may recover")
+    if key is None:
+        return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_line(exc)}")
+    return ObjectRefused(f"{key}: {operation}: {_line(exc)}")
+
+
+def _line(exc: Exception) -> str:
+    return " ".join(str(exc).split())

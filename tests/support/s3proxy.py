@@ -1,0 +1,263 @@
+"""An HTTP proxy between the drain and an S3 server: records every request and injects faults.
+
+Requests are forwarded byte for byte, the Host header too, so SigV4 signatures stay valid. A fault
+belongs to the requests its predicate matches; the first fault that matches acts.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+DEADLINE_SECONDS = 20.0
+
+
+@dataclass
+class Request:
+    """One request as it came in, and what became of it."""
+
+    method: str
+    bucket: str
+    key: str
+    query: dict[str, str]
+    copy_source: str | None
+    body_bytes: int
+    time: float
+    """Monotonic seconds."""
+    status: int | None = None
+    """None: no answer was given."""
+
+    @property
+    def operation(self) -> str:
+        """A short name: PUT, HEAD, LIST, COPY, CREATE, PART, COMPLETE, ABORT, ..."""
+        if self.method == "GET" and not self.key:
+            return "LIST UPLOADS" if "uploads" in self.query else "LIST"
+        if self.method == "POST":
+            return "CREATE" if "uploads" in self.query else "COMPLETE"
+        if self.method == "DELETE" and "uploadId" in self.query:
+            return "ABORT"
+        if self.method == "PUT" and "partNumber" in self.query:
+            return "PART" if self.copy_source is None else "PART COPY"
+        return "COPY" if self.copy_source is not None else self.method
+
+
+Predicate = Callable[[Request], bool]
+
+
+class Act(Enum):
+    """What a fault does to a request."""
+
+    HOLD = "hold"
+    """Not forwarded until released."""
+    HOLD_ANSWER = "hold answer"
+    """Forwarded; the answer waits until released."""
+    FAIL = "fail"
+    """Answered with a status, not forwarded."""
+    DROP = "drop"
+    """The connection is closed, nothing was forwarded."""
+    DROP_ANSWER = "drop answer"
+    """Applied, then fail: forwarded, and the connection closed instead of the answer."""
+
+
+@dataclass
+class Fault:
+    """A fault in force until it has acted ``times`` times."""
+
+    matches: Predicate
+    act: Act
+    times: float
+    status: int = 503
+    code: str = "SlowDown"
+    arrived: threading.Event = field(default_factory=threading.Event)
+    _released: threading.Event = field(default_factory=threading.Event)
+    _discarded: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self) -> None:
+        """Until a request is held. Raises TimeoutError."""
+        if not self.arrived.wait(DEADLINE_SECONDS):
+            raise TimeoutError("no request arrived to be held")
+
+    def release(self) -> None:
+        """Let held and later requests pass."""
+        self.times = 0
+        self._released.set()
+
+    def discard(self) -> None:
+        """Close the connections of held requests; later ones pass."""
+        self._discarded.set()
+        self.release()
+
+    def hold(self) -> bool:
+        """Called by the proxy; False: close the connection."""
+        self.arrived.set()
+        self._released.wait()
+        return not self._discarded.is_set()
+
+
+class S3Proxy:
+    """The proxy.
+
+    Parameters: port of the S3 server on loopback; on_applied, called after each request that the
+    server has answered, before the client gets the answer.
+    """
+
+    def __init__(self, port: int, on_applied: Callable[[Request], None] | None = None) -> None:
+        self.upstream_port = port
+        self.on_applied = on_applied
+        self.requests: list[Request] = []
+        self.faults: list[Fault] = []
+        self.lock = threading.Lock()
+        self._server = _Listener(("127.0.0.1", 0), _Handler)
+        self._server.proxy = self
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def inject(
+        self,
+        matches: Predicate,
+        act: Act,
+        times: float = 1,
+        status: int = 503,
+        code: str = "SlowDown",
+    ) -> Fault:
+        """Put a fault in force. Parameters: status and code, of Act.FAIL."""
+        fault = Fault(matches, act, times, status, code)
+        with self.lock:
+            self.faults.append(fault)
+        return fault
+
+    def operations(self, *names: str) -> list[Request]:
+        """The requests so far, of these operations (none given: all)."""
+        with self.lock:
+            return [r for r in self.requests if not names or r.operation in names]
+
+    def forget(self) -> None:
+        """Start the record anew."""
+        with self.lock:
+            self.requests.clear()
+
+    def fault_for(self, request: Request) -> Fault | None:
+        """Called by the proxy: record a request, find its fault."""
+        with self.lock:
+            self.requests.append(request)
+            for fault in self.faults:
+                if fault.times > 0 and fault.matches(request):
+                    fault.times -= 1
+                    return fault
+        return None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for fault in self.faults:
+            fault.discard()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    # Joining would wait for idle keep-alive connections of clients.
+    block_on_close = False
+    proxy: S3Proxy
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that was killed is part of the test."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Listener
+
+    def _forward(self) -> None:
+        proxy = self.server.proxy
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        request = self._parse(len(body))
+        fault = proxy.fault_for(request)
+        act = None if fault is None else fault.act
+        if fault is not None and act == Act.FAIL:
+            request.status = fault.status
+            text = f"<Error><Code>{fault.code}</Code><Message>injected</Message></Error>"
+            content = b"" if self.command == "HEAD" else text.encode()
+            return self._answer(fault.status, [("Content-Length", str(len(content)))], content)
+        if act == Act.DROP or (fault and act == Act.HOLD and not fault.hold()):
+            return self._hang_up()
+        try:
+            status, headers, content = self._ask(body)
+        except OSError:
+            return self._hang_up()
+        if proxy.on_applied is not None:
+            proxy.on_applied(request)
+        if act == Act.DROP_ANSWER or (fault and act == Act.HOLD_ANSWER and not fault.hold()):
+            return self._hang_up()
+        request.status = status
+        return self._answer(status, headers, content)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
+
+    def _parse(self, body_bytes: int) -> Request:
+        url = urlsplit(self.path)
+        bucket, _, key = url.path.lstrip("/").partition("/")
+        query = parse_qs(url.query, keep_blank_values=True)
+        return Request(
+            self.command,
+            bucket,
+            unquote(key),
+            {name: values[0] for name, values in query.items()},
+            self.headers.get("x-amz-copy-source"),
+            body_bytes,
+            time.monotonic(),
+        )
+
+    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        upstream = http.client.HTTPConnection("127.0.0.1", self.server.proxy.upstream_port)
+        try:
+            upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in ("connection", "expect"):
+                    upstream.putheader(name, value)
+            upstream.endheaders(body)
+            answer = upstream.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            upstream.close()
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        self.send_response_only(status)
+        names = {name.lower() for name, _ in headers}
+        for name, value in headers:
+            if name.lower() not in ("connection", "transfer-encoding"):
+                self.send_header(name, value)
+        if "content-length" not in names:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """The record is in S3Proxy.requests."""

@@ -1,0 +1,158 @@
+"""Real S3 servers for tests, on loopback, that end with the test process.
+
+``RcloneServer`` checks signatures and Content-MD5 and keeps objects as files; it forgets metadata
+and multipart uploads when it restarts. ``MotoServer`` does neither check, but answers multipart
+ETags, part copies and conditions as AWS does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import boto3
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+ACCESS_KEY = "AKIASPILLWAYTEST"
+SECRET_KEY = "not/a+secret-but-tests-look-for-it"
+START_DEADLINE_SECONDS = 30.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """For preexec_fn: a test run that is killed leaves no process behind."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_port() -> int:
+    """A TCP port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def credentials(secret_key: str = SECRET_KEY) -> str:
+    """The text of an AWS credentials file."""
+    return f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {secret_key}\n"
+
+
+class _Server:
+    """A server process on a port that it keeps over restarts."""
+
+    def __init__(self, log_path: Path) -> None:
+        self.port = free_port()
+        self._log_path = log_path
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start and wait until connections are taken. Raises RuntimeError with the server's log."""
+        environment = {**os.environ, "HOME": str(self._log_path.parent)}
+        with self._log_path.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdout=output,
+                stderr=output,
+                env=environment,
+                preexec_fn=die_with_parent,
+            )
+        deadline = time.monotonic() + START_DEADLINE_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+            except OSError:
+                time.sleep(0.02)
+            else:
+                return
+        self.stop()
+        raise RuntimeError(f"server did not start: {self._log_path.read_text()}")
+
+    def stop(self) -> None:
+        """End the server at once; start() brings it back on the same port."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def client(self) -> S3Client:
+        """A client of its own for the test, not through any proxy."""
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id=ACCESS_KEY,
+            aws_secret_access_key=SECRET_KEY,
+            config=Config(
+                s3={"addressing_style": "path"},
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class RcloneServer(_Server):
+    """``rclone serve s3`` over a local directory; a bucket is a subdirectory of it.
+
+    Parameters: directory, made if missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory.with_suffix(".log"))
+        self.directory = directory
+
+    def command(self) -> list[str]:
+        return [
+            str(Path(sys.executable).with_name("rclone")),
+            *("--config", ""),
+            *("serve", "s3"),
+            *("--addr", f"127.0.0.1:{self.port}"),
+            *("--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"),
+            str(self.directory),
+        ]
+
+
+class MotoServer(_Server):
+    """moto's S3, in memory.
+
+    Parameters: directory, for its log.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory / "moto.log")
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
