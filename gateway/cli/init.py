@@ -16,16 +16,11 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sqlalchemy.exc import DatabaseError
-
 from gateway import config
-from gateway.cli import atomic, checks, ganesha_conf
+from gateway.cli import atomic, database, ganesha_conf
 from gateway.config import Settings
 from gateway.data.layout import SHARDS, DataFiles
-from gateway.db import schema
-from gateway.db.engine import Database
-from gateway.errors import NamespaceError, SchemaError, UserError
-from gateway.namespace import volume
+from gateway.errors import UserError
 
 OWN_NAMES = {
     "files",
@@ -98,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         _write_config(path, text)
         _say(f"configuration {path}: written")
     _say(_directories(settings))
-    _say(_database(settings))
+    _say(database.make_current(settings))
     _say(_credentials(settings, keys))
     written = ganesha_conf.write(settings)
     _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
@@ -198,39 +193,6 @@ def _data_dir(settings: Settings) -> str:
 def _directories(settings: Settings) -> str:
     made = make_directories(settings)
     return f"directories files, log, run, recovery: {'made' if made else 'exist'}"
-
-
-def _database(settings: Settings) -> str:
-    database = Database(settings.database_url)
-    where = database.path or database.url
-    if database.path is not None and not database.path.parent.is_dir():
-        raise UserError(
-            f"cannot make the database {where}: no such directory: make it or correct namespace.url"
-        )
-    try:
-        is_new = database.path is not None and not database.path.exists()
-        before = None if is_new else schema.current(database)
-        try:
-            schema.require_current(database)
-        except SchemaError:
-            # A running gateway must not have the tables changed under it.
-            with checks.locked(settings):
-                schema.upgrade(database)
-        after = schema.current(database)
-        created = volume.create(database)
-    except (DatabaseError, database.backend.broken, NamespaceError) as exc:
-        reason = " ".join(str(getattr(exc, "orig", exc)).split())
-        raise UserError(
-            f"cannot write the database {where}: {reason}: check its server or disk, and what we "
-            "may do there"
-        ) from None
-    finally:
-        database.close()
-    if created:
-        return f"database {where}: made, schema {after}"
-    if before != after:
-        return f"database {where}: migrated from schema {before} to {after}"
-    return f"database {where}: current, schema {after}"
 
 
 def _keys(key_id: str | None) -> Keys | None:

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gateway.cli import init, status, up
+from gateway.cli import database, init, status, up
 from gateway.config import DEFAULT_CONFIG
 from gateway.errors import UserError
 
@@ -34,9 +34,11 @@ class Subcommand(NamedTuple):
 
 
 SUBCOMMANDS = (
-    Subcommand("init", "set a gateway up, or migrate it", init.arguments, init.run),
+    Subcommand("init", "set a gateway up", init.arguments, init.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
+    Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
+    Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
 )
 
 

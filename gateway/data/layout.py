@@ -56,6 +56,17 @@ class DataFiles:
         with suppress(FileNotFoundError):
             self.path(ino, epoch).unlink()
 
+    @property
+    def aside(self) -> Path:
+        """Where data files go that no inode owns."""
+        return self.root.parent / "lost+found"
+
+    def set_aside(self, ino: int, epoch: int) -> None:
+        """Move a data file that no inode owns out of the way; nothing is deleted."""
+        self.aside.mkdir(exist_ok=True)
+        self.path(ino, epoch).rename(self.aside / f"{ino}.{epoch}")
+        sync_directory(self.aside)
+
     def walk(self) -> Iterator[tuple[int, int]]:
         """(ino, epoch) of every data file there is."""
         for shard in range(SHARDS):

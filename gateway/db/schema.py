@@ -62,7 +62,7 @@ def require_current(database: Database) -> None:
         raise _newer(database, found)
     raise SchemaError(
         f"database {database.url} has the older schema {found}, this program needs {head}: "
-        "run: spillway init"
+        "run: spillway upgrade"
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from gateway import clock
+from gateway import clock, failpoints
 from gateway.db import statements as sql
 from gateway.db.engine import Connection, Database
 from gateway.errors import GatewayError
@@ -32,12 +32,21 @@ RESERVE_BLOCK = 4096
 class Tx(sql.Session):
     """One operation inside the writer's transaction."""
 
-    __slots__ = ("_ids", "now_ns")
+    __slots__ = ("_ids", "_name", "_writes", "now_ns")
 
-    def __init__(self, connection: Connection, dialect: Any, ids: Ids) -> None:
+    def __init__(self, connection: Connection, dialect: Any, ids: Ids, name: str) -> None:
         super().__init__(connection, dialect)
         self._ids = ids
+        self._name = name
+        self._writes = 0
         self.now_ns = clock.now_ns()
+
+    def run(self, statement: sql.Statement, **params: Any) -> int:
+        count = super().run(statement, **params)
+        if failpoints.armed():
+            self._writes += 1
+            failpoints.hit(f"{self._name}.{self._writes}")
+        return count
 
     def new_ino(self) -> int:
         """An inode number that was never used."""
@@ -84,11 +93,12 @@ class Ids:
 class _Request(Generic[T]):
     """An operation that waits; ``done`` is released when result or error is set."""
 
-    __slots__ = ("done", "error", "operation", "result", "then")
+    __slots__ = ("done", "error", "name", "operation", "result", "then")
 
     def __init__(
-        self, operation: Callable[[Tx], T], then: Callable[[], None] | None = None
+        self, name: str, operation: Callable[[Tx], T], then: Callable[[], None] | None = None
     ) -> None:
+        self.name = name
         self.operation = operation
         self.then = then
         self.result: T | None = None
@@ -111,26 +121,28 @@ class Writer:
         self._thread = threading.Thread(target=self._loop, name="namespace-writer", daemon=True)
         self._thread.start()
 
-    def run(self, operation: Callable[[Tx], T]) -> T:
+    def run(self, name: str, operation: Callable[[Tx], T]) -> T:
         """Run an operation; returns after its transaction is on stable storage.
+
+        Parameters: name, of the verb, for failpoints; operation.
 
         Raises whatever the operation raised (its changes are then undone), NoSpace when the
         database cannot grow, TryAgain when another process held it for too long.
         """
-        request = _Request(operation)
+        request = _Request(name, operation)
         self._queue.put(request)
         request.done.acquire()
         if request.error is not None:
             raise request.error
         return request.result  # type: ignore[return-value]
 
-    def post(self, operation: Callable[[Tx], object], then: Callable[[], None]) -> None:
+    def post(self, name: str, operation: Callable[[Tx], object], then: Callable[[], None]) -> None:
         """Run an operation later, without waiting, and ``then`` after its commit.
 
         For clean-up that a restart would do anyway; an error is dropped. A caller that posts
         faster than the disk commits waits here.
         """
-        request = _Request(operation, then)
+        request = _Request(name, operation, then)
         self._queue.put(request)
         if self._queue.qsize() > POSTED_MAX:
             request.done.acquire()
@@ -200,6 +212,7 @@ class Writer:
             if self._connection is not None:
                 connection.execute("ROLLBACK")
             raise
+        failpoints.hit(failpoints.BEFORE_COMMIT)
         try:
             connection.execute("COMMIT")
         except backend.broken:
@@ -209,6 +222,7 @@ class Writer:
                 raise
             if not backend.committed(token):
                 raise
+        failpoints.hit(failpoints.AFTER_COMMIT)
 
     def _drop_unless_usable(self, connection: Connection) -> None:
         if not self._database.backend.usable(connection):
@@ -218,7 +232,9 @@ class Writer:
     def _run_one(self, connection: Connection, request: _Request[Any]) -> None:
         connection.execute("SAVEPOINT one")
         try:
-            request.result = request.operation(Tx(connection, self._database.dialect, self._ids))
+            request.result = request.operation(
+                Tx(connection, self._database.dialect, self._ids, request.name)
+            )
         except self._database.backend.broken:
             # The disk, the lock or the connection, not the operation: all of it is in doubt.
             raise

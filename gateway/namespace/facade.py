@@ -5,6 +5,7 @@ Reads go to pooled connections; changes go to the writer and return when they ar
 
 from __future__ import annotations
 
+from gateway import failpoints
 from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import schema
@@ -75,6 +76,7 @@ class Namespace:
     ) -> Attr:
         generation = self.boot.generation
         return self._writer.run(
+            "create",
             lambda tx: create.create_file(
                 tx,
                 cred,
@@ -84,19 +86,22 @@ class Namespace:
                 generation=generation,
                 verifier=verifier,
                 for_writing=for_writing,
-            )
+            ),
         )
 
     def mkdir(self, cred: Cred, parent: int, name: bytes, wanted: SetAttr) -> Attr:
         generation = self.boot.generation
         return self._writer.run(
-            lambda tx: create.mkdir(tx, cred, parent, name, wanted, generation=generation)
+            "mkdir", lambda tx: create.mkdir(tx, cred, parent, name, wanted, generation=generation)
         )
 
     def symlink(self, cred: Cred, parent: int, name: bytes, target: bytes, wanted: SetAttr) -> Attr:
         generation = self.boot.generation
         return self._writer.run(
-            lambda tx: create.symlink(tx, cred, parent, name, target, wanted, generation=generation)
+            "symlink",
+            lambda tx: create.symlink(
+                tx, cred, parent, name, target, wanted, generation=generation
+            ),
         )
 
     def mknod(
@@ -104,36 +109,43 @@ class Namespace:
     ) -> Attr:
         generation = self.boot.generation
         return self._writer.run(
+            "mknod",
             lambda tx: create.mknod(
                 tx, cred, parent, name, kind, rdev, wanted, generation=generation
-            )
+            ),
         )
 
     def link(self, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
-        return self._writer.run(lambda tx: create.link(tx, cred, ino, parent, name))
+        return self._writer.run("link", lambda tx: create.link(tx, cred, ino, parent, name))
 
     def rename(
         self, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
     ) -> tuple[Attr, Removed | None]:
         return self._writer.run(
-            lambda tx: rename.rename(tx, cred, old_parent, old_name, new_parent, new_name)
+            "rename", lambda tx: rename.rename(tx, cred, old_parent, old_name, new_parent, new_name)
         )
 
     def remove(self, cred: Cred, parent: int, name: bytes) -> Removed:
-        return self._writer.run(lambda tx: remove.remove(tx, cred, parent, name))
+        return self._writer.run("remove", lambda tx: remove.remove(tx, cred, parent, name))
 
     def setattr(self, ino: int, wanted: SetAttr) -> Attr:
-        return self._writer.run(lambda tx: setattr.setattr_(tx, ino, wanted))
+        return self._writer.run("setattr", lambda tx: setattr.setattr_(tx, ino, wanted))
 
     def open_write(self, ino: int) -> Attr:
-        return self._writer.run(lambda tx: content.open_write(tx, ino))
+        return self._writer.run("open_write", lambda tx: content.open_write(tx, ino))
 
     def seal(self, ino: int, data: Sealed) -> Attr:
-        return self._writer.run(lambda tx: content.seal(tx, ino, data, self._settle_ns))
+        return self._writer.run("seal", lambda tx: content.seal(tx, ino, data, self._settle_ns))
 
     def reclaim(self, ino: int, epoch: int) -> None:
         """End an orphan that nobody has open any more; returns at once."""
-        self._writer.post(lambda tx: remove.reclaim(tx, ino), lambda: self.files.remove(ino, epoch))
+        self._writer.post(
+            "reclaim", lambda tx: remove.reclaim(tx, ino), lambda: self.files.remove(ino, epoch)
+        )
+
+    def _unlink(self, ino: int, epoch: int) -> None:
+        failpoints.hit(failpoints.RECLAIM_BEFORE_UNLINK)
+        self.files.remove(ino, epoch)
 
     def _session(self, connection: object) -> sql.Session:
         return sql.Session(connection, self._database.dialect)

@@ -6,7 +6,7 @@ import secrets
 from functools import partial
 from typing import NamedTuple
 
-from gateway import clock
+from gateway import clock, failpoints
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.engine import Database
@@ -90,7 +90,7 @@ def boot(writer: Writer) -> Boot:
         assert row is not None, "the volume row is missing"
         return Boot(row[0], row[1], secrets.randbits(62))
 
-    return writer.run(operation)
+    return writer.run("boot", operation)
 
 
 def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
@@ -99,15 +99,15 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     Parameters: wait_ns, how long the drain leaves such files alone, because their clients may
     come back and go on writing. Returns how many were sealed and how many reclaimed.
     """
-    orphans = writer.run(lambda tx: tx.all(sql.ORPHANS))
+    orphans = writer.run("recover", lambda tx: tx.all(sql.ORPHANS))
     for ino, epoch in orphans:
-        writer.run(partial(remove.reclaim, ino=ino))
+        writer.run("reclaim", partial(remove.reclaim, ino=ino))
         files.remove(ino, epoch)
-    sealed = writer.run(lambda tx: tx.all(sql.WRITE_OPEN))
+    sealed = writer.run("recover", lambda tx: tx.all(sql.WRITE_OPEN))
     for ino, epoch in sealed:
-        writer.run(
-            partial(content.seal, ino=ino, data=_found(files, ino, epoch), settle_ns=wait_ns)
-        )
+        data = _found(files, ino, epoch)
+        writer.run("seal", partial(content.seal, ino=ino, data=data, settle_ns=wait_ns))
+        failpoints.hit(failpoints.RECOVER_AFTER_SEAL)
     return len(sealed), len(orphans)
 
 

@@ -17,14 +17,22 @@ FUNCTION_LINES_MAX = 70
 ALLOWED = {
     "gateway.types": set[str](),
     "gateway.clock": set[str](),
+    "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
     "gateway.config": {"gateway.errors"},
-    "gateway.db": {"gateway.types", "gateway.errors", "gateway.clock", "gateway.db", "migrations"},
+    "gateway.db": {
+        "gateway.types",
+        "gateway.errors",
+        "gateway.clock",
+        "gateway.failpoints",
+        "gateway.db",
+    },
     "gateway.data": {"gateway.types", "gateway.errors", "gateway.data"},
     "gateway.namespace": {
         "gateway.types",
         "gateway.errors",
         "gateway.clock",
+        "gateway.failpoints",
         "gateway.config",
         "gateway.db",
         "gateway.data",

@@ -45,7 +45,7 @@ def test_an_error_undoes_its_own_operation_only(writer: Writer, settings: Settin
 
     def call(operation: object) -> None:
         try:
-            results.append(writer.run(operation))  # type: ignore[arg-type]
+            results.append(writer.run("test", operation))  # type: ignore[arg-type]
         except NotFound as exc:
             results.append(exc)
 
@@ -69,7 +69,7 @@ def test_an_answer_is_visible_to_others_at_once(writer: Writer, settings: Settin
     database = Database(settings.database_url)
     with database.reader() as connection:
         for count in range(1, 20):
-            writer.run(lambda tx: tx.run(sql.REKEY_INSERT, ino=tx.new_ino(), renamed_ns=1))
+            writer.run("test", lambda tx: tx.run(sql.REKEY_INSERT, ino=tx.new_ino(), renamed_ns=1))
             assert connection.execute("SELECT count(*) FROM rekey").fetchone() == (count,)
     database.close()
 
@@ -85,9 +85,9 @@ def test_numbers_survive_a_failed_transaction(writer: Writer) -> None:
         raise NotFound
 
     for _ in range(50):
-        seen.add(writer.run(take))
+        seen.add(writer.run("take", take))
         with pytest.raises(NotFound):
-            writer.run(fail)
+            writer.run("fail", fail)
     assert len(seen) == 50
 
 

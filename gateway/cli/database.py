@@ -1,0 +1,94 @@
+"""`spillway upgrade` and `spillway fsck`: the database by itself, while no gateway runs on it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from sqlalchemy.exc import DatabaseError
+
+from gateway import config
+from gateway.cli import checks
+from gateway.config import Settings
+from gateway.data.layout import DataFiles
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, SchemaError, UserError
+from gateway.namespace import fsck, volume
+
+
+def upgrade_arguments(_parser: argparse.ArgumentParser) -> None:
+    """No options of its own."""
+
+
+def upgrade(args: argparse.Namespace) -> int:
+    """Migrate the database to this program's schema. Raises UserError."""
+    settings = config.load(args.config)
+    checks.require_data_dir(settings)
+    print(make_current(settings))
+    return 0
+
+
+def fsck_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--repair", action="store_true", help="put right what is safe to")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+
+
+def run_fsck(args: argparse.Namespace) -> int:
+    """Check the namespace; exit status 1 when problems are left. Raises UserError."""
+    settings = config.load(args.config)
+    checks.require_data_dir(settings)
+    database = Database(settings.database_url)
+    with checks.locked(settings):
+        schema.require_current(database)
+        try:
+            problems = fsck.check(database, DataFiles(settings.files_dir), repair=args.repair)
+        except NamespaceError as exc:
+            raise UserError(f"cannot check {database.url}: {exc}") from None
+    left = [problem for problem in problems if not (args.repair and problem.repair)]
+    if args.json:
+        print(json.dumps({"problems": [p._asdict() for p in problems], "left": len(left)}))
+    else:
+        for problem in problems:
+            repaired = args.repair and problem.repair
+            note = f" [{problem.repair}]" if repaired else " [can be repaired]"
+            print(f"{problem.check}: {problem.detail}{note if problem.repair else ''}")
+        print(f"{len(problems)} problems found, {len(left)} left")
+    return 1 if left else 0
+
+
+def make_current(settings: Settings) -> str:
+    """Create the database, or migrate it while no gateway runs on it; says what was done.
+
+    Raises: UserError when it cannot be written, SchemaError when a newer Spillway wrote it.
+    """
+    database = Database(settings.database_url)
+    where = database.path or database.url
+    if database.path is not None and not database.path.parent.is_dir():
+        raise UserError(
+            f"cannot make the database {where}: no such directory: make it or correct namespace.url"
+        )
+    try:
+        is_new = database.path is not None and not database.path.exists()
+        before = None if is_new else schema.current(database)
+        try:
+            schema.require_current(database)
+        except SchemaError:
+            # A running gateway must not have the tables changed under it.
+            with checks.locked(settings):
+                schema.upgrade(database)
+        after = schema.current(database)
+        created = volume.create(database)
+    except (DatabaseError, database.backend.broken, NamespaceError) as exc:
+        reason = " ".join(str(getattr(exc, "orig", exc)).split())
+        raise UserError(
+            f"cannot write the database {where}: {reason}: check its server or disk, and what we "
+            "may do there"
+        ) from None
+    finally:
+        database.close()
+    if created:
+        return f"database {where}: made, schema {after}"
+    if before != after:
+        return f"database {where}: migrated from schema {before} to {after}"
+    return f"database {where}: current, schema {after}"

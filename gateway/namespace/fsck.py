@@ -1,0 +1,214 @@
+"""What must be true of a namespace at rest, as queries: the same for people, crash and model tests.
+
+Runs while nothing else does. A repair is made only where the truth is in the namespace itself; what
+would guess, or could lose bytes, is reported and left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sqlalchemy import text
+
+from gateway.data.layout import DataFiles
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.db.models import ROOT_INO
+
+
+class Problem(NamedTuple):
+    """Something that must not be."""
+
+    check: str
+    detail: str
+    repair: str
+    """What a repair does or did; empty: a person must decide."""
+
+
+class Check(NamedTuple):
+    """A law: the query finds what breaks it."""
+
+    name: str
+    query: sql.Statement
+    detail: str
+    """Template for a row of the query."""
+    repair: str = ""
+    fix: sql.Statement | None = None
+    """Takes the row's first column as :key."""
+
+
+def _sql(statement: str) -> sql.Statement:
+    return sql.Statement(text(statement))
+
+
+CHECKS = (
+    Check(
+        "root",
+        _sql(
+            f"SELECT v.id FROM volume v WHERE NOT EXISTS (SELECT 1 FROM inode r"
+            f" WHERE r.ino = {ROOT_INO} AND r.kind = 7 AND r.parent = {ROOT_INO})"
+        ),
+        "the root directory is missing",
+    ),
+    Check(
+        "numbers",
+        _sql(
+            "SELECT v.next_ino, (SELECT max(ino) FROM inode) FROM volume v WHERE v.next_ino <="
+            " (SELECT max(ino) FROM inode) OR v.next_cookie <="
+            " (SELECT coalesce(max(cookie), 0) FROM dirent)"
+        ),
+        "numbers in use would be handed out again (next inode {0}, largest {1})",
+    ),
+    Check(
+        "entry in a non-directory",
+        _sql(
+            "SELECT d.ino, d.parent FROM dirent d JOIN inode p ON p.ino = d.parent"
+            " WHERE p.kind <> 7"
+        ),
+        "inode {0} has a name in {1}, which is no directory",
+    ),
+    Check(
+        "directory names",
+        _sql(
+            "SELECT i.ino, count(d.ino) FROM inode i LEFT JOIN dirent d ON d.ino = i.ino"
+            f" WHERE i.kind = 7 AND i.ino <> {ROOT_INO} GROUP BY i.ino HAVING count(d.ino) <> 1"
+        ),
+        "directory {0} has {1} names",
+    ),
+    Check(
+        "cycle",
+        _sql(
+            "WITH RECURSIVE reached(ino) AS ("
+            f" SELECT CAST({ROOT_INO} AS BIGINT) UNION SELECT d.ino FROM dirent d"
+            " JOIN reached r ON d.parent = r.ino)"
+            " SELECT i.ino FROM inode i WHERE i.nlink > 0"
+            " AND i.ino NOT IN (SELECT ino FROM reached)"
+        ),
+        "inode {0} cannot be reached from the root",
+    ),
+    Check(
+        "parent",
+        _sql(
+            "SELECT i.ino, i.parent, d.parent FROM inode i JOIN dirent d ON d.ino = i.ino"
+            " WHERE i.kind = 7 AND i.parent <> d.parent"
+        ),
+        "directory {0} names {1} as its parent and is in {2}",
+        "parent set to the directory that names it",
+        _sql(
+            "UPDATE inode SET parent = (SELECT d.parent FROM dirent d WHERE d.ino = inode.ino)"
+            " WHERE ino = :key"
+        ),
+    ),
+    Check(
+        "link count",
+        _sql(
+            "SELECT i.ino, i.nlink, count(d.ino) FROM inode i"
+            " LEFT JOIN dirent d ON d.ino = i.ino WHERE i.kind <> 7"
+            " GROUP BY i.ino, i.nlink HAVING i.nlink <> count(d.ino)"
+        ),
+        "inode {0} has link count {1} and {2} names",
+        "counted anew",
+        _sql(
+            "UPDATE inode SET nlink = (SELECT count(*) FROM dirent d WHERE d.ino = inode.ino)"
+            " WHERE ino = :key"
+        ),
+    ),
+    Check(
+        "directory link count",
+        _sql(
+            "SELECT i.ino, i.nlink, 2 + count(s.ino) FROM inode i"
+            " LEFT JOIN dirent d ON d.parent = i.ino"
+            " LEFT JOIN inode s ON s.ino = d.ino AND s.kind = 7 WHERE i.kind = 7"
+            " GROUP BY i.ino, i.nlink HAVING i.nlink <> 2 + count(s.ino)"
+        ),
+        "directory {0} has link count {1}, its subdirectories make it {2}",
+        "counted anew",
+        _sql(
+            "UPDATE inode SET nlink = 2 + (SELECT count(*) FROM dirent d"
+            " JOIN inode s ON s.ino = d.ino AND s.kind = 7 WHERE d.parent = inode.ino)"
+            " WHERE ino = :key"
+        ),
+    ),
+    Check(
+        "nameless object",
+        _sql("SELECT o.ino, o.key FROM object o JOIN inode i ON i.ino = o.ino WHERE i.nlink = 0"),
+        "inode {0} has no name and still owns the object {1}",
+    ),
+    Check(
+        "object version",
+        _sql(
+            "SELECT o.ino, o.key, o.content_version, i.drained_version FROM object o"
+            " JOIN inode i ON i.ino = o.ino WHERE o.content_version <> i.drained_version"
+        ),
+        "object {1} of inode {0} has version {2}, the inode says {3}",
+    ),
+    Check(
+        "drained without object",
+        _sql(
+            "SELECT i.ino, i.drained_version FROM inode i LEFT JOIN object o ON o.ino = i.ino"
+            " WHERE i.drained_version > 0 AND i.nlink > 0 AND o.ino IS NULL"
+        ),
+        "inode {0} is said to be drained (version {1}) and has no object",
+        "marked as not drained: it will be uploaded again",
+        _sql("UPDATE inode SET drained_version = 0 WHERE ino = :key AND residency = 2"),
+    ),
+    Check(
+        "rekey of nothing",
+        _sql("SELECT r.ino FROM rekey r LEFT JOIN inode i ON i.ino = r.ino WHERE i.ino IS NULL"),
+        "a rename of inode {0} is noted, which is gone",
+        "note dropped",
+        _sql("DELETE FROM rekey WHERE ino = :key"),
+    ),
+)
+
+_FILES = _sql(
+    "SELECT ino, epoch, size, write_open, nlink, residency FROM inode WHERE kind = 1 ORDER BY ino"
+)
+
+
+def check(database: Database, files: DataFiles, *, repair: bool = False) -> list[Problem]:
+    """Find everything that is wrong; with ``repair``, put right what is safe to.
+
+    Returns the problems that were found, repaired or not. Raises TryAgain when the database does
+    not answer.
+    """
+    connection = database.connect(for_writing=True)
+    try:
+        session = sql.Session(connection, database.dialect)
+        found = []
+        for law in CHECKS:
+            for row in session.all(law.query):
+                if repair and law.fix is not None:
+                    with database.transaction(connection):
+                        session.run(law.fix, key=row[0])
+                found.append(Problem(law.name, law.detail.format(*row), law.repair))
+        found += _check_files(session, files, repair)
+        return found
+    finally:
+        connection.close()
+
+
+def _check_files(session: sql.Session, files: DataFiles, repair: bool) -> Iterator[Problem]:
+    """Rows and data files must belong together."""
+    known = set()
+    for ino, epoch, size, write_open, nlink, residency in session.all(_FILES):
+        known.add((ino, epoch))
+        if nlink == 0 or write_open or residency != 2:
+            continue  # settled at the next start, or not here at all
+        path = files.path(ino, epoch)
+        found_bytes = path.stat().st_size if path.exists() else 0
+        if found_bytes != size:
+            yield Problem(
+                "size", f"inode {ino} has {size} bytes, its data file {path} {found_bytes}", ""
+            )
+    for ino, epoch in files.walk():
+        if (ino, epoch) not in known:
+            if repair:
+                files.set_aside(ino, epoch)
+            # Not deleted: a database restored from a backup knows less than the disk.
+            yield Problem(
+                "data file without inode",
+                f"{files.path(ino, epoch)} belongs to no inode",
+                f"moved to {files.aside}",
+            )
