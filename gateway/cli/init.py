@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway import config
-from gateway.cli import atomic, database, ganesha_conf
+from gateway.cli import atomic, checks, database, ganesha_conf
 from gateway.config import Settings
 from gateway.data.layout import SHARDS, DataFiles
 from gateway.errors import UserError

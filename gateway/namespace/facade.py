@@ -140,7 +140,7 @@ class Namespace:
     def reclaim(self, ino: int, epoch: int) -> None:
         """End an orphan that nobody has open any more; returns at once."""
         self._writer.post(
-            "reclaim", lambda tx: remove.reclaim(tx, ino), lambda: self.files.remove(ino, epoch)
+            "reclaim", lambda tx: remove.reclaim(tx, ino), lambda: self._unlink(ino, epoch)
         )
 
     def _unlink(self, ino: int, epoch: int) -> None:

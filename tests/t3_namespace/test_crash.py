@@ -1,0 +1,196 @@
+"""kill -9 at every step of every change: all of it is there afterwards or none; fsck is clean.
+
+Each case is a process forked for it: it opens the namespace, arms one failpoint, makes one change.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gateway import failpoints
+from gateway.config import Settings
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.namespace import fsck
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
+from tests.support.volumes import query
+
+STEPS_MAX = 40
+ROOT = 2
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["gateway.namespace.facade", "psycopg", "tests.support.volumes"])
+
+
+class Scene(NamedTuple):
+    """Inode numbers of what ``prepare`` makes."""
+
+    full: int
+    other: int
+    file: int
+    drained: int
+    orphan: int
+
+
+def prepare(ns: Namespace, settings: Settings) -> Scene:
+    full = ns.mkdir(ROOT_CRED, ROOT, b"full", SetAttr(mode=0o755)).ino
+    other = ns.mkdir(ROOT_CRED, ROOT, b"other", SetAttr(mode=0o755)).ino
+    ns.mkdir(ROOT_CRED, ROOT, b"empty", SetAttr(mode=0o755))
+    made = [ns.create(ROOT_CRED, full, name, SetAttr()) for name in (b"file", b"drained", b"gone")]
+    for attr in made:
+        ns.files.path(attr.ino, attr.epoch).write_bytes(b"12345")
+        ns.seal(attr.ino, Sealed(5, 4096, 1, 1))
+    file, drained, orphan = (attr.ino for attr in made)
+    query(settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=drained)
+    query(settings, "INSERT INTO object VALUES (:ino, 'k', 1, 5, 'e', 'c', 1)", ino=drained)
+    ns.remove(ROOT_CRED, full, b"gone")
+    return Scene(full, other, file, drained, orphan)
+
+
+Mutation = Callable[[Namespace, Scene], object]
+MUTATIONS: dict[str, Mutation] = {
+    "create": lambda ns, s: ns.create(ROOT_CRED, s.full, b"new", SetAttr(), b"verifier"),
+    "mkdir": lambda ns, s: ns.mkdir(ROOT_CRED, s.full, b"new", SetAttr()),
+    "symlink": lambda ns, s: ns.symlink(ROOT_CRED, s.full, b"new", b"target", SetAttr()),
+    "mknod": lambda ns, s: ns.mknod(ROOT_CRED, s.full, b"new", Kind.FIFO, 0, SetAttr()),
+    "link": lambda ns, s: ns.link(ROOT_CRED, s.drained, s.other, b"new"),
+    "remove file": lambda ns, s: ns.remove(ROOT_CRED, s.full, b"drained"),
+    "remove directory": lambda ns, s: ns.remove(ROOT_CRED, ROOT, b"empty"),
+    "rename": lambda ns, s: ns.rename(ROOT_CRED, s.full, b"file", s.other, b"new"),
+    "rename over": lambda ns, s: ns.rename(ROOT_CRED, s.full, b"file", s.full, b"drained"),
+    "rename directory": lambda ns, s: ns.rename(ROOT_CRED, ROOT, b"full", s.other, b"moved"),
+    "rename directory over": lambda ns, s: ns.rename(ROOT_CRED, ROOT, b"full", ROOT, b"empty"),
+    "setattr": lambda ns, s: ns.setattr(s.file, SetAttr(mode=0o600, mtime_ns=5)),
+    "open_write": lambda ns, s: ns.open_write(s.drained),
+}
+
+
+def crash(settings: Settings, scene: Scene, mutation: str, failpoint: str) -> None:
+    """In a process of its own: killed at the failpoint, or ended with 0 when it is not passed."""
+    ns = Namespace(settings)
+    failpoints.arm(failpoint)
+    MUTATIONS[mutation](ns, scene)
+    os._exit(0)
+
+
+def run(target: Callable[..., None], *args: Any) -> int:
+    process = context.Process(target=target, args=args)
+    process.start()
+    process.join(60)
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def dump(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything of the namespace that does not depend on time or on block reservation."""
+    return {
+        "names": query(settings, "SELECT parent, name FROM dirent ORDER BY parent, name"),
+        "inodes": query(
+            settings,
+            "SELECT kind, mode, uid, gid, nlink, size, change, parent, content_version,"
+            " drained_version, write_open FROM inode WHERE nlink > 0"
+            " ORDER BY kind, nlink, change, size, mode, content_version",
+        ),
+        "bucket": query(
+            settings,
+            "SELECT key FROM object UNION ALL SELECT key FROM deletion"
+            " UNION ALL SELECT 'rekey' FROM rekey ORDER BY 1",
+        ),
+    }
+
+
+def recovered(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
+    """Start and stop again, check, and look."""
+    Namespace(settings).close()
+    database = Database(settings.database_url)
+    assert fsck.check(database, DataFiles(settings.files_dir)) == []
+    return dump(settings)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_crash_leaves_all_or_nothing(mutation: str, settings: Settings, tmp_path: Path) -> None:
+    ns = Namespace(settings)
+    scene = prepare(ns, settings)
+    ns.close()
+    before = recovered(settings)
+    verb = mutation.split()[0]
+    for step in range(1, STEPS_MAX):
+        if run(crash, settings, scene, mutation, f"{verb}.{step}") == 0:
+            break
+        assert recovered(settings) == before, f"after step {step}"
+    else:
+        raise AssertionError("the operation never ended")
+    assert step >= 2, "no failpoint was passed"
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_commit_is_the_only_border(mutation: str, settings: Settings) -> None:
+    ns = Namespace(settings)
+    scene = prepare(ns, settings)
+    ns.close()
+    before = recovered(settings)
+    assert run(crash, settings, scene, mutation, failpoints.BEFORE_COMMIT) == -signal.SIGKILL
+    assert recovered(settings) == before
+    assert run(crash, settings, scene, mutation, failpoints.AFTER_COMMIT) == -signal.SIGKILL
+    assert recovered(settings) != before
+
+
+def reclaim(settings: Settings, scene: Scene, failpoint: str) -> None:
+    ns = Namespace(settings)
+    attr = ns.create(ROOT_CRED, scene.full, b"x", SetAttr())
+    ns.files.path(attr.ino, attr.epoch).write_bytes(b"x")
+    ns.seal(attr.ino, Sealed(1, 4096, 1, 1))
+    ns.remove(ROOT_CRED, scene.full, b"x")
+    failpoints.arm(failpoint)
+    ns.reclaim(attr.ino, attr.epoch)
+    ns.setattr(ROOT, SetAttr())
+    os._exit(0)
+
+
+def test_a_crash_in_a_reclaim_costs_at_most_space(settings: Settings) -> None:
+    ns = Namespace(settings)
+    scene = prepare(ns, settings)
+    ns.close()
+    before = recovered(settings)
+    for failpoint in ("reclaim.1", failpoints.BEFORE_COMMIT):
+        assert run(reclaim, settings, scene, failpoint) == -signal.SIGKILL
+        assert recovered(settings)["names"] == before["names"]
+    # The row is gone and the bytes are not: fsck says so and sets them aside.
+    assert run(reclaim, settings, scene, failpoints.RECLAIM_BEFORE_UNLINK) == -signal.SIGKILL
+    Namespace(settings).close()
+    database = Database(settings.database_url)
+    files = DataFiles(settings.files_dir)
+    [problem] = fsck.check(database, files, repair=True)
+    assert problem.check == "data file without inode"
+    assert fsck.check(database, files) == []
+
+
+def recover(settings: Settings, failpoint: str) -> None:
+    failpoints.arm(failpoint)
+    Namespace(settings)
+    os._exit(0)
+
+
+def test_recovery_can_be_interrupted(settings: Settings) -> None:
+    ns = Namespace(settings)
+    for index in range(3):
+        attr = ns.create(ROOT_CRED, ROOT, b"f%d" % index, SetAttr())
+        ns.files.path(attr.ino, attr.epoch).write_bytes(b"x" * index)
+    ns.close()
+    for _ in range(3):
+        assert run(recover, settings, failpoints.RECOVER_AFTER_SEAL) == -signal.SIGKILL
+    assert query(settings, "SELECT size FROM inode WHERE kind = 1 ORDER BY size") == [
+        (0,),
+        (1,),
+        (2,),
+    ]
+    assert query(settings, "SELECT count(*) FROM inode WHERE write_open = 1") == [(0,)]
+    recovered(settings)
