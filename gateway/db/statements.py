@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, literal_column, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.elements import ClauseElement
@@ -153,7 +153,9 @@ SEAL = Statement(
     )
 )
 SEAL_UNCHANGED = Statement(
-    update(inode).where(inode.c.ino == b("the_ino"), inode.c.write_open == 1).values(write_open=0)
+    update(inode)
+    .where(inode.c.ino == b("the_ino"), inode.c.write_open == 1)
+    .values(write_open=0, drain_after_ns=b("drain_after_ns"))
 )
 SAME_CONTENT = Statement(
     update(inode)
@@ -173,8 +175,11 @@ SAME_CONTENT_OBJECT = Statement(
         .scalar_subquery()
     )
 )
-WRITE_OPEN = Statement(select(inode.c.ino, inode.c.epoch).where(inode.c.write_open == 1))
-ORPHANS = Statement(select(inode.c.ino, inode.c.epoch).where(inode.c.nlink == 0))
+# Literals, word for word those of the partial indexes: a parameter would not match them.
+WRITE_OPEN = Statement(
+    select(inode.c.ino, inode.c.epoch).where(inode.c.write_open == literal_column("1"))
+)
+ORPHANS = Statement(select(inode.c.ino, inode.c.epoch).where(inode.c.nlink == literal_column("0")))
 
 # dirent
 LOOKUP = Statement(

@@ -22,9 +22,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gateway.drain", description=__doc__)
     parser.add_argument("--config", type=Path, default=config.DEFAULT_CONFIG)
     arguments = parser.parse_args()
-    logging.basicConfig(
-        stream=sys.stdout, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
+    # Ours only: the libraries' notes are no events of the gateway.
+    logging.getLogger("spillway").setLevel(logging.INFO)
     stop = threading.Event()
     try:
         settings = config.load(arguments.config)

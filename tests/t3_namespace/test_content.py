@@ -85,6 +85,16 @@ def test_an_empty_file_that_was_never_drained_stays_dirty(
     assert row(settings, attr.ino) == Row(1, 0, 0, 0)
 
 
+def test_every_seal_begins_to_settle(namespace: Namespace, settings: Settings) -> None:
+    for name, writes in ((b"empty", 0), (b"written", 1)):
+        attr = create(namespace, name)
+        namespace.seal(attr.ino, Sealed(0, 0, 0, writes))
+        [(after_ns,)] = query(
+            settings, "SELECT drain_after_ns FROM inode WHERE ino = :ino", ino=attr.ino
+        )
+        assert after_ns > attr.ctime_ns
+
+
 def test_only_files_are_written(namespace: Namespace) -> None:
     with pytest.raises(errors.InvalidArgument):
         namespace.open_write(mkdir(namespace, b"d").ino)

@@ -1,0 +1,61 @@
+"""No statement of the hot path or the drain scans a table that grows with the namespace."""
+
+from __future__ import annotations
+
+import re
+
+from sqlalchemy import text
+
+from gateway.config import Settings
+from gateway.db import statements as namespace_statements
+from gateway.db.engine import Database
+from gateway.drain import statements as drain_statements
+
+SMALL = {"volume", "upload"}
+"""One row; and one row per running upload."""
+
+STATEMENTS = {
+    f"{module.__name__.split('.')[1]}.{name}": value
+    for module in (namespace_statements, drain_statements)
+    for name, value in vars(module).items()
+    if isinstance(value, namespace_statements.Statement) and not name.endswith("_INSERT")
+}
+
+
+def explain(database: Database, statement: namespace_statements.Statement) -> list[str]:
+    sql, fixed = statement.compiled(database.dialect)
+    names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
+    values = {name: fixed.get(name, b"" if "name" in name else 1) for name in names}
+    values |= {name: "k" for name in names if "key" in name or name in ("etag", "checksum")}
+    with database.reader() as connection:
+        if database.path:
+            found = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)
+            return [row[3] for row in found]
+        # On a table of ten rows the planner would rightly scan; what matters is what it can do.
+        connection.execute("SET enable_seqscan = off")
+        return [row[0] for row in connection.execute(f"EXPLAIN {sql}", values)]
+
+
+def is_scan(step: str) -> bool:
+    step = step.strip()
+    if match := re.match(r"SCAN (\w+)(?! USING (?:COVERING )?INDEX ix_)", step):
+        return "USING" not in step and match[1] not in SMALL | {"below", "CONSTANT"}
+    match = re.search(r"Seq Scan on (\w+)", step)
+    return match is not None and match[1] not in SMALL
+
+
+def test_statements_use_indexes(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    plans = {name: explain(database, statement) for name, statement in STATEMENTS.items()}
+    database.close()
+    assert len(plans) > 40
+    scans = {name: [step for step in plan if is_scan(step)] for name, plan in plans.items()}
+    assert {name: steps for name, steps in scans.items() if steps} == {}
+
+
+def test_a_scan_would_be_seen(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    by_owner = namespace_statements.Statement(text("SELECT ino FROM inode WHERE uid = 5"))
+    plan = explain(database, by_owner)
+    database.close()
+    assert [step for step in plan if is_scan(step)]

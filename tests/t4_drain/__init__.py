@@ -1,0 +1,1 @@
+"""Layer 4: the drain against real S3 servers."""

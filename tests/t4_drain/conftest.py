@@ -1,0 +1,64 @@
+"""S3 servers shared by the whole run; a bucket, a proxy and a gateway for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import MotoServer, RcloneServer
+from tests.t4_drain.site import Site
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RcloneServer]:
+    with RcloneServer(tmp_path_factory.mktemp("s3") / "rclone") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    with MotoServer(tmp_path_factory.mktemp("s3") / "moto") as server:
+        yield server
+
+
+MakeSite = Callable[..., Site]
+
+
+@pytest.fixture
+def make_site(tmp_path: Path) -> Iterator[MakeSite]:
+    """Makes gateways on a given server; they end with the test."""
+    with ExitStack() as stack:
+
+        def make(server: RcloneServer | MotoServer, database_url: str = "") -> Site:
+            number = next(_numbers)
+            proxy = stack.enter_context(S3Proxy(server.port))
+            site = Site(tmp_path / str(number), server, f"bucket-{number}", proxy, database_url)
+            stack.callback(site.close)
+            return site
+
+        yield make
+
+
+@pytest.fixture(params=["rclone", "moto"])
+def site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
+    """A gateway on each kind of server."""
+    return make_site(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def rclone_site(rclone: RcloneServer, make_site: MakeSite) -> Site:
+    """A gateway on rclone, where the kind of server makes no difference."""
+    return make_site(rclone)
+
+
+@pytest.fixture
+def moto_site(moto: MotoServer, make_site: MakeSite) -> Site:
+    """A gateway on moto, where an answer as of AWS is needed."""
+    return make_site(moto)

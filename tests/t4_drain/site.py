@@ -1,0 +1,230 @@
+"""A gateway without NFS: namespace, data files, a bucket behind the proxy, and the drain."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway import config
+from gateway.db.models import ROOT_INO
+from gateway.drain.worker import Drain
+from gateway.errors import NotFound
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
+from tests.support.s3proxy import DEADLINE_SECONDS, S3Proxy
+from tests.support.s3server import MotoServer, RcloneServer, credentials, die_with_parent
+from tests.support.volumes import make_settings, make_volume
+
+MIB = 1024 * 1024
+PART_BYTES = 5 * MIB
+PREFIX = "team/run"
+
+
+class Site:
+    """One gateway and one bucket.
+
+    Parameters: directory; server; bucket, made here; proxy in front of the server; database_url,
+    empty for SQLite in the data directory.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        server: RcloneServer | MotoServer,
+        bucket: str,
+        proxy: S3Proxy,
+        database_url: str = "",
+    ) -> None:
+        self.server, self.bucket, self.proxy = server, bucket, proxy
+        self.client = server.client()
+        self.client.create_bucket(Bucket=bucket)
+        values: dict[str, dict[str, Any]] = {
+            "bucket": {
+                "name": bucket,
+                "prefix": PREFIX,
+                "endpoint_url": proxy.url,
+                "connect_timeout_seconds": 2.0,
+                "read_timeout_seconds": 15.0,
+            },
+            "drain": {
+                "settle_seconds": 0.0,
+                "workers": 2,
+                "part_bytes": PART_BYTES,
+                "poll_seconds": 0.05,
+                "retry_max_seconds": 0.3,
+            },
+            "namespace": {"url": database_url},
+        }
+        self.settings = make_settings(directory / "data", values)
+        make_volume(self.settings)
+        self.settings.source.write_text(
+            config.render({"gateway": {"data_dir": str(self.settings.data_dir)}, **values})
+        )
+        self.set_credentials(credentials())
+        self.namespace = Namespace(self.settings)
+        self.output = directory / "drain.log"
+
+    def close(self) -> None:
+        self.namespace.close()
+        self.client.close()
+
+    def set_credentials(self, text: str) -> None:
+        """Replace the credentials file as a person would."""
+        scratch = self.settings.credentials_file.with_suffix(".new")
+        scratch.touch(0o600)
+        scratch.write_text(text)
+        scratch.replace(self.settings.credentials_file)
+
+    # what clients do
+
+    def directory(self, path: str) -> int:
+        """The inode of a directory, made with its parents where missing."""
+        at = ROOT_INO
+        for name in [os.fsencode(part) for part in path.split("/") if part]:
+            try:
+                at = self.namespace.lookup(at, name).ino
+            except NotFound:
+                at = self.namespace.mkdir(ROOT_CRED, at, name, SetAttr(mode=0o755)).ino
+        return at
+
+    def split(self, path: str) -> tuple[int, bytes]:
+        parent, _, name = path.rpartition("/")
+        return self.directory(parent), os.fsencode(name)
+
+    def attr(self, path: str) -> Attr:
+        return self.namespace.lookup(*self.split(path))
+
+    def write(self, path: str, data: bytes) -> int:
+        """Make a file or write it anew, as a client's open, write, close. Returns its inode."""
+        parent, name = self.split(path)
+        try:
+            attr = self.namespace.open_write(self.namespace.lookup(parent, name).ino)
+        except NotFound:
+            wanted = SetAttr(mode=0o640, uid=1000, gid=100)
+            attr = self.namespace.create(ROOT_CRED, parent, name, wanted)
+        self.put_data(attr, data)
+        self.seal(attr.ino, data)
+        return attr.ino
+
+    def put_data(self, attr: Attr, data: bytes) -> None:
+        self.namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
+
+    def seal(self, ino: int, data: bytes) -> None:
+        self.namespace.seal(ino, Sealed(len(data), len(data), 1_700_000_000_123_456_789, 1))
+
+    def rename(self, old: str, new: str) -> None:
+        self.namespace.rename(ROOT_CRED, *self.split(old), *self.split(new))
+
+    def link(self, old: str, new: str) -> None:
+        self.namespace.link(ROOT_CRED, self.attr(old).ino, *self.split(new))
+
+    def unlink(self, path: str) -> None:
+        removed = self.namespace.remove(ROOT_CRED, *self.split(path))
+        if removed.nlink == 0:
+            self.namespace.reclaim(removed.ino, removed.epoch)
+
+    # what the bucket and the database say
+
+    def objects(self) -> dict[str, bytes]:
+        """All objects, by key below the prefix (a leading ! marks a key that is not below it)."""
+        found = {}
+        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
+            for entry in page.get("Contents", []):
+                key = entry["Key"]
+                body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+                below = key.startswith(PREFIX + "/")
+                found[key.removeprefix(PREFIX + "/") if below else "!" + key] = body
+        return found
+
+    def metadata(self, path: str) -> dict[str, str]:
+        answer = self.client.head_object(Bucket=self.bucket, Key=f"{PREFIX}/{path}")
+        return {name.lower(): value for name, value in answer["Metadata"].items()}
+
+    def multiparts(self) -> int:
+        try:
+            found = self.client.list_multipart_uploads(Bucket=self.bucket)
+        except self.client.exceptions.NoSuchUpload:
+            return 0  # rclone, before the first upload to a bucket
+        return len(found.get("Uploads", []))
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        connection = self.namespace._database.connect()
+        try:
+            return list(connection.execute(sql).fetchall())
+        finally:
+            connection.close()
+
+    def left(self) -> list[tuple[Any, ...]]:
+        """What is left to do: dirty files and rows that ask for work."""
+        return (
+            self.rows("SELECT * FROM inode WHERE kind = 1 AND content_version > drained_version")
+            + self.rows("SELECT 'upload', * FROM upload")
+            + self.rows("SELECT 'deletion', * FROM deletion")
+            + self.rows("SELECT 'rekey', * FROM rekey")
+        )
+
+    def is_clean(self) -> bool:
+        return not self.left()
+
+    def report(self) -> dict[str, Any]:
+        """What drain.json says; empty while there is none."""
+        try:
+            found: dict[str, Any] = json.loads((self.settings.run_dir / "drain.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    # the drain
+
+    def drain(self, cycles: int = 12) -> None:
+        """Run passes in this process until one does nothing."""
+        drain = Drain(self.settings)
+        try:
+            for _ in range(cycles):
+                if drain.cycle() == 0:
+                    return
+            raise AssertionError(f"still busy after {cycles} passes")
+        finally:
+            drain.close()
+
+    @contextmanager
+    def draining(self) -> Iterator[Drain]:
+        """The drain's own loop, on a thread of this process."""
+        drain = Drain(self.settings)
+        thread = threading.Thread(target=drain.run)
+        thread.start()
+        try:
+            yield drain
+        finally:
+            drain.report_stopped()
+            drain.wake()
+            thread.join(DEADLINE_SECONDS)
+            drain.close()
+
+    @contextmanager
+    def process(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The drain as a process of its own."""
+        command = [sys.executable, "-m", "gateway.drain", "--config", str(self.settings.source)]
+        with self.output.open("ab") as output:
+            process = subprocess.Popen(
+                command, stdout=output, stderr=output, preexec_fn=die_with_parent
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    @staticmethod
+    def kill(process: subprocess.Popen[bytes]) -> None:
+        """kill -9, and wait until it is gone."""
+        process.send_signal(signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,109 @@
+"""Objects go when a client deleted their file, and for no other reason."""
+
+from __future__ import annotations
+
+import os
+
+from gateway.db.engine import Database
+from gateway.drain.context import Context
+from gateway.objectstore.s3 import S3Store
+from tests.support.s3proxy import Act
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, PREFIX, Site
+
+
+def test_an_unlinked_files_object_is_deleted(site: Site) -> None:
+    site.write("dir/f", b"data")
+    site.write("dir/g", b"stays")
+    site.drain()
+    site.unlink("dir/f")
+    site.drain()
+    assert site.objects() == {"dir/g": b"stays"}
+    assert site.left() == []
+
+
+def test_an_empty_database_deletes_nothing_from_a_full_bucket(site: Site) -> None:
+    """Invariant 6."""
+    for key in (f"{PREFIX}/a", f"{PREFIX}/b/c", "foreign", f"{PREFIX}/.spillway/staging/77"):
+        site.client.put_object(Bucket=site.bucket, Key=key, Body=key.encode())
+    kept = site.objects()
+    theirs = site.client.create_multipart_upload(Bucket=site.bucket, Key=f"{PREFIX}/theirs")
+    site.drain()
+    assert site.objects() == kept
+    assert site.multiparts() == 1
+    assert {r.operation for r in site.proxy.operations()} == {"LIST", "LIST UPLOADS"}
+    site.client.abort_multipart_upload(
+        Bucket=site.bucket, Key=f"{PREFIX}/theirs", UploadId=theirs["UploadId"]
+    )
+
+
+def test_a_file_unlinked_during_its_upload_leaves_nothing(site: Site) -> None:
+    site.write("f", os.urandom(11 * MIB))
+    held = site.proxy.inject(lambda r: r.operation == "PART", Act.HOLD)
+    with site.draining():
+        held.wait()
+        site.unlink("f")
+        held.release()
+        until(lambda: not site.left(), "everything is settled")
+    assert site.objects() == {}
+    assert site.multiparts() == 0
+    assert site.proxy.operations("COMPLETE") == []
+
+
+def test_a_file_unlinked_after_the_last_check_leaves_nothing(site: Site) -> None:
+    site.write("f", b"data")
+    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD_ANSWER)
+    with site.draining():
+        held.wait()
+        site.unlink("f")
+        assert site.objects() == {"f": b"data"}
+        held.release()
+        until(lambda: not site.left(), "everything is settled")
+    assert site.objects() == {}
+
+
+def test_a_file_made_anew_replaces_the_object_without_a_gap(site: Site) -> None:
+    site.write("f", b"old")
+    site.drain()
+    site.unlink("f")
+    site.write("f", b"new")
+    site.drain()
+    assert site.objects() == {"f": b"new"}
+    assert site.proxy.operations("DELETE") == []
+    assert site.left() == []
+
+
+def test_a_key_that_an_object_row_names_is_not_deleted(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"data")
+    site.drain()
+    context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
+    with context.writing() as view:
+        view.license_deletion(f"{PREFIX}/f")
+    context.database.close()
+    site.drain()
+    assert site.objects() == {"f": b"data"}
+    assert site.left() == []
+
+
+def test_a_failed_deletion_is_tried_again(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"data")
+    site.drain()
+    site.unlink("f")
+    site.proxy.inject(lambda r: r.operation == "DELETE", Act.FAIL, times=4)
+    with site.draining():
+        until(lambda: not site.left(), "the object is deleted")
+    assert site.objects() == {}
+
+
+def test_a_directory_takes_the_place_of_a_file(rclone_site: Site) -> None:
+    """rclone's bucket is a directory tree: the old object must go before the new one comes."""
+    site = rclone_site
+    site.write("x", b"file")
+    site.drain()
+    site.unlink("x")
+    site.write("x/y", b"below")
+    with site.draining():
+        until(lambda: not site.left(), "everything is drained")
+    assert site.objects() == {"x/y": b"below"}

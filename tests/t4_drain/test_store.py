@@ -1,0 +1,88 @@
+"""The S3 requests themselves: what is believed, what is not, and lost answers."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gateway.errors import ObjectRefused, StoreUnavailable
+from gateway.objectstore import s3
+from gateway.objectstore.s3 import S3Store, multipart_etag, part_bytes_of
+from tests.support.s3proxy import Act
+from tests.t4_drain.site import MIB, PREFIX, Site
+
+GIB = 1024 * MIB
+KEY = f"{PREFIX}/f"
+
+
+@pytest.mark.parametrize("size", [0, 1, 16 * MIB, 160_000 * MIB, 160_000 * MIB + 1, 5 * 1024 * GIB])
+def test_parts_are_few_enough(size: int) -> None:
+    part_bytes = part_bytes_of(size, 16 * MIB)
+    assert part_bytes >= 16 * MIB
+    assert -(-size // part_bytes) <= 10_000
+
+
+def test_body_and_answer_are_compared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """rclone rejects bytes that do not match Content-MD5; moto's ETag shows that they do not."""
+    store = S3Store(site.settings)
+    honest = s3._md5
+    monkeypatch.setattr(s3, "_md5", lambda data: honest(data + b"!"))
+    with pytest.raises((ObjectRefused, StoreUnavailable)):
+        store.put(KEY, b"data", {})
+    upload_id = store.begin(KEY, {})
+    with pytest.raises((ObjectRefused, StoreUnavailable)):
+        store.put_part(KEY, upload_id, 1, b"data")
+    store.abort(KEY, upload_id)
+
+
+@pytest.mark.parametrize("act", [Act.DROP, Act.DROP_ANSWER])
+@pytest.mark.parametrize("operation", ["PUT", "PART", "COMPLETE", "HEAD"])
+def test_one_lost_connection_is_survived(site: Site, operation: str, act: Act) -> None:
+    """Also when the request was applied and only its answer was lost."""
+    store = S3Store(site.settings)
+    site.proxy.inject(lambda r: r.operation == operation, act)
+    metadata = {"ino": "16", "content-version": "3"}
+    if operation in ("PUT", "HEAD"):
+        assert store.put(KEY, b"data", metadata).size == 4
+        assert site.objects() == {"f": b"data"}
+        return
+    body = os.urandom(5 * MIB)
+    upload_id = store.begin(KEY, metadata)
+    parts = [store.put_part(KEY, upload_id, 1, body), store.put_part(KEY, upload_id, 2, b"end")]
+    head = store.complete(KEY, upload_id, parts, 5 * MIB + 3, metadata)
+    assert head.size == 5 * MIB + 3
+    assert head.metadata.items() >= metadata.items()
+    assert site.objects() == {"f": body + b"end"}
+    assert site.multiparts() == 0
+
+
+def test_a_multipart_upload_that_vanished_is_not_taken_for_another_object(site: Site) -> None:
+    store = S3Store(site.settings)
+    body = os.urandom(5 * MIB)
+    store.put(KEY, body, {"ino": "16", "content-version": "2"})
+    upload_id = store.begin(KEY, {"ino": "16", "content-version": "3"})
+    parts = [store.put_part(KEY, upload_id, 1, os.urandom(5 * MIB))]
+    store.abort(KEY, upload_id)
+    with pytest.raises((ObjectRefused, StoreUnavailable)):
+        store.complete(KEY, upload_id, parts, 5 * MIB, {"ino": "16", "content-version": "3"})
+    store.abort(KEY, upload_id)
+
+
+def test_what_is_gone_is_gone(site: Site) -> None:
+    store = S3Store(site.settings)
+    assert store.head(KEY) is None
+    store.delete(KEY)
+    store.put(KEY, b"data", {})
+    store.delete(KEY)
+    store.delete(KEY)
+    assert store.head(KEY) is None
+
+
+def test_the_etag_of_parts_is_the_md5_of_their_md5s(moto_site: Site) -> None:
+    store = S3Store(moto_site.settings)
+    upload_id = store.begin(KEY, {})
+    parts = [store.put_part(KEY, upload_id, 1, os.urandom(5 * MIB))]
+    parts.append(store.put_part(KEY, upload_id, 2, b"end"))
+    head = store.complete(KEY, upload_id, parts, 5 * MIB + 3, {})
+    assert head.etag == multipart_etag([part.digest for part in parts])
