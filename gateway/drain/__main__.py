@@ -24,7 +24,7 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
     # Ours only: the libraries' notes are no events of the gateway.
-    logging.getLogger("spillway").setLevel(logging.INFO)
+    logging.getLogger("drain").setLevel(logging.INFO)
     stop = threading.Event()
     try:
         settings = config.load(arguments.config)
