@@ -1,0 +1,1 @@
+"""Measurements. Not part of the timed tests: numbers depend on the machine."""
