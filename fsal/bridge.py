@@ -15,7 +15,7 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 1
+ABI = 2
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -40,6 +40,10 @@ OPERATIONS = (
     "open_write",
     "seal",
     "reclaim",
+    "getxattr",
+    "setxattr",
+    "removexattr",
+    "listxattr",
 )
 """In the order of ``enum spw_op``."""
 

@@ -7,8 +7,17 @@ from typing import Any
 
 from fsal import bridge
 from fsal.bridge import cred_of, name2_of, name_of, put_attr, put_removed, setattr_of
+from gateway.errors import TooBig
 from gateway.namespace.facade import Namespace
 from gateway.types import Sealed
+
+
+def put_buffer(request: Any, reply: Any, data: bytes) -> None:
+    """Copy into C's buffer. Raises TooBig when it does not fit; the length is told all the same."""
+    reply.length = len(data)
+    if len(data) > request.buffer_bytes:
+        raise TooBig
+    ctypes.memmove(request.buffer, data, len(data))
 
 
 class Verbs:
@@ -43,9 +52,7 @@ class Verbs:
         reply.eof = int(len(found) <= most)
 
     def readlink(self, request: Any, reply: Any) -> None:
-        target = self._ns.readlink(request.ino)
-        ctypes.memmove(request.buffer, target, min(len(target), request.buffer_bytes))
-        reply.length = len(target)
+        put_buffer(request, reply, self._ns.readlink(request.ino))
 
     def verifier(self, request: Any, reply: Any) -> None:
         verifier = self._ns.verifier(request.ino)
@@ -115,6 +122,23 @@ class Verbs:
         data = request.data
         sealed = Sealed(data.size, data.used, data.mtime_ns, data.writes)
         put_attr(reply.attr, self._ns.seal(request.ino, sealed))
+
+    def getxattr(self, request: Any, reply: Any) -> None:
+        value = self._ns.getxattr(cred_of(request), request.ino, name_of(request))
+        put_buffer(request, reply, value)
+
+    def setxattr(self, request: Any, reply: Any) -> None:
+        attr = self._ns.setxattr(
+            cred_of(request), request.ino, name_of(request), name2_of(request), request.kind
+        )
+        put_attr(reply.attr, attr)
+
+    def removexattr(self, request: Any, reply: Any) -> None:
+        put_attr(reply.attr, self._ns.removexattr(cred_of(request), request.ino, name_of(request)))
+
+    def listxattr(self, request: Any, reply: Any) -> None:
+        names = self._ns.listxattr(request.ino)
+        put_buffer(request, reply, b"".join(b"user." + name + b"\0" for name in names))
 
     def reclaim(self, request: Any, reply: Any) -> None:
         self._ns.reclaim(request.ino, request.cookie)

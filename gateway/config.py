@@ -90,6 +90,11 @@ class Nfs:
         _between(5, 270),
     )
     max_io_bytes: int = _key("Largest READ or WRITE, in bytes.", _MIB, _between(4096, 8 * _MIB))
+    version_4_2: bool = _key(
+        "Also serve NFSv4.2 (extended attributes, fallocate, SEEK_HOLE). Only if no client uses\n"
+        "READ_PLUS, which Ganesha 4.3 answers with empty data: Linux 6.6 and later do by default.",
+        False,
+    )
     ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), _absolute)
     plugins_dir: Path = _key("Directory of libfsalpython.so.", Path("/usr/lib/spillway"), _absolute)
 

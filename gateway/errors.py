@@ -11,7 +11,7 @@
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
-        │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace,
+        │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace, NoAttribute, TooBig,
         │   CrossesItself
         ├── Stale                 the inode is gone: kills Ganesha's cache entry, use only for that
         └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
@@ -120,6 +120,18 @@ class TooManyLinks(NamespaceError):
 
 class NoSpace(NamespaceError):
     errno = errno.ENOSPC
+
+
+class NoAttribute(NamespaceError):
+    """There is no such extended attribute."""
+
+    errno = errno.ENODATA
+
+
+class TooBig(NamespaceError):
+    """The value of an extended attribute is larger than can be kept."""
+
+    errno = errno.ERANGE
 
 
 class Stale(NamespaceError):

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 1
+#define SPW_ABI 2
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -36,6 +36,10 @@ enum spw_op {
 	SPW_OPEN_WRITE,    /* ino                              -> attr */
 	SPW_SEAL,          /* ino, data                        -> attr */
 	SPW_RECLAIM,       /* ino, epoch in cookie             -> (nothing) */
+	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: buffer too small) */
+	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
+	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
+	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
 	SPW_OP_COUNT
 };
 

@@ -26,7 +26,8 @@
 #error "this source knows FSAL API 11 (Ganesha 4.x)"
 #endif
 
-#define SPW_ATTRIBUTES ((attrmask_t)(ATTRS_POSIX | ATTR_CREATION | ATTR_GENERATION))
+#define SPW_ATTRIBUTES \
+	((attrmask_t)(ATTRS_POSIX | ATTR_CREATION | ATTR_GENERATION | ATTR4_XATTR))
 #define SPW_LINK_MAX 32000 /* gateway/types.py LINK_MAX */
 
 /* What a client holds of a file, and the key of Ganesha's cache. The volume is part of it because
@@ -107,6 +108,9 @@ fsal_status_t spw_share_check(struct spw_inode *inode, fsal_openflags_t access, 
 void spw_open_ops(struct fsal_obj_ops *ops);
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
 				struct state_t *related);
+
+/* xattr.c */
+void spw_xattr_ops(struct fsal_obj_ops *ops);
 
 /* io.c */
 void spw_io_ops(struct fsal_obj_ops *ops);

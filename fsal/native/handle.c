@@ -136,4 +136,5 @@ void spw_obj_ops_fill(void)
 	spw_names_ops(&spw_obj_ops);
 	spw_open_ops(&spw_obj_ops);
 	spw_io_ops(&spw_obj_ops);
+	spw_xattr_ops(&spw_obj_ops);
 }

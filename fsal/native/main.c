@@ -27,6 +27,7 @@ static struct spw_module {
 			.maxread = FSAL_MAXIOSIZE,
 			.maxwrite = FSAL_MAXIOSIZE,
 			.readdir_plus = true,
+			.xattr_support = true,
 			.expire_time_parent = -1,
 		},
 	},

@@ -41,8 +41,8 @@ NFSV4 {{
     Graceless = false;
     RecoveryBackend = fs;
     RecoveryRoot = {recovery_root};
-    # Not 2: in Ganesha 4.3 READ_PLUS answers reads with no data.
-    Minor_Versions = 0, 1;
+    # Not 2 unless asked for: in Ganesha 4.3 READ_PLUS answers reads with no data.
+    Minor_Versions = {minor_versions};
     Lease_Lifetime = {lease_seconds};
     Grace_Period = {grace_seconds};
     Delegations = false;
@@ -98,6 +98,7 @@ def render(settings: Settings) -> str:
         plugins_dir=_quoted("nfs.plugins_dir", nfs.plugins_dir),
         rpc_buffers=_rpc_buffers(nfs.max_io_bytes),
         recovery_root=_quoted("gateway.data_dir", settings.recovery_dir),
+        minor_versions="0, 1, 2" if nfs.version_4_2 else "0, 1",
         lease_seconds=nfs.lease_seconds,
         grace_seconds=nfs.grace_seconds,
         plugin=PLUGIN,

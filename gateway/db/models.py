@@ -145,6 +145,22 @@ class Dirent(Base):
     )
 
 
+class Xattr(Base):
+    """An extended attribute of the user namespace; goes with its inode."""
+
+    __tablename__ = "xattr"
+    ino: Mapped[int] = mapped_column(ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[bytes] = mapped_column(primary_key=True)
+    """Without ``user.``."""
+    value: Mapped[bytes]
+
+    __table_args__ = (
+        CheckConstraint("length(name) BETWEEN 1 AND 255", name="name_length"),
+        CheckConstraint("length(value) <= 65536", name="value_length"),
+        {"sqlite_with_rowid": False},
+    )
+
+
 class Object(Base):
     """What the bucket holds, written only after the store confirmed it."""
 

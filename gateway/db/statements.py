@@ -75,6 +75,7 @@ def b(name: str) -> Any:
 volume: Any = models.Volume.__table__
 inode: Any = models.Inode.__table__
 dirent: Any = models.Dirent.__table__
+xattr: Any = models.Xattr.__table__
 object_: Any = models.Object.__table__
 upload: Any = models.Upload.__table__
 deletion: Any = models.Deletion.__table__
@@ -204,6 +205,19 @@ DIRENT_DELETE = Statement(
 )
 NAMES = Statement(
     select(dirent.c.parent, dirent.c.name).where(dirent.c.ino == b("ino")).order_by(dirent.c.cookie)
+)
+
+# xattr
+XATTR = Statement(select(xattr.c.value).where(xattr.c.ino == b("ino"), xattr.c.name == b("name")))
+XATTRS = Statement(select(xattr.c.name).where(xattr.c.ino == b("ino")).order_by(xattr.c.name))
+XATTR_INSERT = Statement(insert(xattr))
+XATTR_UPDATE = Statement(
+    update(xattr)
+    .where(xattr.c.ino == b("the_ino"), xattr.c.name == b("the_name"))
+    .values(value=b("value"))
+)
+XATTR_DELETE = Statement(
+    delete(xattr).where(xattr.c.ino == b("the_ino"), xattr.c.name == b("the_name"))
 )
 
 # what the bucket must hear of

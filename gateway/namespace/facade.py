@@ -12,7 +12,7 @@ from gateway.db import schema
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Writer
-from gateway.namespace import content, create, lookup, remove, rename, setattr, volume
+from gateway.namespace import content, create, lookup, remove, rename, setattr, volume, xattr
 from gateway.types import Attr, Cred, Dirent, Removed, Sealed, SetAttr
 
 NS = 1_000_000_000
@@ -130,6 +130,22 @@ class Namespace:
 
     def setattr(self, ino: int, wanted: SetAttr) -> Attr:
         return self._writer.run("setattr", lambda tx: setattr.setattr_(tx, ino, wanted))
+
+    def getxattr(self, cred: Cred, ino: int, name: bytes) -> bytes:
+        with self._database.reader() as connection:
+            return xattr.get_value(self._session(connection), cred, ino, name)
+
+    def listxattr(self, ino: int) -> list[bytes]:
+        with self._database.reader() as connection:
+            return xattr.list_names(self._session(connection), ino)
+
+    def setxattr(self, cred: Cred, ino: int, name: bytes, value: bytes, how: int = 0) -> Attr:
+        return self._writer.run(
+            "setxattr", lambda tx: xattr.set_value(tx, cred, ino, name, value, how)
+        )
+
+    def removexattr(self, cred: Cred, ino: int, name: bytes) -> Attr:
+        return self._writer.run("removexattr", lambda tx: xattr.remove_value(tx, cred, ino, name))
 
     def open_write(self, ino: int) -> Attr:
         return self._writer.run("open_write", lambda tx: content.open_write(tx, ino))

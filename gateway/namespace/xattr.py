@@ -1,0 +1,100 @@
+"""Extended attributes in the user namespace (RFC 8276). Names come without ``user.``.
+
+Ganesha checks nothing before it calls us, not even whether the export is read-only: permissions
+are checked here and in native/xattr.c.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from gateway.db import statements as sql
+from gateway.db.writer import Tx
+from gateway.errors import (
+    AccessDenied,
+    Exists,
+    InvalidArgument,
+    NoAttribute,
+    NoSpace,
+    NotPermitted,
+    TooBig,
+)
+from gateway.namespace import permissions
+from gateway.namespace.lookup import get
+from gateway.types import Attr, Cred, Kind
+
+NAME_MAX_BYTES = 255
+VALUE_MAX_BYTES = 65_536
+NAMES_MAX_BYTES = 65_536
+"""Of all names of one inode with ``user.`` and NUL: what Linux's listxattr can return."""
+PREFIX = b"user."
+
+
+class How(IntEnum):
+    """RFC 8276 section 8.4.2, setxattr_option4."""
+
+    EITHER = 0
+    CREATE = 1
+    REPLACE = 2
+
+
+def get_value(session: sql.Session, cred: Cred, ino: int, name: bytes) -> bytes:
+    """Raises NoAttribute, AccessDenied, Stale."""
+    _require(get(session, ino), cred, permissions.READ)
+    row = session.one(sql.XATTR, ino=ino, name=name)
+    if row is None:
+        raise NoAttribute
+    value: bytes = row[0]
+    return value
+
+
+def list_names(session: sql.Session, ino: int) -> list[bytes]:
+    """All names, in order. Raises Stale."""
+    get(session, ino)
+    return [row[0] for row in session.all(sql.XATTRS, ino=ino)]
+
+
+def set_value(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int) -> Attr:
+    """Raises Exists (CREATE), NoAttribute (REPLACE), TooBig, NoSpace, AccessDenied, Stale."""
+    _require(get(tx, ino), cred, permissions.WRITE)
+    if not name or len(name) > NAME_MAX_BYTES or b"\0" in name:
+        raise InvalidArgument
+    if len(value) > VALUE_MAX_BYTES:
+        raise TooBig
+    there = tx.one(sql.XATTR, ino=ino, name=name) is not None
+    if there and how == How.CREATE:
+        raise Exists
+    if not there and how == How.REPLACE:
+        raise NoAttribute
+    if there:
+        tx.run(sql.XATTR_UPDATE, the_ino=ino, the_name=name, value=value)
+    else:
+        names = [row[0] for row in tx.all(sql.XATTRS, ino=ino)] + [name]
+        if sum(len(PREFIX) + len(each) + 1 for each in names) > NAMES_MAX_BYTES:
+            raise NoSpace
+        tx.run(sql.XATTR_INSERT, ino=ino, name=name, value=value)
+    return _changed(tx, ino)
+
+
+def remove_value(tx: Tx, cred: Cred, ino: int, name: bytes) -> Attr:
+    """Raises NoAttribute, AccessDenied, Stale."""
+    _require(get(tx, ino), cred, permissions.WRITE)
+    if tx.run(sql.XATTR_DELETE, the_ino=ino, the_name=name) == 0:
+        raise NoAttribute
+    return _changed(tx, ino)
+
+
+def _changed(tx: Tx, ino: int) -> Attr:
+    tx.run(sql.NLINK, the_ino=ino, delta=0, now_ns=tx.now_ns)
+    return get(tx, ino)
+
+
+def _require(attr: Attr, cred: Cred, wanted: int) -> None:
+    """As xattr(7) has it: files and directories only; in sticky directories only the owner."""
+    if attr.kind not in (Kind.REGULAR, Kind.DIRECTORY):
+        raise NotPermitted
+    if not permissions.allowed(attr, cred, wanted):
+        raise AccessDenied
+    sticky = attr.kind == Kind.DIRECTORY and attr.mode & permissions.STICKY
+    if wanted == permissions.WRITE and sticky and cred.uid not in (0, attr.uid):
+        raise NotPermitted

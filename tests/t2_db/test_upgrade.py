@@ -1,0 +1,85 @@
+"""A database of every earlier revision, with data in it, comes up to date and keeps its data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.script import ScriptDirectory
+from sqlalchemy import text
+
+from gateway.data.layout import DataFiles
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.errors import SchemaError
+from gateway.namespace import fsck
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.volumes import make_settings, query
+
+SCRIPTS = ScriptDirectory.from_config(schema._alembic(Database("sqlite:////unused")))
+REVISIONS = [script.revision for script in SCRIPTS.walk_revisions()][::-1]
+
+INODE = (
+    "INSERT INTO inode VALUES (:ino, 1, :kind, 420, 0, 0, :nlink, :size, 0, 1, 1, 1, 1, 1, 0,"
+    " :target, NULL, :parent, 1, :drained, :open, 0, 2, 0)"
+)  # fmt: skip
+DATA: list[tuple[str, dict[str, object]]] = [
+    ("INSERT INTO volume VALUES (1, :fs_id, 3, 100, 100)", {"fs_id": b"0123456789abcdef"}),
+    (INODE, {"ino": 2, "kind": 7, "nlink": 3, "size": 0, "target": None, "parent": 2,
+             "drained": 0, "open": 0}),
+    (INODE, {"ino": 16, "kind": 7, "nlink": 2, "size": 0, "target": None, "parent": 2,
+             "drained": 0, "open": 0}),
+    (INODE, {"ino": 17, "kind": 1, "nlink": 1, "size": 5, "target": None, "parent": None,
+             "drained": 1, "open": 0}),
+    (INODE, {"ino": 18, "kind": 4, "nlink": 1, "size": 4, "target": b"file", "parent": None,
+             "drained": 0, "open": 0}),
+    (INODE, {"ino": 19, "kind": 1, "nlink": 1, "size": 0, "target": None, "parent": None,
+             "drained": 0, "open": 1}),
+    *(("INSERT INTO dirent VALUES (:parent, :name, :ino, :cookie)",
+       {"parent": parent, "name": name, "ino": ino, "cookie": ino})
+      for parent, name, ino in ((2, b"dir", 16), (16, b"file", 17), (16, b"link", 18),
+                                (16, b"open\xff", 19))),
+    ("INSERT INTO object VALUES (17, 'dir/file', 1, 5, 'e', 'md5:0', 1)", {}),
+    ("INSERT INTO deletion VALUES ('gone', 1)", {}),
+    ("INSERT INTO rekey VALUES (16, 1)", {}),
+]  # fmt: skip
+"""What revision 0001 can hold."""
+
+
+def at_revision(url: str, revision: str) -> Database:
+    database = Database(url)
+    command.upgrade(schema._alembic(database), revision)
+    with database.engine().begin() as connection:
+        for statement, values in DATA:
+            connection.execute(text(statement), values)
+    return database
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_data_survives_the_upgrade(revision: str, database_url: str, tmp_path: Path) -> None:
+    database = at_revision(database_url, revision)
+    schema.upgrade(database)
+    settings = make_settings(tmp_path / "data", {"namespace": {"url": database_url}})
+    DataFiles(settings.files_dir).create()
+    opened = Namespace(settings)
+    opened.files.path(17, 0).write_bytes(b"12345")
+    assert opened.boot.boot == 4
+    assert opened.recovered == (1, 0)
+    assert opened.lookup(2, b"dir").ino == 16
+    assert [entry.name for entry in opened.readdir(16, 0, 10)] == [b"file", b"link", b"open\xff"]
+    assert opened.readlink(18) == b"file"
+    # New numbers do not meet old ones.
+    assert opened.create(ROOT_CRED, 16, b"new", SetAttr()).ino >= 100
+    opened.close()
+    assert query(settings, "SELECT key FROM object") == [("dir/file",)]
+    assert query(settings, "SELECT key FROM deletion") == [("gone",)]
+    assert fsck.check(Database(database_url), opened.files) == []
+
+
+@pytest.mark.parametrize("revision", REVISIONS[:-1])
+def test_an_older_schema_is_not_worked_on(revision: str, database_url: str) -> None:
+    database = at_revision(database_url, revision)
+    with pytest.raises(SchemaError, match=r"older schema.*run: spillway upgrade"):
+        schema.require_current(database)
