@@ -85,6 +85,9 @@ int spw_getattr(struct spw_inode *inode, struct spw_attr *attr);
 /* Keeps what the namespace answered about an inode. */
 void spw_attr_learned(struct spw_inode *inode, const struct spw_attr *attr);
 
+/* Whether the mode, as far as it is known here, has suid or an executable file's sgid. */
+bool spw_is_privileged(struct spw_inode *inode);
+
 /* Corrects a row of the namespace by what is newer here: size and times of files being written. */
 void spw_attr_overlay(struct spw_attr *attr);
 

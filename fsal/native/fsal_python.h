@@ -98,6 +98,9 @@ struct fsal_obj_handle *spw_handle_new(const struct spw_attr *attr);
 /* Makes the handle and, when wanted, the attributes of an answer. */
 void spw_answer(struct spw_attr *attr, struct fsal_obj_handle **obj, struct fsal_attrlist *out);
 
+/* Takes suid and sgid from a file whose bytes somebody else than root changed (POSIX write). */
+void spw_drop_privileges(struct spw_handle *self);
+
 /* names.c */
 void spw_names_ops(struct fsal_obj_ops *ops);
 

@@ -94,6 +94,23 @@ static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist 
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 
+void spw_drop_privileges(struct spw_handle *self)
+{
+	struct spw_request request = spw_request_for(self->fh.ino, NULL);
+	struct spw_attr attr;
+	struct spw_reply reply;
+
+	if (request.uid == 0 || !spw_is_privileged(self->inode) ||
+	    spw_getattr(self->inode, &attr) != 0)
+		return;
+	request.set.mask = SPW_SET_MODE;
+	request.set.mode = attr.mode & ~(uint32_t)S_ISUID;
+	if (attr.mode & S_IXGRP)
+		request.set.mode &= ~(uint32_t)S_ISGID;
+	if (spw_call(SPW_SETATTR, &request, &reply) == 0)
+		spw_attr_learned(self->inode, &reply.attr);
+}
+
 static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct state_t *state,
 			      struct fsal_attrlist *attrs)
 {
@@ -113,6 +130,8 @@ static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct s
 				return status;
 		}
 		rc = spw_truncate(self->inode, attrs->filesize);
+		if (rc == 0)
+			spw_drop_privileges(self);
 	}
 	if (rc == 0 && request.set.mask != 0) {
 		rc = spw_call(SPW_SETATTR, &request, &reply);

@@ -281,6 +281,17 @@ int spw_getattr(struct spw_inode *inode, struct spw_attr *attr)
 	return rc;
 }
 
+bool spw_is_privileged(struct spw_inode *inode)
+{
+	const uint32_t sgid = S_ISGID | S_IXGRP;
+	uint32_t mode;
+
+	pthread_mutex_lock(&inode->meta);
+	mode = inode->attr_known ? inode->attr.mode : 0;
+	pthread_mutex_unlock(&inode->meta);
+	return (mode & S_ISUID) || (mode & sgid) == sgid;
+}
+
 void spw_attr_overlay(struct spw_attr *attr)
 {
 	struct spw_inode *inode;

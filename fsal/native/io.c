@@ -35,6 +35,8 @@ static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_
 	if (!FSAL_IS_ERROR(status))
 		status = spw_status(spw_write(inode, arg->iov, arg->iov_count, arg->offset,
 					      arg->fsal_stable, &amount));
+	if (!FSAL_IS_ERROR(status))
+		spw_drop_privileges(spw_handle_of(obj));
 	arg->io_amount = amount;
 	done_cb(obj, status, arg, caller_arg);
 }

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gateway import config
+from gateway.namespace.facade import Namespace
 from tests.support.gateway import Gateway
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
@@ -53,21 +55,26 @@ def make_site(tmp_path: Path, vm: ClientVm) -> Iterator[MakeSite]:
     """Start S3 server, proxy and gateway, and mount it; everything is undone after the test."""
     with ExitStack() as stack:
 
-        def make(**values: dict[str, Any]) -> Site:
+        def make(
+            prepare: Callable[[Namespace], None] | None = None, **values: dict[str, Any]
+        ) -> Site:
             server = stack.enter_context(RcloneServer(tmp_path / "s3"))
             server.client().create_bucket(Bucket=BUCKET)
             proxy = stack.enter_context(S3Proxy(server.port))
-            gateway = stack.enter_context(
-                Gateway(
-                    tmp_path / "gateway",
-                    bucket=BUCKET,
-                    endpoint_url=proxy.url,
-                    access_key_id=ACCESS_KEY,
-                    secret_access_key=SECRET_KEY,
-                    values=values,
-                    say=print,  # shown by pytest when the test fails
-                )
+            gateway = Gateway(
+                tmp_path / "gateway",
+                bucket=BUCKET,
+                endpoint_url=proxy.url,
+                access_key_id=ACCESS_KEY,
+                secret_access_key=SECRET_KEY,
+                values=values,
+                say=print,  # shown by pytest when the test fails
             )
+            if prepare is not None:
+                namespace = Namespace(config.load(gateway.config, {}))
+                prepare(namespace)
+                namespace.close()
+            stack.enter_context(gateway)
             vm.mount(gateway.port)
             stack.callback(vm.umount)
             return Site(gateway, server, proxy)

@@ -1,0 +1,71 @@
+"""POSIX, as programs on a client see it."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.client import MOUNT, PYTHON
+from tests.support.vm.client import ClientVm
+from tests.t7_nfs.conftest import MakeSite
+
+GUEST = Path(__file__).parents[1] / "support" / "guest"
+
+
+@pytest.mark.parametrize("version", ["4.0", "4.1"])
+def test_what_programs_expect(version: str, vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site()
+    if version != "4.1":
+        vm.umount()
+        vm.mount(site.gateway.port, version=version)
+    done = vm.run([PYTHON, str(GUEST / "posix.py"), str(MOUNT)], timeout_seconds=240.0)
+    results = json.loads(done.stdout)
+    assert len(results) > 15
+    assert {name: text for name, text in results.items() if text != "ok"} == {}, done.stderr
+
+
+LIST = """
+import os, sys, threading
+os.chdir("%s/large")
+stop = threading.Event()
+def churn():
+    number = 0
+    while not stop.is_set():
+        open(f"new-{number}", "w").close()
+        os.unlink(f"keep-{number * 2 + 1:06d}-drop")
+        number += 1
+thread = threading.Thread(target=churn)
+thread.start()
+listed = os.listdir(".")
+stop.set()
+thread.join()
+kept = [name for name in listed if name.endswith("-stay")]
+print(len(listed) - len(set(listed)), len(kept), len(set(kept)))
+"""
+
+
+def test_a_large_directory_is_listed_whole_while_it_changes(
+    vm: ClientVm, make_site: MakeSite
+) -> None:
+    """100,000 entries, others come and go meanwhile: no duplicates, none of the rest missing."""
+    site = make_site(prepare=fill)
+    done = vm.run([PYTHON, "-"], stdin=LIST % MOUNT, timeout_seconds=240.0)
+    assert done.stdout.split() == ["0", "50000", "50000"]
+    assert site.gateway.said("died") == 0
+
+
+def fill(namespace: Namespace) -> None:
+    parent = namespace.mkdir(ROOT_CRED, 2, b"large", SetAttr(mode=0o777)).ino
+
+    def create(index: int) -> None:
+        name = b"keep-%06d-%s" % (index, b"drop" if index % 2 else b"stay")
+        namespace.create(ROOT_CRED, parent, name, SetAttr(mode=0o666), for_writing=False)
+
+    with ThreadPoolExecutor(32) as pool:
+        for _ in pool.map(create, range(100_000), chunksize=1000):
+            pass
