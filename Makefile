@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test lint build deps clean
+.PHONY: demo test slow lint pynfs posix scale build deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -7,15 +7,32 @@ PY := $(VENV)/bin/python
 PLUGIN := $(BUILD)/lib/libfsalpython.so
 GANESHA := $(BUILD)/ganesha
 
+# What the gateway needs to be built and run, and what its tests and its demo need beside that.
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
-    libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev \
-    dpkg-dev qemu-system-x86 busybox-static cpio kmod zstd
+    libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
+    qemu-system-x86 busybox-static cpio kmod zstd \
+    git procps postgresql nfs-ganesha-vfs
 
 demo: build
 	$(PY) -m tests.demo
 
 test: build lint
 	$(PY) -m pytest
+
+# The property test at length, on both engines (about 15 minutes).
+slow: build
+	SPILLWAY_PROPERTY_STEPS=10000 $(PY) -m pytest tests/t3_namespace/test_model.py --timeout 3600
+
+# Protocol and POSIX conformance, beside Ganesha's own FSAL_VFS on the same disk.
+pynfs: build
+	$(PY) -m tests.conformance.pynfs $(PYNFS)
+
+posix: build
+	$(PY) -m tests.conformance.posix $(PJDFSTEST)
+
+# The namespace with a million files in many directories, and in one.
+scale: build
+	$(PY) -m tests.bench.scale $(BUILD)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .

@@ -9,8 +9,16 @@ from typing import Any
 from tests.support.vm.client import ClientVm, Command
 
 PYTHON = "/usr/bin/python3"
-CHECKPOINT = Path(__file__).with_name("guest") / "checkpoint.py"
+GUEST = Path(__file__).with_name("guest")
 MOUNT = Path("/mnt/ckpt")
+
+
+def start_program(
+    vm: ClientVm, name: str, *arguments: str | Path, timeout_seconds: float = 240.0
+) -> Command:
+    """Start a program of ``guest/`` in the VM; sent to it, because it may not see our checkout."""
+    argv = [PYTHON, "-", *map(str, arguments)]
+    return vm.start(argv, stdin=(GUEST / name).read_text(), timeout_seconds=timeout_seconds)
 
 
 def start_save(
@@ -25,10 +33,9 @@ def start_save(
 ) -> Command:
     """Begin to save a checkpoint below the mount; ``saved`` takes the result."""
     options = {"ranks": ranks, "mib": mib, "shards": shards, "seed": seed}
-    return vm.start(
-        [PYTHON, str(CHECKPOINT), "save", str(MOUNT / directory)]
-        + [str(part) for name, value in options.items() for part in (f"--{name}", value)],
-        timeout_seconds=timeout_seconds,
+    flags = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    return start_program(
+        vm, "checkpoint.py", "save", MOUNT / directory, *flags, timeout_seconds=timeout_seconds
     )
 
 
@@ -46,6 +53,6 @@ def save(vm: ClientVm, directory: str, **options: Any) -> tuple[dict[str, str], 
 def read_back(vm: ClientVm, directory: str) -> dict[str, str]:
     """sha256 by file name, read from the server and not from the client's cache."""
     vm.drop_caches()
-    done = vm.run([PYTHON, str(CHECKPOINT), "read", str(MOUNT / directory)], timeout_seconds=240.0)
+    done = start_program(vm, "checkpoint.py", "read", MOUNT / directory).wait()
     files: dict[str, str] = json.loads(done.stdout)["files"]
     return files

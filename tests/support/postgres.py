@@ -56,21 +56,26 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start and wait until it takes connections."""
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    *(BIN / "postgres", "-D", self.data, "-p", str(self.port)),
-                    *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="),
-                    # A killed server loses nothing by this; only a power cut would.
-                    *("-c", "fsync=off"),
-                ],
-                user=self._user,
-                cwd=self.data,
-                stdout=log,
-                stderr=log,
-                preexec_fn=die_with_parent,
-            )
-        until(self._answers, f"PostgreSQL; its log: {self._log}")
+        until(self._started, f"PostgreSQL; its log: {self._log}", 120.0)
+
+    def _started(self) -> bool:
+        # A backend of a killed server that is still dying keeps the next one from starting.
+        if self._process is None or self._process.poll() is not None:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [
+                        *(BIN / "postgres", "-D", self.data, "-p", str(self.port)),
+                        *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="),
+                        # A killed server loses nothing by this; only a power cut would.
+                        *("-c", "fsync=off"),
+                    ],
+                    user=self._user,
+                    cwd=self.data,
+                    stdout=log,
+                    stderr=log,
+                    preexec_fn=die_with_parent,
+                )
+        return self._answers()
 
     def _answers(self) -> bool:
         try:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
-from tests.support.client import MOUNT, PYTHON
+from tests.support.client import MOUNT, PYTHON, start_program
 from tests.support.vm.client import ClientVm
 from tests.t7_nfs.conftest import MakeSite
-
-GUEST = Path(__file__).parents[1] / "support" / "guest"
 
 
 @pytest.mark.parametrize("version", ["4.0", "4.1"])
@@ -23,7 +20,7 @@ def test_what_programs_expect(version: str, vm: ClientVm, make_site: MakeSite) -
     if version != "4.1":
         vm.umount()
         vm.mount(site.gateway.port, version=version)
-    done = vm.run([PYTHON, str(GUEST / "posix.py"), str(MOUNT)], timeout_seconds=240.0)
+    done = start_program(vm, "posix.py", MOUNT).wait()
     results = json.loads(done.stdout)
     assert len(results) > 15
     assert {name: text for name, text in results.items() if text != "ok"} == {}, done.stderr
