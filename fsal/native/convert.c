@@ -34,11 +34,6 @@ struct spw_request spw_request_for(uint64_t ino, const char *name)
 	return request;
 }
 
-static int64_t ns_of(const struct timespec *time)
-{
-	return time->tv_sec * 1000000000LL + time->tv_nsec;
-}
-
 static struct timespec timespec_of(int64_t ns)
 {
 	struct timespec time = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
@@ -71,12 +66,12 @@ struct spw_setattr spw_setattr_from(const struct fsal_attrlist *attrs)
 	if (FSAL_TEST_MASK(attrs->valid_mask, ATTR_ATIME | ATTR_ATIME_SERVER)) {
 		set.mask |= SPW_SET_ATIME;
 		set.atime_ns = FSAL_TEST_MASK(attrs->valid_mask, ATTR_ATIME)
-				       ? ns_of(&attrs->atime) : ns_of(&clock);
+				       ? spw_ns(&attrs->atime) : spw_ns(&clock);
 	}
 	if (FSAL_TEST_MASK(attrs->valid_mask, ATTR_MTIME | ATTR_MTIME_SERVER)) {
 		set.mask |= SPW_SET_MTIME;
 		set.mtime_ns = FSAL_TEST_MASK(attrs->valid_mask, ATTR_MTIME)
-				       ? ns_of(&attrs->mtime) : ns_of(&clock);
+				       ? spw_ns(&attrs->mtime) : spw_ns(&clock);
 	}
 	return set;
 }

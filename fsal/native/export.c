@@ -33,6 +33,9 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 	/* Numbers above are not ours: a forged handle must not look like a failure of the disk. */
 	int rc = ino > INT64_MAX ? ESTALE : spw_call(SPW_GETATTR, &request, &reply);
 
+	/* Without a name and not in the cache (who has it open is): on its way to be reclaimed. */
+	if (rc == 0 && reply.attr.nlink == 0)
+		rc = ESTALE;
 	if (rc == 0 && generation != 0 && reply.attr.generation != generation)
 		rc = ESTALE;
 	if (rc == 0)

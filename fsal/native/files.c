@@ -210,6 +210,8 @@ int spw_truncate(struct spw_inode *inode, uint64_t size)
 {
 	int fd, rc;
 
+	if (size > INT64_MAX)
+		return EFBIG;
 	rc = change_begin(inode, &fd);
 	if (rc != 0)
 		return rc;

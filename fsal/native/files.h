@@ -120,6 +120,12 @@ int spw_commit(struct spw_inode *inode);
 int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *found);
 int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool allocate);
 
+/* Nanoseconds since 1970. */
+static inline int64_t spw_ns(const struct timespec *time)
+{
+	return time->tv_sec * 1000000000LL + time->tv_nsec;
+}
+
 /* Changes when accepted bytes are known to be lost: part of the NFS write verifier. */
 uint32_t spw_lost_count(void);
 

@@ -195,7 +195,7 @@ static void seal_locked(struct spw_inode *inode)
 			return;
 		data.size = (uint64_t)st.st_size;
 		data.used = (uint64_t)st.st_blocks * 512;
-		data.mtime_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
+		data.mtime_ns = spw_ns(&st.st_mtim);
 	}
 	rc = ops.seal(inode->ino, &data, &attr);
 	if (rc == ESTALE) /* its last name and its row are gone */
@@ -253,9 +253,10 @@ static void overlay_locked(struct spw_inode *inode, struct spw_attr *attr)
 	if (fstat(fd, &st) == 0) {
 		attr->size = (uint64_t)st.st_size;
 		attr->used = (uint64_t)st.st_blocks * 512;
-		attr->mtime_ns = st.st_mtim.tv_sec * 1000000000LL + st.st_mtim.tv_nsec;
-		if (attr->ctime_ns < attr->mtime_ns)
-			attr->ctime_ns = attr->mtime_ns;
+		attr->mtime_ns = spw_ns(&st.st_mtim);
+		/* The data file's own: clients set mtime, also into the future, never ctime. */
+		if (attr->ctime_ns < spw_ns(&st.st_ctim))
+			attr->ctime_ns = spw_ns(&st.st_ctim);
 		attr->change += writes;
 	}
 	spw_fd_release(inode);

@@ -35,13 +35,16 @@ fsal_status_t spw_share_check(struct spw_inode *inode, fsal_openflags_t access, 
 static fsal_status_t share_change(struct spw_inode *inode, fsal_openflags_t from,
 				  fsal_openflags_t to)
 {
-	fsal_status_t status;
+	bool takes_away = FSAL_O_NFS_FLAGS(to) != from && (FSAL_O_NFS_FLAGS(to) & ~from) == 0;
+	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
 
 	PTHREAD_MUTEX_lock(&inode->fd_lock);
-	/* What this open holds itself is no conflict. */
-	update_share_counters(share_of(inode), from, FSAL_O_CLOSED);
-	status = check_share_conflict(share_of(inode), to, false);
-	update_share_counters(share_of(inode), FSAL_O_CLOSED, FSAL_IS_ERROR(status) ? from : to);
+	/* An owner's own shares count too (RFC 8881 section 9.7): an upgrade may conflict with what
+	 * it upgrades. A downgrade or a close must not. */
+	if (!takes_away)
+		status = check_share_conflict(share_of(inode), to, false);
+	if (!FSAL_IS_ERROR(status))
+		update_share_counters(share_of(inode), from, to);
 	PTHREAD_MUTEX_unlock(&inode->fd_lock);
 	return status;
 }
@@ -51,7 +54,8 @@ static fsal_status_t share_change(struct spw_inode *inode, fsal_openflags_t from
 /* Enters a state's open: share, descriptor, writer, truncation; all or nothing.
  * created: the attributes of a file that the namespace just made open for writing, or NULL. */
 static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
-				fsal_openflags_t openflags, const struct spw_attr *created)
+				fsal_openflags_t openflags, const struct spw_attr *created,
+				uint64_t size)
 {
 	bool writes = (openflags & FSAL_O_WRITE) != 0;
 	fsal_status_t status = share_change(inode, FSAL_O_CLOSED, openflags);
@@ -62,8 +66,8 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 	spw_fd_hold(inode);
 	if (writes)
 		rc = spw_writer_begin(inode, created);
-	if (rc == 0 && (openflags & FSAL_O_TRUNC) && created == NULL) {
-		rc = spw_truncate(inode, 0);
+	if (rc == 0 && (size > 0 || ((openflags & FSAL_O_TRUNC) && created == NULL))) {
+		rc = spw_truncate(inode, size);
 		if (rc != 0 && writes)
 			spw_writer_end(inode);
 	}
@@ -79,12 +83,13 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 
 /* An open without a state: only truncation is left of it. */
 static fsal_status_t open_file(struct spw_inode *inode, struct state_t *state,
-			       fsal_openflags_t openflags, const struct spw_attr *created)
+			       fsal_openflags_t openflags, const struct spw_attr *created,
+			       uint64_t size)
 {
 	fsal_status_t status;
 
 	if (state != NULL)
-		return state_open(inode, state, openflags, created);
+		return state_open(inode, state, openflags, created, size);
 	if (created != NULL) {
 		int rc = spw_writer_begin(inode, created);
 
@@ -124,7 +129,7 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 		return fsalstat(obj->type == DIRECTORY ? ERR_FSAL_ISDIR : ERR_FSAL_SYMLINK, 0);
 	if (createmode >= FSAL_EXCLUSIVE && !verifier_matches(self->fh.ino, verifier))
 		return spw_status(EEXIST);
-	status = open_file(self->inode, state, openflags, NULL);
+	status = open_file(self->inode, state, openflags, NULL, 0);
 	if (FSAL_IS_ERROR(status))
 		return status;
 	*caller_perm_check = true;
@@ -202,6 +207,7 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 	struct fsal_obj_handle *made;
 	struct spw_reply reply;
 	fsal_status_t status;
+	uint64_t size = 0;
 	bool created;
 	int rc;
 
@@ -217,7 +223,9 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 								 : ERR_FSAL_SYMLINK, 0);
 	open_for_writing = created && (openflags & FSAL_O_WRITE) ? &reply.attr : NULL;
 	made = spw_handle_new(&reply.attr);
-	status = open_file(spw_handle_of(made)->inode, state, openflags, open_for_writing);
+	if (created && FSAL_TEST_MASK(attrs_in->valid_mask, ATTR_SIZE))
+		size = attrs_in->filesize;
+	status = open_file(spw_handle_of(made)->inode, state, openflags, open_for_writing, size);
 	if (FSAL_IS_ERROR(status)) {
 		made->obj_ops->release(made);
 		if (created)

@@ -178,7 +178,9 @@ SAME_CONTENT_OBJECT = Statement(
 )
 # Literals, word for word those of the partial indexes: a parameter would not match them.
 WRITE_OPEN = Statement(
-    select(inode.c.ino, inode.c.epoch).where(inode.c.write_open == literal_column("1"))
+    select(inode.c.ino, inode.c.epoch, inode.c.mtime_ns).where(
+        inode.c.write_open == literal_column("1")
+    )
 )
 ORPHANS = Statement(select(inode.c.ino, inode.c.epoch).where(inode.c.nlink == literal_column("0")))
 
@@ -202,6 +204,11 @@ READDIR = Statement(
 DIRENT_INSERT = Statement(insert(dirent))
 DIRENT_DELETE = Statement(
     delete(dirent).where(dirent.c.parent == b("the_parent"), dirent.c.name == b("the_name"))
+)
+DIRENT_REPLACE = Statement(
+    update(dirent)
+    .where(dirent.c.parent == b("the_parent"), dirent.c.name == b("the_name"))
+    .values(ino=b("new_ino"))
 )
 NAMES = Statement(
     select(dirent.c.parent, dirent.c.name).where(dirent.c.ino == b("ino")).order_by(dirent.c.cookie)

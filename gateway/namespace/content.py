@@ -41,7 +41,8 @@ def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
         size=data.size,
         used=data.used,
         mtime_ns=data.mtime_ns,
-        ctime_ns=max(attr.ctime_ns, data.mtime_ns),
+        # Clients can set mtime, also into the future; never ctime.
+        ctime_ns=max(attr.ctime_ns, min(data.mtime_ns, tx.now_ns)),
         writes=data.writes,
         drain_after_ns=drain_after_ns,
     )

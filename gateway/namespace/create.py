@@ -8,8 +8,8 @@ from gateway.errors import (
     Exists,
     InvalidArgument,
     NameTooLong,
+    NotFound,
     NotPermitted,
-    Stale,
     TooManyLinks,
 )
 from gateway.namespace import permissions
@@ -94,12 +94,13 @@ def mknod(
 
 
 def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
-    """Give an inode one more name. Raises NotPermitted (directory), TooManyLinks, Exists, Stale."""
+    """Give an inode one more name. Raises NotPermitted (directory), TooManyLinks, Exists."""
     attr = get(tx, ino)
     if attr.kind == Kind.DIRECTORY:
         raise NotPermitted
     if attr.nlink == 0:
-        raise Stale
+        # Not Stale: whoever has the orphan open goes on using it.
+        raise NotFound
     if attr.nlink >= LINK_MAX:
         raise TooManyLinks
     _prepare(tx, cred, parent, name)
@@ -143,11 +144,14 @@ def _insert(
     rdev: int = 0,
 ) -> Attr:
     is_directory = kind == Kind.DIRECTORY
+    permissions.require_ownership(cred, wanted)
     mode = 0o777 if wanted.mode is None else wanted.mode & 0o7777
     gid = cred.gid if wanted.gid is None else wanted.gid
     if directory.mode & permissions.SETGID:
         gid = directory.gid if wanted.gid is None else wanted.gid
         mode |= permissions.SETGID if is_directory else 0
+    if not is_directory and cred.uid != 0 and not cred.is_member(gid):
+        mode &= ~permissions.SETGID
     now = tx.now_ns
     attr = Attr(
         ino=tx.new_ino(),

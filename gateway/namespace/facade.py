@@ -148,7 +148,10 @@ class Namespace:
         return self._writer.run("removexattr", lambda tx: xattr.remove_value(tx, cred, ino, name))
 
     def open_write(self, ino: int) -> Attr:
-        return self._writer.run("open_write", lambda tx: content.open_write(tx, ino))
+        attr = self._writer.run("open_write", lambda tx: content.open_write(tx, ino))
+        # From here on the data file's mtime counts, also after a crash without a write.
+        self.files.set_mtime(ino, attr.epoch, attr.mtime_ns)
+        return attr
 
     def seal(self, ino: int, data: Sealed) -> Attr:
         return self._writer.run("seal", lambda tx: content.seal(tx, ino, data, self._settle_ns))

@@ -60,7 +60,8 @@ def lookup_parent(session: sql.Session, ino: int) -> Attr:
 def readdir(session: sql.Session, parent: int, after_cookie: int, most: int) -> list[Dirent]:
     """Up to ``most`` entries after a cookie (0: from the start), in order of cookies."""
     rows = session.all(sql.READDIR, parent=parent, cookie=after_cookie, most=most)
-    if not rows and after_cookie == 0:
+    if not rows:
+        # The end of a directory that is gone is no end.
         get_directory(session, parent)
     return [Dirent(row[0], row[1], Attr(*row[2:])) for row in rows]
 

@@ -7,7 +7,7 @@ entries are left to the FSAL (fsal_helper.c fsal_create, fsal_remove, fsal_renam
 from __future__ import annotations
 
 from gateway.errors import AccessDenied, NotADirectory, NotPermitted
-from gateway.types import Attr, Cred, Kind
+from gateway.types import Attr, Cred, Kind, SetAttr
 
 READ, WRITE, EXECUTE = 4, 2, 1
 SETUID, SETGID, STICKY = 0o4000, 0o2000, 0o1000
@@ -24,6 +24,16 @@ def allowed(attr: Attr, cred: Cred, wanted: int) -> bool:
     else:
         bits = attr.mode
     return bits & wanted == wanted
+
+
+def require_ownership(cred: Cred, wanted: SetAttr) -> None:
+    """What is made belongs to its maker, unless that is root. Raises NotPermitted."""
+    if cred.uid == 0:
+        return
+    if wanted.uid not in (None, cred.uid):
+        raise NotPermitted
+    if wanted.gid is not None and not cred.is_member(wanted.gid):
+        raise NotPermitted
 
 
 def require_entry_change(directory: Attr, cred: Cred) -> None:

@@ -29,10 +29,21 @@ def remove(tx: Tx, cred: Cred, parent: int, name: bytes) -> Removed:
 def drop_name(tx: Tx, parent: int, name: bytes, victim: Attr) -> Removed:
     """Remove an entry whose removal is permitted. A directory must be empty (raises NotEmpty)."""
     is_directory = victim.kind == Kind.DIRECTORY
-    if is_directory and tx.one(sql.ANY_ENTRY, parent=victim.ino) is not None:
-        raise NotEmpty
+    require_empty(tx, victim)
     tx.run(sql.DIRENT_DELETE, the_parent=parent, the_name=name)
     directory_changed(tx, parent, links=-1 if is_directory else 0)
+    return lose_name(tx, victim)
+
+
+def require_empty(tx: Tx, victim: Attr) -> None:
+    """Raises NotEmpty for a directory with entries."""
+    if victim.kind == Kind.DIRECTORY and tx.one(sql.ANY_ENTRY, parent=victim.ino) is not None:
+        raise NotEmpty
+
+
+def lose_name(tx: Tx, victim: Attr) -> Removed:
+    """What becomes of an inode whose entry is gone or names another one now."""
+    is_directory = victim.kind == Kind.DIRECTORY
     lost = victim.nlink if is_directory else 1
     tx.run(sql.NLINK, the_ino=victim.ino, delta=-lost, now_ns=tx.now_ns)
     left = victim.nlink - lost
@@ -46,9 +57,13 @@ def drop_name(tx: Tx, parent: int, name: bytes, victim: Attr) -> Removed:
     return Removed(victim.ino, victim.kind, left, victim.epoch)
 
 
-def reclaim(tx: Tx, ino: int) -> bool:
-    """End an orphan: its row goes now, its bytes may go after the commit. False: not an orphan."""
-    return tx.run(sql.INODE_DELETE, the_ino=ino) == 1
+def reclaim(tx: Tx, ino: int) -> None:
+    """End an orphan: its row goes now, its bytes may go after the commit.
+
+    Raises NotFound when it is none, so that the bytes of what has a name are spared.
+    """
+    if tx.run(sql.INODE_DELETE, the_ino=ino) == 0:
+        raise NotFound
 
 
 def note_renamed(tx: Tx, attr: Attr) -> None:

@@ -14,7 +14,7 @@ from gateway.errors import (
 from gateway.namespace import permissions
 from gateway.namespace.create import add_name, directory_changed
 from gateway.namespace.lookup import check_name, find, get, get_directory
-from gateway.namespace.remove import drop_name, note_renamed
+from gateway.namespace.remove import lose_name, note_renamed, require_empty
 from gateway.types import Attr, Cred, Kind, Removed
 
 
@@ -53,20 +53,34 @@ def rename(
             raise AccessDenied
         _require_outside(tx, moved.ino, new_parent)
 
-    removed = None if replaced is None else drop_name(tx, new_parent, new_name, replaced)
     tx.run(sql.DIRENT_DELETE, the_parent=old_parent, the_name=old_name)
-    add_name(tx, new_parent, new_name, moved.ino)
-    tx.run(sql.NLINK, the_ino=moved.ino, delta=0, now_ns=tx.now_ns)
-    if moved.kind == Kind.DIRECTORY and changes_parent:
-        tx.run(sql.REPARENT, the_ino=moved.ino, new_parent=new_parent)
-        directory_changed(tx, old_parent, links=-1)
-        directory_changed(tx, new_parent, links=1)
+    if replaced is None:
+        removed = None
+        add_name(tx, new_parent, new_name, moved.ino)
     else:
-        directory_changed(tx, old_parent)
-        if changes_parent:
-            directory_changed(tx, new_parent)
+        # The name stays, and its cookie with it: a listing in progress shows it once.
+        require_empty(tx, replaced)
+        tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
+        removed = lose_name(tx, replaced)
+    tx.run(sql.NLINK, the_ino=moved.ino, delta=0, now_ns=tx.now_ns)
+    _count_links(tx, moved, replaced, old_parent, new_parent)
     note_renamed(tx, moved)
     return get(tx, moved.ino), removed
+
+
+def _count_links(
+    tx: Tx, moved: Attr, replaced: Attr | None, old_parent: int, new_parent: int
+) -> None:
+    """Both directories changed; each subdirectory counts as a link of the one that holds it."""
+    comes = int(moved.kind == Kind.DIRECTORY)
+    goes = int(replaced is not None and replaced.kind == Kind.DIRECTORY)
+    if old_parent == new_parent:
+        directory_changed(tx, old_parent, links=-goes)
+        return
+    if comes:
+        tx.run(sql.REPARENT, the_ino=moved.ino, new_parent=new_parent)
+    directory_changed(tx, old_parent, links=-comes)
+    directory_changed(tx, new_parent, links=comes - goes)
 
 
 def _require_outside(tx: Tx, moved: int, new_parent: int) -> None:

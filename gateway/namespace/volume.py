@@ -104,16 +104,19 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
         writer.run("reclaim", partial(remove.reclaim, ino=ino))
         files.remove(ino, epoch)
     sealed = writer.run("recover", lambda tx: tx.all(sql.WRITE_OPEN))
-    for ino, epoch in sealed:
-        data = _found(files, ino, epoch)
+    for ino, epoch, mtime_ns in sealed:
+        data = _found(files, ino, epoch, mtime_ns)
         writer.run("seal", partial(content.seal, ino=ino, data=data, settle_ns=wait_ns))
         failpoints.hit(failpoints.RECOVER_AFTER_SEAL)
     return len(sealed), len(orphans)
 
 
-def _found(files: DataFiles, ino: int, epoch: int) -> Sealed:
-    """What a crash left of a data file that had a writer, now on stable storage."""
+def _found(files: DataFiles, ino: int, epoch: int, mtime_ns: int) -> Sealed:
+    """What a crash left of a data file that had a writer, now on stable storage.
+
+    Parameters: mtime_ns, of the row, for a file that was never written.
+    """
     stat = files.sync(ino, epoch)
     if stat is None:
-        return Sealed(0, 0, clock.now_ns(), content.CRASH_CHANGE_STEP)
+        return Sealed(0, 0, mtime_ns, content.CRASH_CHANGE_STEP)
     return Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, content.CRASH_CHANGE_STEP)

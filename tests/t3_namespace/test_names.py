@@ -132,7 +132,7 @@ def test_links_have_limits(namespace: Namespace) -> None:
     with pytest.raises(errors.Exists):
         namespace.link(ROOT_CRED, attr.ino, ROOT, b"d")
     namespace.remove(ROOT_CRED, ROOT, b"f")
-    with pytest.raises(errors.Stale):
+    with pytest.raises(errors.NotFound):
         namespace.link(ROOT_CRED, attr.ino, ROOT, b"again")
     assert LINK_MAX >= 32_000
 

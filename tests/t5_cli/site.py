@@ -79,6 +79,11 @@ class Site:
         self.config.write_text("\n".join(lines) + "\n")
 
 
+def _hear_hangups() -> None:
+    """A test run under nohup would hand its deafness on, which `up` respects."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Running:
     """A started ``spillway up``, its lines collected as they come."""
 
@@ -91,6 +96,7 @@ class Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            preexec_fn=_hear_hangups,
         )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()

@@ -1,0 +1,168 @@
+"""An NFS server to test: ours, or the same Ganesha on a local file system as the reference.
+
+Both get the configuration that the gateway renders; the reference differs in the FSAL alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from gateway import config
+from gateway.cli import ganesha_conf
+from gateway.config import Settings
+from tests.support.gateway import PLUGINS_DIR, free_port
+from tests.support.s3server import die_with_parent
+from tests.support.volumes import make_volume
+from tests.support.waiting import until
+
+KINDS = ("spillway", "vfs")
+EXPORT = "/export"
+LEASE_SECONDS = 14
+"""pynfs subtracts 10 from it and sleeps for the rest: less than 10 is a negative sleep."""
+GRACE_SECONDS = 13
+"""Ganesha looks for its end every half lease, so it ends at 14; pynfs goes on at 19."""
+START_SECONDS = 30.0
+
+_IN_SERVICE = "NFS Server Now NOT IN GRACE"
+
+
+class Server:
+    """One Ganesha on loopback; a context manager: running and out of grace while entered.
+
+    Parameters: kind, of ``KINDS``; directory, its own, empty, on the disk that is to be tested
+    (for vfs on a file system with handles, as ext4); log, of Ganesha; it gains ``.stderr`` too.
+    """
+
+    def __init__(self, kind: str, directory: Path, log: Path) -> None:
+        self.port = free_port()
+        self.log = log
+        self._stderr = log.with_suffix(".stderr")
+        self._process: subprocess.Popen[bytes] | None = None
+        settings = _settings(directory, self.port)
+        self._program = settings.nfs.ganesha
+        self._conf = settings.ganesha_conf
+        self._pid_file = settings.run_dir / "ganesha.pid"
+        text = ganesha_conf.render(settings)
+        if kind == "vfs":
+            (directory / "files").mkdir()
+            text = _on_vfs(text, directory / "files")
+        else:
+            make_volume(settings)
+        for made in (settings.recovery_dir, settings.run_dir):
+            made.mkdir(parents=True, exist_ok=True)
+        self._conf.write_text(text)
+        for stale in (self.log, self._stderr):
+            stale.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+            self._until(self._in_service, "the end of grace", START_SECONDS + GRACE_SECONDS)
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop it; one that does not stop in time is killed."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._kill()
+
+    def crash(self) -> None:
+        """kill -9, then start again; returns when it takes connections, in grace."""
+        self._kill()
+        self._start()
+
+    def require_alive(self) -> None:
+        """Raises RuntimeError, with the end of its log, when it has died."""
+        if self._process is None or self._process.poll() is not None:
+            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+            raise RuntimeError(f"the NFS server died:\n{tail}\n{self._stderr.read_text()[-4000:]}")
+
+    def _start(self) -> None:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("SPILLWAY_")}
+        with self._stderr.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [
+                    *(self._program, "-F", "-f", self._conf, "-L", self.log),
+                    *("-p", self._pid_file, "-N", "EVENT"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                env=environ,
+                preexec_fn=die_with_parent,
+            )
+        self._until(partial(_accepts, self.port), "the NFS server's port", START_SECONDS)
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _in_service(self) -> bool:
+        return self.log.exists() and _IN_SERVICE in self.log.read_text(errors="replace")
+
+    def _until(self, check: Callable[[], bool], what: str, timeout_seconds: float) -> None:
+        def alive_and() -> bool:
+            self.require_alive()
+            return check()
+
+        until(alive_and, what, timeout_seconds)
+
+
+def _settings(directory: Path, port: int) -> Settings:
+    path = directory / "spillway.toml"
+    path.write_text(
+        config.render(
+            {
+                "gateway": {"data_dir": directory / "data"},
+                "nfs": {
+                    "bind": "127.0.0.1",
+                    "port": port,
+                    "export": EXPORT,
+                    "lease_seconds": LEASE_SECONDS,
+                    "grace_seconds": GRACE_SECONDS,
+                    "plugins_dir": PLUGINS_DIR,
+                },
+                "bucket": {"name": "unused"},
+            }
+        )
+    )
+    settings = config.load(path, {})
+    settings.data_dir.mkdir()
+    return settings
+
+
+def _on_vfs(text: str, directory: Path) -> str:
+    """The same configuration with Ganesha's FSAL_VFS on a directory. Raises ValueError."""
+    for pattern, replacement in (
+        (r"    Plugins_Dir = .*\n", ""),
+        (r"PYTHON \{[^}]*\}\n", ""),
+        (r"Name = PYTHON;", "Name = VFS;"),
+        (rf'    Path = "{EXPORT}";', f'    Path = "{directory}";'),
+    ):
+        text, count = re.subn(pattern, replacement, text)
+        if count != 1:
+            raise ValueError(f"{pattern!r} is {count} times in the rendered ganesha.conf, not once")
+    return text
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,385 @@
+"""What POSIX and RFC 8881 say of names and attributes, as plain objects in memory.
+
+Written from the standards, not from the gateway, of which it takes only the nouns. What can be
+derived (link counts, parents) is derived and never kept. A verb that must fail raises Refused with
+every error that applies: where several do, POSIX (XSH 2.3) leaves the choice to the implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gateway import errors
+from gateway.types import Attr, Cred, Kind, Sealed, SetAttr
+
+SETGID, STICKY = 0o2000, 0o1000
+WRITE, EXECUTE = 2, 1
+CRASH_STEP = 1 << 32
+
+Errors = set[type[errors.NamespaceError]]
+
+
+class Refused(Exception):
+    """The operation must answer one of these errors.
+
+    Parameters: the errors; or_nothing, it may also succeed without changing anything.
+    """
+
+    def __init__(self, found: Errors, *, or_nothing: bool = False) -> None:
+        super().__init__(", ".join(sorted(error.__name__ for error in found)))
+        self.errnos = {error.errno for error in found}
+        self.or_nothing = or_nothing
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """A value that the standards leave to the implementation, but not below this."""
+
+    low: int
+
+
+Value = int | AtLeast
+
+
+@dataclass(eq=False)
+class Node:
+    """An inode. Times and change are what was seen last, or AtLeast until they are seen."""
+
+    kind: int
+    mode: int
+    uid: int
+    gid: int
+    atime_ns: Value
+    mtime_ns: Value
+    ctime_ns: Value
+    btime_ns: Value
+    change: Value = field(default_factory=lambda: AtLeast(0))
+    ino: int = 0
+    generation: int = 0
+    size: int = 0
+    used: int = 0
+    rdev: int = 0
+    target: bytes | None = None
+    verifier: bytes | None = None
+    entries: dict[bytes, Node] = field(default_factory=dict)
+    write_open: bool = False
+    data: int | None = None
+    """Bytes in the local data file; None: there is none."""
+    writes: int = 0
+    written_ns: int = 0
+    seen: Attr | None = None
+    cookies: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    """Of the entries when they were listed last, by name and inode."""
+
+    def grants(self, cred: Cred, wanted: int) -> bool:
+        """POSIX file access permissions (XBD 4.7): the first class that fits decides alone."""
+        if cred.uid == 0:
+            return True
+        if cred.uid == self.uid:
+            return (self.mode >> 6) & wanted == wanted
+        if self.gid == cred.gid or self.gid in cred.groups:
+            return (self.mode >> 3) & wanted == wanted
+        return self.mode & wanted == wanted
+
+    def grew(self) -> None:
+        """Something a client can see was changed: ``change`` must not stay (RFC 8881, 5.8.1.4)."""
+        if not isinstance(self.change, AtLeast):
+            self.change = AtLeast(self.change + 1)
+
+    def may_grow(self) -> None:
+        if not isinstance(self.change, AtLeast):
+            self.change = AtLeast(self.change)
+
+
+def refuse(found: Errors) -> None:
+    if found:
+        raise Refused(found)
+
+
+def name_errors(name: bytes) -> Errors:
+    if len(name) > 255:
+        return {errors.NameTooLong}
+    if name in (b"", b".", b"..") or b"/" in name or b"\0" in name:
+        return {errors.InvalidArgument}
+    return set()
+
+
+class Model:
+    """A file system. Parameters: the root's attributes as they were made."""
+
+    def __init__(self, root: Attr) -> None:
+        self.now_ns = 0
+        """When the operation began; whoever drives the model keeps it."""
+        times = (root.atime_ns, root.mtime_ns, root.ctime_ns, root.btime_ns)
+        self.root = Node(Kind.DIRECTORY, 0o755, 0, 0, *times, generation=root.generation)
+        self.nodes: dict[int, Node] = {}
+        self.bind(self.root, root.ino)
+
+    # ---- what is derived ----
+
+    def directories(self) -> list[Node]:
+        return [node for node in self.nodes.values() if node.kind == Kind.DIRECTORY]
+
+    def parent(self, node: Node) -> Node:
+        """The directory that names a directory."""
+        if node is self.root:
+            return node
+        (found,) = (d for d in self.directories() if node in d.entries.values())
+        return found
+
+    def nlink(self, node: Node) -> int:
+        if node.kind == Kind.DIRECTORY:
+            return 2 + sum(entry.kind == Kind.DIRECTORY for entry in node.entries.values())
+        return sum(e is node for d in self.directories() for e in d.entries.values())
+
+    def orphans(self) -> list[Node]:
+        return [n for n in self.nodes.values() if n.kind == Kind.REGULAR and self.nlink(n) == 0]
+
+    def bind(self, node: Node, ino: int) -> None:
+        """The gateway numbered a new inode."""
+        node.ino = ino
+        self.nodes[ino] = node
+
+    # ---- checks ----
+
+    def node(self, ino: int) -> Node:
+        if ino not in self.nodes:
+            raise Refused({errors.Stale})
+        return self.nodes[ino]
+
+    def directory(self, ino: int) -> Node:
+        node = self.node(ino)
+        if node.kind != Kind.DIRECTORY:
+            raise Refused({errors.NotADirectory})
+        return node
+
+    def lookup(self, parent: int, name: bytes) -> Node:
+        found = self.directory(parent).entries.get(name)
+        if found is None:
+            raise Refused({errors.NotFound} | name_errors(name))
+        return found
+
+    def readlink(self, ino: int) -> bytes:
+        target = self.node(ino).target
+        if target is None:
+            raise Refused({errors.InvalidArgument})
+        return target
+
+    def _directory_errors(self, cred: Cred, ino: int) -> Errors:
+        """Of changing a directory's entries."""
+        node = self.nodes.get(ino)
+        if node is None:
+            return {errors.Stale}
+        if node.kind != Kind.DIRECTORY:
+            return {errors.NotADirectory}
+        return set() if node.grants(cred, WRITE | EXECUTE) else {errors.AccessDenied}
+
+    def _find(self, parent: int, name: bytes) -> Node | None:
+        node = self.nodes.get(parent)
+        return None if node is None else node.entries.get(name)
+
+    def _add_errors(self, cred: Cred, parent: int, name: bytes) -> Errors:
+        taken = self._find(parent, name) is not None
+        found = self._directory_errors(cred, parent) | name_errors(name)
+        return found | ({errors.Exists} if taken else set())
+
+    def _sticky_errors(self, cred: Cred, parent: int, victim: Node) -> Errors:
+        """XBD 4.3: only owners of file or directory remove from a sticky directory."""
+        directory = self.nodes[parent]
+        if directory.mode & STICKY and cred.uid not in (0, directory.uid, victim.uid):
+            return {errors.NotPermitted, errors.AccessDenied}
+        return set()
+
+    # ---- effects ----
+
+    def _status_changed(self, node: Node) -> None:
+        node.ctime_ns = AtLeast(self.now_ns)
+        node.grew()
+
+    def _entries_changed(self, directory: Node) -> None:
+        directory.mtime_ns = directory.ctime_ns = AtLeast(self.now_ns)
+        directory.grew()
+
+    def _unlink(self, parent: int, name: bytes) -> Node:
+        victim = self.nodes[parent].entries.pop(name)
+        self._entries_changed(self.nodes[parent])
+        self._status_changed(victim)
+        # Only regular files can be open without a name.
+        if victim.kind == Kind.DIRECTORY or (
+            victim.kind != Kind.REGULAR and self.nlink(victim) == 0
+        ):
+            del self.nodes[victim.ino]
+        return victim
+
+    # ---- making names ----
+
+    def make(
+        self,
+        cred: Cred,
+        parent: int,
+        name: bytes,
+        wanted: SetAttr,
+        kind: int,
+        also: Iterable[type[errors.NamespaceError]] = (),
+    ) -> Node:
+        """Any new inode; ``bind`` it. wanted.mode must be given. also: what its kind adds."""
+        refuse(self._add_errors(cred, parent, name) | set(also))
+        directory = self.nodes[parent]
+        inherits = bool(directory.mode & SETGID)
+        inherited = directory.gid if inherits else cred.gid
+        uid = cred.uid if wanted.uid is None else wanted.uid
+        gid = inherited if wanted.gid is None else wanted.gid
+        member = cred.uid == 0 or cred.is_member(gid)
+        # Attributes of a new file are no way around chown().
+        gives = (uid != cred.uid and cred.uid != 0) or (gid != inherited and not member)
+        refuse({errors.NotPermitted} if gives else set())
+        assert wanted.mode is not None
+        mode = wanted.mode
+        if kind == Kind.DIRECTORY and inherits:
+            mode |= SETGID
+        elif kind == Kind.REGULAR and mode & SETGID and mode & 0o010 and not member:
+            mode &= ~SETGID  # nor around chmod()
+        now = AtLeast(self.now_ns)
+        atime = now if wanted.atime_ns is None else wanted.atime_ns
+        mtime = now if wanted.mtime_ns is None else wanted.mtime_ns
+        node = Node(kind, mode, uid, gid, atime, mtime, now, now)
+        directory.entries[name] = node
+        self._entries_changed(directory)
+        return node
+
+    def link(self, cred: Cred, ino: int, parent: int, name: bytes) -> Node:
+        found = self._add_errors(cred, parent, name)
+        node = self.nodes.get(ino)
+        if node is None:
+            found.add(errors.Stale)
+        elif node.kind == Kind.DIRECTORY:
+            found |= {errors.NotPermitted, errors.IsADirectory}
+        elif self.nlink(node) == 0:
+            found.add(errors.NotFound)
+        refuse(found)
+        assert node is not None
+        self.nodes[parent].entries[name] = node
+        self._status_changed(node)
+        self._entries_changed(self.nodes[parent])
+        return node
+
+    # ---- taking and moving names ----
+
+    def remove(self, cred: Cred, parent: int, name: bytes) -> Node:
+        found = self._directory_errors(cred, parent) | name_errors(name)
+        victim = self._find(parent, name)
+        if victim is None:
+            raise Refused(found | (set() if errors.Stale in found else {errors.NotFound}))
+        found |= self._sticky_errors(cred, parent, victim)
+        refuse(found | ({errors.NotEmpty} if victim.entries else set()))
+        return self._unlink(parent, name)
+
+    def rename(
+        self, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
+    ) -> tuple[Node, Node | None]:
+        """Returns what moved and what it replaced."""
+        found = self._directory_errors(cred, old_parent) | self._directory_errors(cred, new_parent)
+        found |= name_errors(old_name) | name_errors(new_name)
+        moved, replaced = self._find(old_parent, old_name), self._find(new_parent, new_name)
+        if moved is None:
+            raise Refused(found | (set() if errors.Stale in found else {errors.NotFound}))
+        found |= self._sticky_errors(cred, old_parent, moved)
+        if replaced is moved:
+            # "shall return successfully and perform no other action"
+            if found:
+                raise Refused(found, or_nothing=True)
+            return moved, None
+        found |= self._rename_errors(cred, moved, old_parent, new_parent)
+        if replaced is not None:
+            found |= self._sticky_errors(cred, new_parent, replaced)
+            found |= {errors.NotEmpty} if replaced.entries else set()
+            if moved.kind == Kind.DIRECTORY and replaced.kind != Kind.DIRECTORY:
+                found.add(errors.NotADirectory)
+            if moved.kind != Kind.DIRECTORY and replaced.kind == Kind.DIRECTORY:
+                found.add(errors.IsADirectory)
+        refuse(found)
+        if replaced is not None:
+            self._unlink(new_parent, new_name)
+        del self.nodes[old_parent].entries[old_name]
+        self.nodes[new_parent].entries[new_name] = moved
+        self._entries_changed(self.nodes[old_parent])
+        self._entries_changed(self.nodes[new_parent])
+        # "Some implementations mark ... the last file status change timestamp of renamed files"
+        assert not isinstance(moved.ctime_ns, AtLeast)
+        moved.ctime_ns = AtLeast(moved.ctime_ns)
+        moved.may_grow()
+        return moved, replaced
+
+    def _rename_errors(self, cred: Cred, moved: Node, old_parent: int, new_parent: int) -> Errors:
+        """Of moving a directory elsewhere: not below itself; its ".." is written to."""
+        found: Errors = set()
+        if moved.kind != Kind.DIRECTORY or old_parent == new_parent:
+            return found
+        if not moved.grants(cred, WRITE):
+            found.add(errors.AccessDenied)
+        at = self.nodes.get(new_parent)
+        while at is not None and at.kind == Kind.DIRECTORY:
+            if at is moved:
+                found.add(errors.CrossesItself)
+            at = None if at is self.root else self.parent(at)
+        return found
+
+    # ---- attributes and content ----
+
+    def setattr(self, ino: int, wanted: SetAttr) -> Node:
+        node = self.node(ino)
+        for name, value in wanted._asdict().items():
+            if value is not None:
+                setattr(node, name, value)
+        self._status_changed(node)
+        return node
+
+    def open_write(self, ino: int) -> Node:
+        node = self.node(ino)
+        if node.kind != Kind.REGULAR:
+            raise Refused({errors.InvalidArgument, errors.IsADirectory})
+        node.write_open = True
+        node.may_grow()
+        return node
+
+    def seal(self, ino: int, data: Sealed) -> Node:
+        """The last writer closed. ``change`` had grown with every write while it was open."""
+        node = self.node(ino)
+        if node.write_open and data.writes > 0:
+            assert not isinstance(node.change, AtLeast)
+            self._sealed(node, data)
+            node.change = AtLeast(node.change + data.writes)
+        node.write_open = False
+        return node
+
+    def _sealed(self, node: Node, data: Sealed) -> None:
+        assert not isinstance(node.ctime_ns, AtLeast)
+        node.size, node.used, node.mtime_ns = data.size, data.used, data.mtime_ns
+        node.ctime_ns = AtLeast(max(node.ctime_ns, node.written_ns))
+        node.writes = 0
+
+    def reclaim(self, ino: int) -> None:
+        """Nobody has it open any more. What has a name stays."""
+        if any(node.ino == ino for node in self.orphans()):
+            del self.nodes[ino]
+
+    def restart(self, found: dict[int, Sealed]) -> tuple[int, int]:
+        """After a crash. Parameters: the data files of what was written and not sealed.
+
+        Returns how many files were sealed and how many orphans went.
+        """
+        orphans = self.orphans()
+        for node in orphans:
+            del self.nodes[node.ino]
+        sealed = [node for node in self.nodes.values() if node.write_open]
+        for node in sealed:
+            assert not isinstance(node.change, AtLeast)
+            assert not isinstance(node.ctime_ns, AtLeast)
+            if node.ino in found:
+                self._sealed(node, found[node.ino])
+            else:  # open, but not written: mtime has no reason to move
+                node.ctime_ns = AtLeast(node.ctime_ns)
+            node.change += CRASH_STEP
+            node.write_open = False
+        return len(sealed), len(orphans)

@@ -1,0 +1,385 @@
+"""The namespace against a model of POSIX: random operations, every answer and the whole tree.
+
+``SPILLWAY_PROPERTY_STEPS=10000`` runs at least so many steps from a random seed, which it prints;
+``SPILLWAY_PROPERTY_SEED`` names a seed to begin with, as to run a failure again.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+
+from gateway import clock, errors
+from gateway.config import Settings
+from gateway.db.engine import Database
+from gateway.db.models import Base
+from gateway.namespace import volume
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, Cred, Kind, Sealed, SetAttr
+from tests.t3_namespace import regressions
+from tests.t3_namespace.machine import ROOT, Listing, Pair, Volumes, seldom
+from tests.t3_namespace.model import AtLeast, Errors, Node
+from tests.t3_namespace.regressions import PENDING, REGRESSIONS, Regression
+
+STEPS = int(os.environ.get("SPILLWAY_PROPERTY_STEPS", "0"))
+SEED = int(os.environ.get("SPILLWAY_PROPERTY_SEED", "0"))
+BOUNDED = hypothesis.settings(
+    max_examples=8,
+    stateful_step_count=50,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+    print_blob=True,
+    report_multiple_bugs=False,
+)
+
+CREDS = [
+    ROOT_CRED,
+    ROOT_CRED,
+    Cred(1000, 1000, (1000, 5000)),
+    Cred(1001, 1001, (5000, 1000)),
+    Cred(1002, 1002),
+]
+MODES = [0o755, 0o777, 0o777, 0o1777, 0o2777, 0o3775, 0o700, 0o070, 0o007, 0o6755, 0o2755, 0o766]
+TARGETS = [b"x", b"x", b"../\xff y", b"y" * 300, b"z" * 4095, b"z" * 4096, b"", b"a\0"]
+KINDS = [*Kind, Kind.FIFO, Kind.SOCKET, Kind.BLOCK]
+FAR_NS = regressions.FAR_NS
+times = st.sampled_from([None, None, None, 0, 1_500_000_000_123_456_789, FAR_NS])
+creds = st.sampled_from(CREDS)
+wanted_new = st.builds(
+    SetAttr,
+    mode=st.sampled_from(MODES),
+    uid=st.sampled_from([None] * 6 + [1000, 1002]),
+    gid=st.sampled_from([None] * 6 + [1000, 5000]),
+    mtime_ns=times,
+    atime_ns=times,
+)
+wanted_change = st.builds(
+    SetAttr,
+    mode=st.sampled_from([None, *MODES]),
+    uid=st.sampled_from([None, None, 1000, 1001, 1002]),
+    gid=st.sampled_from([None, None, 1000, 5000]),
+    atime_ns=times,
+    mtime_ns=times,
+)
+
+
+def detour_new(cred: Cred, wanted: SetAttr) -> SetAttr:
+    if regressions.a_new_file_cannot_be_given_away in PENDING and cred.uid != 0:
+        wanted = wanted._replace(uid=None, gid=None)
+    if regressions.no_setgid_program_of_a_foreign_group in PENDING and cred.uid != 0:
+        wanted = wanted._replace(mode=(wanted.mode or 0) & ~0o2000)
+    return wanted
+
+
+def detour_listing() -> bool:
+    return regressions.listing_on_in_a_removed_directory_is_stale in PENDING
+
+
+class NamespaceMachine(Pair):
+    """The verbs of the namespace, as rules."""
+
+    @initialize()
+    def furnish(self) -> None:
+        self.same(
+            lambda: self.model.setattr(ROOT, SetAttr(mode=0o777)),
+            lambda: self.ns.setattr(ROOT, SetAttr(mode=0o777)),
+        )
+        for name, mode in ((b"a", 0o1777), (b"b", 0o2777)):
+            self.mkdir_at(ROOT_CRED, (ROOT, name), SetAttr(mode=mode, uid=1000, gid=5000))
+        for directory in list(self.model.directories()):
+            wanted = SetAttr(mode=0o666, uid=1001, gid=1001)
+            self.create_at(ROOT_CRED, (directory.ino, b"c"), wanted, None, True)
+            self.mkdir_at(ROOT_CRED, (directory.ino, b"d"), SetAttr(mode=0o777, uid=1001))
+            self.mkdir_at(ROOT_CRED, (directory.ino, b"e"), SetAttr(mode=0o766))
+            self.start_listing(directory.ino)
+
+    def create_at(
+        self,
+        cred: Cred,
+        place: tuple[int, bytes],
+        wanted: SetAttr,
+        verifier: bytes | None,
+        for_writing: bool,
+    ) -> None:
+        wanted = detour_new(cred, wanted)
+        act = lambda: self.ns.create(cred, *place, wanted, verifier, for_writing)  # noqa: E731
+        node = self.make(cred, place, wanted, Kind.REGULAR, act)
+        if node is not None:
+            node.verifier, node.write_open = verifier, for_writing
+
+    @rule(data=st.data(), cred=creds, wanted=wanted_new, for_writing=st.booleans())
+    def create(self, data: st.DataObject, cred: Cred, wanted: SetAttr, for_writing: bool) -> None:
+        self.create_at(cred, self.a_place(data), wanted, None, for_writing)
+
+    @rule(data=st.data(), cred=creds, wanted=wanted_new, verifier=st.binary(min_size=8, max_size=8))
+    def create_exclusive(
+        self, data: st.DataObject, cred: Cred, wanted: SetAttr, verifier: bytes
+    ) -> None:
+        self.create_at(cred, self.a_place(data), wanted, verifier, True)
+
+    def mkdir_at(self, cred: Cred, place: tuple[int, bytes], wanted: SetAttr) -> None:
+        wanted = detour_new(cred, wanted)
+        act = lambda: self.ns.mkdir(cred, *place, wanted)  # noqa: E731
+        self.make(cred, place, wanted, Kind.DIRECTORY, act)
+
+    @rule(data=st.data(), cred=creds, wanted=wanted_new)
+    def mkdir(self, data: st.DataObject, cred: Cred, wanted: SetAttr) -> None:
+        self.mkdir_at(cred, self.a_place(data), wanted)
+
+    @rule(
+        data=st.data(),
+        cred=creds,
+        wanted=wanted_new,
+        text=st.sampled_from(
+            [b"x", b"x", b"../\xff y", b"y" * 300, b"z" * 4095, b"z" * 4096, b"", b"a\0"]
+        ),
+    )
+    def symlink(self, data: st.DataObject, cred: Cred, wanted: SetAttr, text: bytes) -> None:
+        place, wanted = self.a_place(data), detour_new(cred, wanted)
+        also: Errors = {errors.InvalidArgument} if text in (b"", b"a\0") else set()
+        also |= {errors.NameTooLong} if len(text) > 4095 else set()
+        act = lambda: self.ns.symlink(cred, *place, text, wanted)  # noqa: E731
+        node = self.make(cred, place, wanted, Kind.SYMLINK, act, also)
+        if node is not None:
+            node.target, node.size = text, len(text)
+
+    @rule(
+        data=st.data(),
+        cred=creds,
+        wanted=wanted_new,
+        kind=st.sampled_from(KINDS),
+    )
+    def mknod(self, data: st.DataObject, cred: Cred, wanted: SetAttr, kind: Kind) -> None:
+        place, rdev, wanted = self.a_place(data), 8 << 32 | 17, detour_new(cred, wanted)
+        also: Errors = set()
+        if kind in (Kind.REGULAR, Kind.DIRECTORY, Kind.SYMLINK):
+            also = {errors.InvalidArgument}
+        elif kind in (Kind.CHARACTER, Kind.BLOCK) and cred.uid != 0:
+            also = {errors.NotPermitted}
+        act = lambda: self.ns.mknod(cred, *place, kind, rdev, wanted)  # noqa: E731
+        node = self.make(cred, place, wanted, kind, act, also)
+        if node is not None:
+            node.rdev = rdev
+
+    @rule(data=st.data(), cred=creds)
+    def link(self, data: st.DataObject, cred: Cred) -> None:
+        kind = None if data.draw(seldom) else Kind.REGULAR
+        ino, place = self.an_inode(data, kind), self.a_place(data)
+        if regressions.an_orphan_cannot_be_linked in PENDING and self.is_orphan(ino):
+            return
+        if self.same(
+            lambda: self.model.link(cred, ino, *place), lambda: self.ns.link(cred, ino, *place)
+        ):
+            self.names.append(place)
+
+    @rule(data=st.data(), cred=creds)
+    def remove(self, data: st.DataObject, cred: Cred) -> None:
+        place = self.an_entry(data)
+        done = self.both(
+            lambda: self.model.remove(cred, *place), lambda: self.ns.remove(cred, *place)
+        )
+        if done is not None:
+            victim, removed = done
+            assert removed == (victim.ino, victim.kind, self.left(victim), 0)
+
+    def is_orphan(self, ino: int) -> bool:
+        return any(node.ino == ino for node in self.model.orphans())
+
+    def left(self, victim: Node) -> int:
+        """Names of an inode that has just lost one."""
+        return 0 if victim.kind == Kind.DIRECTORY else self.model.nlink(victim)
+
+    @rule(data=st.data(), cred=creds)
+    def rename(self, data: st.DataObject, cred: Cred) -> None:
+        old = self.an_entry(data)
+        new = self.an_entry(data) if data.draw(st.booleans()) else self.a_place(data)
+        done = self.both(
+            lambda: self.model.rename(cred, *old, *new), lambda: self.ns.rename(cred, *old, *new)
+        )
+        if done is None:
+            return
+        (moved, replaced), (attr, removed) = done
+        self.names.append(new)
+        assert attr == self.ns.getattr(moved.ino)
+        assert (replaced is None) == (removed is None)
+        if replaced is not None:
+            assert removed == (replaced.ino, replaced.kind, self.left(replaced), 0)
+            if regressions.a_replaced_name_is_listed_once in PENDING:
+                for listing in self.listings:
+                    listing.given.discard(new[1])
+
+    @rule(data=st.data(), wanted=wanted_change)
+    def setattr(self, data: st.DataObject, wanted: SetAttr) -> None:
+        ino = self.an_inode(data, Kind.REGULAR if data.draw(st.booleans()) else None)
+        if regressions.a_seal_takes_no_ctime_from_the_future in PENDING and (
+            wanted.mtime_ns == FAR_NS
+        ):
+            wanted = wanted._replace(mtime_ns=None)
+        node = self.same(
+            lambda: self.model.setattr(ino, wanted), lambda: self.ns.setattr(ino, wanted)
+        )
+        # As the C side does: while a file is written its data file tells the mtime.
+        if node and node.write_open and node.data is not None and wanted.mtime_ns is not None:
+            os.utime(self.ns.files.path(ino, 0), ns=(wanted.mtime_ns, wanted.mtime_ns))
+
+    # ---- content ----
+
+    @rule(data=st.data())
+    def open_write(self, data: st.DataObject) -> None:
+        ino = self.an_inode(data, Kind.REGULAR)
+        self.same(lambda: self.model.open_write(ino), lambda: self.ns.open_write(ino))
+
+    @rule(data=st.data(), size=st.integers(0, 9000))
+    def write(self, data: st.DataObject, size: int) -> None:
+        node = self.model.nodes.get(self.an_inode(data, Kind.REGULAR))
+        if node is not None and node.write_open:
+            node.written_ns = clock.now_ns()
+            self.ns.files.path(node.ino, 0).write_bytes(b"x" * size)
+            os.utime(self.ns.files.path(node.ino, 0), ns=(node.written_ns, node.written_ns))
+            node.data, node.writes = size, node.writes + 1
+
+    def on_disk(self, ino: int, writes: int) -> Sealed:
+        stat = self.ns.files.path(ino, 0).stat()
+        return Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, writes)
+
+    @rule(data=st.data())
+    def seal(self, data: st.DataObject) -> None:
+        ino = self.an_inode(data, Kind.REGULAR)
+        node = self.model.nodes.get(ino)
+        sealed = Sealed(0, 0, 0, 0)
+        if node is not None and node.writes > 0:
+            sealed = self.on_disk(ino, node.writes)
+        self.same(lambda: self.model.seal(ino, sealed), lambda: self.ns.seal(ino, sealed))
+
+    @rule(data=st.data())
+    def reclaim(self, data: st.DataObject) -> None:
+        ino = self.an_inode(data, Kind.REGULAR)
+        if regressions.reclaiming_what_has_a_name_spares_its_bytes in PENDING and (
+            not self.is_orphan(ino)
+        ):
+            return
+        self.both(lambda: self.model.reclaim(ino), lambda: self.ns.reclaim(ino, 0))
+        with pytest.raises(errors.Stale):
+            self.ns.setattr(1, SetAttr())  # the writer works in order: it is done now
+
+    @rule(really=seldom)
+    def restart(self, really: bool) -> None:
+        if not really:
+            return
+        boot = self.ns.boot
+        self.ns.close()
+        written = [node for node in self.model.nodes.values() if node.writes > 0]
+        found = {node.ino: self.on_disk(node.ino, node.writes) for node in written}
+        unwritten = [n for n in self.model.nodes.values() if n.write_open and n.writes == 0]
+        done = self.both(lambda: self.model.restart(found), lambda: Namespace(self._settings))
+        assert done is not None
+        recovered, self.ns = done
+        if regressions.a_crash_keeps_the_mtime_of_what_was_not_written in PENDING:
+            for node in set(unwritten) & set(self.model.nodes.values()):
+                node.mtime_ns = self.ns.getattr(node.ino).mtime_ns
+        assert self.ns.recovered == recovered
+        assert self.ns.boot.boot == boot.boot + 1
+        assert self.ns.boot.fs_id == boot.fs_id
+
+    # ---- reading ----
+
+    @rule(data=st.data(), cookie=st.sampled_from([0, 17, 1 << 40]))
+    def read(self, data: st.DataObject, cookie: int) -> None:
+        ino, (parent, name) = self.an_inode(data), self.an_entry(data)
+        self.same(lambda: self.model.lookup(parent, name), lambda: self.ns.lookup(parent, name))
+        self.same(lambda: self.model.node(ino), lambda: self.ns.getattr(ino))
+        self.same(
+            lambda: self.model.parent(self.model.directory(ino)),
+            lambda: self.ns.lookup_parent(ino),
+        )
+        done = self.both(lambda: self.model.readlink(ino), lambda: self.ns.readlink(ino))
+        assert done is None or done[0] == done[1]
+        if not detour_listing():
+            self.both(lambda: self.model.directory(ino), lambda: self.ns.readdir(ino, cookie, 9))
+
+    @rule(data=st.data(), most=st.integers(1, 4), anew=st.booleans())
+    def list_some(self, data: st.DataObject, most: int, anew: bool) -> None:
+        if anew or not self.listings:
+            self.start_listing(self.an_inode(data, Kind.DIRECTORY))
+        listing = data.draw(st.sampled_from(self.listings), label="listing")
+        if listing.ino in self.model.nodes or not detour_listing():
+            self.go_on_listing(listing, most)
+
+    def start_listing(self, ino: int) -> None:
+        if ino in self.model.nodes:
+            self.listings.append(Listing(ino, set(self.model.nodes[ino].entries)))
+
+
+@pytest.fixture
+def volumes(settings: Settings) -> Volumes:
+    """Empty volumes, one after the other in one database of the engine under test."""
+
+    @contextmanager
+    def fresh() -> Iterator[Settings]:
+        yield settings
+        database = Database(settings.database_url)
+        engine = database.engine()
+        with engine.begin() as connection:
+            for table in reversed(Base.metadata.sorted_tables):
+                connection.execute(table.delete())
+        engine.dispose()
+        volume.create(database)
+        database.close()
+        for path in settings.files_dir.glob("*/*"):
+            path.unlink()
+
+    return fresh
+
+
+def drive(volumes: Volumes, settings: hypothesis.settings, seed: int | None = None) -> int:
+    """Run the machine; returns how many operations it did. Prints how to repeat a failure."""
+    steps = count()
+
+    def machine() -> NamespaceMachine:
+        return NamespaceMachine(volumes, lambda: next(steps))
+
+    seeded: Callable[[], NamespaceMachine] = (
+        machine if seed is None else hypothesis.seed(seed)(machine)
+    )
+    run_state_machine_as_test(seeded, settings=settings)  # type: ignore[arg-type]
+    return next(steps)
+
+
+@pytest.mark.skipif(STEPS > 0, reason="SPILLWAY_PROPERTY_STEPS runs the long one")
+def test_the_namespace_is_the_model(volumes: Volumes) -> None:
+    assert drive(volumes, BOUNDED) >= 300
+
+
+@pytest.mark.skipif(STEPS == 0, reason="slow: SPILLWAY_PROPERTY_STEPS says how many steps")
+@pytest.mark.timeout(0)
+def test_the_namespace_is_the_model_for_long(volumes: Volumes) -> None:
+    done = 0
+    settings = hypothesis.settings(BOUNDED, derandomize=False, stateful_step_count=120)
+    for seed in count(SEED or secrets.randbits(32)):
+        print(f"SPILLWAY_PROPERTY_SEED={seed} after {done} steps", flush=True)
+        done += drive(volumes, settings, seed)
+        if done >= STEPS:
+            break
+    print(f"{done} steps")
+
+
+@pytest.mark.parametrize(
+    "regression",
+    [
+        pytest.param(case, marks=[pytest.mark.xfail(strict=True)] if case in PENDING else [])
+        for case in REGRESSIONS
+    ],
+    ids=lambda case: case.__name__,
+)
+def test_regression(namespace: Namespace, settings: Settings, regression: Regression) -> None:
+    regression(namespace, settings)
