@@ -25,9 +25,11 @@ slow: build
 
 # Protocol and POSIX conformance, beside Ganesha's own FSAL_VFS on the same disk.
 pynfs: build
+	$(PY) -m tests.conformance.pynfs $(PYNFS) --server vfs
 	$(PY) -m tests.conformance.pynfs $(PYNFS)
 
 posix: build
+	$(PY) -m tests.conformance.posix $(PJDFSTEST) --server vfs
 	$(PY) -m tests.conformance.posix $(PJDFSTEST)
 
 # The namespace with a million files in many directories, and in one.

@@ -155,10 +155,14 @@ class Model:
         return node
 
     def lookup(self, parent: int, name: bytes) -> Node:
-        found = self.directory(parent).entries.get(name)
-        if found is None:
+        node = self.nodes.get(parent)
+        if node is None:
+            raise Refused({errors.Stale} | name_errors(name))
+        if node.kind != Kind.DIRECTORY:
+            raise Refused({errors.NotADirectory} | name_errors(name))
+        if name not in node.entries:
             raise Refused({errors.NotFound} | name_errors(name))
-        return found
+        return node.entries[name]
 
     def readlink(self, ino: int) -> bytes:
         target = self.node(ino).target
@@ -238,7 +242,7 @@ class Model:
         mode = wanted.mode
         if kind == Kind.DIRECTORY and inherits:
             mode |= SETGID
-        elif kind == Kind.REGULAR and mode & SETGID and mode & 0o010 and not member:
+        elif kind != Kind.DIRECTORY and not member:
             mode &= ~SETGID  # nor around chmod()
         now = AtLeast(self.now_ns)
         atime = now if wanted.atime_ns is None else wanted.atime_ns
