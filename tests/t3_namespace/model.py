@@ -236,7 +236,7 @@ class Model:
         gid = inherited if wanted.gid is None else wanted.gid
         member = cred.uid == 0 or cred.is_member(gid)
         # Attributes of a new file are no way around chown().
-        gives = (uid != cred.uid and cred.uid != 0) or (gid != inherited and not member)
+        gives = (uid != cred.uid and cred.uid != 0) or (wanted.gid is not None and not member)
         refuse({errors.NotPermitted} if gives else set())
         assert wanted.mode is not None
         mode = wanted.mode

@@ -173,7 +173,8 @@ def test_a_crash_seals_open_files_and_reclaims_orphans(
     assert after.boot.boot == namespace.boot.boot + 1
     found = after.getattr(written.ino)
     assert found.size == 5000
-    # Larger than anything a client can have seen before the crash.
+    # Larger than anything a client can have seen before the crash: more than a billion writes.
+    assert CRASH_CHANGE_STEP > 1_000_000_000
     assert found.change == written.change + CRASH_CHANGE_STEP
     assert after.getattr(empty.ino).size == 0
     assert row(settings, orphan.ino) is None

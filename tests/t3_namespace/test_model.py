@@ -21,7 +21,7 @@ from gateway import clock, errors
 from gateway.config import Settings
 from gateway.db.engine import Database
 from gateway.db.models import Base
-from gateway.namespace import volume
+from gateway.namespace import fsck, volume
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Cred, Kind, Sealed, SetAttr
 from tests.t3_namespace.machine import ROOT, Listing, Pair, Volumes, seldom
@@ -261,6 +261,9 @@ class NamespaceMachine(Pair):
             return
         boot = self.ns.boot
         self.ns.close()
+        database = Database(self._settings.database_url)
+        assert fsck.check(database, self.ns.files) == []
+        database.close()
         written = [node for node in self.model.nodes.values() if node.writes > 0]
         found = {node.ino: self.on_disk(node.ino, node.writes) for node in written}
         done = self.both(lambda: self.model.restart(found), lambda: Namespace(self._settings))
