@@ -12,6 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway import clock
+from gateway.db import statements as sql
 from gateway.db.models import ROOT_INO
 from gateway.drain import garbage, move, upload
 from gateway.drain import statements as own
@@ -175,7 +176,7 @@ def _drop_rekey(context: Context, ino: int, seen: Place | None) -> None:
         stored = object_of(view.session, ino)
         at_home = stored is None or view.paths.key_of(ino) == stored.key
         if at_home and _place(view, ino) == seen:
-            view.session.run(own.REKEY_DELETE, the_ino=ino)
+            view.session.run(sql.REKEY_DELETE, the_ino=ino)
 
 
 def _move_job(context: Context, planned: move.Move) -> Job:

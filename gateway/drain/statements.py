@@ -123,7 +123,6 @@ DELETION_DELETE = Statement(delete(deletion).where(deletion.c.key == b("the_key"
 REKEYS = Statement(
     select(rekey.c.ino).where(rekey.c.ino > b("after")).order_by(rekey.c.ino).limit(b("most"))
 )
-REKEY_DELETE = Statement(delete(rekey).where(rekey.c.ino == b("the_ino")))
 
 
 def _objects_below() -> Any:

@@ -47,6 +47,8 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
     lost = victim.nlink if is_directory else 1
     tx.run(sql.NLINK, the_ino=victim.ino, delta=-lost, now_ns=tx.now_ns)
     left = victim.nlink - lost
+    if left == 0:
+        tx.run(sql.REKEY_DELETE, the_ino=victim.ino)
     if left == 0 and victim.kind == Kind.REGULAR:
         # The row stays as an orphan: clients may have the file open (reclaim() ends it).
         _forget_object(tx, victim.ino)

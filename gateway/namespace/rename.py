@@ -53,13 +53,15 @@ def rename(
             raise AccessDenied
         _require_outside(tx, moved.ino, new_parent)
 
+    if replaced is not None:
+        # Before the entry goes: it may be the one in the directory it would replace.
+        require_empty(tx, replaced)
     tx.run(sql.DIRENT_DELETE, the_parent=old_parent, the_name=old_name)
     if replaced is None:
         removed = None
         add_name(tx, new_parent, new_name, moved.ino)
     else:
         # The name stays, and its cookie with it: a listing in progress shows it once.
-        require_empty(tx, replaced)
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
         removed = lose_name(tx, replaced)
     tx.run(sql.NLINK, the_ino=moved.ino, delta=0, now_ns=tx.now_ns)

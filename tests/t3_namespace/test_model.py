@@ -32,6 +32,7 @@ from tests.t3_namespace.regressions import (
     REGRESSIONS,
     Regression,
     a_directory_with_one_entry_is_not_empty,
+    a_renamed_directory_leaves_nothing_behind,
 )
 
 STEPS = int(os.environ.get("SPILLWAY_PROPERTY_STEPS", "0"))
@@ -262,8 +263,11 @@ class NamespaceMachine(Pair):
         boot = self.ns.boot
         self.ns.close()
         database = Database(self._settings.database_url)
-        assert fsck.check(database, self.ns.files) == []
+        problems = fsck.check(database, self.ns.files)
         database.close()
+        if a_renamed_directory_leaves_nothing_behind in PENDING:
+            problems = [each for each in problems if each.check != "rekey of nothing"]
+        assert not problems
         written = [node for node in self.model.nodes.values() if node.writes > 0]
         found = {node.ino: self.on_disk(node.ino, node.writes) for node in written}
         done = self.both(lambda: self.model.restart(found), lambda: Namespace(self._settings))
