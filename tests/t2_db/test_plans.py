@@ -25,7 +25,8 @@ STATEMENTS = {
 def explain(database: Database, statement: namespace_statements.Statement) -> list[str]:
     sql, fixed = statement.compiled(database.dialect)
     names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
-    values = {name: fixed.get(name, b"" if "name" in name or name == "value" else 1) for name in names}
+    blobs = {name for name in names if "name" in name or name == "value"}
+    values = {name: fixed.get(name, b"" if name in blobs else 1) for name in names}
     values |= {name: "k" for name in names if "key" in name or name in ("etag", "checksum")}
     with database.reader() as connection:
         if database.path:
