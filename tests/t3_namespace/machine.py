@@ -22,6 +22,8 @@ from tests.t3_namespace.model import AtLeast, Errors, Model, Node, Refused
 
 Volumes = Callable[[], AbstractContextManager[Settings]]
 """Makes a volume of its own, and takes it away again."""
+Place = tuple[int, bytes]
+"""A directory and a name in it."""
 T = TypeVar("T")
 M = TypeVar("M")
 
@@ -89,7 +91,7 @@ class Pair(RuleBasedStateMachine):
         self.model = Model(self.ns.getattr(ROOT))
         self.inos = [ROOT]
         """Every inode number ever answered: what a client may still believe in."""
-        self.names: list[tuple[int, bytes]] = []
+        self.names: list[Place] = []
         """Every name ever made."""
         self.cookies: dict[int, dict[int, bytes]] = {}
         """Of every directory: which name each cookie ever stood for."""
@@ -107,7 +109,7 @@ class Pair(RuleBasedStateMachine):
             there = self.inos
         return data.draw(st.sampled_from(there), label="inode")
 
-    def an_entry(self, data: st.DataObject) -> tuple[int, bytes]:
+    def an_entry(self, data: st.DataObject) -> Place:
         there = [(d.ino, name) for d in self.model.directories() for name in d.entries]
         if not there or data.draw(seldom):
             there = self.names
@@ -115,7 +117,7 @@ class Pair(RuleBasedStateMachine):
             return self.a_place(data)
         return data.draw(st.sampled_from(there), label="entry")
 
-    def a_place(self, data: st.DataObject) -> tuple[int, bytes]:
+    def a_place(self, data: st.DataObject) -> Place:
         return self.an_inode(data, Kind.DIRECTORY), data.draw(a_name, label="name")
 
     # ---- doing ----
@@ -153,7 +155,7 @@ class Pair(RuleBasedStateMachine):
     def make(
         self,
         cred: Cred,
-        place: tuple[int, bytes],
+        place: Place,
         wanted: SetAttr,
         kind: Kind,
         act: Callable[[], Attr],

@@ -126,5 +126,3 @@ REGRESSIONS: list[Regression] = [
     a_directory_with_one_entry_is_not_empty,
     a_renamed_directory_leaves_nothing_behind,
 ]
-PENDING: frozenset[Regression] = frozenset()
-"""Known differences that the gateway still has; the property test goes around them."""

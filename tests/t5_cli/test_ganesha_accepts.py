@@ -15,10 +15,6 @@ from tests.support.waiting import until
 
 DEBIAN_PLUGINS = Path("/usr/lib/x86_64-linux-gnu/ganesha")
 
-pytestmark = pytest.mark.skipif(
-    not (DEBIAN_PLUGINS / "libfsalvfs.so").exists(), reason="needs Debian's nfs-ganesha"
-)
-
 
 def settings_of(directory: Path, bind: str, max_io_bytes: int) -> Settings:
     nfs = {"bind": bind, "port": free_port(), "max_io_bytes": max_io_bytes}
