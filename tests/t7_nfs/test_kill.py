@@ -67,7 +67,7 @@ def test_saves_go_on_without_a_bucket(vm: ClientVm, make_site: MakeSite) -> None
     assert status["dirty"]["bytes"] == 8 * 4 * MIB
     text = site.gateway.spillway("status", check=False)
     assert text.returncode == 1
-    assert "unreachable" in text.stdout
+    assert "NOT USABLE" in text.stdout
 
     site.server.start()
     site.gateway.until_drained()
