@@ -128,10 +128,6 @@ class Model:
         (found,) = (d for d in self.directories() if node in d.entries.values())
         return found
 
-    def is_below(self, node: Node, top: Node) -> bool:
-        """Whether a directory is another one or in it."""
-        return node is top or (node is not self.root and self.is_below(self.parent(node), top))
-
     def nlink(self, node: Node) -> int:
         if node.kind == Kind.DIRECTORY:
             return 2 + sum(entry.kind == Kind.DIRECTORY for entry in node.entries.values())
@@ -326,9 +322,11 @@ class Model:
             return found
         if not moved.grants(cred, WRITE):
             found.add(errors.AccessDenied)
-        target = self.nodes.get(new_parent)
-        if target is not None and target.kind == Kind.DIRECTORY and self.is_below(target, moved):
-            found.add(errors.CrossesItself)
+        at = self.nodes.get(new_parent)
+        while at is not None and at.kind == Kind.DIRECTORY:
+            if at is moved:
+                found.add(errors.CrossesItself)
+            at = None if at is self.root else self.parent(at)
         return found
 
     # ---- attributes and content ----
