@@ -152,10 +152,21 @@ class Gateway:
         except AssertionError as exc:
             raise AssertionError(f"{exc}\n" + "\n".join(self.lines)) from None
 
+    def pid(self, name: str) -> int:
+        """Of a child of ``up``: ganesha or drain."""
+        up = json.loads((self.data_dir / "run" / "up.json").read_text())
+        pid: int = up["children"][name]["pid"]
+        return pid
+
+    def resident_mib(self, name: str) -> float:
+        """Memory of a child of ``up`` that is in RAM."""
+        status = Path(f"/proc/{self.pid(name)}/status").read_text()
+        [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+        return int(line.split()[1]) / 1024
+
     def kill(self, name: str) -> None:
         """kill -9 a child of ``up``: ganesha or drain."""
-        up = json.loads((self.data_dir / "run" / "up.json").read_text())
-        os.kill(up["children"][name]["pid"], signal.SIGKILL)
+        os.kill(self.pid(name), signal.SIGKILL)
 
     def until_drained(self, timeout_seconds: float = 60.0) -> None:
         """Wait until the bucket has everything and nothing is queued."""

@@ -54,6 +54,9 @@ def test_a_large_directory_is_listed_whole_while_it_changes(
     done = vm.run([PYTHON, "-"], stdin=LIST % MOUNT, timeout_seconds=240.0)
     assert done.stdout.split() == ["0", "50000", "50000"]
     assert site.gateway.said("died") == 0
+    resident_mib = site.gateway.resident_mib("ganesha")
+    print(f"ganesha with the namespace inside: {resident_mib:.0f} MiB resident")
+    assert resident_mib < 512
 
 
 def fill(namespace: Namespace) -> None:
