@@ -18,8 +18,8 @@ from typing import Self
 from gateway import config
 from gateway.cli import ganesha_conf
 from gateway.config import Settings
-from tests.support.gateway import PLUGINS_DIR, free_port
-from tests.support.s3server import die_with_parent
+from tests.support.gateway import PLUGINS_DIR
+from tests.support.s3server import die_with_parent, free_port
 from tests.support.volumes import make_volume
 from tests.support.waiting import until
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -14,20 +13,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from gateway import config
+from tests.support.s3server import free_port
 from tests.support.waiting import until
 
 PROGRAM = Path(sys.executable).with_name("spillway")
 PLUGINS_DIR = Path(__file__).parents[2] / "build" / "lib"
 
 Values = Mapping[str, Mapping[str, Any]]
-
-
-def free_port() -> int:
-    """A TCP port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Gateway:

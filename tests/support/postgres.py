@@ -13,8 +13,7 @@ from typing import Self
 
 import psycopg
 
-from tests.support.gateway import free_port
-from tests.support.s3server import die_with_parent
+from tests.support.s3server import die_with_parent, free_port
 from tests.support.waiting import until
 
 BIN = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/usr/lib/postgresql/bin"))

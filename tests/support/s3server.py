@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -50,7 +51,7 @@ def credentials(secret_key: str = SECRET_KEY) -> str:
     return f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {secret_key}\n"
 
 
-class _Server:
+class _Server(ABC):
     """A server process on a port that it keeps over restarts."""
 
     def __init__(self, log_path: Path) -> None:
@@ -62,8 +63,9 @@ class _Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @abstractmethod
     def command(self) -> list[str]:
-        raise NotImplementedError
+        """The server's program and arguments."""
 
     def start(self) -> None:
         """Start and wait until connections are taken. Raises RuntimeError with the server's log."""
