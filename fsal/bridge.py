@@ -15,7 +15,7 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 2
+ABI = 3
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -89,8 +89,18 @@ class SealedStruct(ctypes.Structure):
     _fields_ = (("size", u64), ("used", u64), ("mtime_ns", i64), ("writes", u64))
 
 
+class SealStruct(ctypes.Structure):
+    _fields_ = (
+        ("ino", u64),
+        ("data", SealedStruct),
+        ("attr", AttrStruct),
+        ("status", i32),
+        ("pad", u32),
+    )
+
+
 class RemovedStruct(ctypes.Structure):
-    _fields_ = (("ino", u64), ("epoch", u64), ("kind", u32), ("nlink", u32))
+    _fields_ = (("ino", u64), ("epoch", u64), ("change", u64), ("kind", u32), ("nlink", u32))
 
 
 class DirentStruct(ctypes.Structure):
@@ -107,6 +117,7 @@ class RequestStruct(ctypes.Structure):
         ("name2", ctypes.c_void_p),
         ("groups", ctypes.POINTER(u32)),
         ("entries", ctypes.POINTER(DirentStruct)),
+        ("seals", ctypes.POINTER(SealStruct)),
         ("buffer", ctypes.c_void_p),
         ("name_len", u32),
         ("name2_len", u32),
@@ -119,7 +130,6 @@ class RequestStruct(ctypes.Structure):
         ("buffer_bytes", u32),
         ("pad", u32),
         ("set", SetAttrStruct),
-        ("data", SealedStruct),
         ("verifier", ctypes.c_uint8 * 8),
     )
 
@@ -131,6 +141,8 @@ class ReplyStruct(ctypes.Structure):
         ("eof", u32),
         ("length", u32),
         ("attr", AttrStruct),
+        ("parent", AttrStruct),
+        ("parent2", AttrStruct),
         ("removed", RemovedStruct),
         ("verifier", ctypes.c_uint8 * 8),
     )
@@ -191,16 +203,21 @@ def guard(name: str, verb: Verb) -> Any:
         out = reply.contents
         try:
             verb(request.contents, out)
-        except NamespaceError as exc:
-            out.status = exc.errno
         except BaseException as exc:
             # Every exception must end here; one client's request fails, the server goes on.
-            log.exception("%s failed", name)
-            out.status = errno_of(exc)
+            out.status = status_of(name, exc)
         else:
             out.status = 0
 
     return Callback(call)
+
+
+def status_of(name: str, exc: BaseException) -> int:
+    """The errno that an exception is for C. What was not foreseen is logged with its traceback."""
+    if isinstance(exc, NamespaceError):
+        return exc.errno
+    log.error("%s failed", name, exc_info=exc)
+    return errno_of(exc)
 
 
 def name_of(request: Any) -> bytes:
@@ -247,11 +264,17 @@ def put_attr(out: Any, attr: Attr) -> None:
     out.nlink = attr.nlink
 
 
+def put_directories(reply: Any, request: Any, changed: list[Attr]) -> None:
+    """The directories whose entries an operation changed, each as it was left last."""
+    for attr in changed:
+        put_attr(reply.parent if attr.ino == request.ino else reply.parent2, attr)
+
+
 def put_removed(out: Any, removed: Removed | None) -> None:
     if removed is None:
-        out.ino = 0
         return
     out.ino = removed.ino
     out.epoch = removed.epoch
+    out.change = removed.change
     out.kind = removed.kind
     out.nlink = removed.nlink

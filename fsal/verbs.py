@@ -6,10 +6,18 @@ import ctypes
 from typing import Any
 
 from fsal import bridge
-from fsal.bridge import cred_of, name2_of, name_of, put_attr, put_removed, setattr_of
+from fsal.bridge import (
+    cred_of,
+    name2_of,
+    name_of,
+    put_attr,
+    put_directories,
+    put_removed,
+    setattr_of,
+)
 from gateway.errors import TooBig
 from gateway.namespace.facade import Namespace
-from gateway.types import Sealed
+from gateway.types import Attr, Sealed
 
 
 def put_buffer(request: Any, reply: Any, data: bytes) -> None:
@@ -62,6 +70,7 @@ class Verbs:
 
     def create(self, request: Any, reply: Any) -> None:
         verifier = bytes(request.verifier) if request.flags & bridge.HAS_VERIFIER else None
+        directories: list[Attr] = []
         attr = self._ns.create(
             cred_of(request),
             request.ino,
@@ -69,24 +78,38 @@ class Verbs:
             setattr_of(request),
             verifier,
             bool(request.flags & bridge.FOR_WRITING),
+            directories=directories,
         )
         put_attr(reply.attr, attr)
+        put_directories(reply, request, directories)
 
     def mkdir(self, request: Any, reply: Any) -> None:
-        attr = self._ns.mkdir(cred_of(request), request.ino, name_of(request), setattr_of(request))
+        directories: list[Attr] = []
+        attr = self._ns.mkdir(
+            cred_of(request),
+            request.ino,
+            name_of(request),
+            setattr_of(request),
+            directories=directories,
+        )
         put_attr(reply.attr, attr)
+        put_directories(reply, request, directories)
 
     def symlink(self, request: Any, reply: Any) -> None:
+        directories: list[Attr] = []
         attr = self._ns.symlink(
             cred_of(request),
             request.ino,
             name_of(request),
             name2_of(request),
             setattr_of(request),
+            directories=directories,
         )
         put_attr(reply.attr, attr)
+        put_directories(reply, request, directories)
 
     def mknod(self, request: Any, reply: Any) -> None:
+        directories: list[Attr] = []
         attr = self._ns.mknod(
             cred_of(request),
             request.ino,
@@ -94,22 +117,43 @@ class Verbs:
             request.kind,
             request.rdev,
             setattr_of(request),
+            directories=directories,
         )
         put_attr(reply.attr, attr)
+        put_directories(reply, request, directories)
 
     def link(self, request: Any, reply: Any) -> None:
-        attr = self._ns.link(cred_of(request), request.ino2, request.ino, name_of(request))
-        put_attr(reply.attr, attr)
-
-    def rename(self, request: Any, reply: Any) -> None:
-        attr, removed = self._ns.rename(
-            cred_of(request), request.ino, name_of(request), request.ino2, name2_of(request)
+        directories: list[Attr] = []
+        attr = self._ns.link(
+            cred_of(request),
+            request.ino2,
+            request.ino,
+            name_of(request),
+            directories=directories,
         )
         put_attr(reply.attr, attr)
+        put_directories(reply, request, directories)
+
+    def rename(self, request: Any, reply: Any) -> None:
+        directories: list[Attr] = []
+        attr, removed = self._ns.rename(
+            cred_of(request),
+            request.ino,
+            name_of(request),
+            request.ino2,
+            name2_of(request),
+            directories=directories,
+        )
+        put_attr(reply.attr, attr)
+        put_directories(reply, request, directories)
         put_removed(reply.removed, removed)
 
     def remove(self, request: Any, reply: Any) -> None:
-        removed = self._ns.remove(cred_of(request), request.ino, name_of(request))
+        directories: list[Attr] = []
+        removed = self._ns.remove(
+            cred_of(request), request.ino, name_of(request), directories=directories
+        )
+        put_directories(reply, request, directories)
         put_removed(reply.removed, removed)
 
     def setattr(self, request: Any, reply: Any) -> None:
@@ -118,10 +162,18 @@ class Verbs:
     def open_write(self, request: Any, reply: Any) -> None:
         put_attr(reply.attr, self._ns.open_write(request.ino))
 
-    def seal(self, request: Any, reply: Any) -> None:
-        data = request.data
-        sealed = Sealed(data.size, data.used, data.mtime_ns, data.writes)
-        put_attr(reply.attr, self._ns.seal(request.ino, sealed))
+    def seal(self, request: Any, _reply: Any) -> None:
+        waiting = request.seals[: request.entries_max]
+        wanted = [
+            (item.ino, Sealed(item.data.size, item.data.used, item.data.mtime_ns, item.data.writes))
+            for item in waiting
+        ]
+        for item, found in zip(waiting, self._ns.seal_all(wanted), strict=True):
+            if isinstance(found, Attr):
+                put_attr(item.attr, found)
+                item.status = 0
+            else:
+                item.status = bridge.status_of("seal", found)
 
     def getxattr(self, request: Any, reply: Any) -> None:
         value = self._ns.getxattr(cred_of(request), request.ino, name_of(request))

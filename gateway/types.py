@@ -104,6 +104,7 @@ class Removed(NamedTuple):
     nlink: int
     """0 means: no name is left. A regular file's bytes stay until it is reclaimed."""
     epoch: int
+    change: int
 
 
 class Sealed(NamedTuple):

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 2
+#define SPW_ABI 3
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -25,16 +25,16 @@ enum spw_op {
 	SPW_READDIR,       /* ino, cookie, entries, buffer     -> count, eof */
 	SPW_READLINK,      /* ino, buffer                      -> length */
 	SPW_VERIFIER,      /* ino                              -> verifier, count = 1 if it has one */
-	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr */
-	SPW_MKDIR,         /* ino, name, set                   -> attr */
-	SPW_SYMLINK_OP,    /* ino, name, name2 = target, set   -> attr */
-	SPW_MKNOD,         /* ino, name, kind, rdev, set       -> attr */
-	SPW_LINK,          /* ino2 = inode, ino, name          -> attr */
-	SPW_RENAME,        /* ino, name, ino2, name2           -> attr, removed */
-	SPW_REMOVE,        /* ino, name                        -> removed */
+	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr, parent */
+	SPW_MKDIR,         /* ino, name, set                   -> attr, parent */
+	SPW_SYMLINK_OP,    /* ino, name, name2 = target, set   -> attr, parent */
+	SPW_MKNOD,         /* ino, name, kind, rdev, set       -> attr, parent */
+	SPW_LINK,          /* ino2 = inode, ino, name          -> attr, parent */
+	SPW_RENAME,        /* ino, name, ino2, name2           -> attr, removed, parent, parent2 */
+	SPW_REMOVE,        /* ino, name                        -> removed, parent */
 	SPW_SETATTR,       /* ino, set                         -> attr */
 	SPW_OPEN_WRITE,    /* ino                              -> attr */
-	SPW_SEAL,          /* ino, data                        -> attr */
+	SPW_SEAL,          /* seals                            -> attr and status in each */
 	SPW_RECLAIM,       /* ino, epoch in cookie             -> (nothing) */
 	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: buffer too small) */
 	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
@@ -92,10 +92,19 @@ struct spw_sealed {
 	uint64_t writes;
 };
 
+struct spw_seal {
+	uint64_t ino;
+	struct spw_sealed data;
+	struct spw_attr attr;
+	int32_t status; /* 0 or an errno; preset to EIO by C */
+	uint32_t pad;
+};
+
 /* An inode that lost a name. ino 0: none did. */
 struct spw_removed {
 	uint64_t ino;
 	uint64_t epoch;
+	uint64_t change; /* it has now */
 	uint32_t kind;
 	uint32_t nlink;
 };
@@ -116,6 +125,7 @@ struct spw_request {
 	const char *name2;
 	const uint32_t *groups;
 	struct spw_dirent *entries; /* entries_max of them */
+	struct spw_seal *seals;     /* entries_max of them */
 	char *buffer;               /* buffer_bytes */
 	uint32_t name_len;
 	uint32_t name2_len;
@@ -128,7 +138,6 @@ struct spw_request {
 	uint32_t buffer_bytes;
 	uint32_t pad;
 	struct spw_setattr set;
-	struct spw_sealed data;
 	uint8_t verifier[8];
 };
 
@@ -138,6 +147,8 @@ struct spw_reply {
 	uint32_t eof;
 	uint32_t length; /* bytes in the buffer */
 	struct spw_attr attr;
+	struct spw_attr parent;  /* the directory whose entries changed; ino 0: none */
+	struct spw_attr parent2; /* the other one of a rename */
 	struct spw_removed removed;
 	uint8_t verifier[8];
 };

@@ -3,6 +3,8 @@
 
 #include <sys/statvfs.h>
 
+#define SEAL_SECONDS 5u
+
 static struct config_item export_items[] = {
 	CONF_ITEM_NOOP("name"),
 	CONFIG_EOL
@@ -19,6 +21,8 @@ static struct config_block export_block = {
 
 static void release(struct fsal_export *export)
 {
+	/* What is left over, the next start seals. */
+	(void)spw_sealer_flush(SEAL_SECONDS);
 	fsal_detach_export(export->fsal, &export->exports);
 	free_export_ops(export);
 	gsh_free(container_of(export, struct spw_export, export));
@@ -29,6 +33,7 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 				   struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
 	struct spw_request request = spw_request_for(ino, NULL);
+	uint64_t asked = spw_asked();
 	struct spw_reply reply;
 	/* Numbers above are not ours: a forged handle must not look like a failure of the disk. */
 	int rc = ino > INT64_MAX ? ESTALE : spw_call(SPW_GETATTR, &request, &reply);
@@ -39,7 +44,7 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 	if (rc == 0 && generation != 0 && reply.attr.generation != generation)
 		rc = ESTALE;
 	if (rc == 0)
-		spw_answer(&reply.attr, obj, out);
+		spw_answer(&reply.attr, asked, obj, out);
 	return spw_status(rc);
 }
 

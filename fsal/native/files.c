@@ -88,28 +88,45 @@ void spw_fd_release(struct spw_inode *inode)
 
 /* ---- stable storage ---- */
 
-int spw_sync_fd(struct spw_inode *inode, int fd)
+static void sync_now(struct spw_inode *inode, int fd)
 {
-	uint_fast64_t target = atomic_load(&inode->writes);
-	uint_fast64_t before = atomic_load(&inode->synced);
-	int error = atomic_load(&inode->error);
+	uint_fast64_t covered = atomic_load(&inode->writes);
 
-	if (error != 0)
-		return error;
-	if (before >= target)
-		return 0;
 	if (fdatasync(fd) != 0 ||
-	    (!atomic_load(&inode->entry_durable) && fsync(shard_fd[inode->ino % SHARDS]) != 0)) {
+	    (!inode->entry_durable && fsync(shard_fd[inode->ino % SHARDS]) != 0)) {
 		fprintf(stderr, "spillway: inode %llu: fdatasync failed: %s\n",
 			(unsigned long long)inode->ino, strerror(errno));
 		atomic_store(&inode->error, EIO);
 		atomic_fetch_add(&lost, 1);
-		return EIO;
+		return;
 	}
-	atomic_store(&inode->entry_durable, true);
-	while (before < target && !atomic_compare_exchange_weak(&inode->synced, &before, target))
-		;
-	return 0;
+	inode->entry_durable = true;
+	atomic_store(&inode->synced, covered);
+}
+
+int spw_sync_fd(struct spw_inode *inode, int fd)
+{
+	uint_fast64_t wanted = atomic_load(&inode->writes);
+	int rc;
+
+	pthread_mutex_lock(&inode->sync_lock);
+	for (;;) {
+		rc = atomic_load(&inode->error);
+		if (rc != 0 || atomic_load(&inode->synced) >= wanted)
+			break;
+		if (inode->syncing) {
+			pthread_cond_wait(&inode->sync_done, &inode->sync_lock);
+			continue;
+		}
+		inode->syncing = true;
+		pthread_mutex_unlock(&inode->sync_lock);
+		sync_now(inode, fd);
+		pthread_mutex_lock(&inode->sync_lock);
+		inode->syncing = false;
+		pthread_cond_broadcast(&inode->sync_done);
+	}
+	pthread_mutex_unlock(&inode->sync_lock);
+	return rc;
 }
 
 int spw_commit(struct spw_inode *inode)

@@ -1,11 +1,14 @@
-/* Bytes: one local data file per inode, its descriptor, its writers. No Ganesha, no Python.
+/* Inodes: attributes, and of regular files the bytes: data file, descriptor, writers. No Ganesha,
+ * no Python.
  *
  * An inode object exists while a handle of Ganesha's names it, one per inode number however many
- * handles there are. Names, attributes and versions belong to the namespace and are reached through
- * `struct spw_inode_ops`.
+ * handles there are. Names, rows and versions belong to the namespace and are reached through
+ * `struct spw_inode_ops`. This process is the only one that changes what clients see of an inode, so
+ * the attributes it was last told are kept here.
  *
- * Locks: `meta` covers writers, the cached attributes and the calls that open and seal; `fd_lock`
- * only the descriptor and the shares, so that reads never wait for the namespace. meta is taken before fd_lock.
+ * Locks, in this order: a bucket of the table; `meta`: writers, the attributes and the calls that
+ * open and seal; `sync_lock`: who syncs; `fd_lock`: the descriptor and the shares, so that reads
+ * never wait for the namespace. Only the sealer holds the meta of two inodes.
  */
 #ifndef SPILLWAY_FILES_H
 #define SPILLWAY_FILES_H
@@ -23,7 +26,8 @@
 /* The namespace, as far as bytes need it. Each returns 0 or an errno. */
 struct spw_inode_ops {
 	int (*open_write)(uint64_t ino, struct spw_attr *attr);
-	int (*seal)(uint64_t ino, const struct spw_sealed *data, struct spw_attr *attr);
+	/* Each with a status of its own. */
+	void (*seal)(struct spw_seal *seals, uint32_t count);
 	int (*getattr)(uint64_t ino, struct spw_attr *attr);
 	void (*reclaim)(uint64_t ino, uint64_t epoch);
 };
@@ -37,12 +41,13 @@ struct spw_inode {
 	struct spw_inode *next; /* in its bucket of the table */
 	uint64_t ino;
 	uint64_t epoch;
+	uint32_t kind;
 	unsigned int handles; /* under the table's lock */
+	uint64_t born;        /* answers of reads that began before it are not believed */
 
 	pthread_mutex_t fd_lock;
 	int fd;                /* -1: closed */
 	unsigned int fd_users; /* open states and running operations */
-	atomic_bool entry_durable; /* the data file's directory entry was fsynced */
 	struct spw_shares shares;
 
 	pthread_mutex_t meta;
@@ -50,7 +55,16 @@ struct spw_inode {
 	bool write_open;      /* the namespace has it open for writing: fstat is the truth */
 	bool orphan;          /* no name is left: reclaim it with the last handle */
 	bool attr_known;      /* `attr` is the namespace's row */
+	uint64_t change_seen; /* an answer with a smaller `change` is old */
 	struct spw_attr attr;
+
+	struct spw_inode *next_unsealed; /* under the sealer's lock, with `unsealed` */
+	bool unsealed;                   /* queued to be sealed; the queue has a handle on it */
+
+	pthread_mutex_t sync_lock;
+	pthread_cond_t sync_done;
+	bool syncing;       /* one thread syncs for all that wait */
+	bool entry_durable; /* the data file's directory entry was fsynced; the syncing thread's */
 
 	atomic_uint_fast64_t writes; /* changes of the bytes; never reset, so a slow sync cannot lie */
 	atomic_uint_fast64_t synced; /* of which so many are on stable storage */
@@ -58,41 +72,64 @@ struct spw_inode {
 	atomic_int error;            /* an fdatasync failed: stays failed (0: none) */
 };
 
-/* ---- inode.c: the table, writers, attributes ---- */
+/* ---- inode.c: the table, attributes ---- */
 
 /* Before anything else: the namespace to ask; kept. */
 void spw_inodes_start(const struct spw_inode_ops *ops);
 
-/* The inode object of a number, with one more handle on it; made if there is none. */
-struct spw_inode *spw_inode_get(uint64_t ino, uint64_t epoch);
+/* When a call of the namespace begins whose answer has attributes: says later how old they are. */
+uint64_t spw_asked(void);
+
+/* The inode object of an answer, with one more handle on it; made if there is none. The answer is
+ * corrected where this side knows better. asked: of spw_asked(). */
+struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked);
 
 /* One handle less. The last one reclaims an orphan. */
 void spw_inode_put(struct spw_inode *inode);
+
+/* The attributes as clients must see them, from the data file where that is the truth. */
+int spw_getattr(struct spw_inode *inode, struct spw_attr *attr);
+
+/* A change was answered with an inode's new attributes. ino 0: it has none. */
+void spw_changed(const struct spw_attr *attr);
+
+/* A change may or may not have happened: what is known of the inode is forgotten. */
+void spw_doubted(uint64_t ino);
+
+/* Whether the mode, as far as it is known here, has suid or an executable file's sgid. */
+bool spw_is_privileged(struct spw_inode *inode);
+
+/* An inode lost a name. A file without any left is reclaimed when nobody has it open. */
+void spw_removed(const struct spw_removed *removed);
+
+/* ---- seal.c: writers ---- */
 
 /* A writer comes: the first one tells the namespace, durably, before it returns 0.
  * created: the namespace made the file open for writing, with these attributes. */
 int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created);
 
-/* A writer goes: the last one puts the bytes on stable storage and seals the file. */
+/* A writer goes: after the last one the bytes are put on stable storage and the file is sealed,
+ * later, by a thread that seals all that wait in one transaction. Nobody was promised the seal: a
+ * crash before it makes the next start seal. */
 void spw_writer_end(struct spw_inode *inode);
+
+/* Starts that thread. Returns 0 or an errno. */
+int spw_sealer_start(void);
+
+/* Waits until nothing is left to be sealed, but not for longer. Whether nothing is. */
+bool spw_sealer_flush(unsigned int seconds);
 
 /* Sets the data file's mtime, if it is open for writing: fstat is the truth then. */
 void spw_touch(struct spw_inode *inode, int64_t mtime_ns);
 
-/* The attributes as clients must see them, from the data file where that is the truth. */
-int spw_getattr(struct spw_inode *inode, struct spw_attr *attr);
+/* For inode.c and seal.c alone; `meta` is held. */
+void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr);
 
-/* Keeps what the namespace answered about an inode. */
-void spw_attr_learned(struct spw_inode *inode, const struct spw_attr *attr);
+/* The namespace, as it was given at the start. */
+const struct spw_inode_ops *spw_namespace(void);
 
-/* Whether the mode, as far as it is known here, has suid or an executable file's sgid. */
-bool spw_is_privileged(struct spw_inode *inode);
-
-/* Corrects a row of the namespace by what is newer here: size and times of files being written. */
-void spw_attr_overlay(struct spw_attr *attr);
-
-/* An inode lost a name. Without any left, its bytes go when nobody has it open. */
-void spw_removed(const struct spw_removed *removed);
+/* One more handle on an inode that has one. */
+void spw_inode_hold(struct spw_inode *inode);
 
 /* ---- files.c: the descriptor, bytes, stable storage ---- */
 
@@ -106,7 +143,8 @@ void spw_fd_release(struct spw_inode *inode);
 /* A descriptor to use until spw_fd_release. flags: O_CREAT or 0. Returns 0 or an errno. */
 int spw_fd_get(struct spw_inode *inode, int flags, int *fd);
 
-/* Puts all changes that were answered so far on stable storage. A failure is final: the kernel
+/* Puts all changes that were answered so far on stable storage; threads that wait at the same time
+ * share one fdatasync. A failure is final: the kernel
  * drops the pages it could not write, so a later success would be a lie. Returns 0 or an errno. */
 int spw_sync_fd(struct spw_inode *inode, int fd);
 

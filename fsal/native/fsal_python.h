@@ -46,7 +46,7 @@ struct spw_fh {
 struct spw_handle {
 	struct fsal_obj_handle obj;
 	struct spw_fh fh;
-	struct spw_inode *inode; /* of a regular file, else NULL */
+	struct spw_inode *inode;
 };
 
 /* The default status2 expects a struct fsal_fd right behind the state (default_methods.c). */
@@ -92,11 +92,16 @@ fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
 extern struct fsal_obj_ops spw_obj_ops;
 void spw_obj_ops_fill(void);
 
-/* A new handle for an inode whose attributes the namespace just answered. */
-struct fsal_obj_handle *spw_handle_new(const struct spw_attr *attr);
+/* A new handle for an inode whose attributes the namespace just answered; they are corrected by what
+ * is known here. asked: of spw_asked(), before the call. */
+struct fsal_obj_handle *spw_handle_new(struct spw_attr *attr, uint64_t asked);
 
 /* Makes the handle and, when wanted, the attributes of an answer. */
-void spw_answer(struct spw_attr *attr, struct fsal_obj_handle **obj, struct fsal_attrlist *out);
+void spw_answer(struct spw_attr *attr, uint64_t asked, struct fsal_obj_handle **obj,
+		struct fsal_attrlist *out);
+
+/* A call that changes the namespace: keeps what it answers of the inodes it touched. */
+int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
 
 /* Takes suid and sgid from a file whose bytes somebody else than root changed (POSIX write). */
 void spw_drop_privileges(struct spw_handle *self);

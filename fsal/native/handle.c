@@ -3,7 +3,7 @@
 
 struct fsal_obj_ops spw_obj_ops;
 
-struct fsal_obj_handle *spw_handle_new(const struct spw_attr *attr)
+struct fsal_obj_handle *spw_handle_new(struct spw_attr *attr, uint64_t asked)
 {
 	struct spw_handle *self = gsh_calloc(1, sizeof(*self));
 
@@ -17,18 +17,15 @@ struct fsal_obj_handle *spw_handle_new(const struct spw_attr *attr)
 	self->fh.volume_id = spw_python.volume_id;
 	self->fh.ino = attr->ino;
 	self->fh.generation = attr->generation;
-	if (attr->kind == SPW_REGULAR)
-		self->inode = spw_inode_get(attr->ino, attr->epoch);
+	self->inode = spw_inode_get(attr, asked);
 	return &self->obj;
 }
 
-void spw_answer(struct spw_attr *attr, struct fsal_obj_handle **obj, struct fsal_attrlist *out)
+void spw_answer(struct spw_attr *attr, uint64_t asked, struct fsal_obj_handle **obj,
+		struct fsal_attrlist *out)
 {
-	*obj = spw_handle_new(attr);
-	if (out != NULL) {
-		spw_attr_overlay(attr);
-		spw_attrs_out(attr, out);
-	}
+	*obj = spw_handle_new(attr, asked);
+	spw_attrs_out(attr, out);
 }
 
 static void release(struct fsal_obj_handle *obj)
@@ -36,8 +33,7 @@ static void release(struct fsal_obj_handle *obj)
 	struct spw_handle *self = spw_handle_of(obj);
 
 	fsal_obj_handle_fini(obj);
-	if (self->inode != NULL)
-		spw_inode_put(self->inode);
+	spw_inode_put(self->inode);
 	gsh_free(self);
 }
 
@@ -72,19 +68,9 @@ static void handle_to_key(struct fsal_obj_handle *obj, struct gsh_buffdesc *desc
 
 static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist *out)
 {
-	struct spw_handle *self = spw_handle_of(obj);
 	struct spw_attr attr;
-	int rc;
+	int rc = spw_getattr(spw_handle_of(obj)->inode, &attr);
 
-	if (self->inode != NULL) {
-		rc = spw_getattr(self->inode, &attr);
-	} else {
-		struct spw_request request = spw_request_for(self->fh.ino, NULL);
-		struct spw_reply reply;
-
-		rc = spw_call(SPW_GETATTR, &request, &reply);
-		attr = reply.attr;
-	}
 	if (rc != 0) {
 		if (FSAL_TEST_MASK(out->request_mask, ATTR_RDATTR_ERR))
 			out->valid_mask = ATTR_RDATTR_ERR;
@@ -92,6 +78,27 @@ static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist 
 	}
 	spw_attrs_out(&attr, out);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+}
+
+int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
+{
+	int rc;
+
+	reply->attr.ino = reply->parent.ino = reply->parent2.ino = reply->removed.ino = 0;
+	rc = spw_call(op, request, reply);
+	if (rc == 0) {
+		/* What was just made gets its inode object, and these attributes, with its handle. */
+		if (op < SPW_CREATE || op > SPW_MKNOD)
+			spw_changed(&reply->attr);
+		spw_changed(&reply->parent);
+		spw_changed(&reply->parent2);
+		spw_removed(&reply->removed);
+	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
+		spw_doubted(request->ino);
+		if (request->ino2 != 0)
+			spw_doubted(request->ino2);
+	}
+	return rc;
 }
 
 void spw_drop_privileges(struct spw_handle *self)
@@ -107,8 +114,7 @@ void spw_drop_privileges(struct spw_handle *self)
 	request.set.mode = attr.mode & ~(uint32_t)S_ISUID;
 	if (attr.mode & S_IXGRP)
 		request.set.mode &= ~(uint32_t)S_ISGID;
-	if (spw_call(SPW_SETATTR, &request, &reply) == 0)
-		spw_attr_learned(self->inode, &reply.attr);
+	(void)spw_change(SPW_SETATTR, &request, &reply);
 }
 
 static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct state_t *state,
@@ -121,7 +127,7 @@ static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct s
 
 	request.set = spw_setattr_from(attrs);
 	if (FSAL_TEST_MASK(attrs->valid_mask, ATTR_SIZE)) {
-		if (self->inode == NULL)
+		if (obj->type != REGULAR_FILE)
 			return spw_status(obj->type == DIRECTORY ? EISDIR : EINVAL);
 		if (state == NULL) {
 			fsal_status_t status = spw_share_check(self->inode, FSAL_O_WRITE, bypass);
@@ -133,12 +139,9 @@ static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct s
 		if (rc == 0)
 			spw_drop_privileges(self);
 	}
-	if (rc == 0 && request.set.mask != 0) {
-		rc = spw_call(SPW_SETATTR, &request, &reply);
-		if (rc == 0 && self->inode != NULL)
-			spw_attr_learned(self->inode, &reply.attr);
-	}
-	if (rc == 0 && self->inode != NULL && (request.set.mask & SPW_SET_MTIME))
+	if (rc == 0 && request.set.mask != 0)
+		rc = spw_change(SPW_SETATTR, &request, &reply);
+	if (rc == 0 && (request.set.mask & SPW_SET_MTIME))
 		spw_touch(self->inode, request.set.mtime_ns);
 	return spw_status(rc);
 }

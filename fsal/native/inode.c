@@ -6,12 +6,15 @@
 
 #include "files.h"
 
-#define BUCKETS 1024u
+#define BUCKETS 4096u
 
-static struct {
+static struct bucket {
 	pthread_mutex_t lock;
 	struct spw_inode *first;
+	uint64_t changed; /* when something happened here that no object remembers */
 } table[BUCKETS];
+
+static atomic_uint_fast64_t now = 1; /* counts what `changed` and `born` are compared by */
 
 static struct spw_inode_ops ops;
 
@@ -22,223 +25,198 @@ void spw_inodes_start(const struct spw_inode_ops *namespace_ops)
 		pthread_mutex_init(&table[i].lock, NULL);
 }
 
+const struct spw_inode_ops *spw_namespace(void)
+{
+	return &ops;
+}
+
+uint64_t spw_asked(void)
+{
+	return atomic_load(&now);
+}
+
 /* ---- the table of inodes ---- */
 
-static struct spw_inode *inode_new(uint64_t ino, uint64_t epoch)
+static struct bucket *bucket_of(uint64_t ino)
+{
+	return &table[ino % BUCKETS];
+}
+
+static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 {
 	struct spw_inode *inode = calloc(1, sizeof(*inode));
 
 	if (inode == NULL)
 		abort(); /* as Ganesha's own allocator does */
-	inode->ino = ino;
-	inode->epoch = epoch;
+	inode->ino = attr->ino;
+	inode->epoch = attr->epoch;
+	inode->kind = attr->kind;
+	inode->born = born;
 	inode->fd = -1;
 	pthread_mutex_init(&inode->fd_lock, NULL);
 	pthread_mutex_init(&inode->meta, NULL);
+	pthread_mutex_init(&inode->sync_lock, NULL);
+	pthread_cond_init(&inode->sync_done, NULL);
 	return inode;
 }
 
-static struct spw_inode *find_locked(uint64_t ino)
+static void inode_free(struct spw_inode *inode)
 {
-	struct spw_inode *inode = table[ino % BUCKETS].first;
+	if (inode->fd >= 0)
+		close(inode->fd);
+	pthread_mutex_destroy(&inode->fd_lock);
+	pthread_mutex_destroy(&inode->meta);
+	pthread_mutex_destroy(&inode->sync_lock);
+	pthread_cond_destroy(&inode->sync_done);
+	free(inode);
+}
+
+static struct spw_inode *find_locked(const struct bucket *bucket, uint64_t ino)
+{
+	struct spw_inode *inode = bucket->first;
 
 	while (inode != NULL && inode->ino != ino)
 		inode = inode->next;
 	return inode;
 }
 
-/* An existing inode object with one more handle, or NULL. */
-static struct spw_inode *inode_find(uint64_t ino)
+/* An existing inode object with one more handle, or NULL: then its bucket remembers that something
+ * happened, because an answer that is on its way may be older. */
+static struct spw_inode *find_changed(uint64_t ino)
 {
-	pthread_mutex_t *lock = &table[ino % BUCKETS].lock;
+	struct bucket *bucket = bucket_of(ino);
 	struct spw_inode *inode;
 
-	pthread_mutex_lock(lock);
-	inode = find_locked(ino);
+	pthread_mutex_lock(&bucket->lock);
+	inode = find_locked(bucket, ino);
 	if (inode != NULL)
 		inode->handles++;
-	pthread_mutex_unlock(lock);
+	else
+		bucket->changed = atomic_fetch_add(&now, 1) + 1;
+	pthread_mutex_unlock(&bucket->lock);
 	return inode;
 }
 
-struct spw_inode *spw_inode_get(uint64_t ino, uint64_t epoch)
+void spw_inode_hold(struct spw_inode *inode)
 {
-	pthread_mutex_t *lock = &table[ino % BUCKETS].lock;
-	struct spw_inode *inode;
+	pthread_mutex_t *lock = &bucket_of(inode->ino)->lock;
 
 	pthread_mutex_lock(lock);
-	inode = find_locked(ino);
-	if (inode == NULL) {
-		inode = inode_new(ino, epoch);
-		inode->next = table[ino % BUCKETS].first;
-		table[ino % BUCKETS].first = inode;
-	}
 	inode->handles++;
 	pthread_mutex_unlock(lock);
-	return inode;
 }
 
-static void seal_locked(struct spw_inode *inode);
+static void overlay_locked(struct spw_inode *inode, struct spw_attr *attr);
+
+struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
+{
+	struct bucket *bucket = bucket_of(attr->ino);
+	struct spw_inode *inode;
+
+	pthread_mutex_lock(&bucket->lock);
+	inode = find_locked(bucket, attr->ino);
+	if (inode == NULL) {
+		inode = inode_new(attr, bucket->changed);
+		inode->next = bucket->first;
+		bucket->first = inode;
+	}
+	inode->handles++;
+	pthread_mutex_unlock(&bucket->lock);
+
+	pthread_mutex_lock(&inode->meta);
+	if (asked >= inode->born)
+		spw_learn_locked(inode, attr);
+	if (inode->attr_known)
+		*attr = inode->attr;
+	overlay_locked(inode, attr);
+	pthread_mutex_unlock(&inode->meta);
+	return inode;
+}
 
 void spw_inode_put(struct spw_inode *inode)
 {
-	pthread_mutex_t *lock = &table[inode->ino % BUCKETS].lock;
-	struct spw_inode **link = &table[inode->ino % BUCKETS].first;
+	struct bucket *bucket = bucket_of(inode->ino);
+	struct spw_inode **link = &bucket->first;
 	bool last;
 
-	/* A seal that failed is tried again while somebody still can. */
-	pthread_mutex_lock(&inode->meta);
-	if (inode->write_open && inode->writers == 0)
-		seal_locked(inode);
-	pthread_mutex_unlock(&inode->meta);
-
-	pthread_mutex_lock(lock);
-	/* An unsealed inode stays: only this object knows its size until the next start. */
+	pthread_mutex_lock(&bucket->lock);
+	/* One that cannot be sealed stays: only this object knows its size, and what was lost. */
 	last = --inode->handles == 0 && (!inode->write_open || inode->orphan);
 	if (last) {
 		while (*link != inode)
 			link = &(*link)->next;
 		*link = inode->next;
+		bucket->changed = atomic_fetch_add(&now, 1) + 1;
 	}
-	pthread_mutex_unlock(lock);
+	pthread_mutex_unlock(&bucket->lock);
 	if (!last)
 		return;
 	if (inode->orphan)
 		ops.reclaim(inode->ino, inode->epoch);
-	if (inode->fd >= 0)
-		close(inode->fd);
-	pthread_mutex_destroy(&inode->fd_lock);
-	pthread_mutex_destroy(&inode->meta);
-	free(inode);
+	inode_free(inode);
 }
 
 void spw_removed(const struct spw_removed *removed)
 {
 	struct spw_inode *inode;
-	bool gone = removed->nlink == 0;
+	bool orphan = removed->nlink == 0 && removed->kind == SPW_REGULAR;
 
-	if (removed->ino == 0 || removed->kind != SPW_REGULAR)
+	if (removed->ino == 0)
 		return;
-	inode = inode_find(removed->ino);
+	inode = find_changed(removed->ino);
 	if (inode == NULL) {
-		if (gone)
+		if (orphan)
 			ops.reclaim(removed->ino, removed->epoch);
 		return;
 	}
 	pthread_mutex_lock(&inode->meta);
-	inode->attr_known = false;
-	inode->orphan = gone;
+	if (removed->change > inode->change_seen) {
+		inode->change_seen = removed->change;
+		inode->attr_known = false;
+	}
+	if (orphan)
+		inode->orphan = true;
 	pthread_mutex_unlock(&inode->meta);
 	spw_inode_put(inode);
 }
 
-/* ---- writers ---- */
-
-static void learn_locked(struct spw_inode *inode, const struct spw_attr *attr)
-{
-	/* Answers can overtake each other; change only grows. */
-	if (!inode->attr_known || attr->change >= inode->attr.change) {
-		inode->attr = *attr;
-		inode->attr_known = true;
-	}
-}
-
-void spw_attr_learned(struct spw_inode *inode, const struct spw_attr *attr)
-{
-	pthread_mutex_lock(&inode->meta);
-	learn_locked(inode, attr);
-	pthread_mutex_unlock(&inode->meta);
-}
-
-int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
-{
-	struct spw_attr attr;
-	int rc = 0;
-
-	pthread_mutex_lock(&inode->meta);
-	if (created != NULL)
-		attr = *created;
-	else if (!inode->write_open)
-		rc = ops.open_write(inode->ino, &attr);
-	if (rc == 0 && !inode->write_open) {
-		learn_locked(inode, &attr);
-		inode->write_open = true;
-		spw_fd_hold(inode);
-	}
-	if (rc == 0)
-		inode->writers++;
-	pthread_mutex_unlock(&inode->meta);
-	return rc;
-}
-
-/* Seals a file without writers. On failure it stays open for writing, here and in the namespace:
- * its attributes keep coming from the data file and the next caller tries again. */
-static void seal_locked(struct spw_inode *inode)
-{
-	uint_fast64_t writes = atomic_load(&inode->writes);
-	struct spw_sealed data = { .writes = writes - inode->sealed };
-	struct spw_attr attr;
-	struct stat st;
-	int fd, rc = 0;
-
-	if (inode->orphan)
-		return;
-	if (data.writes > 0) {
-		rc = spw_fd_get(inode, 0, &fd);
-		if (rc != 0)
-			return;
-		rc = spw_sync_fd(inode, fd);
-		if (rc == 0 && fstat(fd, &st) != 0)
-			rc = errno;
-		spw_fd_release(inode);
-		if (rc != 0)
-			return;
-		data.size = (uint64_t)st.st_size;
-		data.used = (uint64_t)st.st_blocks * 512;
-		data.mtime_ns = spw_ns(&st.st_mtim);
-	}
-	rc = ops.seal(inode->ino, &data, &attr);
-	if (rc == ESTALE) /* its last name and its row are gone */
-		rc = 0;
-	else if (rc == 0)
-		learn_locked(inode, &attr);
-	if (rc != 0)
-		return;
-	inode->sealed = writes;
-	inode->write_open = false;
-	spw_fd_release(inode);
-}
-
-void spw_writer_end(struct spw_inode *inode)
-{
-	pthread_mutex_lock(&inode->meta);
-	if (--inode->writers == 0)
-		seal_locked(inode);
-	pthread_mutex_unlock(&inode->meta);
-}
-
 /* ---- attributes ---- */
 
-void spw_touch(struct spw_inode *inode, int64_t mtime_ns)
+void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr)
 {
-	struct timespec times[2] = {
-		{ .tv_nsec = UTIME_OMIT },
-		{ .tv_sec = mtime_ns / 1000000000, .tv_nsec = mtime_ns % 1000000000 },
-	};
-	int fd;
+	/* Answers can overtake each other; change only grows. */
+	if (attr->change < inode->change_seen)
+		return;
+	inode->attr = *attr;
+	inode->attr_known = true;
+	inode->change_seen = attr->change;
+}
 
-	if (times[1].tv_nsec < 0) {
-		times[1].tv_nsec += 1000000000;
-		times[1].tv_sec--;
-	}
+void spw_changed(const struct spw_attr *attr)
+{
+	struct spw_inode *inode;
+
+	if (attr->ino == 0)
+		return;
+	inode = find_changed(attr->ino);
+	if (inode == NULL)
+		return;
 	pthread_mutex_lock(&inode->meta);
-	if (inode->write_open && spw_fd_get(inode, 0, &fd) == 0) {
-		if (futimens(fd, times) != 0)
-			fprintf(stderr, "spillway: inode %llu: futimens: %s\n",
-				(unsigned long long)inode->ino, strerror(errno));
-		spw_fd_release(inode);
-	}
+	spw_learn_locked(inode, attr);
 	pthread_mutex_unlock(&inode->meta);
+	spw_inode_put(inode);
+}
+
+void spw_doubted(uint64_t ino)
+{
+	struct spw_inode *inode = find_changed(ino);
+
+	if (inode == NULL)
+		return;
+	pthread_mutex_lock(&inode->meta);
+	inode->attr_known = false;
+	pthread_mutex_unlock(&inode->meta);
+	spw_inode_put(inode);
 }
 
 /* Lays what the data file says over the row of an inode that is being written. */
@@ -248,7 +226,7 @@ static void overlay_locked(struct spw_inode *inode, struct spw_attr *attr)
 	struct stat st;
 	int fd;
 
-	if (writes == 0 || spw_fd_get(inode, 0, &fd) != 0)
+	if (!inode->write_open || writes == 0 || spw_fd_get(inode, 0, &fd) != 0)
 		return;
 	if (fstat(fd, &st) == 0) {
 		attr->size = (uint64_t)st.st_size;
@@ -267,16 +245,14 @@ int spw_getattr(struct spw_inode *inode, struct spw_attr *attr)
 	int rc = 0;
 
 	pthread_mutex_lock(&inode->meta);
-	if (inode->write_open && inode->writers == 0)
-		seal_locked(inode);
-	if (inode->write_open && inode->attr_known) {
+	if (inode->attr_known) {
 		*attr = inode->attr;
 	} else {
 		rc = ops.getattr(inode->ino, attr);
 		if (rc == 0)
-			learn_locked(inode, attr);
+			spw_learn_locked(inode, attr);
 	}
-	if (rc == 0 && inode->write_open)
+	if (rc == 0)
 		overlay_locked(inode, attr);
 	pthread_mutex_unlock(&inode->meta);
 	return rc;
@@ -291,25 +267,4 @@ bool spw_is_privileged(struct spw_inode *inode)
 	mode = inode->attr_known ? inode->attr.mode : 0;
 	pthread_mutex_unlock(&inode->meta);
 	return (mode & S_ISUID) || (mode & sgid) == sgid;
-}
-
-void spw_attr_overlay(struct spw_attr *attr)
-{
-	struct spw_inode *inode;
-
-	if (attr->kind != SPW_REGULAR)
-		return;
-	inode = inode_find(attr->ino);
-	if (inode == NULL)
-		return;
-	pthread_mutex_lock(&inode->meta);
-	/* The row may be older than a seal or a SETATTR that was answered since it was read. */
-	if (inode->attr_known && inode->attr.change > attr->change)
-		*attr = inode->attr;
-	else
-		learn_locked(inode, attr);
-	if (inode->write_open)
-		overlay_locked(inode, attr);
-	pthread_mutex_unlock(&inode->meta);
-	spw_inode_put(inode);
 }

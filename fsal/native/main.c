@@ -67,11 +67,12 @@ static int ns_open_write(uint64_t ino, struct spw_attr *attr)
 	return call_attr(SPW_OPEN_WRITE, &request, attr);
 }
 
-static int ns_seal(uint64_t ino, const struct spw_sealed *data, struct spw_attr *attr)
+static void ns_seal(struct spw_seal *seals, uint32_t count)
 {
-	struct spw_request request = { .ino = ino, .data = *data };
+	struct spw_request request = { .seals = seals, .entries_max = count };
+	struct spw_reply reply;
 
-	return call_attr(SPW_SEAL, &request, attr);
+	(void)spw_call(SPW_SEAL, &request, &reply);
 }
 
 static int ns_getattr(uint64_t ino, struct spw_attr *attr)
@@ -113,6 +114,9 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	if (rc != 0)
 		LogFatal(COMPONENT_FSAL, "data directory %s: %s; run: spillway init",
 			 spw_python.files_dir, strerror(rc));
+	rc = spw_sealer_start();
+	if (rc != 0)
+		LogFatal(COMPONENT_FSAL, "a thread did not start: %s", strerror(rc));
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 

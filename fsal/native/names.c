@@ -9,15 +9,16 @@ static uint64_t ino_of(const struct fsal_obj_handle *obj)
 	return spw_handle_of(obj)->fh.ino;
 }
 
-/* A request that answers with a new object. */
-static fsal_status_t ask(enum spw_op op, const struct spw_request *request,
-			 struct fsal_obj_handle **obj, struct fsal_attrlist *out)
+/* A request that makes an object and answers with it. */
+static fsal_status_t make(enum spw_op op, const struct spw_request *request,
+			  struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
+	uint64_t asked = spw_asked();
 	struct spw_reply reply;
-	int rc = spw_call(op, request, &reply);
+	int rc = spw_change(op, request, &reply);
 
 	if (rc == 0)
-		spw_answer(&reply.attr, obj, out);
+		spw_answer(&reply.attr, asked, obj, out);
 	return spw_status(rc);
 }
 
@@ -25,14 +26,20 @@ static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
 			    struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
+	uint64_t asked = spw_asked();
+	struct spw_reply reply;
+	int rc = spw_call(strcmp(name, "..") == 0 ? SPW_LOOKUP_PARENT : SPW_LOOKUP, &request,
+			  &reply);
 
 	*obj = NULL;
-	return ask(strcmp(name, "..") == 0 ? SPW_LOOKUP_PARENT : SPW_LOOKUP, &request, obj, out);
+	if (rc == 0)
+		spw_answer(&reply.attr, asked, obj, out);
+	return spw_status(rc);
 }
 
 /* Hands entries to MDCACHE; false when it wants no more. */
-static bool deliver(const struct spw_request *request, uint32_t count, attrmask_t attrmask,
-		    fsal_readdir_cb cb, void *dir_state, bool *stopped)
+static bool deliver(const struct spw_request *request, uint32_t count, uint64_t asked,
+		    attrmask_t attrmask, fsal_readdir_cb cb, void *dir_state, bool *stopped)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		struct spw_dirent *entry = &request->entries[i];
@@ -41,7 +48,7 @@ static bool deliver(const struct spw_request *request, uint32_t count, attrmask_
 		enum fsal_dir_result result;
 
 		fsal_prepare_attrs(&attrs, attrmask);
-		spw_answer(&entry->attr, &obj, &attrs);
+		spw_answer(&entry->attr, asked, &obj, &attrs);
 		result = cb(request->buffer + entry->name_offset, obj, &attrs, dir_state,
 			    entry->cookie);
 		fsal_release_attrs(&attrs);
@@ -70,10 +77,12 @@ static fsal_status_t readdir_(struct fsal_obj_handle *dir, fsal_cookie_t *whence
 	request.cookie = whence != NULL ? *whence : 0;
 	*eof = false;
 	while (more) {
+		uint64_t asked = spw_asked();
+
 		rc = spw_call(SPW_READDIR, &request, &reply);
 		if (rc != 0)
 			break;
-		more = deliver(&request, reply.count, attrmask, cb, dir_state, &stopped);
+		more = deliver(&request, reply.count, asked, attrmask, cb, dir_state, &stopped);
 		if (reply.eof) {
 			*eof = !stopped;
 			break;
@@ -93,7 +102,7 @@ static fsal_status_t mkdir_(struct fsal_obj_handle *dir, const char *name,
 
 	*obj = NULL;
 	request.set = spw_setattr_from(attrs_in);
-	return ask(SPW_MKDIR, &request, obj, out);
+	return make(SPW_MKDIR, &request, obj, out);
 }
 
 static fsal_status_t mknode(struct fsal_obj_handle *dir, const char *name, object_file_type_t type,
@@ -108,7 +117,7 @@ static fsal_status_t mknode(struct fsal_obj_handle *dir, const char *name, objec
 	if (FSAL_TEST_MASK(attrs_in->valid_mask, ATTR_RAWDEV))
 		request.rdev = (uint64_t)attrs_in->rawdev.major << 32 |
 			       (uint32_t)attrs_in->rawdev.minor;
-	return ask(SPW_MKNOD, &request, obj, out);
+	return make(SPW_MKNOD, &request, obj, out);
 }
 
 static fsal_status_t symlink_(struct fsal_obj_handle *dir, const char *name, const char *target,
@@ -121,7 +130,7 @@ static fsal_status_t symlink_(struct fsal_obj_handle *dir, const char *name, con
 	request.name2 = target;
 	request.name2_len = (uint32_t)strlen(target);
 	request.set = spw_setattr_from(attrs_in);
-	return ask(SPW_SYMLINK_OP, &request, obj, out);
+	return make(SPW_SYMLINK_OP, &request, obj, out);
 }
 
 static fsal_status_t readlink_(struct fsal_obj_handle *obj, struct gsh_buffdesc *content,
@@ -151,13 +160,9 @@ static fsal_status_t link_(struct fsal_obj_handle *obj, struct fsal_obj_handle *
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 	struct spw_reply reply;
-	int rc;
 
 	request.ino2 = ino_of(obj);
-	rc = spw_call(SPW_LINK, &request, &reply);
-	if (rc == 0 && spw_handle_of(obj)->inode != NULL)
-		spw_attr_learned(spw_handle_of(obj)->inode, &reply.attr);
-	return spw_status(rc);
+	return spw_status(spw_change(SPW_LINK, &request, &reply));
 }
 
 static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle *old_dir,
@@ -166,18 +171,12 @@ static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle
 {
 	struct spw_request request = spw_request_for(ino_of(old_dir), old_name);
 	struct spw_reply reply;
-	int rc;
 
 	(void)obj; /* a cached resolution of the name: the namespace decides anew */
 	request.ino2 = ino_of(new_dir);
 	request.name2 = new_name;
 	request.name2_len = (uint32_t)strlen(new_name);
-	rc = spw_call(SPW_RENAME, &request, &reply);
-	if (rc != 0)
-		return spw_status(rc);
-	spw_removed(&reply.removed);
-	spw_attr_overlay(&reply.attr);
-	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+	return spw_status(spw_change(SPW_RENAME, &request, &reply));
 }
 
 static fsal_status_t unlink_(struct fsal_obj_handle *dir, struct fsal_obj_handle *obj,
@@ -185,14 +184,9 @@ static fsal_status_t unlink_(struct fsal_obj_handle *dir, struct fsal_obj_handle
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 	struct spw_reply reply;
-	int rc = spw_call(SPW_REMOVE, &request, &reply);
 
 	(void)obj;
-	/* A directory that is gone is ENOENT here: STALE would make MDCACHE kill the parent's
-	 * entry for what may be a child's race. */
-	if (rc == 0)
-		spw_removed(&reply.removed);
-	return spw_status(rc);
+	return spw_status(spw_change(SPW_REMOVE, &request, &reply));
 }
 
 void spw_names_ops(struct fsal_obj_ops *ops)

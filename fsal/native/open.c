@@ -125,7 +125,7 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 	struct spw_handle *self = spw_handle_of(obj);
 	fsal_status_t status;
 
-	if (self->inode == NULL)
+	if (obj->type != REGULAR_FILE)
 		return fsalstat(obj->type == DIRECTORY ? ERR_FSAL_ISDIR : ERR_FSAL_SYMLINK, 0);
 	if (createmode >= FSAL_EXCLUSIVE && !verifier_matches(self->fh.ino, verifier))
 		return spw_status(EEXIST);
@@ -153,8 +153,7 @@ static void undo_create(uint64_t parent, const char *name)
 	struct spw_reply reply;
 
 	request.uid = 0;
-	if (spw_call(SPW_REMOVE, &request, &reply) == 0)
-		spw_removed(&reply.removed);
+	(void)spw_change(SPW_REMOVE, &request, &reply);
 }
 
 /* What an existing name means to a creation: 0 to open it, or the errno. */
@@ -185,7 +184,7 @@ static int create_or_find(uint64_t parent, const char *name, fsal_openflags_t op
 			request.flags |= SPW_HAS_VERIFIER;
 			memcpy(request.verifier, verifier, sizeof(request.verifier));
 		}
-		rc = spw_call(SPW_CREATE, &request, reply);
+		rc = spw_change(SPW_CREATE, &request, reply);
 		*created = rc == 0;
 	}
 	if (rc == EEXIST) {
@@ -204,6 +203,7 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 {
 	uint64_t parent = spw_handle_of(obj)->fh.ino;
 	const struct spw_attr *open_for_writing;
+	uint64_t asked = spw_asked();
 	struct fsal_obj_handle *made;
 	struct spw_reply reply;
 	fsal_status_t status;
@@ -222,7 +222,7 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 		return fsalstat(reply.attr.kind == SPW_DIRECTORY ? ERR_FSAL_ISDIR
 								 : ERR_FSAL_SYMLINK, 0);
 	open_for_writing = created && (openflags & FSAL_O_WRITE) ? &reply.attr : NULL;
-	made = spw_handle_new(&reply.attr);
+	made = spw_handle_new(&reply.attr, asked);
 	if (created && FSAL_TEST_MASK(attrs_in->valid_mask, ATTR_SIZE))
 		size = attrs_in->filesize;
 	status = open_file(spw_handle_of(made)->inode, state, openflags, open_for_writing, size);
@@ -282,7 +282,7 @@ static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 	fsal_openflags_t old = fd_of(state)->openflags;
 
 	/* Lock states open nothing of their own. */
-	if (inode == NULL || old == FSAL_O_CLOSED)
+	if (old == FSAL_O_CLOSED)
 		return fsalstat(ERR_FSAL_NO_ERROR, 0);
 	fd_of(state)->openflags = FSAL_O_CLOSED;
 	(void)share_change(inode, old, FSAL_O_CLOSED);

@@ -38,7 +38,6 @@ static bool read_only(void)
 static fsal_status_t change(struct fsal_obj_handle *obj, enum spw_op op,
 			    const struct spw_request *request)
 {
-	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	const struct fsal_up_vector *up = op_ctx->fsal_export->up_ops;
 	struct gsh_buffdesc key;
 	struct spw_reply reply;
@@ -46,11 +45,9 @@ static fsal_status_t change(struct fsal_obj_handle *obj, enum spw_op op,
 
 	if (read_only())
 		return spw_status(EROFS);
-	rc = spw_call(op, request, &reply);
+	rc = spw_change(op, request, &reply);
 	if (rc != 0)
 		return spw_status(rc);
-	if (inode != NULL)
-		spw_attr_learned(inode, &reply.attr);
 	/* MDCACHE keeps the old ctime and change after these (mdcache_xattrs.c) unless told. */
 	obj->obj_ops->handle_to_key(obj, &key);
 	return up->invalidate(up, &key, FSAL_UP_INVALIDATE_ATTRS);

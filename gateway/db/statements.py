@@ -127,6 +127,7 @@ DIRECTORY_CHANGED = Statement(
         ctime_ns=b("now_ns"),
         change=inode.c.change + 1,
     )
+    .returning(*ATTR)
 )
 REPARENT = Statement(
     update(inode).where(inode.c.ino == b("the_ino")).values(parent=b("new_parent"))

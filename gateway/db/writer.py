@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ from gateway import clock, failpoints
 from gateway.db import statements as sql
 from gateway.db.engine import Connection, Database
 from gateway.errors import GatewayError
+from gateway.types import Attr
 
 T = TypeVar("T")
 
@@ -32,21 +33,32 @@ RESERVE_BLOCK = 4096
 class Tx(sql.Session):
     """One operation inside the writer's transaction."""
 
-    __slots__ = ("_ids", "_name", "_writes", "now_ns")
+    __slots__ = ("_ids", "_name", "_writes", "directories", "now_ns")
 
     def __init__(self, connection: Connection, dialect: Any, ids: Ids, name: str) -> None:
         super().__init__(connection, dialect)
         self._ids = ids
         self._name = name
         self._writes = 0
+        self.directories: list[Attr] = []
+        """Directories whose entries this operation changed, as it left them."""
         self.now_ns = clock.now_ns()
 
     def run(self, statement: sql.Statement, **params: Any) -> int:
         count = super().run(statement, **params)
+        self._wrote()
+        return count
+
+    def change(self, statement: sql.Statement, **params: Any) -> Sequence[Any] | None:
+        """A change that returns the row it left; None: there is no such row."""
+        row = self.one(statement, **params)
+        self._wrote()
+        return row
+
+    def _wrote(self) -> None:
         if failpoints.armed():
             self._writes += 1
             failpoints.hit(f"{self._name}.{self._writes}")
-        return count
 
     def new_ino(self) -> int:
         """An inode number that was never used."""
@@ -93,7 +105,7 @@ class Ids:
 class _Request(Generic[T]):
     """An operation that waits; ``done`` is released when result or error is set."""
 
-    __slots__ = ("done", "error", "name", "operation", "result", "then")
+    __slots__ = ("directories", "done", "error", "name", "operation", "result", "then")
 
     def __init__(
         self, name: str, operation: Callable[[Tx], T], then: Callable[[], None] | None = None
@@ -101,6 +113,7 @@ class _Request(Generic[T]):
         self.name = name
         self.operation = operation
         self.then = then
+        self.directories: list[Attr] = []
         self.result: T | None = None
         self.error: BaseException | None = None
         self.done = threading.Lock()
@@ -121,10 +134,13 @@ class Writer:
         self._thread = threading.Thread(target=self._loop, name="namespace-writer", daemon=True)
         self._thread.start()
 
-    def run(self, name: str, operation: Callable[[Tx], T]) -> T:
+    def run(
+        self, name: str, operation: Callable[[Tx], T], directories: list[Attr] | None = None
+    ) -> T:
         """Run an operation; returns after its transaction is on stable storage.
 
-        Parameters: name, of the verb, for failpoints; operation.
+        Parameters: name, of the verb, for failpoints; operation; directories, gains those whose
+        entries it changed, as it left them.
 
         Raises whatever the operation raised (its changes are then undone), NoSpace when the
         database cannot grow, TryAgain when another process held it for too long.
@@ -134,7 +150,23 @@ class Writer:
         request.done.acquire()
         if request.error is not None:
             raise request.error
+        if directories is not None:
+            directories += request.directories
         return request.result  # type: ignore[return-value]
+
+    def run_all(
+        self, name: str, operations: Sequence[Callable[[Tx], T]]
+    ) -> list[T | BaseException]:
+        """Run operations that need not succeed together; the outcome of each, as of ``run``."""
+        requests = [_Request(name, operation) for operation in operations]
+        for request in requests:
+            self._queue.put(request)
+        for request in requests:
+            request.done.acquire()
+        return [
+            request.result if request.error is None else request.error  # type: ignore[misc]
+            for request in requests
+        ]
 
     def post(self, name: str, operation: Callable[[Tx], object], then: Callable[[], None]) -> None:
         """Run an operation later, without waiting, and ``then`` after its commit.
@@ -231,10 +263,10 @@ class Writer:
 
     def _run_one(self, connection: Connection, request: _Request[Any]) -> None:
         connection.execute("SAVEPOINT one")
+        tx = Tx(connection, self._database.dialect, self._ids, request.name)
         try:
-            request.result = request.operation(
-                Tx(connection, self._database.dialect, self._ids, request.name)
-            )
+            request.result = request.operation(tx)
+            request.directories = tx.directories
         except self._database.backend.broken:
             # The disk, the lock or the connection, not the operation: all of it is in doubt.
             raise

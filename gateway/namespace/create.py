@@ -117,7 +117,9 @@ def add_name(tx: Tx, parent: int, name: bytes, ino: int) -> None:
 
 def directory_changed(tx: Tx, ino: int, links: int = 0) -> None:
     """Move mtime, ctime and change of a directory whose entries changed; links: subdirectories."""
-    tx.run(sql.DIRECTORY_CHANGED, the_ino=ino, delta=links, now_ns=tx.now_ns)
+    row = tx.change(sql.DIRECTORY_CHANGED, the_ino=ino, delta=links, now_ns=tx.now_ns)
+    assert row is not None, "a directory without a row"
+    tx.directories.append(Attr(*row))
 
 
 def _prepare(tx: Tx, cred: Cred, parent: int, name: bytes) -> Attr:

@@ -5,17 +5,22 @@ Reads go to pooled connections; changes go to the writer and return when they ar
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from gateway import failpoints
 from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db import statements as sql
 from gateway.db.engine import Database
-from gateway.db.writer import Writer
+from gateway.db.writer import Tx, Writer
 from gateway.namespace import content, create, lookup, remove, rename, setattr, volume, xattr
 from gateway.types import Attr, Cred, Dirent, Removed, Sealed, SetAttr
 
 NS = 1_000_000_000
+
+Changed = list[Attr] | None
+"""What a verb adds the directories to whose entries it changed, as it left them."""
 
 
 class Namespace:
@@ -73,6 +78,8 @@ class Namespace:
         wanted: SetAttr,
         verifier: bytes | None = None,
         for_writing: bool = True,
+        *,
+        directories: Changed = None,
     ) -> Attr:
         generation = self.boot.generation
         return self._writer.run(
@@ -87,25 +94,54 @@ class Namespace:
                 verifier=verifier,
                 for_writing=for_writing,
             ),
+            directories,
         )
 
-    def mkdir(self, cred: Cred, parent: int, name: bytes, wanted: SetAttr) -> Attr:
+    def mkdir(
+        self,
+        cred: Cred,
+        parent: int,
+        name: bytes,
+        wanted: SetAttr,
+        *,
+        directories: Changed = None,
+    ) -> Attr:
         generation = self.boot.generation
         return self._writer.run(
-            "mkdir", lambda tx: create.mkdir(tx, cred, parent, name, wanted, generation=generation)
+            "mkdir",
+            lambda tx: create.mkdir(tx, cred, parent, name, wanted, generation=generation),
+            directories,
         )
 
-    def symlink(self, cred: Cred, parent: int, name: bytes, target: bytes, wanted: SetAttr) -> Attr:
+    def symlink(
+        self,
+        cred: Cred,
+        parent: int,
+        name: bytes,
+        target: bytes,
+        wanted: SetAttr,
+        *,
+        directories: Changed = None,
+    ) -> Attr:
         generation = self.boot.generation
         return self._writer.run(
             "symlink",
             lambda tx: create.symlink(
                 tx, cred, parent, name, target, wanted, generation=generation
             ),
+            directories,
         )
 
     def mknod(
-        self, cred: Cred, parent: int, name: bytes, kind: int, rdev: int, wanted: SetAttr
+        self,
+        cred: Cred,
+        parent: int,
+        name: bytes,
+        kind: int,
+        rdev: int,
+        wanted: SetAttr,
+        *,
+        directories: Changed = None,
     ) -> Attr:
         generation = self.boot.generation
         return self._writer.run(
@@ -113,20 +149,38 @@ class Namespace:
             lambda tx: create.mknod(
                 tx, cred, parent, name, kind, rdev, wanted, generation=generation
             ),
+            directories,
         )
 
-    def link(self, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
-        return self._writer.run("link", lambda tx: create.link(tx, cred, ino, parent, name))
+    def link(
+        self, cred: Cred, ino: int, parent: int, name: bytes, *, directories: Changed = None
+    ) -> Attr:
+        return self._writer.run(
+            "link", lambda tx: create.link(tx, cred, ino, parent, name), directories
+        )
 
     def rename(
-        self, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
+        self,
+        cred: Cred,
+        old_parent: int,
+        old_name: bytes,
+        new_parent: int,
+        new_name: bytes,
+        *,
+        directories: Changed = None,
     ) -> tuple[Attr, Removed | None]:
         return self._writer.run(
-            "rename", lambda tx: rename.rename(tx, cred, old_parent, old_name, new_parent, new_name)
+            "rename",
+            lambda tx: rename.rename(tx, cred, old_parent, old_name, new_parent, new_name),
+            directories,
         )
 
-    def remove(self, cred: Cred, parent: int, name: bytes) -> Removed:
-        return self._writer.run("remove", lambda tx: remove.remove(tx, cred, parent, name))
+    def remove(
+        self, cred: Cred, parent: int, name: bytes, *, directories: Changed = None
+    ) -> Removed:
+        return self._writer.run(
+            "remove", lambda tx: remove.remove(tx, cred, parent, name), directories
+        )
 
     def setattr(self, ino: int, wanted: SetAttr) -> Attr:
         return self._writer.run("setattr", lambda tx: setattr.setattr_(tx, ino, wanted))
@@ -154,7 +208,14 @@ class Namespace:
         return attr
 
     def seal(self, ino: int, data: Sealed) -> Attr:
-        return self._writer.run("seal", lambda tx: content.seal(tx, ino, data, self._settle_ns))
+        return self._writer.run("seal", self._sealing(ino, data))
+
+    def seal_all(self, wanted: Sequence[tuple[int, Sealed]]) -> list[Attr | BaseException]:
+        """Seal many files; the new attributes of each, or why it failed."""
+        return self._writer.run_all("seal", [self._sealing(ino, data) for ino, data in wanted])
+
+    def _sealing(self, ino: int, data: Sealed) -> Callable[[Tx], Attr]:
+        return lambda tx: content.seal(tx, ino, data, self._settle_ns)
 
     def reclaim(self, ino: int, epoch: int) -> None:
         """End an orphan that nobody has open any more; returns at once."""

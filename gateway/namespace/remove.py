@@ -56,7 +56,7 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
         tx.run(sql.INODE_DELETE, the_ino=victim.ino)
     else:
         _may_need_new_key(tx, victim.ino)
-    return Removed(victim.ino, victim.kind, left, victim.epoch)
+    return Removed(victim.ino, victim.kind, left, victim.epoch, victim.change + 1)
 
 
 def reclaim(tx: Tx, ino: int) -> None:

@@ -23,7 +23,7 @@ from gateway.db.engine import Database
 from gateway.db.models import Base
 from gateway.namespace import fsck, volume
 from gateway.namespace.facade import Namespace
-from gateway.types import ROOT_CRED, Cred, Kind, Sealed, SetAttr
+from gateway.types import ROOT_CRED, Cred, Kind, Removed, Sealed, SetAttr
 from tests.t3_namespace.machine import ROOT, Listing, Pair, Place, Volumes, seldom
 from tests.t3_namespace.model import Errors, Node
 from tests.t3_namespace.regressions import FAR_NS, REGRESSIONS, Regression
@@ -174,7 +174,13 @@ class NamespaceMachine(Pair):
         )
         if done is not None:
             victim, removed = done
-            assert removed == (victim.ino, victim.kind, self.left(victim), 0)
+            self.check_removed(removed, victim)
+
+    def check_removed(self, removed: Removed, victim: Node) -> None:
+        left = self.left(victim)
+        assert removed[:4] == (victim.ino, victim.kind, left, 0)
+        if left:
+            assert removed.change == self.ns.getattr(victim.ino).change
 
     def left(self, victim: Node) -> int:
         """Names of an inode that has just lost one."""
@@ -209,8 +215,8 @@ class NamespaceMachine(Pair):
         self.names.append(new)
         assert attr == self.ns.getattr(moved.ino)
         assert (replaced is None) == (removed is None)
-        if replaced is not None:
-            assert removed == (replaced.ino, replaced.kind, self.left(replaced), 0)
+        if replaced is not None and removed is not None:
+            self.check_removed(removed, replaced)
 
     @rule(data=st.data(), wanted=wanted_change)
     def setattr(self, data: st.DataObject, wanted: SetAttr) -> None:

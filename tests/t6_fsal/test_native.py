@@ -24,6 +24,7 @@ STRUCTS = {
     "spw_attr": bridge.AttrStruct,
     "spw_setattr": bridge.SetAttrStruct,
     "spw_sealed": bridge.SealedStruct,
+    "spw_seal": bridge.SealStruct,
     "spw_removed": bridge.RemovedStruct,
     "spw_dirent": bridge.DirentStruct,
     "spw_request": bridge.RequestStruct,
@@ -79,6 +80,7 @@ def test_bytes_and_writers(tmp_path: Path, sanitizer: str) -> None:
         HERE / "test_inode.c",
         NATIVE / "files.c",
         NATIVE / "inode.c",
+        NATIVE / "seal.c",
         flags=[
             "-O1",
             f"-fsanitize={sanitizer}",

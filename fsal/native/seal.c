@@ -1,0 +1,259 @@
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "files.h"
+
+#define BATCH 64u
+#define AGAIN_SECONDS 1
+
+/* Inodes without a writer that the namespace still has open for writing. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	pthread_cond_t idle;
+	struct spw_inode *first, **last;
+	unsigned int in_hand;
+} queue = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .work = PTHREAD_COND_INITIALIZER,
+	    .idle = PTHREAD_COND_INITIALIZER,
+	    .last = &queue.first };
+
+static void enqueue(struct spw_inode *inode)
+{
+	pthread_mutex_lock(&queue.lock);
+	if (!inode->unsealed) {
+		/* Only this object knows the file's size until it is sealed: it must not go. */
+		spw_inode_hold(inode);
+		inode->unsealed = true;
+		inode->next_unsealed = NULL;
+		*queue.last = inode;
+		queue.last = &inode->next_unsealed;
+		pthread_cond_signal(&queue.work);
+	}
+	pthread_mutex_unlock(&queue.lock);
+}
+
+static unsigned int dequeue(struct spw_inode **inodes)
+{
+	unsigned int count = 0;
+
+	pthread_mutex_lock(&queue.lock);
+	while (queue.first == NULL)
+		pthread_cond_wait(&queue.work, &queue.lock);
+	while (count < BATCH && queue.first != NULL) {
+		inodes[count] = queue.first;
+		queue.first = inodes[count]->next_unsealed;
+		inodes[count++]->unsealed = false;
+	}
+	if (queue.first == NULL)
+		queue.last = &queue.first;
+	queue.in_hand = count;
+	pthread_mutex_unlock(&queue.lock);
+	return count;
+}
+
+/* ---- writers ---- */
+
+int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
+{
+	struct spw_attr attr;
+	int rc = 0;
+
+	pthread_mutex_lock(&inode->meta);
+	if (created != NULL)
+		attr = *created;
+	else if (!inode->write_open)
+		rc = spw_namespace()->open_write(inode->ino, &attr);
+	if (rc == 0 && !inode->write_open) {
+		spw_learn_locked(inode, &attr);
+		inode->write_open = true;
+		spw_fd_hold(inode);
+	}
+	if (rc == 0)
+		inode->writers++;
+	pthread_mutex_unlock(&inode->meta);
+	return rc;
+}
+
+void spw_writer_end(struct spw_inode *inode)
+{
+	bool last;
+
+	pthread_mutex_lock(&inode->meta);
+	last = --inode->writers == 0;
+	pthread_mutex_unlock(&inode->meta);
+	if (last)
+		enqueue(inode);
+}
+
+void spw_touch(struct spw_inode *inode, int64_t mtime_ns)
+{
+	struct timespec times[2] = {
+		{ .tv_nsec = UTIME_OMIT },
+		{ .tv_sec = mtime_ns / 1000000000, .tv_nsec = mtime_ns % 1000000000 },
+	};
+	int fd;
+
+	if (times[1].tv_nsec < 0) {
+		times[1].tv_nsec += 1000000000;
+		times[1].tv_sec--;
+	}
+	pthread_mutex_lock(&inode->meta);
+	if (inode->write_open && spw_fd_get(inode, 0, &fd) == 0) {
+		if (futimens(fd, times) != 0)
+			fprintf(stderr, "spillway: inode %llu: futimens: %s\n",
+				(unsigned long long)inode->ino, strerror(errno));
+		spw_fd_release(inode);
+	}
+	pthread_mutex_unlock(&inode->meta);
+}
+
+/* ---- sealing ---- */
+
+static bool wants_seal_locked(const struct spw_inode *inode)
+{
+	return inode->write_open && inode->writers == 0 && !inode->orphan;
+}
+
+/* Puts the bytes on stable storage without keeping anybody from the inode. */
+static void sync_before(struct spw_inode *inode)
+{
+	bool wanted;
+
+	pthread_mutex_lock(&inode->meta);
+	wanted = wants_seal_locked(inode);
+	pthread_mutex_unlock(&inode->meta);
+	if (wanted)
+		(void)spw_commit(inode); /* what fails is seen below */
+}
+
+/* What the namespace is to be told; false: nothing now. */
+static bool prepare_locked(struct spw_inode *inode, struct spw_seal *seal, bool *again)
+{
+	uint_fast64_t writes = atomic_load(&inode->writes);
+	struct stat st;
+	int fd, rc;
+
+	if (!wants_seal_locked(inode))
+		return false;
+	memset(seal, 0, sizeof(*seal));
+	seal->ino = inode->ino;
+	seal->status = EIO;
+	seal->data.writes = writes - inode->sealed;
+	if (seal->data.writes == 0)
+		return true;
+	rc = spw_fd_get(inode, 0, &fd);
+	if (rc == 0) {
+		rc = spw_sync_fd(inode, fd);
+		if (rc == 0 && fstat(fd, &st) != 0)
+			rc = errno;
+		spw_fd_release(inode);
+	}
+	if (rc != 0) {
+		/* Lost bytes: never drained as if the file were whole, until it is truncated. */
+		*again = atomic_load(&inode->error) == 0;
+		return false;
+	}
+	seal->data.size = (uint64_t)st.st_size;
+	seal->data.used = (uint64_t)st.st_blocks * 512;
+	seal->data.mtime_ns = spw_ns(&st.st_mtim);
+	return true;
+}
+
+/* On failure the file stays open for writing, here and in the namespace: its attributes keep coming
+ * from the data file, and it is tried again. */
+static bool finish_locked(struct spw_inode *inode, const struct spw_seal *seal)
+{
+	if (seal->status == 0)
+		spw_learn_locked(inode, &seal->attr);
+	else if (seal->status != ESTALE) /* its last name and its row are gone */
+		return false;
+	inode->sealed += seal->data.writes;
+	inode->write_open = false;
+	spw_fd_release(inode);
+	return true;
+}
+
+/* Seals what has no writer, in one transaction. Returns whether something must be tried again. */
+static bool seal_batch(struct spw_inode **inodes, unsigned int count)
+{
+	struct spw_seal seals[BATCH];
+	struct spw_inode *sealing[BATCH];
+	bool later[BATCH] = { false }, failed = false;
+	unsigned int ready = 0;
+
+	for (unsigned int i = 0; i < count; i++)
+		sync_before(inodes[i]);
+	/* A writer that comes now waits until the answer is here: it must open a new version. */
+	for (unsigned int i = 0; i < count; i++) {
+		pthread_mutex_lock(&inodes[i]->meta);
+		if (prepare_locked(inodes[i], &seals[ready], &later[i]))
+			sealing[ready++] = inodes[i];
+		else
+			pthread_mutex_unlock(&inodes[i]->meta);
+	}
+	if (ready > 0)
+		spw_namespace()->seal(seals, ready);
+	for (unsigned int i = 0; i < ready; i++) {
+		bool done = finish_locked(sealing[i], &seals[i]);
+
+		pthread_mutex_unlock(&sealing[i]->meta);
+		for (unsigned int j = 0; !done && j < count; j++)
+			later[j] |= inodes[j] == sealing[i];
+	}
+	for (unsigned int i = 0; i < count; i++) {
+		if (later[i])
+			enqueue(inodes[i]);
+		failed |= later[i];
+		spw_inode_put(inodes[i]);
+	}
+	return failed;
+}
+
+static void *sealer(void *argument)
+{
+	struct spw_inode *inodes[BATCH];
+
+	(void)argument;
+	for (;;) {
+		bool failed = seal_batch(inodes, dequeue(inodes));
+
+		pthread_mutex_lock(&queue.lock);
+		queue.in_hand = 0;
+		pthread_cond_broadcast(&queue.idle);
+		pthread_mutex_unlock(&queue.lock);
+		if (failed)
+			sleep(AGAIN_SECONDS);
+	}
+	return NULL;
+}
+
+int spw_sealer_start(void)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+	int rc;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	rc = pthread_create(&thread, &attributes, sealer, NULL);
+	pthread_attr_destroy(&attributes);
+	return rc;
+}
+
+bool spw_sealer_flush(unsigned int seconds)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += seconds;
+	pthread_mutex_lock(&queue.lock);
+	while ((queue.first != NULL || queue.in_hand > 0) && rc == 0)
+		rc = pthread_cond_timedwait(&queue.idle, &queue.lock, &until);
+	pthread_mutex_unlock(&queue.lock);
+	return rc == 0;
+}
