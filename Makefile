@@ -6,6 +6,7 @@ VENV := $(BUILD)/venv
 PY := $(VENV)/bin/python
 PLUGIN := $(BUILD)/lib/libfsalpython.so
 GANESHA := $(BUILD)/ganesha
+NFSLOAD := $(BUILD)/bench/nfsload
 
 # What the gateway needs to be built and run, and what its tests and its demo need beside that.
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
@@ -41,7 +42,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-build: deps $(PLUGIN) $(BUILD)/vm/.built
+build: deps $(PLUGIN) $(NFSLOAD) $(BUILD)/vm/.built
 
 deps:
 	@dpkg-query -W $(APT_PACKAGES) >/dev/null 2>&1 || { \
@@ -62,6 +63,11 @@ $(GANESHA)/.version: fsal/native/ganesha-headers.sh | deps
 
 $(PLUGIN): $(wildcard fsal/native/*.[ch]) fsal/native/Makefile $(GANESHA)/.version | deps
 	$(MAKE) -s -C fsal/native OUT=$(abspath $(BUILD)/lib) GANESHA=$(abspath $(GANESHA))
+
+# The client that loads an NFS server in the measurements.
+$(NFSLOAD): $(wildcard tests/bench/nfsload/*.[ch]) | deps
+	@mkdir -p $(@D)
+	gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $(filter %.c,$^) -lpthread
 
 $(BUILD)/vm/.built: tests/support/vm/build.py $(VENV)/.installed
 	$(PY) -m tests.support.vm.build $(BUILD)/vm

@@ -1,0 +1,28 @@
+/* ONC RPC (RFC 5531) over one TCP connection, as root by AUTH_SYS; large payloads are not copied. */
+#pragma once
+
+#include "wire.h"
+
+struct rpc {
+    int fd;
+    uint32_t calls;
+    uint8_t *buffer;
+    size_t begin;
+    size_t end;
+};
+
+/* Bytes before a call's arguments, the record marker included. */
+#define RPC_HEAD_BYTES 72
+/* The largest record that is taken: a READ of 8 MiB and its head. */
+#define RPC_RECORD_BYTES ((8u << 20) + 4096)
+
+void rpc_connect(struct rpc *rpc, const char *host, const char *port);
+void rpc_close(struct rpc *rpc);
+/* The head of a call; rpc_send fills in its record marker and its xid. */
+void rpc_begin(struct out *out, uint32_t program, uint32_t version, uint32_t procedure);
+/* Send a call in up to three parts. Its reply will carry the tag (0..255). */
+void rpc_send(struct rpc *rpc, uint8_t tag, const struct out parts[3]);
+/* Wait for the next reply; it stays readable until the next call of this function. */
+uint8_t rpc_receive(struct rpc *rpc, struct in *reply);
+/* Is a reply there, or does one begin within so many milliseconds (-1: wait for it)? */
+bool rpc_ready(struct rpc *rpc, int timeout_ms);

@@ -1,0 +1,27 @@
+/* What one connection saw, and the JSON object that all of them make. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stddef.h>
+
+struct stats {
+    uint64_t ops;
+    uint64_t bytes;
+    uint64_t delays;      /* answers NFS4ERR_DELAY or NFS4ERR_GRACE; each was sent again */
+    uint64_t errors;
+    uint64_t lost_leases;
+    uint64_t started_ns;
+    uint64_t ended_ns;
+    uint64_t *latency_ns;
+    size_t latencies;
+    size_t latencies_max;
+    char first_error[160];
+};
+
+uint64_t now_ns(void);
+/* One operation is done: its payload and how long it took. */
+void stats_done(struct stats *stats, uint64_t bytes, uint64_t latency_ns);
+void stats_error(struct stats *stats, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Print the sum of all; false when there were errors. */
+bool stats_print(const char *workload, struct stats *const *all, unsigned count);

@@ -1,0 +1,2 @@
+#include "load.h"
+const struct workload mixed_workloads[] = {{0}};

@@ -1,0 +1,80 @@
+"""The load generator does what it says, and notices content that is not what it wrote."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.server import EXPORT, Server
+
+NFSLOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
+FILE_BYTES = 8 << 20
+BOTH = ("--connections", "2", "--depth", "4")
+
+
+def load(server: Server, workload: str, *options: str, status: int = 0) -> dict[str, Any]:
+    done = subprocess.run(
+        [NFSLOAD, "127.0.0.1", str(server.port), EXPORT, workload, *options],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("nfsload")
+
+
+@pytest.fixture(scope="module")
+def server(directory: Path) -> Iterator[Server]:
+    with Server("spillway", directory, directory / "ganesha.log") as running:
+        yield running
+
+
+def test_it_reads_what_it_wrote_and_sees_a_changed_byte(server: Server, directory: Path) -> None:
+    size = ("--file", str(FILE_BYTES))
+    written = load(server, "write", *BOTH, *size)
+    assert written["bytes"] == 2 * FILE_BYTES
+    assert load(server, "read", "--verify", *BOTH, *size)["bytes"] == 2 * FILE_BYTES
+    one = next(path for path in directory.rglob("*") if path.stat().st_size == FILE_BYTES)
+    with one.open("r+b") as file:
+        file.seek(5 << 20 | 12345)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+    found = load(server, "read", "--verify", *BOTH, *size, status=1)
+    assert (found["errors"], found["first_error"]) == (1, f"wrong content at {5 << 20}")
+
+
+def test_names_come_and_go(server: Server) -> None:
+    names = ("--dir", "names", "--count", "300")
+    for workload, found in (("create", "f"), ("stat", "f"), ("lookup", "f"), ("rename", "f")):
+        assert load(server, workload, *BOTH, *names, "--prefix", found)["ops"] == 300
+    assert load(server, "list", *names)["ops"] == 300
+    assert load(server, "unlink", *BOTH, *names, "--prefix", "t")["ops"] == 300
+    gone = load(server, "stat", *BOTH, *names, "--prefix", "t", status=1)
+    assert gone["errors"] == 300
+    assert "NFS4ERR 2" in gone["first_error"]
+
+
+def test_a_save_ends_under_the_final_names(server: Server) -> None:
+    ranks = ("--connections", "3", "--depth", "2", "--dir", "save", "--prefix", "shard")
+    saved = load(server, "save", *ranks, "--file", str(FILE_BYTES))
+    assert saved["bytes"] == 3 * FILE_BYTES
+    assert load(server, "list", "--dir", "save", "--count", "3")["ops"] == 3
+    assert load(server, "read", *ranks, "--file", str(FILE_BYTES), "--verify")["errors"] == 0
+
+
+def test_appends(server: Server) -> None:
+    logs = ("--dir", "logs", "--connections", "4", "--count", "80", "--size", "4096")
+    assert load(server, "append", *logs)["ops"] == 80
+    assert load(server, "append", *logs, "--commit")["ops"] == 80
