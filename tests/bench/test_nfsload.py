@@ -78,3 +78,9 @@ def test_appends(server: Server) -> None:
     logs = ("--dir", "logs", "--connections", "4", "--count", "80", "--size", "4096")
     assert load(server, "append", *logs)["ops"] == 80
     assert load(server, "append", *logs, "--commit")["ops"] == 80
+
+
+def test_mixed_work_finds_what_it_left(server: Server) -> None:
+    mixed = load(server, "mixed", "--connections", "4", "--count", "400", "--dir", "mixed")
+    assert mixed["ops"] == 400
+    assert (mixed["errors"], mixed["lost_leases"]) == (0, 0)

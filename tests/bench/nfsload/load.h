@@ -41,6 +41,7 @@ struct worker {
 struct workload {
     const char *name;
     uint32_t size_bytes; /* default of options.size_bytes */
+    bool bounded;        /* by options.file_bytes or by what there is; else --count or --seconds */
     void (*open)(struct worker *worker);  /* before the clock; may be NULL */
     void (*run)(struct worker *worker);   /* measured */
     void (*close)(struct worker *worker); /* after the clock; may be NULL */

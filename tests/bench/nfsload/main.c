@@ -91,6 +91,8 @@ static void read_options(int argc, char **argv)
     options.export = argv[optind + 2];
     options.workload = argv[optind + 3];
     workload = find_workload(options.workload);
+    if (!workload->bounded && !options.count && options.seconds <= 0)
+        die("%s needs --count or --seconds", workload->name);
     if (!options.size_bytes)
         options.size_bytes = workload->size_bytes;
     if (options.size_bytes % 4)

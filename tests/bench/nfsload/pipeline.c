@@ -8,6 +8,8 @@ void require(uint32_t status, const char *what, const char *name)
 
 uint64_t share_of(const struct worker *worker, uint64_t total)
 {
+    if (!total)
+        return UINT64_MAX; /* until the deadline */
     return total / options.connections + (worker->client.number < total % options.connections);
 }
 

@@ -229,10 +229,10 @@ static void randread_run(struct worker *worker)
 }
 
 const struct workload data_workloads[] = {
-    {"write", MIB, remove_file, write_run, NULL},
-    {"read", MIB, read_open, read_run, close_file},
-    {"randwrite", 4096, random_open, randwrite_run, close_file},
-    {"randread", 4096, random_open, randread_run, close_file},
-    {"append", 65536, append_open, append_run, close_file},
+    {"write", MIB, true, remove_file, write_run, NULL},
+    {"read", MIB, true, read_open, read_run, close_file},
+    {"randwrite", 4096, false, random_open, randwrite_run, close_file},
+    {"randread", 4096, false, random_open, randread_run, close_file},
+    {"append", 65536, false, append_open, append_run, close_file},
     {0},
 };

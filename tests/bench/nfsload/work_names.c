@@ -151,11 +151,11 @@ static void list_run(struct worker *worker)
 }
 
 const struct workload name_workloads[] = {
-    {"create", 0, NULL, create_run, NULL},
-    {"rename", 0, NULL, rename_run, NULL},
-    {"unlink", 0, NULL, unlink_run, NULL},
-    {"lookup", 0, NULL, lookup_run, NULL},
-    {"stat", 0, NULL, stat_run, NULL},
-    {"list", 128u << 10, NULL, list_run, NULL},
+    {"create", 0, false, NULL, create_run, NULL},
+    {"rename", 0, false, NULL, rename_run, NULL},
+    {"unlink", 0, false, NULL, unlink_run, NULL},
+    {"lookup", 0, false, NULL, lookup_run, NULL},
+    {"stat", 0, false, NULL, stat_run, NULL},
+    {"list", 128u << 10, true, NULL, list_run, NULL},
     {0},
 };

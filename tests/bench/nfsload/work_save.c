@@ -20,6 +20,6 @@ static void save_run(struct worker *worker)
 }
 
 const struct workload save_workloads[] = {
-    {"save", MIB, NULL, save_run, NULL},
+    {"save", MIB, true, NULL, save_run, NULL},
     {0},
 };
