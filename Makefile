@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test slow lint pynfs posix scale build deps clean
+.PHONY: demo test slow lint pynfs posix scale bench bench-quick build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -7,12 +7,15 @@ PY := $(VENV)/bin/python
 PLUGIN := $(BUILD)/lib/libfsalpython.so
 GANESHA := $(BUILD)/ganesha
 NFSLOAD := $(BUILD)/bench/nfsload
+NFS3SAVE := $(BUILD)/bench/nfs3save
 
 # What the gateway needs to be built and run, and what its tests and its demo need beside that.
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
     qemu-system-x86 busybox-static cpio kmod zstd \
     git procps postgresql nfs-ganesha-vfs
+# The gateways that a whole save is compared with, and the file system of durable names.
+BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 
 demo: build
 	$(PY) -m tests.demo
@@ -37,6 +40,16 @@ posix: build
 scale: build
 	$(PY) -m tests.bench.scale $(BUILD)
 
+# Side by side with Ganesha's FSAL_VFS, rclone and s3fs; bench renews docs/benchmarks.md. As root.
+# A mount namespace: what is mounted for it goes with it, however it ends.
+BENCH = unshare --mount $(PY) -m tests.bench $(BUILD)
+
+bench: build bench-deps $(NFS3SAVE)
+	$(BENCH) --report
+
+bench-quick: build bench-deps
+	$(BENCH) --quick
+
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -52,6 +65,9 @@ deps:
 	        apt-get install -y -q --no-install-recommends $(APT_PACKAGES); \
 	}
 
+bench-deps:
+	@dpkg-query -W $(BENCH_PACKAGES) >/dev/null 2>&1 || $(MAKE) -s deps APT_PACKAGES="$(BENCH_PACKAGES)"
+
 $(VENV)/.installed: pyproject.toml | deps
 	/usr/bin/python3 -m venv $(VENV)
 	$(VENV)/bin/pip install -q --disable-pip-version-check -e '.[dev]'
@@ -65,9 +81,16 @@ $(PLUGIN): $(wildcard fsal/native/*.[ch]) fsal/native/Makefile $(GANESHA)/.versi
 	$(MAKE) -s -C fsal/native OUT=$(abspath $(BUILD)/lib) GANESHA=$(abspath $(GANESHA))
 
 # The client that loads an NFS server in the measurements.
+COMPILE_TOOL = gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $(filter %.c,$^) -lpthread
+
 $(NFSLOAD): $(wildcard tests/bench/nfsload/*.[ch]) | deps
 	@mkdir -p $(@D)
-	gcc -std=gnu11 -O2 -g -Wall -Wextra -Werror -o $@ $(filter %.c,$^) -lpthread
+	$(COMPILE_TOOL)
+
+# A checkpoint over NFSv3: rclone serves no other.
+$(NFS3SAVE): tests/bench/nfs3save.c $(addprefix tests/bench/nfsload/,rpc.c stats.c rpc.h stats.h wire.h) | deps
+	@mkdir -p $(@D)
+	$(COMPILE_TOOL)
 
 $(BUILD)/vm/.built: tests/support/vm/build.py $(VENV)/.installed
 	$(PY) -m tests.support.vm.build $(BUILD)/vm

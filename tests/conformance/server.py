@@ -18,7 +18,7 @@ from typing import Self
 from gateway import config
 from gateway.cli import ganesha_conf
 from gateway.config import Settings
-from tests.support.gateway import PLUGINS_DIR
+from tests.support.gateway import PLUGINS_DIR, resident_mib
 from tests.support.s3server import die_with_parent, free_port
 from tests.support.volumes import make_volume
 from tests.support.waiting import until
@@ -91,6 +91,11 @@ class Server:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
             raise RuntimeError(f"the NFS server died:\n{tail}\n{self._stderr.read_text()[-4000:]}")
 
+    def resident_mib(self) -> float:
+        """Memory of the server that is in RAM."""
+        assert self._process is not None
+        return resident_mib(self._process.pid)
+
     def _start(self) -> None:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SPILLWAY_")}
         with self._stderr.open("ab") as stderr:
@@ -105,7 +110,7 @@ class Server:
                 env=environ,
                 preexec_fn=die_with_parent,
             )
-        self._until(partial(_accepts, self.port), "the NFS server's port", START_SECONDS)
+        self._until(partial(accepts, self.port), "the NFS server's port", START_SECONDS)
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -160,7 +165,8 @@ def _on_vfs(text: str, directory: Path) -> str:
     return text
 
 
-def _accepts(port: int) -> bool:
+def accepts(port: int) -> bool:
+    """Does anybody listen on a port of loopback?"""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

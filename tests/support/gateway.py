@@ -22,6 +22,13 @@ PLUGINS_DIR = Path(__file__).parents[2] / "build" / "lib"
 Values = Mapping[str, Mapping[str, Any]]
 
 
+def resident_mib(pid: int) -> float:
+    """Memory of a process that is in RAM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+    return int(line.split()[1]) / 1024
+
+
 class Gateway:
     """A gateway in a directory of its own; a context manager that runs ``spillway up``.
 
@@ -152,9 +159,7 @@ class Gateway:
 
     def resident_mib(self, name: str) -> float:
         """Memory of a child of ``up`` that is in RAM."""
-        status = Path(f"/proc/{self.pid(name)}/status").read_text()
-        [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-        return int(line.split()[1]) / 1024
+        return resident_mib(self.pid(name))
 
     def kill(self, name: str) -> None:
         """kill -9 a child of ``up``: ganesha or drain."""

@@ -233,6 +233,7 @@ const struct workload data_workloads[] = {
     {"read", MIB, true, read_open, read_run, close_file},
     {"randwrite", 4096, false, random_open, randwrite_run, close_file},
     {"randread", 4096, false, random_open, randread_run, close_file},
+    {"clear", 0, true, NULL, remove_file, NULL},
     {"append", 65536, false, append_open, append_run, close_file},
     {0},
 };

@@ -1,0 +1,159 @@
+"""Side by side with other servers, on the same disk: ``python -m tests.bench DIRECTORY``.
+
+Servers alternate (ours, the peer's, ours …) and their runs are compared pair by pair. Prints each
+row as soon as it is known; a comparison is a median, with quartiles. Takes root, for mounts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from tests.bench import experiments, report, saves, sites
+from tests.bench.experiments import Experiment
+from tests.bench.rows import Measured, Target
+
+DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+ALTERNATIONS = 7
+QUICK_ALTERNATIONS = 3
+
+GROUPS = ("bytes", "tmpfs", "names", "listings", "memory", "saves")
+QUICK_GROUPS = ("bytes", "tmpfs", "names", "listings")
+
+
+class Bench:
+    """Runs groups of experiments in a directory.
+
+    Parameters: quick, only rows that have a target; say, called with each line.
+    """
+
+    def __init__(
+        self, directory: Path, alternations: int, quick: bool, say: Callable[[str], None]
+    ) -> None:
+        self._directory = directory
+        self._alternations = alternations
+        self._quick = quick
+        self._say = say
+
+    def run(self, groups: Iterable[str], memory_files: int) -> dict[str, list[Measured]]:
+        """The rows of each group."""
+        self._say(report.line(report.COLUMNS))
+        planned: dict[str, Callable[[ExitStack], Iterable[Experiment]]] = {
+            "bytes": self._bytes,
+            "tmpfs": self._tmpfs,
+            "names": self._names,
+            "listings": self._listings,
+            "memory": partial(self._memory, memory_files),
+        }
+        found = {}
+        for group in groups:
+            with ExitStack() as stack:
+                if group == "saves":
+                    found[group] = self._said(
+                        saves.measure(self._directory / "saves", self._alternations)
+                    )
+                else:
+                    times = 1 if group == "memory" else self._alternations
+                    found[group] = self._measure(planned[group](stack), times)
+        return found
+
+    def _measure(self, planned: Iterable[Experiment], alternations: int) -> list[Measured]:
+        measured: list[Measured] = []
+        for experiment in planned:
+            if not self._quick or any(row.target for row in experiment.rows):
+                measured += self._said(experiment.run(alternations))
+        return measured
+
+    def _said(self, measured: list[Measured]) -> list[Measured]:
+        for one in measured:
+            self._say(report.line(one.cells()))
+        return measured
+
+    def _bytes(self, stack: ExitStack) -> Iterator[Experiment]:
+        ours = sites.start(stack, "spillway", self._directory / "bytes-spillway")
+        peer = sites.start(stack, "vfs", self._directory / "bytes-vfs")
+        yield from experiments.sequential("disk", ours, peer)
+        yield from experiments.logs(ours, peer)
+        yield experiments.ranks(ours, peer)
+        if not self._quick:
+            yield experiments.random_blocks("disk", None, ours, peer)
+            yield from experiments.local_limits(self._directory / "local", ours)
+
+    def _tmpfs(self, stack: ExitStack) -> Iterator[Experiment]:
+        directory = stack.enter_context(sites.tmpfs(self._directory / "tmpfs"))
+        ours = sites.start(stack, "spillway", directory / "spillway")
+        peer = sites.start(stack, "vfs", directory / "vfs")
+        yield from experiments.sequential("tmpfs", ours, peer)
+        yield experiments.random_blocks("tmpfs", Target(0.90), ours, peer)
+
+    def _names(self, stack: ExitStack) -> Iterator[Experiment]:
+        directory = stack.enter_context(sites.dirsync_ext4(self._directory / "dirsync"))
+        ours = sites.start(stack, "spillway", self._directory / "names-spillway")
+        dirsync = sites.start(stack, "vfs", directory / "vfs")
+        for in_flight in experiments.FLIGHTS:
+            yield experiments.changed_names(in_flight, ours, dirsync)
+        peer = sites.start(stack, "vfs", self._directory / "names-vfs")
+        for in_flight in experiments.FLIGHTS:
+            yield experiments.cached_names(in_flight, ours, peer)
+
+    def _listings(self, stack: ExitStack) -> Iterator[Experiment]:
+        files = experiments.listed_directories(self._alternations)
+        ours = sites.start(stack, "spillway", self._directory / "listings-spillway", files)
+        peer = sites.start(stack, "vfs", self._directory / "listings-vfs", files)
+        yield experiments.listings(ours, peer)
+
+    def _memory(self, count: int, stack: ExitStack) -> Iterator[Experiment]:
+        files = experiments.touched_directories(count)
+        ours = sites.start(stack, "spillway", self._directory / "memory-spillway", files)
+        peer = sites.start(stack, "vfs", self._directory / "memory-vfs", files)
+        yield experiments.memory(count, ours, peer)
+
+
+TITLES = {
+    "bytes": "Bytes, on the disk",
+    "tmpfs": "Bytes, on tmpfs: the cost of the software itself",
+    "names": "Names",
+    "listings": "Listings",
+    "memory": "Memory",
+    "saves": "A whole save, beside gateways to the same S3 server",
+}
+
+
+def generated(found: dict[str, list[Measured]], alternations: int) -> str:
+    """The generated part of the report."""
+    below = sum(one.verdict == "below" for rows in found.values() for one in rows)
+    judged = sum(one.verdict != "" for rows in found.values() for one in rows)
+    parts = [
+        f"\n{report.machine()} {alternations} alternations a row; memory is measured once.\n"
+        f"{judged - below} of {judged} targets are met.\n"
+    ]
+    parts += [f"\n### {TITLES[group]}\n\n{report.table(rows)}" for group, rows in found.items()]
+    return "".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path, help="on the disk to measure, an ext4")
+    parser.add_argument("--quick", action="store_true", help="rows with targets, no whole saves")
+    parser.add_argument("--groups", nargs="+", choices=GROUPS)
+    parser.add_argument("--alternations", type=int)
+    parser.add_argument("--memory-files", type=int, default=200_000)
+    parser.add_argument("--report", action="store_true", help=f"renew {DOCS.name}")
+    args = parser.parse_args()
+    alternations = args.alternations or (QUICK_ALTERNATIONS if args.quick else ALTERNATIONS)
+    groups = args.groups or (QUICK_GROUPS if args.quick else GROUPS)
+    with tempfile.TemporaryDirectory(dir=args.directory.absolute()) as directory:
+        bench = Bench(
+            Path(directory), alternations, args.quick, lambda line: print(line, flush=True)
+        )
+        found = bench.run(groups, args.memory_files)
+    if args.report:
+        report.write(DOCS, generated(found, alternations))
+
+
+if __name__ == "__main__":
+    main()

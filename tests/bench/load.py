@@ -1,0 +1,100 @@
+"""Running nfsload, and the same work on local files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from tests.conformance.server import EXPORT
+
+PROGRAMS = Path(__file__).parents[2] / "build" / "bench"
+MIB = 1 << 20
+DEADLINE_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What nfsload printed (its C source is the authority)."""
+
+    ops: int
+    bytes: int
+    seconds: float
+    ops_per_second: float
+    mib_per_second: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+    delays: int
+    lost_leases: int
+    errors: int
+    first_error: str
+    client_cpu_seconds: float
+
+
+def run(program: str, *arguments: object, errors_allowed: bool = False) -> Load:
+    """Run nfsload or nfs3save. Raises RuntimeError when it failed or counted errors."""
+    words = [str(PROGRAMS / program), *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+    if done.returncode != 0 and not (errors_allowed and done.returncode == 1):
+        raise RuntimeError(f"{' '.join(words)}:\n{done.stdout}{done.stderr}")
+    values = json.loads(done.stdout)
+    return Load(**{field.name: values[field.name] for field in fields(Load)})
+
+
+def nfs(
+    port: int, workload: str, *options: object, export: str = EXPORT, errors_allowed: bool = False
+) -> Load:
+    """Run a workload of nfsload against a server on loopback."""
+    return run(
+        "nfsload", "127.0.0.1", port, export, workload, *options, errors_allowed=errors_allowed
+    )
+
+
+def local_save(directory: Path, ranks: int, file_bytes: int) -> float:
+    """Seconds until every rank has written a .tmp in writes of 1 MiB, synced and renamed it.
+
+    Raises OSError of the first rank that failed.
+    """
+    block = os.urandom(MIB)
+    failed: list[OSError] = []
+
+    def save(rank: int) -> None:
+        try:
+            temporary = directory / f"f{rank}.tmp"
+            with temporary.open("wb", buffering=0) as file:
+                for _ in range(file_bytes // MIB):
+                    file.write(block)
+                os.fsync(file.fileno())
+            temporary.rename(directory / f"f{rank}")
+        except OSError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=save, args=(rank,)) for rank in range(ranks)]
+    started = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return time.perf_counter() - started
+
+
+def local_appends(directory: Path, count: int, size_bytes: int) -> float:
+    """Appends a second, each written and fdatasynced, by one thread."""
+    path = directory / "log"
+    block = os.urandom(size_bytes)
+    with path.open("wb", buffering=0) as file:
+        started = time.perf_counter()
+        for _ in range(count):
+            file.write(block)
+            os.fdatasync(file.fileno())
+        seconds = time.perf_counter() - started
+    path.unlink()
+    return count / seconds

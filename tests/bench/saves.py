@@ -1,0 +1,178 @@
+"""A whole checkpoint through gateways to S3, as a user runs them, each with a fresh S3 server.
+
+Measured is the time until the last rename is answered, not until the bucket has the objects. Each
+save has a gateway, a bucket and a cache of its own, all on the same disk, gone afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.bench import load
+from tests.bench.load import MIB
+from tests.bench.rows import Measured, Row, Target
+from tests.conformance.server import accepts
+from tests.support.gateway import Gateway
+from tests.support.s3server import (
+    ACCESS_KEY,
+    SECRET_KEY,
+    RcloneServer,
+    die_with_parent,
+    free_port,
+)
+from tests.support.waiting import until
+
+RANKS = 8
+FILE_BYTES = 64 * MIB
+DEPTH = 4
+BUCKET = "checkpoints"
+STOP_SECONDS = 30.0
+
+Saver = Callable[[Path, RcloneServer], float]
+"""Bring a gateway up in a new directory, save through it; the seconds of the save."""
+
+
+class Peer(NamedTuple):
+    name: str
+    save: Saver
+
+
+def through_spillway(directory: Path, s3: RcloneServer) -> float:
+    gateway = Gateway(
+        directory,
+        bucket=BUCKET,
+        endpoint_url=s3.url,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        values={"drain": {"settle_seconds": 5.0}},
+    )
+    with gateway:
+        options = ("--connections", RANKS, "--depth", DEPTH, "--file", FILE_BYTES)
+        return load.nfs(gateway.port, "save", *options, export="/checkpoints").seconds
+
+
+def through_rclone_nfs(directory: Path, s3: RcloneServer) -> float:
+    port = free_port()
+    command = [*_rclone("serve", "nfs", directory), "--addr", f"127.0.0.1:{port}", f"s3:{BUCKET}"]
+    with _running(command, directory, _rclone_environ(s3)):
+        until(partial(accepts, port), "rclone serve nfs", STOP_SECONDS)
+        return load.run("nfs3save", "127.0.0.1", port, RANKS, FILE_BYTES).seconds
+
+
+def through_rclone_mount(directory: Path, s3: RcloneServer) -> float:
+    mount_point = directory / "mnt"
+    command = [*_rclone("mount", directory), f"s3:{BUCKET}", str(mount_point)]
+    return _through_mount(command, directory, mount_point, _rclone_environ(s3))
+
+
+def through_s3fs(directory: Path, s3: RcloneServer) -> float:
+    """With norenameapi: `rclone serve s3` refuses the copy that s3fs renames by."""
+    mount_point = directory / "mnt"
+    keys = directory / "keys"
+    keys.touch(0o600)
+    keys.write_text(f"{ACCESS_KEY}:{SECRET_KEY}\n")
+    options = f"url={s3.url},use_path_request_style,norenameapi,passwd_file={keys}"
+    command = ["s3fs", BUCKET, str(mount_point), "-f", "-o", options]
+    return _through_mount(command, directory, mount_point, {})
+
+
+def on_local_disk(directory: Path, _s3: RcloneServer) -> float:
+    """No gateway: what the disk itself takes when every file is synced."""
+    return load.local_save(directory / "mnt", RANKS, FILE_BYTES)
+
+
+PEERS = (
+    Peer("rclone serve nfs", through_rclone_nfs),
+    Peer("rclone mount", through_rclone_mount),
+    Peer("s3fs", through_s3fs),
+)
+LIMIT = Peer("local files, no gateway", on_local_disk)
+
+
+def measure(directory: Path, alternations: int) -> list[Measured]:
+    """Spillway, then each peer; again and again. A row each, and one for the fastest peer."""
+    ours: list[float] = []
+    peers: dict[str, list[float]] = {peer.name: [] for peer in (*PEERS, LIMIT)}
+    for _ in range(alternations):
+        ours.append(_once(directory, through_spillway))
+        for peer in (*PEERS, LIMIT):
+            peers[peer.name].append(_once(directory, peer.save))
+    setting = f"disk, {RANKS} ranks of {FILE_BYTES // MIB} MiB"
+    row = partial(Row, "whole save with a bucket behind", setting, unit="MiB/s")
+    fastest = [max(rates) for rates in zip(*(peers[peer.name] for peer in PEERS), strict=True)]
+    return [
+        *(Measured(row(name), tuple(ours), tuple(rates)) for name, rates in peers.items()),
+        Measured(row("the fastest of the three", target=Target(2.0)), tuple(ours), tuple(fastest)),
+    ]
+
+
+def _once(directory: Path, save: Saver) -> float:
+    """MiB a second of one save in a directory that is gone afterwards."""
+    directory.mkdir()
+    try:
+        with RcloneServer(directory / "bucket") as s3:
+            (s3.directory / BUCKET).mkdir()
+            site = directory / "site"
+            (site / "mnt").mkdir(parents=True)
+            os.sync()
+            return RANKS * FILE_BYTES / MIB / save(site, s3)
+    finally:
+        shutil.rmtree(directory)
+
+
+def _through_mount(
+    command: list[str], directory: Path, mount_point: Path, environ: Mapping[str, str]
+) -> float:
+    with _running(command, directory, environ):
+        try:
+            until(mount_point.is_mount, command[0], STOP_SECONDS)
+            return load.local_save(mount_point, RANKS, FILE_BYTES)
+        finally:
+            # At once: what is not in the bucket yet does not matter here.
+            subprocess.run(["umount", "-l", mount_point], check=False)
+
+
+def _rclone(*words: str | Path) -> list[str]:
+    """The command line up to the remote; the last word is the directory of the cache."""
+    *command, directory = map(str, words)
+    program = str(Path(sys.executable).with_name("rclone"))
+    options = ("--config", "", "--vfs-cache-mode", "full", "--cache-dir", f"{directory}/cache")
+    return [program, *command, *options]
+
+
+def _rclone_environ(s3: RcloneServer) -> dict[str, str]:
+    values = {
+        "TYPE": "s3",
+        "PROVIDER": "Rclone",
+        "ENDPOINT": s3.url,
+        "ACCESS_KEY_ID": ACCESS_KEY,
+        "SECRET_ACCESS_KEY": SECRET_KEY,
+    }
+    return {f"RCLONE_CONFIG_S3_{key}": value for key, value in values.items()}
+
+
+@contextmanager
+def _running(command: list[str], directory: Path, environ: Mapping[str, str]) -> Iterator[None]:
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **environ},
+            preexec_fn=die_with_parent,
+        )
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()

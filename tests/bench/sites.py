@@ -1,0 +1,83 @@
+"""Where servers run in the measurements: the disk, a tmpfs, an ext4 mounted dirsync."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from gateway import config
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.bench.scale import ROOT, creator, spread
+from tests.conformance.server import Server
+
+TMPFS_MIB = 6144
+DIRSYNC_MIB = 1024
+POPULATING_CALLERS = 64
+
+
+@contextmanager
+def mounted(mount_point: Path, *arguments: str) -> Iterator[Path]:
+    """A file system, unmounted at the end. Raises CalledProcessError (mounting takes root)."""
+    mount_point.mkdir()
+    subprocess.run(["mount", *arguments, mount_point], check=True)
+    try:
+        yield mount_point
+    finally:
+        subprocess.run(["umount", mount_point], check=True)
+
+
+@contextmanager
+def tmpfs(mount_point: Path) -> Iterator[Path]:
+    with mounted(mount_point, "-t", "tmpfs", "-o", f"size={TMPFS_MIB}m", "none") as directory:
+        yield directory
+
+
+@contextmanager
+def dirsync_ext4(mount_point: Path) -> Iterator[Path]:
+    """An ext4 in a file beside the mount point: changed names are on the disk when it answers.
+
+    The file is full of zeros, for the peer's good: with holes, each first write would cost more.
+    """
+    image = mount_point.with_suffix(".img")
+    eager = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
+    try:
+        fill = ["dd", "if=/dev/zero", f"of={image}", "bs=1M", f"count={DIRSYNC_MIB}", "conv=fsync"]
+        subprocess.run([*fill, "status=none"], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-E", eager, image], check=True)
+        with mounted(mount_point, "-o", "loop,dirsync", str(image)) as directory:
+            yield directory
+    finally:
+        image.unlink()
+
+
+def start(
+    stack: ExitStack, kind: str, directory: Path, files: Mapping[str, int] | None = None
+) -> Server:
+    """A running server of ``tests.conformance.server.KINDS`` in a new directory.
+
+    Parameters: files, empty files (f0000000 …) by directory name, that are there before the server
+    starts and so in none of its caches.
+    """
+    directory.mkdir()
+    server = Server(kind, directory, directory / "ganesha.log")
+    for name, count in (files or {}).items():
+        _populate(kind, directory, name, count)
+    return stack.enter_context(server)
+
+
+def _populate(kind: str, directory: Path, name: str, count: int) -> None:
+    if kind == "vfs":
+        made = directory / "files" / name
+        made.mkdir()
+        for number in range(count):
+            (made / f"f{number:07d}").touch()
+        return
+    namespace = Namespace(config.load(directory / "spillway.toml", {}))
+    try:
+        parent = namespace.mkdir(ROOT_CRED, ROOT, name.encode(), SetAttr(mode=0o755)).ino
+        spread(POPULATING_CALLERS, count, creator(namespace, [parent]))
+    finally:
+        namespace.close()
