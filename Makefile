@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test slow lint pynfs posix scale bench bench-quick build deps bench-deps clean
+.PHONY: demo test slow lint pynfs posix scale bench bench-quick soak build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -49,6 +49,10 @@ bench: build bench-deps $(NFS3SAVE)
 
 bench-quick: build bench-deps
 	$(BENCH) --quick
+
+# 64 clients for ten minutes; SOAK="--seconds 60" for less.
+soak: build
+	$(PY) -m tests.bench.soak $(SOAK) $(BUILD)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
