@@ -1,0 +1,70 @@
+"""What the report says of measured values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench import report
+from tests.bench.rows import Measured, Row, Target
+
+
+def measured(
+    ours: tuple[float, ...],
+    peers: tuple[float, ...],
+    target: Target | None = None,
+    difference: bool = False,
+) -> Measured:
+    row = Row("work", "setting", "peer", "op/s", target, difference)
+    return Measured(row, ours, peers)
+
+
+def test_neighbouring_runs_are_compared_not_medians() -> None:
+    """A machine that slows down in the middle must not decide it."""
+    found = measured((100.0, 50.0, 10.0), (200.0, 100.0, 5.0))
+    assert found.comparison == (0.5, 0.5, 1.25)
+
+
+@pytest.mark.parametrize(
+    ("target", "ratio", "verdict"),
+    [
+        (Target(0.95), 0.95, "PASS"),
+        (Target(0.95), 0.94, "below"),
+        (Target(1.2, at_most=True), 1.2, "PASS"),
+        (Target(1.2, at_most=True), 1.3, "below"),
+        (None, 0.1, ""),
+    ],
+)
+def test_the_median_is_held_against_the_target(
+    target: Target | None, ratio: float, verdict: str
+) -> None:
+    values = tuple(100 * factor for factor in (ratio, ratio * 5, ratio / 5))
+    assert measured(values, (100.0,) * 3, target).verdict == verdict
+
+
+def test_a_difference_is_in_the_unit_of_the_row() -> None:
+    found = measured((450.0,), (200.0,), Target(300, at_most=True), difference=True)
+    assert found.comparison.median == 250
+    assert found.verdict == "PASS"
+
+
+def test_only_the_generated_part_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.md"
+    path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    table = report.table([measured((1500.0, 1500.0), (1000.0, 1000.0), Target(2))])
+    report.write(path, table)
+    report.write(path, table)
+    assert path.read_text() == f"before\n{report.BEGIN}\n{table}{report.END}\nafter\n"
+    assert (
+        "| work | setting | peer | 1,500 op/s | 1,000 op/s | 1.50 (1.50 … 1.50) | ≥ 2 | below |"
+        in table
+    )
+
+
+def test_a_report_without_markers_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "benchmarks.md"
+    path.write_text("by hand\n")
+    with pytest.raises(ValueError, match="make bench"):
+        report.write(path, "table\n")
+    assert path.read_text() == "by hand\n"
