@@ -44,6 +44,8 @@ OPERATIONS = (
     "setxattr",
     "removexattr",
     "listxattr",
+    "space",
+    "flow",
 )
 """In the order of ``enum spw_op``."""
 
@@ -99,6 +101,10 @@ class SealStruct(ctypes.Structure):
     )
 
 
+class SpaceStruct(ctypes.Structure):
+    _fields_ = (("headroom_bytes", u64), ("unsealed_bytes", u64), ("level", u32), ("flows", u32))
+
+
 class RemovedStruct(ctypes.Structure):
     _fields_ = (("ino", u64), ("epoch", u64), ("change", u64), ("kind", u32), ("nlink", u32))
 
@@ -130,6 +136,7 @@ class RequestStruct(ctypes.Structure):
         ("buffer_bytes", u32),
         ("pad", u32),
         ("set", SetAttrStruct),
+        ("space", SpaceStruct),
         ("verifier", ctypes.c_uint8 * 8),
     )
 
@@ -144,6 +151,7 @@ class ReplyStruct(ctypes.Structure):
         ("parent", AttrStruct),
         ("parent2", AttrStruct),
         ("removed", RemovedStruct),
+        ("dirty_bytes", u64),
         ("verifier", ctypes.c_uint8 * 8),
     )
 
@@ -163,6 +171,10 @@ class TableStruct(ctypes.Structure):
         ("root_generation", u64),
         ("volume_id", u64),
         ("boot", u64),
+        ("reserve_bytes", u64),
+        ("dirty_limit_bytes", u64),
+        ("slow_per_mille", u32),
+        ("full_wait_ms", u32),
         ("files_dir", ctypes.c_char * 4096),
         ("fn", Callback * len(OPERATIONS)),
     )

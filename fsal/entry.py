@@ -12,6 +12,9 @@ from gateway import config
 from gateway.db.models import ROOT_INO
 from gateway.errors import UserError
 from gateway.namespace.facade import Namespace
+from gateway.namespace.space import Space
+
+NO_LIMIT = 2**64 - 1
 
 _alive: list[object] = []
 """What C holds pointers to; freed callbacks would be called all the same."""
@@ -39,7 +42,12 @@ def start(config_path: str, table_address: int) -> bool:
     table.volume_id = int.from_bytes(namespace.boot.fs_id[:8], "little")
     table.boot = namespace.boot.boot
     table.files_dir = str(namespace.files.root).encode()
-    verbs = Verbs(namespace)
+    limits = settings.space
+    table.reserve_bytes = limits.reserve_bytes
+    table.dirty_limit_bytes = limits.dirty_limit_bytes or NO_LIMIT
+    table.slow_per_mille = int(limits.slow_from * 1000)
+    table.full_wait_ms = int(limits.full_wait_seconds * 1000)
+    verbs = Verbs(namespace, Space(settings, namespace))
     for index, name in enumerate(bridge.OPERATIONS):
         callback = bridge.guard(name, getattr(verbs, name))
         _alive.append(callback)

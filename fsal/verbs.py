@@ -17,6 +17,7 @@ from fsal.bridge import (
 )
 from gateway.errors import TooBig
 from gateway.namespace.facade import Namespace
+from gateway.namespace.space import Level, Space
 from gateway.types import Attr, Sealed
 
 
@@ -31,8 +32,9 @@ def put_buffer(request: Any, reply: Any, data: bytes) -> None:
 class Verbs:
     """The operations of one namespace; method names are those of ``bridge.OPERATIONS``."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, space: Space) -> None:
         self._ns = namespace
+        self._space = space
 
     def lookup(self, request: Any, reply: Any) -> None:
         put_attr(reply.attr, self._ns.lookup(request.ino, name_of(request)))
@@ -191,6 +193,16 @@ class Verbs:
     def listxattr(self, request: Any, reply: Any) -> None:
         names = self._ns.listxattr(request.ino)
         put_buffer(request, reply, b"".join(b"user." + name + b"\0" for name in names))
+
+    def space(self, request: Any, reply: Any) -> None:
+        space = request.space
+        reply.dirty_bytes = self._space.report(
+            space.headroom_bytes, space.unsealed_bytes, Level(space.level), space.flows
+        )
+
+    def flow(self, request: Any, reply: Any) -> None:
+        client = name_of(request).decode("ascii", "replace")
+        reply.attr.ino, reply.count = self._space.flow(request.ino, client)
 
     def reclaim(self, request: Any, reply: Any) -> None:
         self._ns.reclaim(request.ino, request.cookie)

@@ -54,6 +54,25 @@ def _url(value: str) -> str | None:
     return None if ok else "must start with http:// or https:// (empty: AWS)"
 
 
+def weights(value: tuple[str, ...]) -> dict[str, int]:
+    """Of ``NAME=WEIGHT`` each, weights from 1 to 1000. Raises ValueError."""
+    found = {}
+    for item in value:
+        name, equals, text = item.rpartition("=")
+        if not (name and equals and text.isascii() and text.isdigit() and 1 <= int(text) <= 1000):
+            raise ValueError(item)
+        found[name] = int(text)
+    return found
+
+
+def _weights(value: tuple[str, ...]) -> str | None:
+    try:
+        weights(value)
+    except ValueError as exc:
+        return f'has {exc}; each must look like "NAME=4", from 1 to 1000'
+    return None
+
+
 def _key(doc: str, default: Any = MISSING, check: Check | None = None) -> Any:
     """Declare a key: its documentation, its default (none: required), its check."""
     return field(default=default, metadata={"doc": doc, "check": check})
@@ -97,6 +116,40 @@ class Nfs:
     )
     ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), _absolute)
     plugins_dir: Path = _key("Directory of libfsalpython.so.", Path("/usr/lib/spillway"), _absolute)
+
+
+@dataclass(frozen=True)
+class Space:
+    reserve_bytes: int = _key(
+        "Of the disk, kept from file data, so that names can always be changed and files deleted.",
+        1024 * _MIB,
+        _at_least(0),
+    )
+    dirty_limit_bytes: int = _key(
+        "How much may be on the disk that is not in the bucket. 0: only the disk's size counts.",
+        0,
+        _at_least(0),
+    )
+    slow_from: float = _key(
+        "Share of the disk or of the dirty limit from which on writers are slowed, fairly, down\n"
+        "to what the drain makes free.",
+        0.9,
+        _between(0.1, 0.999),
+    )
+    full_wait_seconds: float = _key(
+        "With hardly any room left and none made free, writers wait for so long (NFS4ERR_DELAY)\n"
+        "before they are told that the disk is full (ENOSPC).",
+        30.0,
+        _between(0, 3600),
+    )
+    client_weights: tuple[str, ...] = _key(
+        'While writers are slowed: shares of clients, like ["10.0.0.7=4"]. Others have 1.',
+        (),
+        _weights,
+    )
+    directory_weights: tuple[str, ...] = _key(
+        'The same for directories directly below the export, like ["production=10"].', (), _weights
+    )
 
 
 @dataclass(frozen=True)
@@ -177,6 +230,7 @@ class Settings:
 
     gateway: Gateway
     nfs: Nfs
+    space: Space
     bucket: Bucket
     drain: Drain
     namespace: Namespace
@@ -219,6 +273,7 @@ class Settings:
 SECTIONS: Mapping[str, type[Any]] = {
     "gateway": Gateway,
     "nfs": Nfs,
+    "space": Space,
     "bucket": Bucket,
     "drain": Drain,
     "namespace": Namespace,

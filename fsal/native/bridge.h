@@ -40,10 +40,14 @@ enum spw_op {
 	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
 	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
 	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
+	SPW_SPACE,         /* space                            -> dirty_bytes */
+	SPW_FLOW,          /* ino, name = client's address     -> attr.ino = top directory, count = weight */
 	SPW_OP_COUNT
 };
 
 /* spw_request.flags */
+enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
+
 #define SPW_HAS_VERIFIER 1u
 #define SPW_FOR_WRITING 2u
 
@@ -100,6 +104,14 @@ struct spw_seal {
 	uint32_t pad;
 };
 
+/* How much room is left for bytes, told to the namespace once a second. */
+struct spw_space {
+	uint64_t headroom_bytes; /* until nothing is accepted any more */
+	uint64_t unsealed_bytes; /* written and not yet in the namespace's rows */
+	uint32_t level;          /* enum spw_level */
+	uint32_t flows;          /* who wrote lately */
+};
+
 /* An inode that lost a name. ino 0: none did. */
 struct spw_removed {
 	uint64_t ino;
@@ -138,6 +150,7 @@ struct spw_request {
 	uint32_t buffer_bytes;
 	uint32_t pad;
 	struct spw_setattr set;
+	struct spw_space space;
 	uint8_t verifier[8];
 };
 
@@ -150,6 +163,7 @@ struct spw_reply {
 	struct spw_attr parent;  /* the directory whose entries changed; ino 0: none */
 	struct spw_attr parent2; /* the other one of a rename */
 	struct spw_removed removed;
+	uint64_t dirty_bytes; /* sealed and not yet in the bucket */
 	uint8_t verifier[8];
 };
 
@@ -167,6 +181,10 @@ struct spw_table {
 	uint64_t root_generation;
 	uint64_t volume_id;
 	uint64_t boot; /* counts starts: the write verifier is made of it */
+	uint64_t reserve_bytes; /* of the disk, kept from data: names must go on, deletions first */
+	uint64_t dirty_limit_bytes; /* UINT64_MAX: none */
+	uint32_t slow_per_mille;    /* of the limit or the disk, filled: writers are slowed */
+	uint32_t full_wait_ms;      /* how long a writer is told to wait before it is told ENOSPC */
 	char files_dir[4096];
 	spw_fn fn[SPW_OP_COUNT];
 };

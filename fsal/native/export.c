@@ -99,7 +99,10 @@ static fsal_status_t dynamic_info(struct fsal_export *export, struct fsal_obj_ha
 		return spw_status(errno);
 	info->total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
 	info->free_bytes = (uint64_t)st.f_bfree * st.f_frsize;
-	info->avail_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+	/* What writers really get: without the reserve, and up to the dirty limit. */
+	info->avail_bytes = spw_space_available();
+	if (info->free_bytes > info->avail_bytes)
+		info->free_bytes = info->avail_bytes;
 	info->total_files = st.f_files;
 	info->free_files = st.f_ffree;
 	info->avail_files = st.f_favail;

@@ -198,6 +198,20 @@ int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64
 	return rc;
 }
 
+/* Counts what a file takes on the disk more than its row says. Not by its end: clients send what lies
+ * behind before what lies in front. */
+static void grow(struct spw_inode *inode, int fd)
+{
+	uint64_t used, grown;
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return;
+	used = (uint64_t)st.st_blocks * 512;
+	grown = used > inode->row_used ? used - inode->row_used : 0;
+	spw_space_grown((int64_t)(grown - atomic_exchange(&inode->grown, grown)));
+}
+
 int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
 	      bool stable, size_t *amount)
 {
@@ -212,10 +226,11 @@ int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint6
 		return rc;
 	put = pwritev(fd, iov, count, (off_t)offset);
 	if (put < 0) {
-		rc = errno;
+		rc = errno == ENOSPC ? spw_space_refused() : errno;
 	} else {
 		*amount = (size_t)put;
 		atomic_fetch_add(&inode->writes, 1);
+		grow(inode, fd);
 		if (stable)
 			rc = spw_sync_fd(inode, fd);
 	}
@@ -236,6 +251,7 @@ int spw_truncate(struct spw_inode *inode, uint64_t size)
 		rc = errno;
 	} else {
 		atomic_fetch_add(&inode->writes, 1);
+		grow(inode, fd);
 		if (size == 0) /* none of the bytes that were lost is left */
 			atomic_store(&inode->error, 0);
 		rc = spw_sync_fd(inode, fd);
@@ -268,9 +284,10 @@ int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool
 	if (rc != 0)
 		return rc;
 	if (fallocate(fd, mode, (off_t)offset, (off_t)length) != 0) {
-		rc = errno;
+		rc = errno == ENOSPC ? spw_space_refused() : errno;
 	} else {
 		atomic_fetch_add(&inode->writes, 1);
+		grow(inode, fd);
 		rc = spw_sync_fd(inode, fd);
 	}
 	change_end(inode);

@@ -22,6 +22,7 @@
 #include <sys/uio.h>
 
 #include "bridge.h"
+#include "space.h"
 
 /* The namespace, as far as bytes need it. Each returns 0 or an errno. */
 struct spw_inode_ops {
@@ -69,6 +70,9 @@ struct spw_inode {
 	atomic_uint_fast64_t writes; /* changes of the bytes; never reset, so a slow sync cannot lie */
 	atomic_uint_fast64_t synced; /* of which so many are on stable storage */
 	uint64_t sealed;             /* of which so many the namespace knows; under meta */
+	uint64_t row_used;           /* bytes on the disk that its row has; while open for writing */
+	atomic_uint_fast64_t grown;  /* bytes it takes more than that */
+	uint64_t top;                /* directory below the root that it is in; 0: not asked yet */
 	atomic_int error;            /* an fdatasync failed: stays failed (0: none) */
 };
 

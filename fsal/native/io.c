@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include "client_mgr.h"
+
 static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_cb,
 		  struct fsal_io_arg *arg, void *caller_arg)
 {
@@ -23,18 +25,32 @@ static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_c
 	done_cb(obj, status, arg, caller_arg);
 }
 
+/* Whether there is room for so many bytes more, for this client. */
+static fsal_status_t take_room(struct spw_inode *inode, uint64_t bytes)
+{
+	const char *client = op_ctx->client != NULL ? op_ctx->client->hostaddr_str : "";
+
+	return spw_status(spw_space_take(inode->ino, &inode->top, client, bytes));
+}
+
 static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_cb,
 		   struct fsal_io_arg *arg, void *caller_arg)
 {
 	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
-	size_t amount = 0;
+	size_t amount = 0, bytes = 0;
 
 	if (arg->state == NULL)
 		status = spw_share_check(inode, FSAL_O_WRITE, bypass);
+	for (int i = 0; i < arg->iov_count; i++)
+		bytes += arg->iov[i].iov_len;
 	if (!FSAL_IS_ERROR(status))
+		status = take_room(inode, bytes);
+	if (!FSAL_IS_ERROR(status)) {
 		status = spw_status(spw_write(inode, arg->iov, arg->iov_count, arg->offset,
 					      arg->fsal_stable, &amount));
+		spw_space_done(bytes);
+	}
 	if (!FSAL_IS_ERROR(status))
 		spw_drop_privileges(spw_handle_of(obj));
 	arg->io_amount = amount;
@@ -79,8 +95,18 @@ static fsal_status_t seek2(struct fsal_obj_handle *obj, struct state_t *state,
 static fsal_status_t fallocate_(struct fsal_obj_handle *obj, struct state_t *state,
 				uint64_t offset, uint64_t length, bool allocate)
 {
+	struct spw_inode *inode = spw_handle_of(obj)->inode;
+	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
+
 	(void)state;
-	return spw_status(spw_allocate(spw_handle_of(obj)->inode, offset, length, allocate));
+	if (allocate)
+		status = take_room(inode, length);
+	if (FSAL_IS_ERROR(status))
+		return status;
+	status = spw_status(spw_allocate(inode, offset, length, allocate));
+	if (allocate)
+		spw_space_done(length);
+	return status;
 }
 
 void spw_io_ops(struct fsal_obj_ops *ops)

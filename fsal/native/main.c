@@ -1,6 +1,8 @@
 /* The module: registered when Ganesha loads it, started when its configuration is read. */
 #include "fsal_python.h"
 
+#include <sys/statvfs.h>
+
 static struct spw_module {
 	struct fsal_module module;
 	char *executable;
@@ -91,6 +93,47 @@ static void ns_reclaim(uint64_t ino, uint64_t epoch)
 	(void)spw_call(SPW_RECLAIM, &request, &reply);
 }
 
+/* ---- disk and namespace, as space.c needs them ---- */
+
+static int disk(uint64_t *total_bytes, uint64_t *free_bytes)
+{
+	struct statvfs st;
+
+	if (fstatvfs(spw_files_dir_fd(), &st) != 0)
+		return errno;
+	*total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
+	*free_bytes = (uint64_t)st.f_bavail * st.f_frsize;
+	return 0;
+}
+
+static void ns_space(const struct spw_space *space, uint64_t *dirty_bytes)
+{
+	struct spw_request request = { .space = *space };
+	struct spw_reply reply;
+
+	if (spw_call(SPW_SPACE, &request, &reply) == 0)
+		*dirty_bytes = reply.dirty_bytes;
+}
+
+static void ns_flow(uint64_t ino, const char *client, uint64_t *top, uint32_t *weight)
+{
+	struct spw_request request = {
+		.ino = ino, .name = client, .name_len = (uint32_t)strlen(client),
+	};
+	struct spw_reply reply;
+
+	if (spw_call(SPW_FLOW, &request, &reply) == 0) {
+		*top = reply.attr.ino;
+		*weight = reply.count;
+	}
+}
+
+static void start_or_die(int rc, const char *what)
+{
+	if (rc != 0)
+		LogFatal(COMPONENT_FSAL, "%s did not start: %s", what, strerror(rc));
+}
+
 static fsal_status_t init_config(struct fsal_module *module, config_file_t config,
 				 struct config_error_type *err_type)
 {
@@ -100,6 +143,12 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 		.getattr = ns_getattr,
 		.reclaim = ns_reclaim,
 	};
+	static const struct spw_space_ops space_ops = {
+		.disk = disk,
+		.report = ns_space,
+		.flow = ns_flow,
+	};
+	struct spw_limits limits;
 	int rc;
 
 	(void)module;
@@ -114,9 +163,13 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	if (rc != 0)
 		LogFatal(COMPONENT_FSAL, "data directory %s: %s; run: spillway init",
 			 spw_python.files_dir, strerror(rc));
-	rc = spw_sealer_start();
-	if (rc != 0)
-		LogFatal(COMPONENT_FSAL, "a thread did not start: %s", strerror(rc));
+	limits.reserve_bytes = spw_python.reserve_bytes;
+	limits.dirty_limit_bytes = spw_python.dirty_limit_bytes;
+	limits.slow_per_mille = spw_python.slow_per_mille;
+	limits.full_wait_ms = spw_python.full_wait_ms;
+	start_or_die(spw_sealer_start(), "the sealer");
+	spw_space_start(&limits, &space_ops);
+	start_or_die(spw_space_thread(), "the watch over the space");
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 

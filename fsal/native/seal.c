@@ -70,6 +70,7 @@ int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
 	if (rc == 0 && !inode->write_open) {
 		spw_learn_locked(inode, &attr);
 		inode->write_open = true;
+		inode->row_used = attr.used;
 		spw_fd_hold(inode);
 	}
 	if (rc == 0)
@@ -172,6 +173,7 @@ static bool finish_locked(struct spw_inode *inode, const struct spw_seal *seal)
 	else if (seal->status != ESTALE) /* its last name and its row are gone */
 		return false;
 	inode->sealed += seal->data.writes;
+	spw_space_sealed(atomic_exchange(&inode->grown, 0), seal->status == 0);
 	inode->write_open = false;
 	spw_fd_release(inode);
 	return true;

@@ -55,6 +55,8 @@ NFS_KRB5 {{
 
 MDCACHE {{
     Dir_Chunk = 128;
+    # Names of a directory that are remembered without a listing: so many times Dir_Chunk.
+    Detached_Mult = 8;
     Entries_HWMark = 100000;
 }}
 

@@ -16,6 +16,7 @@ from gateway import clock, config
 from gateway.cli import backlog, state
 from gateway.config import Settings
 from gateway.errors import BucketError, UserError
+from gateway.namespace import space as space_report
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1
@@ -52,8 +53,10 @@ def gather(settings: Settings) -> dict[str, Any]:
     alive = all(entry["alive"] for entry in processes.values())
     # Credentials that may list but not write pass our check; only the drain finds out.
     refused = drain is not None and drain["alive"] and _part(drain, "bucket")["state"] == "refused"
+    space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
+    full = space is not None and space.get("level") == "full"
     return {
-        "healthy": alive and bucket["reachable"] and not refused,
+        "healthy": alive and bucket["reachable"] and not refused and not full,
         "config": str(settings.source),
         "data_dir": str(settings.data_dir),
         "processes": processes,
@@ -68,6 +71,7 @@ def gather(settings: Settings) -> dict[str, Any]:
         },
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
         "disk": _disk(settings),
+        "space": space,
     }
 
 
@@ -180,6 +184,20 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         f"{_size(disk['used_bytes'])} used ({share:.0f} %), {_size(disk['free_bytes'])} free "
         f"at {disk['path']}",
     )
+    if facts["space"] is not None:
+        yield "space", _space_text(facts["space"])
+
+
+def _space_text(space: dict[str, Any]) -> str:
+    text = f"{_size(space['headroom_bytes'])} until nothing more is accepted"
+    if space["dirty_limit_bytes"]:
+        text += f"; dirty limit {_size(space['dirty_limit_bytes'])}"
+    for_long = _duration(_age_seconds(space["since_ns"]) or 0)
+    if space["level"] == "slow":
+        return f"SLOWED for {for_long}: {text}; see that the drain keeps up, or delete files"
+    if space["level"] == "full":
+        return f"FULL for {for_long}: {text}; delete files, or raise the limit or the disk"
+    return text
 
 
 def _process_text(entry: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.elements import ClauseElement
@@ -184,6 +184,12 @@ WRITE_OPEN = Statement(
     )
 )
 ORPHANS = Statement(select(inode.c.ino, inode.c.epoch).where(inode.c.nlink == literal_column("0")))
+
+DIRTY_BYTES = Statement(
+    select(func.coalesce(func.sum(inode.c.used), 0)).where(
+        inode.c.kind == literal_column("1"), inode.c.content_version > inode.c.drained_version
+    )
+)
 
 # dirent
 LOOKUP = Statement(

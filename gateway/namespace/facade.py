@@ -217,6 +217,17 @@ class Namespace:
     def _sealing(self, ino: int, data: Sealed) -> Callable[[Tx], Attr]:
         return lambda tx: content.seal(tx, ino, data, self._settle_ns)
 
+    def dirty_bytes(self) -> int:
+        """What the bucket does not have, as far as files are sealed; allocated bytes."""
+        with self._database.reader() as connection:
+            row = self._session(connection).one(sql.DIRTY_BYTES)
+            return 0 if row is None else int(row[0])
+
+    def top_of(self, ino: int) -> tuple[int, bytes]:
+        """The directory directly below the root that an inode is in (the root itself: b"")."""
+        with self._database.reader() as connection:
+            return lookup.top_of(self._session(connection), ino)
+
     def reclaim(self, ino: int, epoch: int) -> None:
         """End an orphan that nobody has open any more; returns at once."""
         self._writer.post(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.db import statements as sql
+from gateway.db.models import ROOT_INO
 from gateway.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound, Stale
 from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
 
@@ -64,6 +65,16 @@ def readdir(session: sql.Session, parent: int, after_cookie: int, most: int) -> 
         # The end of a directory that is gone is no end.
         get_directory(session, parent)
     return [Dirent(row[0], row[1], Attr(*row[2:])) for row in rows]
+
+
+def top_of(session: sql.Session, ino: int) -> tuple[int, bytes]:
+    """The entry of the root that an inode is below, by its first name; b"": it is in the root."""
+    at = ino
+    while (row := session.one(sql.NAMES, ino=at)) is not None and row[0] != ROOT_INO:
+        at = row[0]
+    if row is None or at == ino:
+        return ROOT_INO, b""
+    return at, row[1]
 
 
 def readlink(session: sql.Session, ino: int) -> bytes:

@@ -95,6 +95,18 @@ def test_unknown_names_are_told_with_the_known_ones() -> None:
         read({**MINIMAL, "nfs": 3})
 
 
+@pytest.mark.parametrize("item", ["a", "=3", "a=", "a=0", "a=1001", "a=-1", "a=1.5", "a=x"])
+@pytest.mark.parametrize("key", ["client_weights", "directory_weights"])
+def test_weights_that_cannot_be(key: str, item: str) -> None:
+    with pytest.raises(ConfigError, match=f"space.{key}.*NAME=4"):
+        read(with_key("space", key, ["good=2", item]))
+
+
+def test_weights() -> None:
+    settings = read(with_key("space", "directory_weights", ["a=2", "b=c=1000"]))
+    assert config.weights(settings.space.directory_weights) == {"a": 2, "b=c": 1000}
+
+
 def test_a_whole_number_is_a_number() -> None:
     assert read(with_key("drain", "settle_seconds", 2)).drain.settle_seconds == 2.0
 
@@ -181,7 +193,17 @@ SAMPLES: dict[type, st.SearchStrategy[Any]] = {
     str: st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=20),
     tuple: st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=9)).map(tuple),
 }
-SHAPED = {"export", "endpoint_url", "prefix", "part_bytes", "max_io_bytes", "url"}
+SHAPED = {
+    "export",
+    "endpoint_url",
+    "prefix",
+    "part_bytes",
+    "max_io_bytes",
+    "url",
+    "slow_from",
+    "client_weights",
+    "directory_weights",
+}
 
 
 @given(st.data())

@@ -96,6 +96,35 @@ def test_a_healthy_gateway(site: Site, bucket: RcloneServer) -> None:
     assert line(lines, "failing") == r"upload x\x1b[2J, 7 tries: no\nway"
 
 
+@pytest.mark.parametrize(
+    ("level", "code", "text"),
+    [
+        ("room", 0, "2.0 GiB until nothing more is accepted; dirty limit 4.0 GiB"),
+        ("slow", 0, "SLOWED for 1.0 min: 2.0 GiB until nothing more is accepted; dirty limit"),
+        ("full", 1, "FULL for 1.0 min: 2.0 GiB until nothing more is accepted; dirty limit"),
+    ],
+)
+def test_room_for_writers(
+    site: Site, bucket: RcloneServer, level: str, code: int, text: str
+) -> None:
+    pretend_running(site.settings)
+    report = {
+        "level": level,
+        "since_ns": clock.now_ns() - 60 * clock.NS,
+        "headroom_bytes": 2 << 30,
+        "dirty_limit_bytes": 4 << 30,
+    }
+    (site.settings.run_dir / "space.json").write_text(json.dumps(report))
+    found, facts, lines = status(site)
+    assert found == code
+    assert facts["space"]["level"] == level
+    assert line(lines, "space").startswith(text)
+    # A server that is down has no say in it.
+    (site.settings.run_dir / "up.json").unlink()
+    _code, facts, _lines = status(site)
+    assert facts["space"] is None
+
+
 def test_the_text_is_aligned(site: Site, bucket: RcloneServer) -> None:
     pretend_running(site.settings)
     result = spillway("status", "--config", site.config)

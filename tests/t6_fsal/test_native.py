@@ -25,6 +25,7 @@ STRUCTS = {
     "spw_setattr": bridge.SetAttrStruct,
     "spw_sealed": bridge.SealedStruct,
     "spw_seal": bridge.SealStruct,
+    "spw_space": bridge.SpaceStruct,
     "spw_removed": bridge.RemovedStruct,
     "spw_dirent": bridge.DirentStruct,
     "spw_request": bridge.RequestStruct,
@@ -74,13 +75,15 @@ def test_operations_are_in_the_order_of_the_header() -> None:
 
 
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_bytes_and_writers(tmp_path: Path, sanitizer: str) -> None:
+@pytest.mark.parametrize("suite", ["test_inode", "test_seal"])
+def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     program = build(
-        tmp_path / "test_inode",
-        HERE / "test_inode.c",
+        tmp_path / suite,
+        HERE / f"{suite}.c",
         NATIVE / "files.c",
         NATIVE / "inode.c",
         NATIVE / "seal.c",
+        NATIVE / "space.c",
         flags=[
             "-O1",
             f"-fsanitize={sanitizer}",
@@ -93,6 +96,26 @@ def test_bytes_and_writers(tmp_path: Path, sanitizer: str) -> None:
     # Address randomisation of newer kernels is more than this compiler's thread sanitizer knows.
     run = subprocess.run(
         ["setarch", "-R", program, files.root], capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "all passed\n"
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_room_is_shared_and_never_overdrawn(tmp_path: Path, sanitizer: str) -> None:
+    program = build(
+        tmp_path / "test_space",
+        HERE / "test_space.c",
+        NATIVE / "space.c",
+        flags=[
+            "-O1",
+            "-DSPW_WAIT_MS=0",
+            f"-fsanitize={sanitizer}",
+            "-fno-sanitize-recover=all",
+        ],
+    )
+    run = subprocess.run(
+        ["setarch", "-R", program], capture_output=True, text=True, timeout=120, check=False
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout == "all passed\n"

@@ -1,0 +1,94 @@
+"""Room for bytes, as the namespace sees it: what is dirty, who shares, and what a person is told.
+
+The deciding is done in C, at each write (fsal/native/space.c).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from enum import IntEnum
+
+from gateway import clock, config
+from gateway.config import Settings
+from gateway.db.models import ROOT_INO
+from gateway.errors import NamespaceError
+from gateway.namespace.facade import Namespace
+
+log = logging.getLogger("spillway.space")
+
+REPORT = "space.json"
+REPORT_SECONDS = 5.0
+
+
+class Level(IntEnum):
+    """``enum spw_level``."""
+
+    ROOM = 0
+    SLOW = 1
+    FULL = 2
+
+
+_SAID = {
+    Level.ROOM: "there is room again: writers go on at full speed",
+    Level.SLOW: "room gets short: writers are slowed to what the drain makes free",
+    Level.FULL: "no room is left: writers wait and are then told ENOSPC",
+}
+
+
+class Space:
+    """Answers C's questions about space.
+
+    Parameters: settings; namespace.
+    """
+
+    def __init__(self, settings: Settings, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._limit_bytes = settings.space.dirty_limit_bytes
+        self._clients = config.weights(settings.space.client_weights)
+        self._directories = config.weights(settings.space.directory_weights)
+        self._path = settings.run_dir / REPORT
+        self._level: Level | None = None
+        self._since_ns = 0
+        self._written_seconds = 0.0
+
+    def report(self, headroom_bytes: int, unsealed_bytes: int, level: Level, flows: int) -> int:
+        """How it stands, once a second. Returns the bytes of sealed files not in the bucket."""
+        dirty_bytes = self._namespace.dirty_bytes() if self._limit_bytes else 0
+        now_seconds = clock.monotonic_seconds()
+        if level != self._level or now_seconds - self._written_seconds >= REPORT_SECONDS:
+            if level != self._level:
+                if self._level is not None:
+                    log.warning("%s (%d bytes left)", _SAID[level], headroom_bytes)
+                self._level, self._since_ns = level, clock.now_ns()
+            self._written_seconds = now_seconds
+            self._write(headroom_bytes, dirty_bytes + unsealed_bytes, flows)
+        return dirty_bytes
+
+    def flow(self, ino: int, client: str) -> tuple[int, int]:
+        """Who writes: the top directory of a file, and the weight of it and the client."""
+        weight = self._clients.get(client, 1)
+        try:
+            top, name = self._namespace.top_of(ino)
+        except NamespaceError:
+            return ROOT_INO, weight
+        return top, weight * self._directories.get(name.decode("utf-8", "surrogateescape"), 1)
+
+    def _write(self, headroom_bytes: int, dirty_bytes: int, flows: int) -> None:
+        assert self._level is not None
+        facts = {
+            "level": self._level.name.lower(),
+            "since_ns": self._since_ns,
+            "headroom_bytes": headroom_bytes,
+            "dirty_limit_bytes": self._limit_bytes,
+            "dirty_bytes": dirty_bytes if self._limit_bytes else None,
+            "writers": flows,
+        }
+        scratch = self._path.with_suffix(".new")
+        try:
+            self._path.parent.mkdir(exist_ok=True)
+            scratch.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+            scratch.replace(self._path)
+        except OSError as exc:
+            # A full disk must not take the answer with it.
+            log.warning("cannot write %s: %s", self._path, exc)

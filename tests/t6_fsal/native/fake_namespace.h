@@ -1,0 +1,189 @@
+/* What tests of files.c, inode.c and seal.c share; included by each of them.
+ *
+ * The namespace is one row in this program. fdatasync goes through a wrapper that can be
+ * told to fail, as a disk does.
+ */
+#define _GNU_SOURCE /* SEEK_DATA */
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "files.h"
+
+#undef NDEBUG
+
+static struct {
+	int opens, seals, batches, getattrs, reclaims, fail_open, fail_seal;
+	struct spw_attr row;
+	struct spw_sealed last;
+} ns;
+
+static pthread_mutex_t ns_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int fdatasync_error;
+static atomic_int fdatasyncs;
+static atomic_bool fdatasync_held;
+
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+
+int __wrap_fdatasync(int fd)
+{
+	int waited = 0;
+
+	atomic_fetch_add(&fdatasyncs, 1);
+	while (atomic_load(&fdatasync_held) && waited++ < 5000)
+		usleep(1000);
+	if (atomic_load(&fdatasync_error) != 0) {
+		errno = atomic_load(&fdatasync_error);
+		return -1;
+	}
+	return __real_fdatasync(fd);
+}
+
+static inline int ns_open_write(uint64_t ino, struct spw_attr *attr)
+{
+	int rc = ns.fail_open;
+
+	pthread_mutex_lock(&ns_lock);
+	if (rc == 0) {
+		ns.opens++;
+		ns.row.ino = ino;
+		ns.row.change++;
+		*attr = ns.row;
+	}
+	pthread_mutex_unlock(&ns_lock);
+	return rc;
+}
+
+static inline void ns_seal(struct spw_seal *seals, uint32_t count)
+{
+	pthread_mutex_lock(&ns_lock);
+	ns.batches++;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct spw_sealed *data = &seals[i].data;
+
+		assert(seals[i].status == EIO); /* what nobody answers failed */
+		seals[i].status = ns.fail_seal;
+		if (ns.fail_seal != 0)
+			continue;
+		ns.seals++;
+		ns.last = *data;
+		if (data->writes > 0) {
+			ns.row.size = data->size;
+			ns.row.mtime_ns = data->mtime_ns;
+			ns.row.change += data->writes;
+		}
+		seals[i].attr = ns.row;
+		seals[i].attr.ino = seals[i].ino;
+	}
+	pthread_mutex_unlock(&ns_lock);
+}
+
+static inline int ns_getattr(uint64_t ino, struct spw_attr *attr)
+{
+	pthread_mutex_lock(&ns_lock);
+	ns.getattrs++;
+	*attr = ns.row;
+	attr->ino = ino;
+	pthread_mutex_unlock(&ns_lock);
+	return 0;
+}
+
+static inline void ns_reclaim(uint64_t ino, uint64_t epoch)
+{
+	(void)ino;
+	assert(epoch == 0);
+	pthread_mutex_lock(&ns_lock);
+	ns.reclaims++;
+	pthread_mutex_unlock(&ns_lock);
+}
+
+static uint64_t next_ino = 100;
+
+/* What a look-up answers now. */
+static inline struct spw_attr row_of(uint64_t ino)
+{
+	struct spw_attr attr;
+
+	pthread_mutex_lock(&ns_lock);
+	attr = ns.row;
+	pthread_mutex_unlock(&ns_lock);
+	attr.ino = ino;
+	return attr;
+}
+
+static inline struct spw_inode *get(uint64_t ino)
+{
+	uint64_t asked = spw_asked();
+	struct spw_attr attr = row_of(ino);
+
+	return spw_inode_get(&attr, asked);
+}
+
+/* Waits until what has no writer is sealed. */
+static inline void settle(void)
+{
+	assert(spw_sealer_flush(30));
+}
+
+/* A writer goes, and the seal that follows is waited for. */
+static inline void end(struct spw_inode *inode)
+{
+	spw_writer_end(inode);
+	settle();
+}
+
+/* A fresh inode with a fresh row. */
+static inline struct spw_inode *fresh(void)
+{
+	settle();
+	memset(&ns, 0, sizeof(ns));
+	ns.row.kind = SPW_REGULAR;
+	ns.row.nlink = 1;
+	ns.row.change = 1;
+	atomic_store(&fdatasync_error, 0);
+	return get(++next_ino);
+}
+
+static inline int put(struct spw_inode *inode, const char *text, uint64_t offset, bool stable)
+{
+	struct iovec iov = { .iov_base = (void *)(uintptr_t)text, .iov_len = strlen(text) };
+	size_t amount;
+	int rc = spw_write(inode, &iov, 1, offset, stable, &amount);
+
+	assert(rc != 0 || amount == strlen(text));
+	return rc;
+}
+
+static inline void expect(struct spw_inode *inode, uint64_t offset, size_t wanted, const char *text,
+		   bool at_end)
+{
+	char buffer[64];
+	struct iovec iov = { .iov_base = buffer, .iov_len = wanted };
+	size_t amount;
+	bool eof;
+
+	assert(spw_read(inode, &iov, 1, offset, &amount, &eof) == 0);
+	assert(amount == strlen(text) && memcmp(buffer, text, amount) == 0);
+	assert(eof == at_end);
+}
+
+static void fake_namespace_start(const char *files_dir)
+{
+	static const struct spw_inode_ops ops = {
+		.open_write = ns_open_write,
+		.seal = ns_seal,
+		.getattr = ns_getattr,
+		.reclaim = ns_reclaim,
+	};
+
+
+	spw_inodes_start(&ops);
+	assert(spw_files_start("/nonexistent") == ENOENT);
+	assert(spw_files_start(files_dir) == 0);
+	assert(spw_sealer_start() == 0);
+}

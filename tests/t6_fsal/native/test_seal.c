@@ -1,0 +1,196 @@
+/* Writers, sealing and orphans, without Ganesha and without Python. */
+#include "fake_namespace.h"
+
+static void the_first_writer_opens_and_the_last_one_seals(void)
+{
+	struct spw_inode *inode = fresh();
+
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(ns.opens == 1);
+	assert(put(inode, "abc", 0, false) == 0);
+	assert(put(inode, "def", 3, false) == 0);
+	end(inode);
+	assert(ns.seals == 0);
+	end(inode);
+	assert(ns.seals == 1 && ns.last.size == 6 && ns.last.writes == 2);
+	/* A write without an open is a session of its own. */
+	assert(put(inode, "g", 6, false) == 0);
+	settle();
+	assert(ns.opens == 2 && ns.seals == 2 && ns.last.size == 7 && ns.last.writes == 1);
+	spw_inode_put(inode);
+}
+
+static void a_refused_open_writes_nothing(void)
+{
+	struct spw_inode *inode = fresh();
+
+	ns.fail_open = EAGAIN;
+	assert(put(inode, "abc", 0, false) == EAGAIN);
+	ns.fail_open = 0;
+	expect(inode, 0, 10, "", true);
+	spw_inode_put(inode);
+}
+
+static void the_seal_comes_after_the_sync(void)
+{
+	struct spw_inode *inode = fresh();
+	int before;
+
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	before = atomic_load(&fdatasyncs);
+	end(inode);
+	assert(atomic_load(&fdatasyncs) == before + 1 && ns.seals == 1);
+	/* What is on disk already is not synced again. */
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, true) == 0);
+	before = atomic_load(&fdatasyncs);
+	assert(spw_commit(inode) == 0);
+	end(inode);
+	assert(atomic_load(&fdatasyncs) == before);
+	spw_inode_put(inode);
+}
+
+static void a_failed_seal_is_tried_again_and_loses_no_size(void)
+{
+	struct spw_inode *inode = fresh();
+	struct spw_attr attr;
+
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abcdef", 0, false) == 0);
+	ns.fail_seal = EAGAIN;
+	spw_writer_end(inode);
+	assert(!spw_sealer_flush(1));
+	assert(spw_getattr(inode, &attr) == 0 && attr.size == 6);
+	spw_inode_put(inode);
+	inode = get(next_ino);
+	assert(spw_getattr(inode, &attr) == 0 && attr.size == 6);
+	ns.fail_seal = 0;
+	settle();
+	assert(spw_getattr(inode, &attr) == 0 && attr.size == 6 && ns.seals == 1);
+	spw_inode_put(inode);
+}
+
+static void a_writer_that_comes_before_the_seal_goes_on_with_the_version(void)
+{
+	struct spw_inode *inode = fresh();
+
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	atomic_store(&fdatasync_held, true);
+	spw_writer_end(inode); /* the sealer syncs now */
+	assert(spw_writer_begin(inode, NULL) == 0);
+	atomic_store(&fdatasync_held, false);
+	settle();
+	assert(ns.opens == 1 && ns.seals == 0);
+	assert(put(inode, "def", 3, false) == 0);
+	end(inode);
+	assert(ns.opens == 1 && ns.seals == 1 && ns.last.writes == 2 && ns.last.size == 6);
+	spw_inode_put(inode);
+}
+
+static void files_that_close_together_are_sealed_together(void)
+{
+	struct spw_inode *inode = fresh(), *others[8];
+
+	for (unsigned int i = 0; i < 8; i++) {
+		others[i] = get(++next_ino);
+		assert(spw_writer_begin(others[i], NULL) == 0);
+	}
+	assert(put(inode, "abc", 0, false) == 0);
+	settle();
+	ns.batches = ns.seals = 0;
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	atomic_store(&fdatasync_held, true);
+	spw_writer_end(inode);
+	for (unsigned int i = 0; i < 8; i++)
+		spw_writer_end(others[i]);
+	atomic_store(&fdatasync_held, false);
+	settle();
+	assert(ns.seals == 9 && ns.batches <= 2);
+	for (unsigned int i = 0; i < 8; i++)
+		spw_inode_put(others[i]);
+	spw_inode_put(inode);
+}
+
+static void orphans_are_reclaimed_with_the_last_handle(void)
+{
+	struct spw_inode *inode = fresh(), *again = get(next_ino);
+	struct spw_removed removed = { .ino = next_ino, .kind = SPW_REGULAR, .nlink = 0 };
+
+	assert(again == inode);
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	spw_removed(&removed);
+	expect(inode, 0, 10, "abc", true);
+	end(inode);
+	assert(ns.seals == 0); /* a nameless file is never drained */
+	spw_inode_put(inode);
+	assert(ns.reclaims == 0);
+	spw_inode_put(again);
+	assert(ns.reclaims == 1);
+	/* One that nobody has open goes at once; one with a name left does not. */
+	removed.ino = ++next_ino;
+	spw_removed(&removed);
+	assert(ns.reclaims == 2);
+	removed.nlink = 1;
+	spw_removed(&removed);
+	assert(ns.reclaims == 2);
+}
+
+enum { THREADS = 8, ROUNDS = 400 };
+
+static void *session(void *argument)
+{
+	uint64_t ino = *(uint64_t *)argument;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		struct spw_inode *inode = get(ino);
+		struct spw_attr attr;
+
+		assert(spw_writer_begin(inode, NULL) == 0);
+		assert(put(inode, "0123456789", (uint64_t)i * 10, i % 50 == 0) == 0);
+		if (i % 7 == 0)
+			assert(spw_commit(inode) == 0);
+		assert(spw_getattr(inode, &attr) == 0 && attr.size >= (uint64_t)(i + 1) * 10);
+		spw_writer_end(inode);
+		spw_inode_put(inode);
+	}
+	return NULL;
+}
+
+static void many_writers_at_once(void)
+{
+	struct spw_inode *inode = fresh();
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		assert(pthread_create(&threads[i], NULL, session, &inode->ino) == 0);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	settle();
+	assert(ns.row.size == ROUNDS * 10);
+	assert(ns.opens == ns.seals);
+	/* Every write was counted in exactly one seal. */
+	assert(ns.row.change == 1 + (uint64_t)ns.opens + (uint64_t)THREADS * ROUNDS);
+	assert(inode->fd < 0 && inode->writers == 0);
+	spw_inode_put(inode);
+}
+
+int main(int argc, char **argv)
+{
+	assert(argc == 2);
+	fake_namespace_start(argv[1]);
+	the_first_writer_opens_and_the_last_one_seals();
+	a_refused_open_writes_nothing();
+	the_seal_comes_after_the_sync();
+	a_failed_seal_is_tried_again_and_loses_no_size();
+	a_writer_that_comes_before_the_seal_goes_on_with_the_version();
+	files_that_close_together_are_sealed_together();
+	orphans_are_reclaimed_with_the_last_handle();
+	many_writers_at_once();
+	puts("all passed");
+	return 0;
+}

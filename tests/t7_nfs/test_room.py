@@ -1,0 +1,175 @@
+"""Disk full, dirty limit, failing disk: writers wait, then are told; nothing answered is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.client import MOUNT, read_back, save, saved, start_program, start_save
+from tests.support.disks import ThinDisk, small_disk
+from tests.support.vm.client import ClientVm
+from tests.support.waiting import until
+from tests.t7_nfs.conftest import MIB, MakeSite, Site
+from tests.t7_nfs.test_save import below, digests
+
+LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Undone after the gateway that uses it has stopped: name it before ``make_site``."""
+    with ExitStack() as opened:
+        yield opened
+
+
+def level(site: Site) -> str:
+    space = site.gateway.status()["space"]
+    return "unknown" if space is None else str(space["level"])
+
+
+def allocated(site: Site) -> int:
+    """Bytes that all data files have on the disk."""
+    files = (site.gateway.data_dir / "files").rglob("*")
+    return sum(path.stat().st_blocks * 512 for path in files if path.is_file())
+
+
+def until_level(site: Site, *wanted: str) -> None:
+    until(lambda: level(site) in wanted, f"level {wanted}", 60.0)
+
+
+def test_a_full_disk_makes_writers_wait_and_then_says_so(
+    tmp_path: Path, stack: ExitStack, vm: ClientVm, make_site: MakeSite
+) -> None:
+    stack.enter_context(small_disk(tmp_path / "gateway" / "data", tmp_path / "image", 128))
+    site = make_site(space={"reserve_bytes": 24 * MIB, "full_wait_seconds": 3.0})
+    files, _seconds = save(vm, "step_1", ranks=2, mib=8)
+    failed = vm.start(
+        ["dd", "if=/dev/zero", f"of={MOUNT}/big", "bs=1M", "count=200"], timeout_seconds=180
+    )
+    until_level(site, "full")
+    status = site.gateway.spillway("status", check=False)
+    assert status.returncode == 1
+    assert "FULL for" in status.stdout
+    done = failed.wait(check=False)
+    assert done.exit_status != 0
+    assert "No space left on device" in done.stderr
+    # Names go on, and what was saved is there.
+    vm.run(f"cd {MOUNT} && mkdir later && mv step_1 later/step_1 && ls later")
+    assert read_back(vm, "later/step_1") == files
+    available = int(vm.run(f"df --output=avail -B1 {MOUNT} | tail -1").stdout)
+    assert available < 8 * MIB
+    # Room is made: writers go on by themselves.
+    vm.run(["rm", str(MOUNT / "big")])
+    until_level(site, "room")
+    again, _seconds = save(vm, "step_2", ranks=2, mib=8)
+    assert read_back(vm, "step_2") == again
+    assert site.gateway.status()["healthy"]
+    site.gateway.until_drained()
+    assert digests(site) == below("later/step_1", files) | below("step_2", again)
+
+
+def test_at_the_dirty_limit_writers_wait_for_the_bucket(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site(
+        space={"dirty_limit_bytes": 48 * MIB, "full_wait_seconds": 600.0, "reserve_bytes": MIB}
+    )
+    _files, usual_seconds = save(vm, "step_1", ranks=4, mib=4, seed=1)
+    site.gateway.until_drained()
+    site.server.stop()
+    # Twice as much as usual fits below the limit: nobody waits, whatever the bucket does.
+    kept, seconds = save(vm, "step_2", ranks=4, mib=8, seed=2)
+    assert seconds < 3 * 2 * usual_seconds + 2
+    assert level(site) == "room"
+    # More does not. (What is under temporary names at one time must fit, or nothing could go on.)
+    running = start_save(vm, "step_3", ranks=4, mib=2, shards=8, seed=3)
+    until_level(site, "slow", "full")
+    assert not running.done
+    assert allocated(site) <= 16 * MIB + 48 * MIB  # step_1 is in the bucket
+    site.server.start()
+    files, _seconds = saved(running)
+    assert read_back(vm, "step_3") == files
+    site.gateway.until_drained(120.0)
+    found = digests(site)
+    assert found.items() >= (below("step_2", kept) | below("step_3", files)).items()
+    until_level(site, "room")
+    assert site.gateway.status()["healthy"]
+
+
+def unsynced(vm: ClientVm, name: str, mib: int, between: Callable[[], None]) -> dict[str, Any]:
+    """Send a file without committing it, do something to the server, then commit."""
+    go = f"/tmp/{name}.go"
+    running = start_program(vm, "unsynced.py", MOUNT / name, str(mib), go)
+    until(
+        lambda: vm.run(["test", "-e", f"{go}.ready"], check=False).exit_status == 0,
+        "unstable writes",
+        60.0,
+    )
+    between()
+    vm.run(["touch", go])
+    result: dict[str, Any] = json.loads(running.wait().stdout)
+    return result
+
+
+def test_writes_lost_in_a_crash_are_sent_again(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site()
+    lost: list[int] = []
+
+    def crash() -> None:
+        files = [p for p in (site.gateway.data_dir / "files").rglob("*") if p.is_file()]
+        [data] = [path for path in files if path.stat().st_size > 0]
+        up = json.loads((site.gateway.data_dir / "run" / "up.json").read_text())["pid"]
+        # What a power cut does to bytes that nobody synced.
+        os.kill(up, signal.SIGSTOP)
+        site.gateway.kill("ganesha")
+        lost.append(data.stat().st_size)
+        os.truncate(data, 0)
+        os.kill(up, signal.SIGCONT)
+        site.gateway.until_said("ganesha ready", 2)
+
+    result = unsynced(vm, "model.pt", 4, crash)
+    assert lost == [4 * MIB]
+    assert result["WRITE"] >= 4
+    assert read_back(vm, ".") == {"model.pt": result["sha256"]}
+
+
+def test_a_failing_disk_fails_that_file_and_no_other(
+    tmp_path: Path, stack: ExitStack, vm: ClientVm, make_site: MakeSite
+) -> None:
+    disk = ThinDisk(tmp_path / "gateway" / "data" / "files", tmp_path / "pool", 48, 256)
+    stack.callback(disk.remove)
+    site = make_site(
+        space={"reserve_bytes": MIB},
+        drain={"settle_seconds": 600},
+        namespace={"url": f"sqlite:///{tmp_path}/namespace.db"},
+    )
+    files, _seconds = save(vm, "step_1", ranks=2, mib=4)
+
+    def fail() -> None:
+        # Not by the VM's client, whose requests are counted.
+        where = ("127.0.0.1", str(site.gateway.port), "/checkpoints")
+        work = ("write", "--file", str(64 * MIB), "--prefix", "big")
+        done = subprocess.run([LOAD, *where, *work], capture_output=True, text=True, check=False)
+        assert "NFS4ERR 5" in done.stderr
+        disk.mend()
+
+    # Bytes of another file were sent and not committed meanwhile: the server cannot know whether
+    # they were lost too, so its write verifier changes and the client sends them again.
+    result = unsynced(vm, "other.pt", 2, fail)
+    assert result["WRITE"] >= 2
+    touch = vm.run(
+        f"printf x | dd of={MOUNT}/big0 bs=1 conv=notrunc,fsync", check=False, timeout_seconds=60
+    )
+    # The disk is well again, the file is not: some of its bytes are gone.
+    assert touch.exit_status != 0
+    assert "Input/output error" in touch.stderr
+    # Written anew from the beginning, none of the lost bytes is left.
+    vm.run(f"printf whole | dd of={MOUNT}/big0 conv=fsync")
+    assert vm.run(["cat", str(MOUNT / "big0")]).stdout == "whole"
+    assert read_back(vm, "step_1") == files
