@@ -254,7 +254,7 @@ class Override(Base):
 
 
 class Doubt(Base):
-    """A key at which a drain was at work that had lost its lease: what is there must be looked at."""
+    """A key at which a drain was at work that had lost its lease: to be looked at."""
 
     __tablename__ = "doubt"
     key: Mapped[str] = mapped_column(String, primary_key=True)

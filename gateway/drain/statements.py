@@ -70,17 +70,21 @@ _STORED = [object_.c[name] for name in Stored._fields]
 _INTENT = [upload.c[name] for name in Intent._fields]
 
 FILE = Statement(select(*_FILE).where(inode.c.ino == b("ino")))
+
+
+def _of_first_name(column: Any) -> Any:
+    first = select(column).where(dirent.c.ino == inode.c.ino).order_by(dirent.c.cookie).limit(1)
+    return first.scalar_subquery()
+
+
 # The first two conditions are those of ix_inode_dirty_drain_after, word for word, or SQLite would
 # not use it.
 DIRTY = Statement(
     select(
         inode.c.ino,
         inode.c.drain_after_ns,
-        select(dirent.c.parent)
-        .where(dirent.c.ino == inode.c.ino)
-        .order_by(dirent.c.cookie)
-        .limit(1)
-        .scalar_subquery(),
+        _of_first_name(dirent.c.parent),
+        _of_first_name(dirent.c.name),
     )
     .where(
         inode.c.kind == literal_column("1"),
@@ -93,7 +97,7 @@ DIRTY = Statement(
     .order_by(inode.c.drain_after_ns, inode.c.ino)
     .limit(b("most"))
 )
-"""Inode, when it was sealed, and the directory of its first name; the oldest first."""
+"""Inode, when it was sealed, directory and name of its first name; the oldest first."""
 DRAINED = Statement(
     update(inode)
     .where(
@@ -130,6 +134,7 @@ UPLOAD_AT = Statement(
         upload.c.key == b("key"), upload.c.ino != b("ino"), upload.c.upload_id.is_not(None)
     )
 )
+UPLOADS_AT = Statement(select(upload.c.ino).where(upload.c.key == b("key")))
 UPLOAD_INSERT = Statement(insert(upload))
 UPLOAD_DELETE = Statement(delete(upload).where(upload.c.ino == b("the_ino")))
 UPLOAD_ID = Statement(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -82,10 +82,17 @@ def multipart_etag(digests: Sequence[bytes]) -> str:
 class S3Store:
     """One bucket. Safe to use from several threads.
 
-    Parameters: settings; copy_max_bytes, what one CopyObject may take. Nothing is contacted yet.
+    Parameters: settings; copy_max_bytes, what one CopyObject may take; on_client, called with each
+    boto client that is made. Nothing is contacted yet.
     """
 
-    def __init__(self, settings: Settings, copy_max_bytes: int = COPY_MAX_BYTES) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        copy_max_bytes: int = COPY_MAX_BYTES,
+        on_client: Callable[[S3Client], None] = lambda _client: None,
+    ) -> None:
+        self._on_client = on_client
         self._settings = settings
         self._bucket = settings.bucket.name
         self._copy_max_bytes = copy_max_bytes
@@ -288,7 +295,9 @@ class S3Store:
             # A local name: another thread may reload() meanwhile.
             connected = self._client
             if connected is None:
-                connected = self._client = client.connect(self._settings)
+                connected = client.connect(self._settings)
+                self._on_client(connected)
+                self._client = connected
             answer: dict[str, Any] = getattr(connected, operation)(Bucket=self._bucket, **arguments)
         except (ClientError, BotoCoreError, ResponseParserError) as exc:
             raise client.typed(self._settings, operation, key, exc) from exc

@@ -60,6 +60,7 @@ class Site:
                 "part_bytes": PART_BYTES,
                 "poll_seconds": 0.05,
                 "retry_max_seconds": 0.3,
+                "lease_seconds": 1.0,
             },
             "namespace": {"url": database_url},
         }
@@ -169,6 +170,7 @@ class Site:
             + self.rows("SELECT 'upload', * FROM upload")
             + self.rows("SELECT 'deletion', * FROM deletion")
             + self.rows("SELECT 'rekey', * FROM rekey")
+            + self.rows("SELECT 'doubt', * FROM doubt")
         )
 
     def is_clean(self) -> bool:
