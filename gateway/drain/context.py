@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway import clock
 from gateway.config import Settings
@@ -21,7 +21,9 @@ from gateway.db.engine import Database
 from gateway.drain import statements as own
 from gateway.drain.paths import Holds, Paths
 from gateway.errors import LeaseLost
-from gateway.objectstore.s3 import S3Store
+
+if TYPE_CHECKING:
+    from gateway.objectstore.s3 import S3Store  # boto3 takes half a second to import
 
 _BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 

@@ -92,6 +92,17 @@ class Paths:
             self._places[directory] = found
         return found
 
+    def chain(self, ino: int) -> set[int]:
+        """A directory and all above it; empty: it is gone."""
+        found: set[int] = set()
+        while ino != ROOT_INO:
+            row = self._session.one(sql.NAMES, ino=ino)
+            if row is None:
+                return set()
+            found.add(ino)
+            ino = row[0]
+        return found | {ROOT_INO}
+
     def is_bumped(self, ino: int) -> bool:
         """Whether a person put this file itself before the others."""
         return self._overrides.get(ino) is False

@@ -174,6 +174,20 @@ RETRY_INSERT = Statement(insert(retry))
 RETRY_DELETE = Statement(delete(retry).where(retry.c.job == b("the_key")))
 RETRIES_FORGET = Statement(delete(retry).where(retry.c.next_ns < b("before_ns")))
 
+QUEUE = Statement(
+    select(*_FILE, upload.c.started_ns)
+    .select_from(inode.outerjoin(upload, upload.c.ino == inode.c.ino))
+    .where(
+        inode.c.kind == literal_column("1"),
+        inode.c.content_version > inode.c.drained_version,
+        inode.c.nlink > 0,
+        tuple_(inode.c.drain_after_ns, inode.c.ino) < tuple_(b("after_ns"), b("after_ino")),
+    )
+    .order_by(inode.c.drain_after_ns.desc(), inode.c.ino.desc())
+    .limit(b("most"))
+)
+"""Dirty files, also those that are open or settling, the newest first."""
+
 OVERRIDES = Statement(select(override.c.ino, override.c.hold))
 OVERRIDE_INSERT = Statement(insert(override))
 OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
