@@ -21,20 +21,13 @@ INTERVAL_SECONDS = 1.0
 
 @dataclass
 class Counters:
-    """What this run of the drain did. Only grow. Safe to use from several threads."""
+    """Jobs of this run of the drain. Only grow. Safe to use from several threads."""
 
-    requests: int = 0
-    bytes: int = 0
-    """Of bodies that the store took."""
     uploads: int = 0
     copies: int = 0
     deletes: int = 0
-    aborts: int = 0
-    """Of multipart uploads."""
     retries: int = 0
     """Jobs that failed and will be tried again."""
-    throttles: int = 0
-    """Requests that the store answered with 429 or 503, or not in time."""
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()

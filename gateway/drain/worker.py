@@ -27,7 +27,6 @@ from gateway.drain.context import Context
 from gateway.drain.health import BucketState, Health
 from gateway.drain.lease import Claims
 from gateway.drain.plan import Job, Lane, Page
-from gateway.drain.rate import Pace
 from gateway.drain.retries import Retries
 from gateway.drain.status import Counters, Progress, StatusFile
 from gateway.drain.survey import Survey
@@ -41,6 +40,7 @@ from gateway.errors import (
     StoreRefused,
     StoreUnavailable,
 )
+from gateway.objectstore.pace import Pace
 from gateway.objectstore.s3 import S3Store
 
 log = logging.getLogger("drain")
@@ -89,8 +89,8 @@ class Drain:
         stop = threading.Event() if stop is None else stop
         self._progress = Progress()
         self.counters = Counters()
-        self._pace = Pace(drain, drain.workers + CHORES, self.counters, stop)
-        store = S3Store(settings, on_client=self._pace.attach) if store is None else store
+        self._pace = Pace(drain, drain.workers + CHORES, stop)
+        store = S3Store(settings, pace=self._pace) if store is None else store
         self._context = Context(
             settings, Database(settings.database_url), store, stop, self._progress.moved
         )
@@ -347,7 +347,7 @@ class Drain:
             "uploads": self._progress.shown(),
             "failures": self.retries.shown(FAILURES_SHOWN),
             "failing": len(self.retries),
-            "counters": asdict(self.counters),
+            "counters": {**asdict(self.counters), **self._pace.counters()},
             "waiting_files": len(self._survey),
             "oldest_sealed_ns": oldest_ns,
             "requests_at_once": self._pace.places,

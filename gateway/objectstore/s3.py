@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +24,7 @@ from botocore.parsers import ResponseParserError
 from gateway.config import Settings
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
 from gateway.objectstore import client
+from gateway.objectstore.pace import Pace
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -82,17 +83,17 @@ def multipart_etag(digests: Sequence[bytes]) -> str:
 class S3Store:
     """One bucket. Safe to use from several threads.
 
-    Parameters: settings; copy_max_bytes, what one CopyObject may take; on_client, called with each
-    boto client that is made. Nothing is contacted yet.
+    Parameters: settings; copy_max_bytes, what one CopyObject may take; pace, which lets requests
+    pass (None: all at once). Nothing is contacted yet.
     """
 
     def __init__(
         self,
         settings: Settings,
         copy_max_bytes: int = COPY_MAX_BYTES,
-        on_client: Callable[[S3Client], None] = lambda _client: None,
+        pace: Pace | None = None,
     ) -> None:
-        self._on_client = on_client
+        self._pace = pace
         self._settings = settings
         self._bucket = settings.bucket.name
         self._copy_max_bytes = copy_max_bytes
@@ -296,7 +297,8 @@ class S3Store:
             connected = self._client
             if connected is None:
                 connected = client.connect(self._settings)
-                self._on_client(connected)
+                if self._pace is not None:
+                    self._pace.attach(connected)
                 self._client = connected
             answer: dict[str, Any] = getattr(connected, operation)(Bucket=self._bucket, **arguments)
         except (ClientError, BotoCoreError, ResponseParserError) as exc:

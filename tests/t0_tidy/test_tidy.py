@@ -44,6 +44,7 @@ ALLOWED = {
         "gateway.errors",
         "gateway.clock",
         "gateway.config",
+        "gateway.schedule",
         "gateway.objectstore",
     },
     "gateway.drain": {"gateway"},

@@ -181,7 +181,7 @@ SAMPLES: dict[type, st.SearchStrategy[Any]] = {
     str: st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=20),
     tuple: st.lists(st.text(st.characters(exclude_categories=["C"]), max_size=9)).map(tuple),
 }
-SHAPED = {"export", "endpoint_url", "prefix", "part_bytes", "max_io_bytes", "url"}
+SHAPED = {"export", "endpoint_url", "prefix", "part_bytes", "max_io_bytes", "url", "schedule"}
 
 
 @given(st.data())

@@ -64,11 +64,10 @@ class Site:
             },
             "namespace": {"url": database_url},
         }
+        self.values = values
         self.settings = make_settings(directory / "data", values)
         make_volume(self.settings)
-        self.settings.source.write_text(
-            config.render({"gateway": {"data_dir": str(self.settings.data_dir)}, **values})
-        )
+        self.configure()
         self.set_credentials(credentials())
         self.namespace = Namespace(self.settings)
         self.output = directory / "drain.log"
@@ -76,6 +75,15 @@ class Site:
     def close(self) -> None:
         self.namespace.close()
         self.client.close()
+
+    def configure(self, **drain: Any) -> None:
+        """Set keys of the section [drain], for drains that are started from now on."""
+        self.values["drain"].update(drain)
+        data_dir = self.settings.data_dir
+        self.settings = make_settings(data_dir, self.values)
+        self.settings.source.write_text(
+            config.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
+        )
 
     def set_credentials(self, text: str) -> None:
         """Replace the credentials file as a person would."""

@@ -23,7 +23,6 @@ from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from gateway import clock, schedule
 from gateway.config import Drain
-from gateway.drain.status import Counters
 
 BURST_SECONDS = 0.1
 STEADY = 16
@@ -79,19 +78,16 @@ class TokenBucket:
 class Pace:
     """Lets requests pass. Safe to use from several threads.
 
-    Parameters: settings; places, the most requests under way; counters, where they are counted;
-    stop, set when the drain must end: then nothing waits any more.
+    Parameters: settings; places, the most requests under way; stop, set when the drain must end:
+    then nothing waits any more.
     """
 
-    def __init__(
-        self, settings: Drain, places: int, counters: Counters, stop: threading.Event
-    ) -> None:
+    def __init__(self, settings: Drain, places: int, stop: threading.Event) -> None:
         self._settings = settings
         self._spans = [schedule.parse(entry) for entry in settings.schedule]
-        self._counters = counters
         self._stop = stop
-        self._requests = TokenBucket(settings.requests_per_second)
-        self._bytes = TokenBucket(self._bytes_per_second())
+        self._by_request = TokenBucket(settings.requests_per_second)
+        self._by_byte = TokenBucket(self._bytes_per_second())
         self._lock = threading.Condition()
         self._resume_at = 0.0
         self._most = places
@@ -101,11 +97,29 @@ class Pace:
         self._halved_at = 0
         self._sent = 0
         self._own = _Own()
+        self.requests = 0
+        """Answered or failed, so far."""
+        self.bytes = 0
+        """Of bodies that the store took."""
+        self.throttles = 0
+        """Requests that were answered with 429 or 503, or not in time."""
+        self.aborts = 0
+        """Of multipart uploads."""
 
     @property
     def places(self) -> int:
         """How many requests may be under way now."""
         return self._places
+
+    def counters(self) -> dict[str, int]:
+        """What was counted so far. Only grow."""
+        with self._lock:
+            return {
+                "requests": self.requests,
+                "bytes": self.bytes,
+                "throttles": self.throttles,
+                "aborts": self.aborts,
+            }
 
     def attach(self, client: Any) -> None:
         """Make every request of a boto client pass here."""
@@ -119,18 +133,18 @@ class Pace:
         """Wait until a request of so many bytes may be made."""
         with self._lock:
             while not self._stop.is_set():
-                if self._bytes.rate != (rate := self._bytes_per_second()):
-                    self._bytes.change(rate)
+                if self._by_byte.rate != (rate := self._bytes_per_second()):
+                    self._by_byte.change(rate)
                 seconds = max(
-                    self._requests.wait_seconds(),
-                    self._bytes.wait_seconds() if body_bytes else 0.0,
+                    self._by_request.wait_seconds(),
+                    self._by_byte.wait_seconds() if body_bytes else 0.0,
                     self._resume_at - clock.monotonic_seconds(),
                 )
                 if seconds <= 0:
                     break
                 self._lock.wait(min(seconds, SCHEDULE_SECONDS))
-            self._requests.spend(1.0)
-            self._bytes.spend(body_bytes)
+            self._by_request.spend(1.0)
+            self._by_byte.spend(body_bytes)
 
     def begin(self) -> int:
         """Wait for a place; returns the number of the request."""
@@ -146,6 +160,8 @@ class Pace:
         or did not answer in time; retry_after_seconds, during which it wants to be left alone."""
         with self._lock:
             self._under_way -= 1
+            self.requests += 1
+            self.throttles += too_much
             self._lock.notify_all()
             if retry_after_seconds > 0:
                 until = clock.monotonic_seconds() + retry_after_seconds
@@ -179,9 +195,9 @@ class Pace:
         too_much = status in TOO_MUCH
         self._over(too_much, retry_after_seconds(headers.get("Retry-After")) if too_much else 0.0)
         if status < 300:
-            self._counters.count("bytes", self._own.body_bytes)
-            if self._own.operation == "AbortMultipartUpload":
-                self._counters.count("aborts")
+            with self._lock:
+                self.bytes += self._own.body_bytes
+                self.aborts += self._own.operation == "AbortMultipartUpload"
 
     def _failed(self, exception: Exception | None, **_: Any) -> None:
         if exception is not None and self._own.number:
@@ -189,8 +205,6 @@ class Pace:
 
     def _over(self, too_much: bool, retry_after: float) -> None:
         number, self._own.number = self._own.number, 0
-        self._counters.count("requests")
-        self._counters.count("throttles", int(too_much))
         self.end(number, too_much, retry_after)
 
 
