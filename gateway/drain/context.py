@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway import clock
+from gateway import clock, failpoints
 from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
@@ -21,6 +21,7 @@ from gateway.db.engine import Database
 from gateway.drain import statements as own
 from gateway.drain.paths import Holds, Paths
 from gateway.errors import LeaseLost
+from gateway.failpoints import DRAIN_COMMIT
 
 if TYPE_CHECKING:
     from gateway.objectstore.s3 import S3Store  # boto3 takes half a second to import
@@ -86,8 +87,11 @@ class Context:
 
         The lease is looked for inside: whoever takes it over does so before or after, not between.
         """
-        with self.database.reader() as connection, self.database.transaction(connection):
-            yield self._view(connection)
+        with self.database.reader() as connection:
+            with self.database.transaction(connection):
+                yield self._view(connection)
+                failpoints.hit_counted(DRAIN_COMMIT.format(when="before"))
+            failpoints.hit_counted(DRAIN_COMMIT.format(when="after"))
 
     def _view(self, connection: object) -> View:
         session = sql.Session(connection, self.database.dialect)

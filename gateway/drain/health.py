@@ -7,8 +7,11 @@
 
 One job without an answer proves nothing about the bucket, so it only raises doubt: one object that
 the store chokes on must not stop the others. A check that passes does not end REFUSED either:
-credentials that may list may still not write. So a single job, of the kind that was refused, is let
-through at a time, and the others wait.
+credentials that may list may still not write.
+
+A refusal stops jobs of its kind only: where there is no room for uploads, deletions must go on. On
+trial, one job of the kinds that were refused is let through at a time. So a refusal costs a handful
+of requests for each pause, however much there is to do.
 
 Pauses double up to the longest, with full jitter; tries go on for ever.
 """
@@ -64,18 +67,54 @@ class Health:
         self._tries = 0
         self._retry_at = 0.0
         self._since_ns = clock.now_ns()
-        self._refused: Kind | None = None
+        self._refused: set[Kind] = set()
+        """Kinds of jobs that were refused. REFUSED without any: the check itself was."""
+        self._trying: Kind | None = None
         self.state = BucketState.UNKNOWN
         self.error: str | None = None
 
     def pause_seconds(self) -> float:
-        """How long nothing is to be asked of the bucket."""
+        """How long what failed is not to be tried again."""
         with self._lock:
             return max(0.0, self._retry_at - clock.monotonic_seconds())
 
     def needs_check(self) -> bool:
-        """Whether a check must pass before jobs may run."""
+        """Whether a check is due as soon as the pause is over."""
         return self.state not in (BucketState.REACHABLE, BucketState.ON_TRIAL)
+
+    def stops_all(self) -> bool:
+        """Whether no job may run before a check has passed."""
+        refused = self.state == BucketState.REFUSED and not self._refused
+        return refused or self.state in (
+            BucketState.UNKNOWN,
+            BucketState.DOUBTED,
+            BucketState.UNREACHABLE,
+        )
+
+    def admits(self, kind: Kind) -> bool:
+        """Whether a job of a kind may run now."""
+        with self._lock:
+            if self.stops_all():
+                return False
+            on_trial = self.state == BucketState.ON_TRIAL and self._trying is None
+            return kind not in self._refused or on_trial
+
+    def stops(self, kind: Kind) -> bool:
+        """Whether a job of a kind that has not begun yet must not run any more."""
+        with self._lock:
+            return self.stops_all() or (self.state == BucketState.REFUSED and kind in self._refused)
+
+    def begun(self, kind: Kind) -> None:
+        """A job that was admitted is about to run."""
+        with self._lock:
+            if kind in self._refused:
+                self._trying = kind
+
+    def ended(self, kind: Kind) -> None:
+        """A job has ended, in whatever way."""
+        with self._lock:
+            if kind == self._trying:
+                self._trying = None
 
     def checked(self) -> None:
         """A check passed."""
@@ -83,16 +122,14 @@ class Health:
             refused = self.state == BucketState.REFUSED
             self._enter(BucketState.ON_TRIAL if refused else BucketState.REACHABLE)
 
-    def admits(self, kind: Kind) -> bool:
-        """Whether a job of a kind may run while no other does; on trial only what was refused."""
-        on_trial = self.state == BucketState.ON_TRIAL
-        return not on_trial or self._refused in (None, kind)
-
     def worked(self, kind: Kind | None = None) -> None:
         """A job did its work; None: there is none to do."""
         with self._lock:
-            enough = kind is None or self._refused in (None, kind)
-            if self.state == BucketState.ON_TRIAL and enough:
+            if kind is None and self.state == BucketState.ON_TRIAL:
+                self._refused.clear()
+            elif kind is not None:
+                self._refused.discard(kind)
+            if self.state == BucketState.ON_TRIAL and not self._refused:
                 self._enter(BucketState.REACHABLE)
 
     def doubted(self) -> None:
@@ -105,8 +142,11 @@ class Health:
         """A check failed (kind: None), or a job was refused as any of its kind would be."""
         with self._lock:
             self.error = str(exc)
-            self._refused = self._refused if kind is None else kind
             refused = isinstance(exc, StoreRefused)
+            if kind is None:
+                self._refused.clear()
+            else:
+                self._refused.add(kind)
             if clock.monotonic_seconds() >= self._retry_at:
                 # Jobs that fail during the pause say nothing new; they must not prolong it.
                 self._tries += 1
@@ -129,7 +169,8 @@ class Health:
         before = self.state.shown
         self.state = state
         if state == BucketState.REACHABLE:
-            self._tries, self._retry_at, self.error, self._refused = 0, 0.0, None, None
+            self._tries, self._retry_at, self.error = 0, 0.0, None
+            self._refused.clear()
         after = state.shown
         if after == before:
             return

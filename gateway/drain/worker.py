@@ -26,7 +26,7 @@ from gateway.drain import doubt, garbage, plan
 from gateway.drain.context import Context
 from gateway.drain.health import BucketState, Health
 from gateway.drain.lease import Claims
-from gateway.drain.plan import Job, Lane, Page
+from gateway.drain.plan import Job, Kind, Lane, Page
 from gateway.drain.retries import Retries
 from gateway.drain.status import Counters, Progress, StatusFile
 from gateway.drain.survey import Survey
@@ -61,6 +61,7 @@ class _Sweep:
     """One kind of work, and how far through its rows the planning is."""
 
     plan: Callable[[Context, int | str | None], Page]
+    kind: Kind
     lane: Lane
     planned: deque[Job] = field(default_factory=deque)
     held: deque[Job] = field(default_factory=deque)
@@ -114,11 +115,11 @@ class Drain:
         self._survey = Survey(self._is_out_of_reach, drain.poll_seconds)
         # Order matters only for the bucket's sake: what is garbage goes before new bytes come.
         self._sweeps = [
-            _Sweep(plan.settlements, Lane.CHORE),
-            _Sweep(plan.doubts, Lane.CHORE),
-            _Sweep(plan.deletions, Lane.CHORE),
-            _Sweep(plan.rekeys, Lane.CHORE),
-            _Sweep(self._survey.plan, Lane.UPLOAD),
+            _Sweep(plan.settlements, Kind.CLEAN_UP, Lane.CHORE),
+            _Sweep(plan.doubts, Kind.CLEAN_UP, Lane.CHORE),
+            _Sweep(plan.deletions, Kind.DELETE, Lane.CHORE),
+            _Sweep(plan.rekeys, Kind.COPY, Lane.CHORE),
+            _Sweep(self._survey.plan, Kind.UPLOAD, Lane.UPLOAD),
         ]
         self._enter()
         self._status = StatusFile(settings.run_dir / "drain.json", self._report)
@@ -153,6 +154,8 @@ class Drain:
                 break
             sweep.after, sweep.next_at = None, 0.0
             while sweep.planned or sweep.held or sweep.next_at < math.inf:
+                if not self.health.admits(sweep.kind):
+                    break
                 self._advance(sweep, math.inf)
                 wait(self._futures())
         self._status.write()
@@ -200,13 +203,18 @@ class Drain:
         if not submitted and not any(self._running.values()):
             self.health.worked()
             self._claims.hold([])
-        unread = any(s.after is not None and self._free(s.lane) > 0 for s in self._sweeps)
+        unread = any(
+            sweep.after is not None and self._free(sweep.lane) > 0 for sweep in self._admitted()
+        )
         return 0.0 if unread else poll_seconds
+
+    def _admitted(self) -> list[_Sweep]:
+        return [sweep for sweep in self._sweeps if self.health.admits(sweep.kind)]
 
     def _is_bucket_ready(self) -> bool:
         store, health = self._context.store, self.health
-        if health.pause_seconds() > 0:
-            return False
+        if health.needs_check() and health.pause_seconds() > 0:
+            return not health.stops_all()
         try:
             if health.needs_check():
                 if health.state == BucketState.REFUSED:
@@ -235,7 +243,7 @@ class Drain:
     def _advance(self, sweep: _Sweep, pause_seconds: float) -> int:
         """Submit what fits; returns how many jobs that were."""
         submitted = 0
-        for _ in range(PAGES_PER_TURN):
+        for _ in range(PAGES_PER_TURN if self.health.admits(sweep.kind) else 0):
             while sweep.held and self._free(sweep.held[0].lane) > 0:
                 submitted += self._submit(sweep.held.popleft())
             if sweep.held or self._free(sweep.lane) <= 0:
@@ -269,8 +277,6 @@ class Drain:
     def _free(self, lane: Lane) -> int:
         running = self._running[lane]
         running -= {future for future in running if future.done()}
-        if self.health.state == BucketState.ON_TRIAL:
-            return 1 - len(self._futures())
         return self._slots[lane] - len(running)
 
     def _futures(self) -> set[Future[None]]:
@@ -278,9 +284,10 @@ class Drain:
 
     def _submit(self, job: Job) -> int:
         generation = self._claims.generation
-        if not self._claims.take(job):
+        if not self.health.admits(job.kind) or not self._claims.take(job):
             self._claims.drop(job, generation)
             return 0
+        self.health.begun(job.kind)
         future = self._pools[job.lane].submit(self._run_job, job, generation)
         self._running[job.lane].add(future)
         return 1
@@ -290,7 +297,7 @@ class Drain:
 
     def _run_job(self, job: Job, generation: int) -> None:
         try:
-            if self.health.pause_seconds() > 0 or self._context.stop.is_set():
+            if self._context.stop.is_set() or self.health.stops(job.kind):
                 return
             outcome = job.run()
             self.retries.worked(job.title, job.ino)
@@ -313,6 +320,7 @@ class Drain:
             log.exception("%s failed", job.title)
             self._failed(job, generation, logging.ERROR, f"{type(exc).__name__}: {exc}")
         finally:
+            self.health.ended(job.kind)
             self._claims.ended(job, generation)
             for claim in job.claims:
                 if isinstance(claim, str):
@@ -329,7 +337,7 @@ class Drain:
     def _count(self, job: Job) -> None:
         with self._done_lock:
             self.done += 1
-        if job.kind != plan.Kind.CLEAN_UP:
+        if job.kind != Kind.CLEAN_UP:
             self.counters.count(job.kind.value)
 
     def _note_doubts(self, job: Job) -> None:

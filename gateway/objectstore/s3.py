@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
+from gateway import failpoints
 from gateway.config import Settings
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
+from gateway.failpoints import DRAIN_REQUEST
 from gateway.objectstore import client
 from gateway.objectstore.pace import Pace
 
@@ -300,7 +302,9 @@ class S3Store:
                 if self._pace is not None:
                     self._pace.attach(connected)
                 self._client = connected
+            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="before"))
             answer: dict[str, Any] = getattr(connected, operation)(Bucket=self._bucket, **arguments)
+            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="after"))
         except (ClientError, BotoCoreError, ResponseParserError) as exc:
             raise client.typed(self._settings, operation, key, exc) from exc
         return answer

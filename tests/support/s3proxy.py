@@ -78,6 +78,7 @@ class Fault:
     times: float
     status: int = 503
     code: str = "SlowDown"
+    message: str = "injected"
     headers: tuple[tuple[str, str], ...] = ()
     """Of the answer of Act.FAIL."""
     arrived: threading.Event = field(default_factory=threading.Event)
@@ -200,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         act = None if fault is None else fault.act
         if fault is not None and act == Act.FAIL:
             request.status = fault.status
-            text = f"<Error><Code>{fault.code}</Code><Message>injected</Message></Error>"
+            text = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
             content = b"" if self.command == "HEAD" else text.encode()
             headers = [("Content-Length", str(len(content))), *fault.headers]
             return self._answer(fault.status, headers, content)

@@ -44,6 +44,7 @@ ALLOWED = {
         "gateway.errors",
         "gateway.clock",
         "gateway.config",
+        "gateway.failpoints",
         "gateway.schedule",
         "gateway.objectstore",
     },
