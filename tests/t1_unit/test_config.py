@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from gateway import config
@@ -195,6 +196,7 @@ SAMPLES: dict[type, st.SearchStrategy[Any]] = {
 SHAPED = {"export", "endpoint_url", "prefix", "part_bytes", "max_io_bytes", "url", "schedule"}
 
 
+@run_settings(deadline=None)
 @given(st.data())
 def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
     values: dict[str, dict[str, Any]] = {}
