@@ -129,10 +129,10 @@ def test_retries_are_kept_over_a_restart(rclone_site: Site) -> None:
     ((job, tries, error),) = site.rows("SELECT job, tries, error FROM retry")
     assert job.endswith("/f")
     assert (tries, "is missing" in error) == (1, True)
-    site.rows("UPDATE retry SET tries = 100 RETURNING 1")
+    site.rows("UPDATE retry SET tries = 1000 RETURNING 1")
     with site.process():
-        until(lambda: site.rows("SELECT tries FROM retry")[0][0] >= 101, "it goes on counting")
-        until(lambda: site.report()["failures"][0]["tries"] >= 101, "it is shown")
+        until(lambda: site.rows("SELECT tries FROM retry")[0][0] >= 1001, "it goes on counting")
+        until(lambda: site.report()["failures"][0]["tries"] >= 1001, "it is shown")
         aside.rename(path)
         until(lambda: not site.left(), "the file is drained")
         until(lambda: not site.rows("SELECT * FROM retry"), "the failure is forgotten")
