@@ -15,37 +15,34 @@ from gateway.types import ROOT_CRED, SetAttr
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.site import MIB
-from tests.t4_drain.site import Site as DrainSite
+from tests.t4_drain.site import MIB, Site
 from tests.t5_cli.site import DEADLINE_SECONDS, PROGRAM, assert_refused, environ, spillway
-
-pytest_plugins = ["tests.t4_drain.conftest"]
 
 
 @pytest.fixture
-def drained(rclone: RcloneServer, make_site: MakeSite) -> DrainSite:
+def drained(rclone: RcloneServer, make_site: MakeSite) -> Site:
     """A gateway with a bucket, whose drain is not running."""
     return make_site(rclone)
 
 
-def run(site: DrainSite, *args: str) -> subprocess.CompletedProcess[str]:
+def run(site: Site, *args: str) -> subprocess.CompletedProcess[str]:
     return spillway(*args, "--config", site.settings.source)
 
 
-def queue(site: DrainSite, *args: str) -> dict[str, Any]:
+def queue(site: Site, *args: str) -> dict[str, Any]:
     result = run(site, "queue", "--json", *args)
     assert (result.returncode, result.stderr) == (0, "")
     found: dict[str, Any] = json.loads(result.stdout)
     return found
 
 
-def states(site: DrainSite, *args: str) -> dict[str, str]:
+def states(site: Site, *args: str) -> dict[str, str]:
     return {
         f["path"].removeprefix("/checkpoints/"): f["state"] for f in queue(site, *args)["files"]
     }
 
 
-def test_the_queue_says_what_each_file_waits_for(drained: DrainSite) -> None:
+def test_the_queue_says_what_each_file_waits_for(drained: Site) -> None:
     site = drained
     assert run(site, "queue").stdout == "nothing waits for the bucket\n"
     site.write("run/a", b"12345")
@@ -70,7 +67,7 @@ def test_the_queue_says_what_each_file_waits_for(drained: DrainSite) -> None:
     assert "... and 2 more" in run(site, "queue", "--limit", "1").stdout
 
 
-def test_hold_release_and_bump(drained: DrainSite) -> None:
+def test_hold_release_and_bump(drained: Site) -> None:
     site = drained
     for path in ("a/1", "a/2", "b/1", "b/2"):
         site.write(path, path.encode())
@@ -89,7 +86,7 @@ def test_hold_release_and_bump(drained: DrainSite) -> None:
     until(lambda: queue(site)["said"] == [], "what was said of a deleted file goes with it")
 
 
-def test_wrong_paths_are_named(drained: DrainSite) -> None:
+def test_wrong_paths_are_named(drained: Site) -> None:
     site = drained
     site.write("f", b"")
     site.namespace.symlink(ROOT_CRED, 2, b"link", b"f", SetAttr())
@@ -102,7 +99,7 @@ def test_wrong_paths_are_named(drained: DrainSite) -> None:
     assert_refused(run(site, "drain", "--wait", "nothing"), "no file or directory")
 
 
-def test_bumped_files_go_first(drained: DrainSite) -> None:
+def test_bumped_files_go_first(drained: Site) -> None:
     site = drained
     for number in range(40):
         site.write(f"new-{number % 4}/{number}", b"x")
@@ -114,7 +111,7 @@ def test_bumped_files_go_first(drained: DrainSite) -> None:
     assert "urgent" in first
 
 
-def test_wait_until_the_bucket_has_everything(drained: DrainSite) -> None:
+def test_wait_until_the_bucket_has_everything(drained: Site) -> None:
     site = drained
     for number in range(3):
         site.write(f"run/{number}", os.urandom(6 * MIB))
@@ -134,7 +131,7 @@ def test_wait_until_the_bucket_has_everything(drained: DrainSite) -> None:
     assert len(site.objects()) == 4
 
 
-def test_waiting_in_vain_ends_with_a_reason(drained: DrainSite) -> None:
+def test_waiting_in_vain_ends_with_a_reason(drained: Site) -> None:
     site = drained
     site.write("f", b"data")
     result = run(site, "drain", "--wait", "--timeout", "0.5")
@@ -151,7 +148,7 @@ def test_waiting_in_vain_ends_with_a_reason(drained: DrainSite) -> None:
     assert "the drain is not running: start it: spillway up" in result.stderr
 
 
-def test_a_terminal_gets_a_bar(drained: DrainSite) -> None:
+def test_a_terminal_gets_a_bar(drained: Site) -> None:
     site = drained
     site.write("f", os.urandom(3 * MIB))
     ours, theirs = pty.openpty()
