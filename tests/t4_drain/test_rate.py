@@ -78,7 +78,7 @@ def test_slow_down_leaves_one_request_at_a_time_and_recovers(rclone_site: Site) 
         fault.release()
         until(lambda: not site.left(), "everything is drained")
         until(lambda: at_once(site) > 5, "there are more again")
-        assert site.report()["counters"]["uploads"] == 150
+        until(lambda: site.report()["counters"]["uploads"] == 150, "every upload is counted")
     assert len(site.objects()) == 150
 
 
