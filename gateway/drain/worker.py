@@ -142,7 +142,8 @@ class Drain:
             self._wake.wait(pause_seconds)
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
-        wait(self._futures(), timeout=STOP_SECONDS)
+        if not wait(self._futures(), timeout=STOP_SECONDS).not_done:
+            self._claims.leave()
 
     def cycle(self) -> int:
         """One pass over everything, for tests: returns when its jobs ended, with how many did

@@ -150,6 +150,12 @@ def test_a_drain_that_stops_leaves_no_claim(rclone_site: Site) -> None:
         until(site.is_clean, "the file is drained")
     assert site.rows("SELECT * FROM claim") == []
     assert leases(site) == 0
+    with site.process() as process:
+        until(lambda: leases(site) == 1, "it has a lease")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    # Not only dead: on another machine nobody could know that.
+    assert leases(site) == 0
 
 
 def test_claims_cost_few_transactions(rclone_site: Site) -> None:
