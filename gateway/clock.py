@@ -15,3 +15,9 @@ def now_ns() -> int:
 def monotonic_seconds() -> float:
     """Seconds of a clock that never goes back."""
     return time.monotonic()
+
+
+def minute_of_day() -> int:
+    """Minutes since midnight, local time."""
+    now = time.localtime()
+    return now.tm_hour * 60 + now.tm_min

@@ -14,6 +14,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
+from gateway import schedule
 from gateway.errors import ConfigError, UserError
 
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
@@ -70,6 +71,15 @@ def _weights(value: tuple[str, ...]) -> str | None:
         weights(value)
     except ValueError as exc:
         return f'has {exc}; each must look like "NAME=4", from 1 to 1000'
+    return None
+
+
+def _schedule(value: tuple[str, ...]) -> str | None:
+    for entry in value:
+        try:
+            schedule.parse(entry)
+        except ValueError as exc:
+            return str(exc)
     return None
 
 
@@ -185,7 +195,8 @@ class Drain:
         _between(0, 86_400),
     )
     hold_patterns: tuple[str, ...] = _key(
-        "Names (files or directories, shell patterns) that are not drained while so named.",
+        "Names (files or directories, shell patterns) that are not drained while so named. A\n"
+        'pattern with a slash is matched with the whole path below the export: "scratch/*".',
         (
             "*.tmp",
             "*.tmp.*",
@@ -213,6 +224,23 @@ class Drain:
         "Longest pause between tries while the bucket fails. Tries go on for ever.",
         30.0,
         _at_least(0.1),
+    )
+    lease_seconds: float = _key(
+        "A drain that is silent for this long loses its work to another one.",
+        30.0,
+        _between(1, 3600),
+    )
+    bytes_per_second: int = _key(
+        "Most bytes sent to the bucket in a second, on average. 0: no limit.", 0, _at_least(0)
+    )
+    requests_per_second: float = _key(
+        "Most requests to the bucket in a second, on average. 0: no limit.", 0.0, _at_least(0)
+    )
+    schedule: tuple[str, ...] = _key(
+        "Other values of bytes_per_second by the time of day (local time of this machine), like\n"
+        '["08:00-20:00 200MiB", "20:00-08:00 0"]. The first entry that fits counts.',
+        (),
+        _schedule,
     )
 
 

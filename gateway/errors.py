@@ -8,6 +8,7 @@
     │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
+    ├── LeaseLost                 another drain took this one's work over: stop it, publish nothing
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
@@ -66,6 +67,10 @@ class ObjectRefused(BucketError):
 
 class DataFileError(GatewayError):
     """The local bytes of a file are not what its inode says; nothing may be made of them."""
+
+
+class LeaseLost(GatewayError):
+    """The drain's lease ran out and was taken over. What it was doing is somebody else's now."""
 
 
 class NamespaceError(GatewayError):

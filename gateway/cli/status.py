@@ -14,6 +14,7 @@ from typing import Any
 
 from gateway import clock, config
 from gateway.cli import backlog, state
+from gateway.cli.units import duration, size
 from gateway.config import Settings
 from gateway.errors import BucketError, UserError
 from gateway.namespace import space as space_report
@@ -21,8 +22,6 @@ from gateway.namespace import space as space_report
 HEALTHY = 0
 NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
-
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -174,14 +173,14 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         text += f"; of these open for writing: {_counted(open_files, 'file', open_bytes)}"
     yield "not drained", text
     if (oldest := dirty["oldest"]) is not None:
-        age, size = _duration(oldest["age_seconds"]), _size(oldest["size_bytes"])
-        yield "oldest", f"{oldest['path']}, {size}, waiting for {age}"
+        age, length = duration(oldest["age_seconds"]), size(oldest["size_bytes"])
+        yield "oldest", f"{oldest['path']}, {length}, waiting for {age}"
     yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
     yield (
         "disk",
-        f"{_size(disk['used_bytes'])} used ({share:.0f} %), {_size(disk['free_bytes'])} free "
+        f"{size(disk['used_bytes'])} used ({share:.0f} %), {size(disk['free_bytes'])} free "
         f"at {disk['path']}",
     )
     if facts["space"] is not None:
@@ -204,7 +203,7 @@ def _process_text(entry: dict[str, Any]) -> str:
     if entry["alive"]:
         text = f"{entry['phase']}, pid {entry['pid']}"
         if (seconds := entry.get("running_seconds")) is not None:
-            text += f", for {_duration(seconds)}"
+            text += f", for {duration(seconds)}"
     else:
         text = "NOT RUNNING"
     if entry.get("restarts"):
@@ -225,11 +224,11 @@ def _drain_lines(drain: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     uploads = drain.get("uploads", [])
     done_bytes = sum(upload["done_bytes"] for upload in uploads)
     total_bytes = sum(upload["total_bytes"] for upload in uploads)
-    text = f"{_counted(len(uploads), 'upload', total_bytes)}, {_size(done_bytes)} sent"
+    text = f"{_counted(len(uploads), 'upload', total_bytes)}, {size(done_bytes)} sent"
     bucket = _part(drain, "bucket")
     text = text if uploads else "nothing is being uploaded"
     if bucket["state"] in ("unreachable", "refused"):
-        text += f"; bucket {bucket['state']} for {_duration(_age_seconds(bucket['since_ns']) or 0)}"
+        text += f"; bucket {bucket['state']} for {duration(_age_seconds(bucket['since_ns']) or 0)}"
         text += f": {backlog.shown(bucket['error'] or 'no reason known')}"
     yield "draining", text
     for failure in drain.get("failures", [])[-FAILURES_SHOWN:]:
@@ -238,19 +237,4 @@ def _drain_lines(drain: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
 
 
 def _counted(count: int, noun: str, size_bytes: int) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}, {_size(size_bytes)}"
-
-
-def _size(size_bytes: float) -> str:
-    for unit in _UNITS:
-        if size_bytes < 1024 or unit == _UNITS[-1]:
-            break
-        size_bytes /= 1024
-    return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
-
-
-def _duration(seconds: float) -> str:
-    for unit_seconds, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= unit_seconds:
-            return f"{seconds / unit_seconds:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{count} {noun}{'' if count == 1 else 's'}, {size(size_bytes)}"

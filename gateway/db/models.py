@@ -107,7 +107,8 @@ class Inode(Base):
         CheckConstraint("residency <> 0 OR drained_version = content_version", name="dirty_stays"),
         CheckConstraint("write_open = 0 OR residency = 2", name="written_is_resident"),
         Index(
-            "ix_inode_dirty",
+            "ix_inode_dirty_drain_after",
+            "drain_after_ns",
             "ino",
             sqlite_where=text("kind = 1 AND content_version > drained_version"),
             postgresql_where=text("kind = 1 AND content_version > drained_version"),
@@ -201,3 +202,62 @@ class Rekey(Base):
     __tablename__ = "rekey"
     ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     renamed_ns: Mapped[int]
+
+
+class Lease(Base):
+    """The right of one run of a drain to work. Its claims hang on it and go with it."""
+
+    __tablename__ = "lease"
+    generation: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """Random per lease. Whoever takes over deletes the row: writes under it are refused then."""
+    owner: Mapped[str] = mapped_column(String)
+    """The process: see gateway.drain.lease."""
+    expires_ns: Mapped[int]
+
+
+class Claim(Base):
+    """An inode or a key that one drain works on; the others leave it alone."""
+
+    __tablename__ = "claim"
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    """``i<ino>`` or ``k<key>``."""
+    generation: Mapped[int] = mapped_column(ForeignKey("lease.generation", ondelete="CASCADE"))
+
+    __table_args__ = (Index("ix_claim_generation", "generation"),)
+
+
+class Retry(Base):
+    """A job of the drain that failed. The next success takes the row away."""
+
+    __tablename__ = "retry"
+    job: Mapped[str] = mapped_column(String, primary_key=True)
+    """See gateway.drain.plan.Job."""
+    tries: Mapped[int]
+    error: Mapped[str] = mapped_column(String)
+    """One line, of the last try."""
+    next_ns: Mapped[int]
+    """Not tried again before."""
+
+
+class Override(Base):
+    """What a person said of a file, or of a directory and everything below it."""
+
+    __tablename__ = "override"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    hold: Mapped[int] = mapped_column(Integer)
+    """1: is not drained; 0: goes before everything else."""
+    set_ns: Mapped[int]
+
+    __table_args__ = (CheckConstraint("hold IN (0, 1)", name="hold"),)
+
+
+class Doubt(Base):
+    """A key at which a drain was at work that had lost its lease: to be looked at."""
+
+    __tablename__ = "doubt"
+    key: Mapped[str] = mapped_column(String, primary_key=True)
+    ino: Mapped[int]
+    """Of the file whose bytes may have been put there; 0: none."""
+    noted_ns: Mapped[int]

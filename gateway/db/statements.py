@@ -80,6 +80,11 @@ object_: Any = models.Object.__table__
 upload: Any = models.Upload.__table__
 deletion: Any = models.Deletion.__table__
 rekey: Any = models.Rekey.__table__
+lease: Any = models.Lease.__table__
+claim: Any = models.Claim.__table__
+retry: Any = models.Retry.__table__
+override: Any = models.Override.__table__
+doubt: Any = models.Doubt.__table__
 
 ATTR = [inode.c[name] for name in Attr._fields]
 

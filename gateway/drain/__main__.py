@@ -14,7 +14,7 @@ from gateway import config
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.drain.worker import STOP_SECONDS, Drain
-from gateway.errors import UserError
+from gateway.errors import NamespaceError, UserError
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
         settings = config.load(arguments.config)
         schema.require_current(Database(settings.database_url))
         drain = Drain(settings, stop=stop)
-    except UserError as exc:
+    except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
 

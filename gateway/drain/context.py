@@ -11,15 +11,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gateway import clock
+from gateway import clock, failpoints
 from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.engine import Database
+from gateway.drain import statements as own
 from gateway.drain.paths import Holds, Paths
-from gateway.objectstore.s3 import S3Store
+from gateway.errors import LeaseLost
+from gateway.failpoints import DRAIN_COMMIT
+
+if TYPE_CHECKING:
+    from gateway.objectstore.s3 import S3Store  # boto3 takes half a second to import
 
 _BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 
@@ -46,7 +51,8 @@ class Context:
     """The parts of one drain.
 
     Parameters: settings, database, store; stop, set when the drain must end; on_progress, called
-    with a key, bytes sent and bytes in all.
+    with a key, bytes sent and bytes in all; generation, of the lease under which all of this
+    happens (None: none is needed).
     """
 
     settings: Settings
@@ -54,6 +60,7 @@ class Context:
     store: S3Store
     stop: threading.Event = field(default_factory=threading.Event)
     on_progress: Callable[[str, int, int], None] = lambda _key, _done, _total: None
+    generation: int | None = None
 
     @property
     def files(self) -> DataFiles:
@@ -65,7 +72,7 @@ class Context:
 
     @contextmanager
     def reading(self) -> Iterator[View]:
-        """A snapshot: all reads inside see one moment. Raises TryAgain."""
+        """A snapshot: all reads inside see one moment. Raises TryAgain, LeaseLost."""
         with self.database.reader() as connection:
             connection.execute(_BEGIN[self.database.dialect.name])
             try:
@@ -76,12 +83,21 @@ class Context:
 
     @contextmanager
     def writing(self) -> Iterator[View]:
-        """A write transaction, durable when this returns. Raises TryAgain, NoSpace."""
-        with self.database.reader() as connection, self.database.transaction(connection):
-            yield self._view(connection)
+        """A write transaction, durable when this returns. Raises TryAgain, NoSpace, LeaseLost.
+
+        The lease is looked for inside: whoever takes it over does so before or after, not between.
+        """
+        with self.database.reader() as connection:
+            with self.database.transaction(connection):
+                yield self._view(connection)
+                failpoints.hit_counted(DRAIN_COMMIT.format(when="before"))
+            failpoints.hit_counted(DRAIN_COMMIT.format(when="after"))
 
     def _view(self, connection: object) -> View:
         session = sql.Session(connection, self.database.dialect)
+        generation = self.generation
+        if generation is not None and session.one(own.LEASE, generation=generation) is None:
+            raise LeaseLost("another drain has taken this one's work over")
         return View(session, Paths(session, self._holds, self.prefix))
 
     @cached_property

@@ -1,13 +1,17 @@
-"""How the bucket is doing, and when to try again: for the whole bucket and for single jobs.
+"""How the bucket is doing, and when to ask it again.
 
     UNKNOWN ──check──▶ REACHABLE ──a job got no answer──▶ DOUBTED ──check──▶ REACHABLE
                            ▲                                 └──check fails──▶ UNREACHABLE
                            ├──────────────check──────────────────────────────────┘
-                           └──a job works, or none is due── ON_TRIAL ◀──check── REFUSED
+                           └──such a job works, or none is due── ON_TRIAL ◀──check── REFUSED
 
 One job without an answer proves nothing about the bucket, so it only raises doubt: one object that
 the store chokes on must not stop the others. A check that passes does not end REFUSED either:
 credentials that may list may still not write.
+
+A refusal stops jobs of its kind only: where there is no room for uploads, deletions must go on. On
+trial, one job of the kinds that were refused is let through at a time. So a refusal costs a handful
+of requests for each pause, however much there is to do.
 
 Pauses double up to the longest, with full jitter; tries go on for ever.
 """
@@ -15,19 +19,16 @@ Pauses double up to the longest, with full jitter; tries go on for ever.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from enum import Enum
 from typing import Any
 
 from gateway import clock
+from gateway.drain.plan import Kind
+from gateway.drain.retries import DOUBLINGS_MAX, jittered_seconds
 from gateway.errors import StoreRefused
 
 log = logging.getLogger("drain")
-
-FIRST_PAUSE_SECONDS = 0.5
-RETRIES_KEPT = 10_000
-DOUBLINGS_MAX = 30
 
 
 class BucketState(Enum):
@@ -66,17 +67,54 @@ class Health:
         self._tries = 0
         self._retry_at = 0.0
         self._since_ns = clock.now_ns()
+        self._refused: set[Kind] = set()
+        """Kinds of jobs that were refused. REFUSED without any: the check itself was."""
+        self._trying: Kind | None = None
         self.state = BucketState.UNKNOWN
         self.error: str | None = None
 
     def pause_seconds(self) -> float:
-        """How long nothing is to be asked of the bucket."""
+        """How long what failed is not to be tried again."""
         with self._lock:
             return max(0.0, self._retry_at - clock.monotonic_seconds())
 
     def needs_check(self) -> bool:
-        """Whether a check must pass before jobs may run."""
+        """Whether a check is due as soon as the pause is over."""
         return self.state not in (BucketState.REACHABLE, BucketState.ON_TRIAL)
+
+    def stops_all(self) -> bool:
+        """Whether no job may run before a check has passed."""
+        refused = self.state == BucketState.REFUSED and not self._refused
+        return refused or self.state in (
+            BucketState.UNKNOWN,
+            BucketState.DOUBTED,
+            BucketState.UNREACHABLE,
+        )
+
+    def admits(self, kind: Kind) -> bool:
+        """Whether a job of a kind may run now."""
+        with self._lock:
+            if self.stops_all():
+                return False
+            on_trial = self.state == BucketState.ON_TRIAL and self._trying is None
+            return kind not in self._refused or on_trial
+
+    def stops(self, kind: Kind) -> bool:
+        """Whether a job of a kind that has not begun yet must not run any more."""
+        with self._lock:
+            return self.stops_all() or (self.state == BucketState.REFUSED and kind in self._refused)
+
+    def begun(self, kind: Kind) -> None:
+        """A job that was admitted is about to run."""
+        with self._lock:
+            if kind in self._refused:
+                self._trying = kind
+
+    def ended(self, kind: Kind) -> None:
+        """A job has ended, in whatever way."""
+        with self._lock:
+            if kind == self._trying:
+                self._trying = None
 
     def checked(self) -> None:
         """A check passed."""
@@ -84,10 +122,14 @@ class Health:
             refused = self.state == BucketState.REFUSED
             self._enter(BucketState.ON_TRIAL if refused else BucketState.REACHABLE)
 
-    def worked(self) -> None:
-        """A job did its work, or there is none to do."""
+    def worked(self, kind: Kind | None = None) -> None:
+        """A job did its work; None: there is none to do."""
         with self._lock:
-            if self.state == BucketState.ON_TRIAL:
+            if kind is None and self.state == BucketState.ON_TRIAL:
+                self._refused.clear()
+            elif kind is not None:
+                self._refused.discard(kind)
+            if self.state == BucketState.ON_TRIAL and not self._refused:
                 self._enter(BucketState.REACHABLE)
 
     def doubted(self) -> None:
@@ -96,11 +138,15 @@ class Health:
             if self.state == BucketState.REACHABLE:
                 self._enter(BucketState.DOUBTED)
 
-    def failed(self, exc: Exception) -> None:
-        """A check failed, or a job was refused as any would be."""
+    def failed(self, exc: Exception, kind: Kind | None = None) -> None:
+        """A check failed (kind: None), or a job was refused as any of its kind would be."""
         with self._lock:
             self.error = str(exc)
             refused = isinstance(exc, StoreRefused)
+            if kind is None:
+                self._refused.clear()
+            else:
+                self._refused.add(kind)
             if clock.monotonic_seconds() >= self._retry_at:
                 # Jobs that fail during the pause say nothing new; they must not prolong it.
                 self._tries += 1
@@ -124,6 +170,7 @@ class Health:
         self.state = state
         if state == BucketState.REACHABLE:
             self._tries, self._retry_at, self.error = 0, 0.0, None
+            self._refused.clear()
         after = state.shown
         if after == before:
             return
@@ -133,48 +180,3 @@ class Health:
             log.info("bucket %s is reachable%s", self._bucket, again)
         else:
             log.error("bucket %s is %s: %s", self._bucket, after, self.error)
-
-
-class Retries:
-    """Jobs that failed, and when each may be tried again. Safe to use from several threads.
-
-    Parameters: retry_max_seconds, the longest pause.
-    """
-
-    def __init__(self, retry_max_seconds: float) -> None:
-        self._retry_max_seconds = retry_max_seconds
-        self._lock = threading.Lock()
-        self._failed: dict[str, tuple[int, float, str]] = {}
-
-    def is_due(self, title: str) -> bool:
-        with self._lock:
-            found = self._failed.get(title)
-        return found is None or found[1] <= clock.monotonic_seconds()
-
-    def failed(self, title: str, error: str) -> None:
-        """Count a failure and draw the pause before the next try."""
-        with self._lock:
-            tries = self._failed.pop(title, (0, 0.0, ""))[0] + 1
-            pause = jittered_seconds(tries, self._retry_max_seconds)
-            self._failed[title] = (tries, clock.monotonic_seconds() + pause, error)
-            if len(self._failed) > RETRIES_KEPT:
-                # The oldest: most are of files that are gone by now.
-                self._failed.pop(next(iter(self._failed)))
-
-    def worked(self, title: str) -> None:
-        with self._lock:
-            self._failed.pop(title, None)
-
-    def shown(self, most: int) -> list[dict[str, Any]]:
-        """The latest failures."""
-        with self._lock:
-            latest = list(self._failed.items())[-most:]
-        return [
-            {"job": title, "tries": tries, "error": error} for title, (tries, _, error) in latest
-        ]
-
-
-def jittered_seconds(tries: int, most_seconds: float) -> float:
-    """A pause before the next try: anywhere up to a bound that doubles with each try."""
-    bound = min(most_seconds, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, DOUBLINGS_MAX))
-    return random.uniform(0.05 * bound, bound)

@@ -1,15 +1,16 @@
 """From inodes to object keys and back, inside one transaction.
 
-An inode's key is the key of its first name, in order of cookies, that no hold pattern matches
-anywhere on its path. So a file with only temporary names has no key, and two inodes never have
-the same key.
+An inode's key is the key of its first name, in order of cookies, that nobody holds: no hold pattern
+matches anywhere on its path, and no person holds the file or a directory above it. So a file with
+only temporary names has no key, and two inodes never have the same key.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 from gateway.db import statements as sql
@@ -22,18 +23,29 @@ from gateway.types import Kind
 class Holds:
     """The hold patterns.
 
-    Parameters: patterns, shell patterns for one name, upper and lower case told apart.
+    Parameters: patterns, shell patterns, upper and lower case told apart: of one name, or, with a
+    slash in them, of the whole path from the export down.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        alternatives = [fnmatch.translate(pattern) for pattern in patterns]
-        self._match = re.compile("|".join(alternatives)).match if alternatives else None
+        patterns = list(patterns)
+        self._names = _matcher(pattern for pattern in patterns if "/" not in pattern)
+        self._paths = _matcher(pattern.strip("/") for pattern in patterns if "/" in pattern)
 
-    def holds(self, name: bytes) -> bool:
-        """Whether a name says that what is below it is not finished."""
-        if self._match is None:
-            return False
-        return self._match(name.decode("utf-8", "surrogateescape")) is not None
+    def holds(self, parts: Iterable[bytes], name: bytes) -> bool:
+        """Whether a name in a directory says that what is below it is not finished."""
+        if self._names is not None and self._names(_text(name)) is not None:
+            return True
+        return self._paths is not None and self._paths(_text(b"/".join((*parts, name)))) is not None
+
+
+def _matcher(patterns: Iterable[str]) -> Callable[[str], re.Match[str] | None] | None:
+    alternatives = [fnmatch.translate(pattern) for pattern in patterns]
+    return re.compile("|".join(alternatives)).match if alternatives else None
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
 
 
 class Place(NamedTuple):
@@ -41,6 +53,8 @@ class Place(NamedTuple):
 
     parts: tuple[bytes, ...]
     held: bool
+    """By a pattern or by a person."""
+    bumped: bool = False
 
 
 class Paths:
@@ -53,10 +67,13 @@ class Paths:
         self._session = session
         self._holds = holds
         self._prefix = prefix
-        self._places: dict[int, Place | None] = {ROOT_INO: Place((), False)}
+        self._places: dict[int, Place | None] = {}
 
     def place(self, ino: int) -> Place | None:
         """Where a directory is; None: it is gone."""
+        if not self._places:
+            held = self._overrides.get(ROOT_INO)
+            self._places[ROOT_INO] = Place((), held is True, held is False)
         chain: list[tuple[int, bytes]] = []
         at = ino
         while at not in self._places:
@@ -69,15 +86,40 @@ class Paths:
         found = self._places[at]
         for directory, name in reversed(chain):
             if found is not None:
-                found = Place((*found.parts, name), found.held or self._holds.holds(name))
+                said = self._overrides.get(directory)
+                held = found.held or said is True or self._holds.holds(found.parts, name)
+                found = Place((*found.parts, name), held, found.bumped or said is False)
             self._places[directory] = found
         return found
 
+    def chain(self, ino: int) -> set[int]:
+        """A directory and all above it; empty: it is gone."""
+        found: set[int] = set()
+        while ino != ROOT_INO:
+            row = self._session.one(sql.NAMES, ino=ino)
+            if row is None:
+                return set()
+            found.add(ino)
+            ino = row[0]
+        return found | {ROOT_INO}
+
+    def is_bumped(self, ino: int) -> bool:
+        """Whether a person put this file itself before the others."""
+        return self._overrides.get(ino) is False
+
+    def is_held(self, ino: int, place: Place, name: bytes) -> bool:
+        """Whether one of the names of a file is held; another may still give it a key."""
+        if place.held or self._overrides.get(ino) is True:
+            return True
+        return self._holds.holds(place.parts, name)
+
     def key_of(self, ino: int) -> str | None:
         """The key of a file; None: it has no name, or only names that are held."""
+        if self._overrides.get(ino):
+            return None
         for parent, name in self._session.all(sql.NAMES, ino=ino):
             place = self.place(parent)
-            if place is not None and not place.held and not self._holds.holds(name):
+            if place is not None and not place.held and not self._holds.holds(place.parts, name):
                 return keys.key_of(self._prefix, (*place.parts, name))
         return None
 
@@ -97,6 +139,11 @@ class Paths:
         if file is None or file.kind != Kind.REGULAR or self.key_of(at) != key:
             return None
         return at
+
+    @cached_property
+    def _overrides(self) -> dict[int, bool]:
+        """What people said, by inode: True to hold it, False to put it first."""
+        return {ino: bool(hold) for ino, hold in self._session.all(own.OVERRIDES)}
 
 
 def file_of(session: sql.Session, ino: int) -> own.File | None:

@@ -1,4 +1,4 @@
-"""Decides what is to be done: reads the database page by page, changes nothing.
+"""Decides what is to be done beside uploads (survey.py): reads the database page by page.
 
 A plan is a hint: every job checks again, under its claims, before it acts.
 """
@@ -11,17 +11,14 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from gateway import clock
 from gateway.db import statements as sql
-from gateway.db.models import ROOT_INO
-from gateway.drain import garbage, move, upload
+from gateway.drain import doubt, garbage, move
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.paths import Place, object_at, object_of
+from gateway.drain.paths import Place, object_of
 from gateway.drain.upload import Outcome
-from gateway.types import Kind
+from gateway.types import Kind as FileKind
 
-UPLOADS_PAGE = 128
 DELETIONS_PAGE = 512
 REKEYS_PAGE = 64
 
@@ -33,18 +30,29 @@ class Lane(Enum):
     CHORE = "chore"
 
 
+class Kind(Enum):
+    """What a job does to the bucket."""
+
+    UPLOAD = "uploads"
+    COPY = "copies"
+    DELETE = "deletes"
+    CLEAN_UP = "clean-ups"
+
+
 @dataclass(frozen=True)
 class Job:
     """One piece of work that touches the bucket.
 
     Parameters: title, for logs and retries; claims, the inode and the keys that nothing else may
-    touch meanwhile.
+    touch meanwhile; ino, of the file to upload.
     """
 
     title: str
+    kind: Kind
     lane: Lane
     claims: frozenset[int | str]
     run: Callable[[], Outcome]
+    ino: int = 0
 
 
 class Page(NamedTuple):
@@ -70,6 +78,7 @@ def settlements(context: Context, _after: int | str | None) -> Page:
         [
             Job(
                 f"clean-up of {intent.key}",
+                Kind.CLEAN_UP,
                 Lane.CHORE,
                 frozenset((intent.ino, intent.key)),
                 partial(garbage.settle, context, intent),
@@ -78,6 +87,23 @@ def settlements(context: Context, _after: int | str | None) -> Page:
         ],
         None,
     )
+
+
+def doubts(context: Context, _after: int | str | None) -> Page:
+    """Keys at which a drain was at work that had lost its lease."""
+    with context.reading() as view:
+        keys = [key for key, _ino in view.session.all(own.DOUBTS)]
+    jobs = [
+        Job(
+            f"check of {key}",
+            Kind.CLEAN_UP,
+            Lane.CHORE,
+            frozenset((key,)),
+            partial(doubt.look, context, key),
+        )
+        for key in keys
+    ]
+    return Page(jobs, None)
 
 
 def deletions(context: Context, after: int | str | None) -> Page:
@@ -89,6 +115,7 @@ def deletions(context: Context, after: int | str | None) -> Page:
     jobs = [
         Job(
             f"deletion of {key}",
+            Kind.DELETE,
             Lane.CHORE,
             frozenset((key,)),
             partial(garbage.delete, context, key),
@@ -118,33 +145,6 @@ def rekeys(context: Context, after: int | str | None) -> Page:
     return Page(jobs, rows[-1][0] if len(rows) == REKEYS_PAGE else None)
 
 
-def uploads(context: Context, after: int | str | None) -> Page:
-    """Dirty files with a final name, or what stands in their way."""
-    jobs: list[Job] = []
-    with context.reading() as view:
-        rows = view.session.all(
-            own.DIRTY, now_ns=clock.now_ns(), after=after or ROOT_INO, most=UPLOADS_PAGE
-        )
-        files = [own.File(*row) for row in rows]
-        for file in files:
-            key = view.paths.key_of(file.ino)
-            if key is None:
-                continue
-            occupant = object_at(view.session, key)
-            if occupant is not None and occupant.ino != file.ino:
-                jobs.append(_move_job(context, move.make_way(context, view, occupant)))
-                continue
-            jobs.append(
-                Job(
-                    f"upload of {key}",
-                    Lane.UPLOAD,
-                    frozenset((file.ino, key)),
-                    partial(upload.upload, context, file, key),
-                )
-            )
-    return Page(jobs, files[-1].ino if len(files) == UPLOADS_PAGE else None)
-
-
 def _walk(context: Context, view: View, ino: int, in_motion: set[int]) -> _Walk:
     """Moves for what is below an inode, but none for an inode that is already about to move: of
     two files that swapped names only one has to make way."""
@@ -158,14 +158,14 @@ def _walk(context: Context, view: View, ino: int, in_motion: set[int]) -> _Walk:
         planned = None if stored.ino in in_motion else move.next_move(context, view, stored)
         if planned is not None and planned.ino not in in_motion:
             in_motion.add(planned.ino)
-            jobs.append(_move_job(context, planned))
+            jobs.append(move_job(context, planned))
     return _Walk(jobs, left == 0)
 
 
 def _place(view: View, ino: int) -> Place | None:
     """Where a directory is; None for a file, or a directory that is gone."""
     row = view.session.one(own.FILE, ino=ino)
-    if row is None or own.File(*row).kind != Kind.DIRECTORY:
+    if row is None or own.File(*row).kind != FileKind.DIRECTORY:
         return None
     return view.paths.place(ino)
 
@@ -179,9 +179,11 @@ def _drop_rekey(context: Context, ino: int, seen: Place | None) -> None:
             view.session.run(sql.REKEY_DELETE, the_ino=ino)
 
 
-def _move_job(context: Context, planned: move.Move) -> Job:
+def move_job(context: Context, planned: move.Move) -> Job:
+    """The job of a move."""
     return Job(
         f"move of {planned.source} to {planned.target}",
+        Kind.COPY,
         Lane.CHORE,
         frozenset(planned),
         partial(move.move, context, planned),

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import bindparam, delete, insert, literal_column, select, tuple_, update
 
 from gateway.db.statements import (
     Statement,
     b,
+    claim,
     deletion,
     dirent,
+    doubt,
     inode,
+    lease,
     object_,
+    override,
     rekey,
+    retry,
     upload,
 )
+from gateway.types import Residency
 
 
 class File(NamedTuple):
@@ -64,20 +70,34 @@ _STORED = [object_.c[name] for name in Stored._fields]
 _INTENT = [upload.c[name] for name in Intent._fields]
 
 FILE = Statement(select(*_FILE).where(inode.c.ino == b("ino")))
-# The first two conditions are those of ix_inode_dirty, word for word, or SQLite would not use it.
+
+
+def _of_first_name(column: Any) -> Any:
+    first = select(column).where(dirent.c.ino == inode.c.ino).order_by(dirent.c.cookie).limit(1)
+    return first.scalar_subquery()
+
+
+# The first two conditions are those of ix_inode_dirty_drain_after, word for word, or SQLite would
+# not use it.
 DIRTY = Statement(
-    select(*_FILE)
+    select(
+        inode.c.ino,
+        inode.c.drain_after_ns,
+        _of_first_name(dirent.c.parent),
+        _of_first_name(dirent.c.name),
+    )
     .where(
         inode.c.kind == literal_column("1"),
         inode.c.content_version > inode.c.drained_version,
         inode.c.write_open == 0,
         inode.c.nlink > 0,
+        tuple_(inode.c.drain_after_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
         inode.c.drain_after_ns <= b("now_ns"),
-        inode.c.ino > b("after"),
     )
-    .order_by(inode.c.ino)
+    .order_by(inode.c.drain_after_ns, inode.c.ino)
     .limit(b("most"))
 )
+"""Inode, when it was sealed, directory and name of its first name; the oldest first."""
 DRAINED = Statement(
     update(inode)
     .where(
@@ -86,6 +106,16 @@ DRAINED = Statement(
         inode.c.drained_version < b("version"),
     )
     .values(drained_version=b("version"))
+)
+
+DIRTY_AGAIN = Statement(
+    update(inode)
+    .where(
+        inode.c.ino == b("the_ino"),
+        inode.c.residency == int(Residency.RESIDENT),
+        inode.c.drained_version == inode.c.content_version,
+    )
+    .values(drained_version=inode.c.content_version - 1)
 )
 
 OBJECT = Statement(select(*_STORED).where(object_.c.ino == b("ino")))
@@ -104,6 +134,7 @@ UPLOAD_AT = Statement(
         upload.c.key == b("key"), upload.c.ino != b("ino"), upload.c.upload_id.is_not(None)
     )
 )
+UPLOADS_AT = Statement(select(upload.c.ino).where(upload.c.key == b("key")))
 UPLOAD_INSERT = Statement(insert(upload))
 UPLOAD_DELETE = Statement(delete(upload).where(upload.c.ino == b("the_ino")))
 UPLOAD_ID = Statement(
@@ -123,6 +154,48 @@ DELETION_DELETE = Statement(delete(deletion).where(deletion.c.key == b("the_key"
 REKEYS = Statement(
     select(rekey.c.ino).where(rekey.c.ino > b("after")).order_by(rekey.c.ino).limit(b("most"))
 )
+
+LEASES = Statement(select(lease.c.generation, lease.c.owner, lease.c.expires_ns))
+LEASE = Statement(select(lease.c.generation).where(lease.c.generation == b("generation")))
+LEASE_INSERT = Statement(insert(lease))
+LEASE_RENEW = Statement(
+    update(lease).where(lease.c.generation == b("the_generation")).values(expires_ns=b("until_ns"))
+)
+LEASE_DELETE = Statement(delete(lease).where(lease.c.generation == b("the_generation")))
+
+CLAIM = Statement(select(claim.c.generation).where(claim.c.name == b("key")))
+CLAIM_INSERT = Statement(insert(claim))
+CLAIM_DELETE = Statement(
+    delete(claim).where(claim.c.name == b("the_key"), claim.c.generation == b("the_generation"))
+)
+
+RETRIES = Statement(select(retry.c.job, retry.c.tries, retry.c.error, retry.c.next_ns))
+RETRY_INSERT = Statement(insert(retry))
+RETRY_DELETE = Statement(delete(retry).where(retry.c.job == b("the_key")))
+RETRIES_FORGET = Statement(delete(retry).where(retry.c.next_ns < b("before_ns")))
+
+QUEUE = Statement(
+    select(*_FILE, upload.c.started_ns)
+    .select_from(inode.outerjoin(upload, upload.c.ino == inode.c.ino))
+    .where(
+        inode.c.kind == literal_column("1"),
+        inode.c.content_version > inode.c.drained_version,
+        inode.c.nlink > 0,
+        tuple_(inode.c.drain_after_ns, inode.c.ino) < tuple_(b("after_ns"), b("after_ino")),
+    )
+    .order_by(inode.c.drain_after_ns.desc(), inode.c.ino.desc())
+    .limit(b("most"))
+)
+"""Dirty files, also those that are open or settling, the newest first."""
+
+OVERRIDES = Statement(select(override.c.ino, override.c.hold))
+OVERRIDE_INSERT = Statement(insert(override))
+OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
+
+DOUBTS = Statement(select(doubt.c.key, doubt.c.ino))
+DOUBT = Statement(select(doubt.c.ino).where(doubt.c.key == b("key")))
+DOUBT_INSERT = Statement(insert(doubt))
+DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
 
 
 def _objects_below() -> Any:

@@ -9,12 +9,33 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gateway import clock
+from gateway.drain.process import start_ticks
 
 INTERVAL_SECONDS = 1.0
+
+
+@dataclass
+class Counters:
+    """Jobs of this run of the drain. Only grow. Safe to use from several threads."""
+
+    uploads: int = 0
+    copies: int = 0
+    deletes: int = 0
+    retries: int = 0
+    """Jobs that failed and will be tried again."""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Add to one of them."""
+        with self._lock:
+            setattr(self, name, getattr(self, name) + more)
 
 
 class Progress:
@@ -65,7 +86,11 @@ class StatusFile:
             report = self._report()
             if report == self._written:
                 return
-            who = {"pid": os.getpid(), "start_ticks": _start_ticks(), "time_ns": clock.now_ns()}
+            who = {
+                "pid": os.getpid(),
+                "start_ticks": start_ticks(os.getpid()),
+                "time_ns": clock.now_ns(),
+            }
             text = json.dumps({**who, **report}, indent=1)
             scratch = self._path.with_suffix(".new")
             scratch.write_text(text + "\n", encoding="utf-8")
@@ -75,8 +100,3 @@ class StatusFile:
     def _loop(self) -> None:
         while not self._end.wait(INTERVAL_SECONDS):
             self.write()
-
-
-def _start_ticks() -> int:
-    """When this process started, in clock ticks since boot: with the pid it names it for good."""
-    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

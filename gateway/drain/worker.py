@@ -1,44 +1,46 @@
 """The drain's loop: plans, claims, runs, for ever.
 
-Invariant: two jobs that share an inode or a key never run at the same time (claims), and only one
-drain works on a data directory (a lock on a file). Whatever a crash interrupts, the rows in the
-database name it, and the next start carries on from them.
+Invariant: two jobs that share an inode or a key never run at the same time, in this drain or in
+another (lease.py). Whatever a crash interrupts, the rows in the database name it, and the next
+start carries on from them.
 
 The main thread plans; uploads and chores (moves, deletions, clean-up) run on threads of their own.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import math
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from gateway import clock
 from gateway.config import Settings
 from gateway.db.engine import Database
-from gateway.drain import garbage, plan
+from gateway.drain import doubt, garbage, plan
 from gateway.drain.context import Context
-from gateway.drain.health import BucketState, Health, Retries
-from gateway.drain.plan import Job, Lane, Page
-from gateway.drain.status import Progress, StatusFile
+from gateway.drain.health import BucketState, Health
+from gateway.drain.lease import Claims
+from gateway.drain.plan import Job, Kind, Lane, Page
+from gateway.drain.retries import Retries
+from gateway.drain.status import Counters, Progress, StatusFile
+from gateway.drain.survey import Survey
 from gateway.drain.upload import Outcome
 from gateway.errors import (
     BucketError,
     DataFileError,
+    LeaseLost,
     NamespaceError,
     ObjectRefused,
     StoreRefused,
     StoreUnavailable,
-    UserError,
 )
+from gateway.objectstore.pace import Pace
 from gateway.objectstore.s3 import S3Store
 
 log = logging.getLogger("drain")
@@ -46,6 +48,9 @@ log = logging.getLogger("drain")
 CHORES = 2
 """Threads for moves, deletions and clean-up."""
 QUEUED_PER_THREAD = 2
+CLAIMED_AT_ONCE = 64
+PAGES_PER_TURN = 16
+"""Of one kind of work, before the others have their turn."""
 STOP_SECONDS = 5.0
 PAUSE_MIN_SECONDS = 0.05
 FAILURES_SHOWN = 20
@@ -56,8 +61,11 @@ class _Sweep:
     """One kind of work, and how far through its rows the planning is."""
 
     plan: Callable[[Context, int | str | None], Page]
+    kind: Kind
     lane: Lane
     planned: deque[Job] = field(default_factory=deque)
+    held: deque[Job] = field(default_factory=deque)
+    """Planned, and claimed in the database."""
     after: int | str | None = None
     """Where the next page starts; None: at the first row."""
     next_at: float = 0.0
@@ -65,9 +73,9 @@ class _Sweep:
 
 
 class Drain:
-    """The drain of one data directory.
+    """A drain of one data directory.
 
-    Parameters: settings; store, stop for tests. Raises UserError when another drain runs.
+    Parameters: settings; store, stop for tests. Raises NamespaceError.
     """
 
     def __init__(
@@ -77,40 +85,43 @@ class Drain:
         stop: threading.Event | None = None,
     ) -> None:
         settings.run_dir.mkdir(parents=True, exist_ok=True)
-        self._lock_fd = _lock(settings)
+        drain = settings.drain
         self._settings = settings
+        stop = threading.Event() if stop is None else stop
         self._progress = Progress()
+        self.counters = Counters()
+        self._pace = Pace(drain, drain.workers + CHORES, stop)
+        store = S3Store(settings, pace=self._pace) if store is None else store
         self._context = Context(
-            settings,
-            Database(settings.database_url),
-            S3Store(settings) if store is None else store,
-            threading.Event() if stop is None else stop,
-            self._progress.moved,
+            settings, Database(settings.database_url), store, stop, self._progress.moved
         )
-        retry_max_seconds = settings.drain.retry_max_seconds
-        self.health = Health(settings.bucket.name, retry_max_seconds)
-        self.retries = Retries(retry_max_seconds)
+        self.health = Health(settings.bucket.name, drain.retry_max_seconds)
+        self.retries = Retries(drain.retry_max_seconds)
         self._started: datetime | None = datetime.now(UTC)
         """Until the multipart uploads of an earlier run were looked for."""
         self._wake = threading.Event()
-        self._claims_lock = threading.Lock()
-        self._claims: set[int | str] = set()
+        self._lease_lost = threading.Event()
+        self._claims = Claims(self._context, self.retries, self._on_lease_lost)
+        self._done_lock = threading.Lock()
         self.done = 0
         """Jobs that did something."""
-        threads = {Lane.UPLOAD: settings.drain.workers, Lane.CHORE: CHORES}
+        threads = {Lane.UPLOAD: drain.workers, Lane.CHORE: CHORES}
         self._pools = {
             lane: ThreadPoolExecutor(count, thread_name_prefix=f"drain-{lane.value}")
             for lane, count in threads.items()
         }
         self._slots = {lane: count * QUEUED_PER_THREAD for lane, count in threads.items()}
         self._running: dict[Lane, set[Future[None]]] = {lane: set() for lane in Lane}
+        self._survey = Survey(self._is_out_of_reach, drain.poll_seconds)
         # Order matters only for the bucket's sake: what is garbage goes before new bytes come.
         self._sweeps = [
-            _Sweep(plan.settlements, Lane.CHORE),
-            _Sweep(plan.deletions, Lane.CHORE),
-            _Sweep(plan.rekeys, Lane.CHORE),
-            _Sweep(plan.uploads, Lane.UPLOAD),
+            _Sweep(plan.settlements, Kind.CLEAN_UP, Lane.CHORE),
+            _Sweep(plan.doubts, Kind.CLEAN_UP, Lane.CHORE),
+            _Sweep(plan.deletions, Kind.DELETE, Lane.CHORE),
+            _Sweep(plan.rekeys, Kind.COPY, Lane.CHORE),
+            _Sweep(self._survey.plan, Kind.UPLOAD, Lane.UPLOAD),
         ]
+        self._enter()
         self._status = StatusFile(settings.run_dir / "drain.json", self._report)
 
     def run(self) -> None:
@@ -118,27 +129,36 @@ class Drain:
         while not self._context.stop.is_set():
             self._wake.clear()
             try:
+                if self._lease_lost.is_set():
+                    self._enter()
                 pause_seconds = self._work()
             except NamespaceError as exc:
                 log.warning("cannot read what is to be done: %s", exc)
                 pause_seconds = self._settings.drain.retry_max_seconds
+            except LeaseLost:
+                self._lease_lost.set()
+                pause_seconds = 0.0
             # A job that ends wakes us: its slot and its claims are free.
             self._wake.wait(pause_seconds)
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)
-        wait(set().union(*self._running.values()), timeout=STOP_SECONDS)
+        if not wait(self._futures(), timeout=STOP_SECONDS).not_done:
+            self._claims.leave()
 
     def cycle(self) -> int:
         """One pass over everything, for tests: returns when its jobs ended, with how many did
         something."""
         before = self.done
+        self._survey.restart()
         for sweep in self._sweeps:
             if not self._is_bucket_ready():
                 break
             sweep.after, sweep.next_at = None, 0.0
-            while sweep.planned or sweep.next_at < math.inf:
+            while sweep.planned or sweep.held or sweep.next_at < math.inf:
+                if not self.health.admits(sweep.kind):
+                    break
                 self._advance(sweep, math.inf)
-                wait(set().union(*self._running.values()))
+                wait(self._futures())
         self._status.write()
         return self.done - before
 
@@ -152,13 +172,28 @@ class Drain:
         for pool in self._pools.values():
             pool.shutdown(cancel_futures=True)
         self.report_stopped()
+        self._claims.leave()
         self._context.database.close()
-        os.close(self._lock_fd)
 
     def report_stopped(self) -> None:
         """Write the last report."""
         self._context.stop.set()
         self._status.close()
+
+    def _enter(self) -> None:
+        """Begin a lease. What was planned under an earlier one is planned again."""
+        self._lease_lost.clear()
+        for sweep in self._sweeps:
+            sweep.planned.clear()
+            sweep.held.clear()
+            sweep.after, sweep.next_at = None, 0.0
+        self._survey.restart()
+        self._context = replace(self._context, generation=self._claims.enter())
+
+    def _on_lease_lost(self) -> None:
+        log.error("lost the lease: another drain has taken over what this one was doing")
+        self._lease_lost.set()
+        self._wake.set()
 
     def _work(self) -> float:
         """Submit what there is; returns for how many seconds nothing else is due."""
@@ -168,12 +203,19 @@ class Drain:
         submitted = sum(self._advance(sweep, poll_seconds) for sweep in self._sweeps)
         if not submitted and not any(self._running.values()):
             self.health.worked()
-        return poll_seconds
+            self._claims.hold([])
+        unread = any(
+            sweep.after is not None and self._free(sweep.lane) > 0 for sweep in self._admitted()
+        )
+        return 0.0 if unread else poll_seconds
+
+    def _admitted(self) -> list[_Sweep]:
+        return [sweep for sweep in self._sweeps if self.health.admits(sweep.kind)]
 
     def _is_bucket_ready(self) -> bool:
         store, health = self._context.store, self.health
-        if health.pause_seconds() > 0:
-            return False
+        if health.needs_check() and health.pause_seconds() > 0:
+            return not health.stops_all()
         try:
             if health.needs_check():
                 if health.state == BucketState.REFUSED:
@@ -202,14 +244,25 @@ class Drain:
     def _advance(self, sweep: _Sweep, pause_seconds: float) -> int:
         """Submit what fits; returns how many jobs that were."""
         submitted = 0
-        while self._free(sweep.lane) > 0:
+        for _ in range(PAGES_PER_TURN if self.health.admits(sweep.kind) else 0):
+            while sweep.held and self._free(sweep.held[0].lane) > 0:
+                submitted += self._submit(sweep.held.popleft())
+            if sweep.held or self._free(sweep.lane) <= 0:
+                break
             if not sweep.planned and not self._plan(sweep, pause_seconds):
                 break
-            while sweep.planned and self._free(sweep.planned[0].lane) > 0:
-                submitted += self._submit(sweep.planned.popleft())
-            if sweep.planned:
-                break
+            sweep.held.extend(self._hold(sweep.planned))
         return submitted
+
+    def _hold(self, planned: deque[Job]) -> list[Job]:
+        """Claim the next of the planned jobs that may run now."""
+        jobs: list[Job] = []
+        while planned and len(jobs) < CLAIMED_AT_ONCE:
+            job = planned.popleft()
+            busy = any(map(self._claims.is_busy, job.claims))
+            if not busy and self.retries.is_due(job.title) and self.health.admits(job.kind):
+                jobs.append(job)
+        return self._claims.hold(jobs) if jobs else []
 
     def _plan(self, sweep: _Sweep, pause_seconds: float) -> bool:
         """Plan the next page. False: the rows were all read not long ago."""
@@ -227,66 +280,84 @@ class Drain:
         running -= {future for future in running if future.done()}
         return self._slots[lane] - len(running)
 
+    def _futures(self) -> set[Future[None]]:
+        return {future for running in self._running.values() for future in running}
+
     def _submit(self, job: Job) -> int:
-        if not self.retries.is_due(job.title):
+        generation = self._claims.generation
+        if not self.health.admits(job.kind) or not self._claims.take(job):
+            self._claims.drop(job, generation)
             return 0
-        with self._claims_lock:
-            if not self._claims.isdisjoint(job.claims):
-                return 0
-            self._claims |= job.claims
-        self._running[job.lane].add(self._pools[job.lane].submit(self._run_job, job))
+        self.health.begun(job.kind)
+        future = self._pools[job.lane].submit(self._run_job, job, generation)
+        self._running[job.lane].add(future)
         return 1
 
-    def _run_job(self, job: Job) -> None:
+    def _is_out_of_reach(self, ino: int) -> bool:
+        return self._claims.is_busy(ino) or not self.retries.is_file_due(ino)
+
+    def _run_job(self, job: Job, generation: int) -> None:
         try:
-            if self.health.pause_seconds() > 0 or self._context.stop.is_set():
+            if self._context.stop.is_set() or self.health.stops(job.kind):
                 return
             outcome = job.run()
-            self.retries.worked(job.title)
+            self.retries.worked(job.title, job.ino)
             if outcome == Outcome.DONE:
-                self.health.worked()
-                with self._claims_lock:
-                    self.done += 1
+                self.health.worked(job.kind)
+                self._count(job)
+        except LeaseLost:
+            self._note_doubts(job)
         except StoreRefused as exc:
-            self.health.failed(exc)
+            self.health.failed(exc, job.kind)
         except StoreUnavailable as exc:
-            log.warning("%s: %s", job.title, exc)
-            self.retries.failed(job.title, str(exc))
+            self._failed(job, generation, logging.WARNING, str(exc))
             self.health.doubted()
         except (ObjectRefused, DataFileError) as exc:
-            log.error("%s: %s", job.title, exc)
-            self.retries.failed(job.title, str(exc))
+            self._failed(job, generation, logging.ERROR, str(exc))
         except NamespaceError as exc:
-            log.warning("%s: %s", job.title, exc)
-            self.retries.failed(job.title, str(exc))
+            self._failed(job, generation, logging.WARNING, str(exc))
         except Exception as exc:
             # One job that fails in a way nobody thought of must not stop the others.
             log.exception("%s failed", job.title)
-            self.retries.failed(job.title, f"{type(exc).__name__}: {exc}")
+            self._failed(job, generation, logging.ERROR, f"{type(exc).__name__}: {exc}")
         finally:
-            with self._claims_lock:
-                self._claims -= job.claims
+            self.health.ended(job.kind)
+            self._claims.ended(job, generation)
             for claim in job.claims:
                 if isinstance(claim, str):
                     self._progress.ended(claim)
             self._wake.set()
 
+    def _failed(self, job: Job, generation: int, level: int, error: str) -> None:
+        if self._claims.is_lost(generation):
+            return self._note_doubts(job)
+        log.log(level, "%s: %s", job.title, error)
+        self.retries.failed(job.title, job.ino, error)
+        return self.counters.count("retries")
+
+    def _count(self, job: Job) -> None:
+        with self._done_lock:
+            self.done += 1
+        if job.kind != Kind.CLEAN_UP:
+            self.counters.count(job.kind.value)
+
+    def _note_doubts(self, job: Job) -> None:
+        log.warning("%s: given up, the lease is lost", job.title)
+        try:
+            doubt.note(replace(self._context, generation=None), job.claims)
+        except NamespaceError as exc:
+            log.error("%s: cannot note that its keys must be looked at: %s", job.title, exc)
+
     def _report(self) -> dict[str, Any]:
+        oldest_ns = self._survey.oldest_ns
         return {
             "state": "stopped" if self._context.stop.is_set() else "running",
             "bucket": self.health.shown(),
             "uploads": self._progress.shown(),
             "failures": self.retries.shown(FAILURES_SHOWN),
+            "failing": len(self.retries),
+            "counters": {**asdict(self.counters), **self._pace.counters()},
+            "waiting_files": len(self._survey),
+            "oldest_sealed_ns": oldest_ns,
+            "requests_at_once": self._pace.places,
         }
-
-
-def _lock(settings: Settings) -> int:
-    """Claims of keys are in memory: two drains would delete what the other uploads."""
-    path = settings.run_dir / "drain.lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise UserError(f"another drain works on {settings.data_dir}: stop it first") from None
-    return fd

@@ -45,6 +45,8 @@ _CREDENTIALS = {
     "TokenRefreshRequired",
 }
 _PERMISSION = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
+_QUOTA = {"QuotaExceeded", "EntityTooLargeForQuota", "InsufficientStorage", "507"}
+_QUOTA |= {"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
 _BUSY = {"429", "BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeout", "SlowDown"}
@@ -140,6 +142,16 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code == "NoSuchBucket" or (key is None and code in ("404", "NotFound")):
         return StoreRefused(f"no bucket {bucket.name} at {where}: create it or correct bucket.name")
+    if code in _QUOTA or status == 507:
+        return StoreRefused(
+            f"bucket {bucket.name} has no room left ({code or status}): raise its quota, or delete "
+            "files; what waits is kept here"
+        )
+    if code.startswith("KMS.") or (code in _PERMISSION and "kms:" in _line(exc).lower()):
+        return StoreRefused(
+            f"bucket {bucket.name} denies us its encryption key ({code}): enable the key and grant "
+            "these credentials kms:GenerateDataKey and kms:Decrypt"
+        )
     if code in _PERMISSION:
         return StoreRefused(
             f"bucket {bucket.name} denies {operation} ({code}): grant these credentials "

@@ -21,9 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
+from gateway import failpoints
 from gateway.config import Settings
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
+from gateway.failpoints import DRAIN_REQUEST
 from gateway.objectstore import client
+from gateway.objectstore.pace import Pace
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -82,10 +85,17 @@ def multipart_etag(digests: Sequence[bytes]) -> str:
 class S3Store:
     """One bucket. Safe to use from several threads.
 
-    Parameters: settings; copy_max_bytes, what one CopyObject may take. Nothing is contacted yet.
+    Parameters: settings; copy_max_bytes, what one CopyObject may take; pace, which lets requests
+    pass (None: all at once). Nothing is contacted yet.
     """
 
-    def __init__(self, settings: Settings, copy_max_bytes: int = COPY_MAX_BYTES) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        copy_max_bytes: int = COPY_MAX_BYTES,
+        pace: Pace | None = None,
+    ) -> None:
+        self._pace = pace
         self._settings = settings
         self._bucket = settings.bucket.name
         self._copy_max_bytes = copy_max_bytes
@@ -288,8 +298,13 @@ class S3Store:
             # A local name: another thread may reload() meanwhile.
             connected = self._client
             if connected is None:
-                connected = self._client = client.connect(self._settings)
+                connected = client.connect(self._settings)
+                if self._pace is not None:
+                    self._pace.attach(connected)
+                self._client = connected
+            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="before"))
             answer: dict[str, Any] = getattr(connected, operation)(Bucket=self._bucket, **arguments)
+            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="after"))
         except (ClientError, BotoCoreError, ResponseParserError) as exc:
             raise client.typed(self._settings, operation, key, exc) from exc
         return answer

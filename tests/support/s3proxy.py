@@ -78,6 +78,9 @@ class Fault:
     times: float
     status: int = 503
     code: str = "SlowDown"
+    message: str = "injected"
+    headers: tuple[tuple[str, str], ...] = ()
+    """Of the answer of Act.FAIL."""
     arrived: threading.Event = field(default_factory=threading.Event)
     _released: threading.Event = field(default_factory=threading.Event)
     _discarded: threading.Event = field(default_factory=threading.Event)
@@ -198,9 +201,10 @@ class _Handler(BaseHTTPRequestHandler):
         act = None if fault is None else fault.act
         if fault is not None and act == Act.FAIL:
             request.status = fault.status
-            text = f"<Error><Code>{fault.code}</Code><Message>injected</Message></Error>"
+            text = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
             content = b"" if self.command == "HEAD" else text.encode()
-            return self._answer(fault.status, [("Content-Length", str(len(content)))], content)
+            headers = [("Content-Length", str(len(content))), *fault.headers]
+            return self._answer(fault.status, headers, content)
         if act == Act.DROP or (fault and act == Act.HOLD and not fault.hold()):
             return self._hang_up()
         try:

@@ -19,7 +19,8 @@ ALLOWED = {
     "gateway.clock": set[str](),
     "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
-    "gateway.config": {"gateway.errors"},
+    "gateway.schedule": set[str](),
+    "gateway.config": {"gateway.errors", "gateway.schedule"},
     "gateway.db": {
         "gateway.types",
         "gateway.errors",
@@ -43,6 +44,8 @@ ALLOWED = {
         "gateway.errors",
         "gateway.clock",
         "gateway.config",
+        "gateway.failpoints",
+        "gateway.schedule",
         "gateway.objectstore",
     },
     "gateway.drain": {"gateway"},

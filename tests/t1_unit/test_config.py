@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from gateway import config
@@ -49,6 +50,17 @@ def test_places_below_the_data_directory() -> None:
 @pytest.mark.parametrize(
     ("section", "key", "value", "remedy"),
     [
+        ("drain", "schedule", ["8-20 1MB"], 'must look like "08:00-20:00 200MiB"'),
+        (
+            "drain",
+            "schedule",
+            ["08:00-08:00 1MiB"],
+            "is empty: for the whole day write 00:00-24:00",
+        ),
+        ("drain", "schedule", "08:00-20:00 1MiB", "must be a list of strings"),
+        ("drain", "bytes_per_second", -1, "must be at least 0"),
+        ("drain", "requests_per_second", -0.5, "must be at least 0"),
+        ("drain", "lease_seconds", 0, "between 1 and 3600"),
         ("nfs", "port", 0, "between 1 and 65535"),
         ("nfs", "port", 65536, "between 1 and 65535"),
         ("nfs", "port", "2049", "a whole number"),
@@ -200,12 +212,14 @@ SHAPED = {
     "part_bytes",
     "max_io_bytes",
     "url",
+    "schedule",
     "slow_from",
     "client_weights",
     "directory_weights",
 }
 
 
+@run_settings(deadline=None)
 @given(st.data())
 def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
     values: dict[str, dict[str, Any]] = {}

@@ -11,8 +11,8 @@ from gateway.db import statements as namespace_statements
 from gateway.db.engine import Database
 from gateway.drain import statements as drain_statements
 
-SMALL = {"volume", "upload"}
-"""One row; and one row per running upload."""
+SMALL = {"volume", "upload", "lease", "retry", "override", "doubt"}
+"""One row; one per running upload, per drain, per failing job; what people and mishaps left."""
 
 STATEMENTS = {
     f"{module.__name__.split('.')[1]}.{name}": value

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway import config
+from gateway import clock, config
 from gateway.db.models import ROOT_INO
 from gateway.drain.worker import Drain
 from gateway.errors import NotFound
@@ -60,14 +60,14 @@ class Site:
                 "part_bytes": PART_BYTES,
                 "poll_seconds": 0.05,
                 "retry_max_seconds": 0.3,
+                "lease_seconds": 1.0,
             },
             "namespace": {"url": database_url},
         }
+        self.values = values
         self.settings = make_settings(directory / "data", values)
         make_volume(self.settings)
-        self.settings.source.write_text(
-            config.render({"gateway": {"data_dir": str(self.settings.data_dir)}, **values})
-        )
+        self.configure()
         self.set_credentials(credentials())
         self.namespace = Namespace(self.settings)
         self.output = directory / "drain.log"
@@ -75,6 +75,15 @@ class Site:
     def close(self) -> None:
         self.namespace.close()
         self.client.close()
+
+    def configure(self, **drain: Any) -> None:
+        """Set keys of the section [drain], for drains that are started from now on."""
+        self.values["drain"].update(drain)
+        data_dir = self.settings.data_dir
+        self.settings = make_settings(data_dir, self.values)
+        self.settings.source.write_text(
+            config.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
+        )
 
     def set_credentials(self, text: str) -> None:
         """Replace the credentials file as a person would."""
@@ -169,6 +178,7 @@ class Site:
             + self.rows("SELECT 'upload', * FROM upload")
             + self.rows("SELECT 'deletion', * FROM deletion")
             + self.rows("SELECT 'rekey', * FROM rekey")
+            + self.rows("SELECT 'doubt', * FROM doubt")
         )
 
     def is_clean(self) -> bool:
@@ -185,7 +195,8 @@ class Site:
     # the drain
 
     def drain(self, cycles: int = 12) -> None:
-        """Run passes in this process until one does nothing."""
+        """Run passes in this process until one does nothing; what failed before is due at once."""
+        self.rows(f"UPDATE retry SET next_ns = {clock.now_ns()} RETURNING 1")
         drain = Drain(self.settings)
         try:
             for _ in range(cycles):

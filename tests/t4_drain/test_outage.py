@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.drain.worker import Drain
-from gateway.errors import StoreRefused, UserError
+from gateway.errors import StoreRefused
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
@@ -114,16 +113,6 @@ def test_slow_down_is_waited_out(rclone_site: Site) -> None:
     with site.draining():
         until(lambda: not site.left(), "everything is drained")
     assert len(site.objects()) == 4
-
-
-def test_only_one_drain_works_on_a_data_directory(rclone_site: Site) -> None:
-    first = Drain(rclone_site.settings)
-    try:
-        with pytest.raises(UserError, match="another drain"):
-            Drain(rclone_site.settings)
-    finally:
-        first.close()
-    Drain(rclone_site.settings).close()
 
 
 def test_a_drain_without_a_volume_says_what_to_do(tmp_path: Path) -> None:

@@ -1,0 +1,206 @@
+"""`spillway drain --wait`: waits until the bucket has what it can have now, and shows how it goes.
+
+Files that are open for writing or held are not waited for: nobody knows when they will be ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway import clock, config
+from gateway.cli import state
+from gateway.cli.backlog import shown
+from gateway.cli.queue import opened, resolve
+from gateway.cli.units import duration, size
+from gateway.db.models import ROOT_INO
+from gateway.drain import queue
+from gateway.drain.context import Context
+from gateway.errors import UserError
+
+DRAINED = 0
+NEEDS_A_PERSON = 1
+POLL_SECONDS = 0.5
+LINE_SECONDS = 5.0
+"""Between lines when nobody sits at a terminal."""
+RATE_SECONDS = 30.0
+ABSENT_SECONDS = 10.0
+"""How long the drain may be away: `spillway up` restarts it."""
+BAR = 24
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wait", action="store_true", help="until the bucket has everything")
+    parser.add_argument("--json", action="store_true", help="only the result, as JSON")
+    parser.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="give up after this long (exit status 1)"
+    )
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="only these files or directories")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: the bucket has it; 1: a person must act, or the time is over. Raises UserError."""
+    if not args.wait:
+        raise UserError("the drain runs by itself: to wait for it: spillway drain --wait [PATH...]")
+    settings = config.load(args.config)
+    with opened(settings) as context:
+        tops = list(resolve(context, args.paths).values()) or [ROOT_INO]
+        progress = Progress()
+        error = _wait(context, tops, args, progress)
+    if args.json:
+        facts = {"drained": error is None, "error": error, **progress.facts()}
+        print(json.dumps(facts, indent=2))
+    elif error is not None:
+        print(f"spillway: {error}", file=sys.stderr)
+    else:
+        print(progress.result())
+    return DRAINED if error is None else NEEDS_A_PERSON
+
+
+@dataclass
+class Progress:
+    """What was seen so far."""
+
+    seen: dict[int, int] = field(default_factory=dict)
+    """Size in bytes of every file that was ever waited for, by inode."""
+    waiting: dict[int, int] = field(default_factory=dict)
+    sent_bytes: int = 0
+    """Of files that are not in the bucket as a whole yet."""
+    held_files: int = 0
+    open_files: int = 0
+    failing: str = ""
+    started: float = field(default_factory=clock.monotonic_seconds)
+    points: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def measure(self, context: Context, tops: list[int]) -> None:
+        """Look at the database and at what the drain reports."""
+        report = state.read(context.settings, state.DRAIN) or {}
+        sent = {u["key"]: u["done_bytes"] for u in report.get("uploads", [])}
+        self.waiting, self.sent_bytes, self.failing = {}, 0, ""
+        held: set[int] = set()
+        opens: set[int] = set()
+        for top in tops:
+            for entry in queue.entries(context, top):
+                if entry.state in (queue.State.HELD, queue.State.OPEN):
+                    (held if entry.state == queue.State.HELD else opens).add(entry.ino)
+                    continue
+                self.waiting[entry.ino] = entry.size_bytes
+                self.sent_bytes += min(entry.size_bytes, sent.get(entry.key or "", 0))
+                self.failing = self.failing or entry.error
+        self.held_files, self.open_files = len(held), len(opens)
+        self.seen.update(self.waiting)
+        now = clock.monotonic_seconds()
+        self.points.append((now, self.done_bytes))
+        while now - self.points[0][0] > RATE_SECONDS:
+            self.points.popleft()
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.seen.values())
+
+    @property
+    def done_bytes(self) -> int:
+        return self.total_bytes - sum(self.waiting.values()) + self.sent_bytes
+
+    @property
+    def bytes_per_second(self) -> float:
+        (since, before), (now, after) = self.points[0], self.points[-1]
+        return max(0, after - before) / (now - since) if now > since else 0.0
+
+    def line(self) -> str:
+        total, done, rate = self.total_bytes, self.done_bytes, self.bytes_per_second
+        share = done / total if total else 1 - len(self.waiting) / max(1, len(self.seen))
+        bar = "#" * int(share * BAR)
+        left = duration((total - done) / rate) if rate else "?"
+        text = (
+            f"[{bar:<{BAR}}] {100 * share:3.0f} %  {size(done)} of {size(total)}, "
+            f"{len(self.waiting)} files left, {size(rate)}/s, {left} to go"
+        )
+        return text + (f"; failing: {shown(self.failing)}" if self.failing else "")
+
+    def result(self) -> str:
+        seconds = clock.monotonic_seconds() - self.started
+        text = f"drained: {len(self.seen)} files, {size(self.total_bytes)} in {duration(seconds)}"
+        if self.held_files or self.open_files:
+            text += f"; not waited for: {self.held_files} held, {self.open_files} open for writing"
+        return text
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "files": len(self.seen),
+            "bytes": self.total_bytes,
+            "waiting_files": len(self.waiting),
+            "waiting_bytes": sum(self.waiting.values()),
+            "held_files": self.held_files,
+            "open_files": self.open_files,
+            "seconds": round(clock.monotonic_seconds() - self.started, 3),
+        }
+
+
+def _wait(
+    context: Context, tops: list[int], args: argparse.Namespace, progress: Progress
+) -> str | None:
+    """Until everything is drained; returns why it is of no use to wait longer, or None."""
+    line = Line(quiet=args.json)
+    alive_at = clock.monotonic_seconds()
+    try:
+        while True:
+            before = clock.monotonic_seconds()
+            progress.measure(context, tops)
+            if not progress.waiting:
+                return None
+            line.show(progress.line())
+            now = clock.monotonic_seconds()
+            report = state.read(context.settings, state.DRAIN)
+            if state.alive(report):
+                alive_at = now
+            if now - alive_at > ABSENT_SECONDS:
+                return f"the drain is not running: start it: spillway up ({_left(progress)})"
+            if (reason := _refused(report)) is not None:
+                return f"the bucket refuses the drain: {reason} ({_left(progress)})"
+            if args.timeout is not None and now - progress.started >= args.timeout:
+                return f"not drained within {args.timeout:g} s ({_left(progress)})"
+            time.sleep(max(POLL_SECONDS, 5 * (now - before)))
+    finally:
+        line.end()
+
+
+def _refused(report: dict[str, Any] | None) -> str | None:
+    bucket = (report or {}).get("bucket")
+    if not state.alive(report) or not isinstance(bucket, dict) or bucket["state"] != "refused":
+        return None
+    return str(bucket["error"])
+
+
+def _left(progress: Progress) -> str:
+    return f"{len(progress.waiting)} files, {size(sum(progress.waiting.values()))} left"
+
+
+class Line:
+    """One line that is rewritten at a terminal, else a line now and then."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._is_terminal = sys.stdout.isatty()
+        self._next_at = 0.0
+        self._length = 0
+
+    def show(self, text: str) -> None:
+        if self._quiet:
+            return
+        if self._is_terminal:
+            sys.stdout.write("\r" + text.ljust(self._length))
+            self._length = len(text)
+            sys.stdout.flush()
+        elif clock.monotonic_seconds() >= self._next_at:
+            print(text, flush=True)
+            self._next_at = clock.monotonic_seconds() + LINE_SECONDS
+
+    def end(self) -> None:
+        if self._length:
+            sys.stdout.write("\r" + " " * self._length + "\r")

@@ -1,0 +1,61 @@
+"""Looks at what a drain may have done to the bucket after it had lost its lease.
+
+Such a drain publishes nothing, but a request that was under way in that moment may have reached the
+store after the new holder's. So it notes the keys; whoever claims one next compares the object with
+its row. A file whose object is not what was recorded is dirty again, and is sent again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from gateway import clock
+from gateway.db import statements as sql
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.paths import object_at
+from gateway.drain.upload import Outcome
+from gateway.objectstore.s3 import Head
+
+log = logging.getLogger("drain")
+
+
+def note(context: Context, names: Iterable[int | str]) -> None:
+    """Record what a job that lost its lease had claimed. Raises NamespaceError."""
+    inos = [name for name in names if isinstance(name, int)]
+    with context.writing() as view:
+        for key in (name for name in names if isinstance(name, str)):
+            view.session.run(own.DOUBT_DELETE, the_key=key)
+            view.session.run(
+                own.DOUBT_INSERT, key=key, ino=inos[0] if inos else 0, noted_ns=clock.now_ns()
+            )
+
+
+def look(context: Context, key: str) -> Outcome:
+    """Compare an object with its row. The caller holds the claim of the key. Raises BucketError."""
+    with context.reading() as view:
+        stored = object_at(view.session, key)
+    head = context.store.head(key)
+    with context.writing() as view:
+        row = view.session.one(own.DOUBT, key=key)
+        if row is None or object_at(view.session, key) != stored:
+            return Outcome.OUTDATED
+        if stored is None:
+            _license(view, key, head, row[0])
+        elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
+            view.session.run(own.DIRTY_AGAIN, the_ino=stored.ino)
+            log.warning("%s is not what was recorded: it will be sent again", key)
+        view.session.run(own.DOUBT_DELETE, the_key=key)
+    return Outcome.DONE
+
+
+def _license(view: View, key: str, head: Head | None, ino: int) -> None:
+    """Nothing should be at the key. What we put there ourselves is garbage; nothing else is."""
+    if head is None or not ino or head.metadata.get("ino") != str(ino):
+        return
+    # An upload that was interrupted still names it, and settles it.
+    if not view.session.one(own.UPLOADS_AT, key=key) and not view.session.one(
+        sql.DELETION, key=key
+    ):
+        view.license_deletion(key)

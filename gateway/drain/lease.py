@@ -1,0 +1,216 @@
+"""Which drain may work on what: claims in the database, under a lease that runs out.
+
+A lease is a row of one run of a drain: its process (owner), a generation that no other lease has,
+an expiry. Claims (inodes and keys) hang on it; one statement renews all of them, and claims are
+made and given back many to a transaction. So two drains on one database share the work.
+
+A lease is taken over, which deletes it and its claims, when it ran out, or at once when its process
+is known to be dead. Every transaction of a job looks for its lease (context.py): a drain that was
+paused for too long finds it gone (LeaseLost) and publishes nothing. A request that was under way
+in that moment cannot be called back; doubt.py looks at what it did.
+
+Within a process, threads exclude each other in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from gateway import clock
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.plan import Job
+from gateway.drain.process import is_dead, owner, pid_of
+from gateway.drain.retries import Retries
+from gateway.errors import LeaseLost, NamespaceError
+
+log = logging.getLogger("drain")
+
+RENEWALS = 3
+"""In the time a lease lasts."""
+
+
+class Claims:
+    """The lease of this drain and what it has claimed.
+
+    Parameters: context, whose generation is not used; retries, saved with the claims; on_lost,
+    called when the lease is found lost.
+    """
+
+    def __init__(self, context: Context, retries: Retries, on_lost: Callable[[], None]) -> None:
+        self._context = replace(context, generation=None)
+        self._retries = retries
+        self._on_lost = on_lost
+        self._seconds = context.settings.drain.lease_seconds
+        self._lock = threading.Lock()
+        self._busy: set[int | str] = set()
+        self._held: Counter[int | str] = Counter()
+        """How many planned and running jobs need a name that is claimed."""
+        self._spare: set[int | str] = set()
+        """Claimed, and needed by no job any more."""
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._renew_for_ever, name="drain-lease")
+        self._thread.daemon = True
+        self.generation = 0
+        """Of the lease; 0 when there is none."""
+
+    def enter(self) -> int:
+        """Begin a lease; returns its generation. Raises NamespaceError."""
+        generation = secrets.randbits(62) | 1
+        with self._context.writing() as view:
+            self._take_over(view)
+            view.session.run(
+                own.LEASE_INSERT,
+                generation=generation,
+                owner=owner(os.getpid()),
+                expires_ns=self._until_ns(),
+            )
+            self._retries.load(view.session)
+        with self._lock:
+            self.generation = generation
+            self._held.clear()
+            self._spare.clear()
+        if not self._thread.is_alive():
+            self._thread.start()
+        return generation
+
+    def leave(self) -> None:
+        """End the lease: nothing runs under it any more."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with suppress(NamespaceError, LeaseLost):
+            self.hold([])
+            with self._context.writing() as view:
+                view.session.run(own.LEASE_DELETE, the_generation=self.generation)
+        self.generation = 0
+
+    def hold(self, jobs: Sequence[Job]) -> list[Job]:
+        """Claim what jobs need, give back what none needs; returns the jobs that may be run.
+
+        Raises NamespaceError, LeaseLost; then nothing was claimed.
+        """
+        with self._lock:
+            needed = {name for job in jobs for name in job.claims}
+            missing = needed - self._held.keys() - self._spare
+            dropped = self._spare - needed
+            self._spare -= dropped
+        titles = self._retries.take_unsaved()
+        taken: set[int | str] = set()
+        if missing or dropped or titles:
+            try:
+                taken = self._write(missing, dropped, titles)
+            except BaseException:
+                self._retries.give_back(titles)
+                with self._lock:
+                    self._spare |= dropped
+                raise
+        granted = [job for job in jobs if job.claims.isdisjoint(taken)]
+        with self._lock:
+            self._spare |= missing - taken
+            for job in granted:
+                self._held.update(job.claims)
+                self._spare -= job.claims
+        return granted
+
+    def is_lost(self, generation: int) -> bool:
+        """Whether a lease is known to have been taken over."""
+        try:
+            with replace(self._context, generation=generation).reading():
+                return False
+        except LeaseLost:
+            return True
+        except NamespaceError:
+            return False
+
+    def take(self, job: Job) -> bool:
+        """Keep other threads off what a held job needs. False: one is at it."""
+        with self._lock:
+            if not self._busy.isdisjoint(job.claims):
+                return False
+            self._busy |= job.claims
+            return True
+
+    def is_busy(self, name: int | str) -> bool:
+        """Whether a thread of ours works on an inode or a key."""
+        with self._lock:
+            return name in self._busy
+
+    def ended(self, job: Job, generation: int) -> None:
+        """A job that was taken has ended."""
+        with self._lock:
+            self._busy -= job.claims
+        self.drop(job, generation)
+
+    def drop(self, job: Job, generation: int) -> None:
+        """A held job needs its claims no more. Parameters: generation, under which it held them."""
+        with self._lock:
+            if generation != self.generation:
+                return
+            for name in job.claims:
+                self._held[name] -= 1
+                if self._held[name] <= 0:
+                    del self._held[name]
+                    self._spare.add(name)
+
+    def _write(
+        self, missing: set[int | str], dropped: set[int | str], titles: set[str]
+    ) -> set[int | str]:
+        """One transaction; returns the names that another drain has."""
+        taken = set()
+        generation = self.generation
+        with replace(self._context, generation=generation).writing() as view:
+            for name in dropped:
+                view.session.run(
+                    own.CLAIM_DELETE, the_key=claim_name(name), the_generation=generation
+                )
+            for name in missing:
+                row = view.session.one(own.CLAIM, key=claim_name(name))
+                if row is None:
+                    view.session.run(own.CLAIM_INSERT, name=claim_name(name), generation=generation)
+                elif row[0] != generation:
+                    taken.add(name)
+            self._retries.save(view.session, titles)
+        return taken
+
+    def _renew_for_ever(self) -> None:
+        while not self._end.wait(self._seconds / RENEWALS):
+            try:
+                self._renew()
+            except NamespaceError as exc:
+                log.warning("cannot renew the lease: %s", exc)
+
+    def _renew(self) -> None:
+        generation = self.generation
+        with self._context.writing() as view:
+            renewed = view.session.run(
+                own.LEASE_RENEW, the_generation=generation, until_ns=self._until_ns()
+            )
+            self._take_over(view)
+        if not renewed and generation == self.generation:
+            self._on_lost()
+
+    def _take_over(self, view: View) -> None:
+        now_ns = clock.now_ns()
+        for generation, holder, expires_ns in view.session.all(own.LEASES):
+            dead = is_dead(holder)
+            if generation == self.generation or not (dead or expires_ns < now_ns):
+                continue
+            view.session.run(own.LEASE_DELETE, the_generation=generation)
+            reason = "is dead" if dead else "did not renew it"
+            log.warning("took over from the drain of process %s, which %s", pid_of(holder), reason)
+
+    def _until_ns(self) -> int:
+        return clock.now_ns() + int(self._seconds * clock.NS)
+
+
+def claim_name(name: int | str) -> str:
+    """The name of a claim: of an inode, or of a key."""
+    return f"i{name}" if isinstance(name, int) else f"k{name}"

@@ -1,0 +1,135 @@
+"""Keeps the order of the dirty files up to date, and makes upload jobs of the next ones.
+
+Reads the dirty files by age, a page at a time: what is new since the last page, and from time to
+time everything again, because a rename or a person makes files eligible without sealing them.
+Reading everything takes at most a tenth of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from gateway import clock
+from gateway.drain import move, upload
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.order import Order
+from gateway.drain.paths import object_at
+from gateway.drain.plan import Job, Kind, Lane, Page, move_job
+
+SCAN_PAGE = 2048
+JOBS_PAGE = 32
+"""With BYTES_PAGE: how far ahead files are chosen. What is sealed later waits for these."""
+BYTES_PAGE = 1 << 30
+TAKEN_AT_ONCE = 8
+REST = 9
+"""Times as long as reading everything took."""
+
+_START = (0, 0)
+
+
+class Survey:
+    """The dirty files of one drain.
+
+    Parameters: skip, whether a file is not to be had now (it runs, or its next try is not due);
+    poll_seconds, the least time between two readings of everything.
+    """
+
+    def __init__(self, skip: Callable[[int], bool], poll_seconds: float) -> None:
+        self._skip = skip
+        self._poll_seconds = poll_seconds
+        self._order = Order()
+        self._fresh: Order | None = None
+        """Of a reading of everything that is not at its end yet."""
+        self._at = _START
+        self._full_at = 0.0
+        self._spent_seconds = 0.0
+        self.oldest_ns: int | None = None
+        """When the oldest file that may be drained was sealed, as last read."""
+        self._oldest_ns: int | None = None
+
+    def __len__(self) -> int:
+        """Files that wait."""
+        return max(len(self._order), 0 if self._fresh is None else len(self._fresh))
+
+    def restart(self) -> None:
+        """Read everything again, now."""
+        self._full_at = 0.0
+        self._fresh = None
+
+    def plan(self, context: Context, _after: int | str | None) -> Page:
+        """The next uploads, or what stands in their way."""
+        started = clock.monotonic_seconds()
+        with context.reading() as view:
+            self._scan(view)
+            jobs = self._jobs(context, view)
+        self._spent_seconds += clock.monotonic_seconds() - started
+        return Page(jobs, 0 if self._order or self._fresh is not None else None)
+
+    def _scan(self, view: View) -> None:
+        if self._fresh is None and clock.monotonic_seconds() >= self._full_at:
+            self._fresh, self._at, self._oldest_ns = Order(self._order), _START, None
+            self._spent_seconds = 0.0
+        order = self._order if self._fresh is None else self._fresh
+        after_ns, after_ino = self._at
+        rows = view.session.all(
+            own.DIRTY,
+            after_ns=after_ns,
+            after_ino=after_ino,
+            now_ns=clock.now_ns(),
+            most=SCAN_PAGE,
+        )
+        for ino, sealed_ns, directory, name in rows:
+            place = None if directory is None else view.paths.place(directory)
+            if place is None:
+                continue
+            if view.paths.is_held(ino, place, name) and view.paths.key_of(ino) is None:
+                continue
+            if self._oldest_ns is None:
+                self._oldest_ns = sealed_ns
+            top = place.parts[0] if place.parts else b""
+            order.add(ino, top, directory, place.bumped or view.paths.is_bumped(ino))
+        if rows:
+            self._at = (rows[-1][1], rows[-1][0])
+        if len(rows) < SCAN_PAGE and self._fresh is not None:
+            self._order, self._fresh, self.oldest_ns = self._fresh, None, self._oldest_ns
+            rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
+            self._full_at = clock.monotonic_seconds() + rest_seconds
+
+    def _jobs(self, context: Context, view: View) -> list[Job]:
+        jobs: list[Job] = []
+        total_bytes = 0
+        while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE:
+            inos = self._order.take(TAKEN_AT_ONCE, self._skip)
+            if not inos:
+                break
+            for ino in inos:
+                row = view.session.one(own.FILE, ino=ino)
+                job = None if row is None else _job(context, view, own.File(*row))
+                if job is not None:
+                    jobs.append(job)
+                    total_bytes += own.File(*row).size if row is not None else 0
+        return jobs
+
+
+def _job(context: Context, view: View, file: own.File) -> Job | None:
+    """What brings a file nearer to the bucket; None: it is not eligible any more."""
+    if not file.is_dirty or file.write_open or not file.nlink:
+        return None
+    if file.drain_after_ns > clock.now_ns():
+        return None
+    key = view.paths.key_of(file.ino)
+    if key is None:
+        return None
+    occupant = object_at(view.session, key)
+    if occupant is not None and occupant.ino != file.ino:
+        return move_job(context, move.make_way(context, view, occupant))
+    return Job(
+        f"upload of {key}",
+        Kind.UPLOAD,
+        Lane.UPLOAD,
+        frozenset((file.ino, key)),
+        partial(upload.upload, context, file, key),
+        file.ino,
+    )

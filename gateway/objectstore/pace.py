@@ -1,0 +1,241 @@
+"""How fast the drain asks the bucket: rates, and how many requests are under way at once.
+
+Every request of every thread passes here, also the repetitions that boto makes by itself: before it
+is signed (a signature must not grow old while it waits) for the rates, before it is sent for its
+place among those under way.
+
+- Rates are token buckets. In any window of w seconds there are at most rate * w + burst, where the
+  burst is a tenth of a second's worth, at least one request or one body.
+- Places: as many as the drain has threads. Halved when the store says that it is too much (503,
+  429) or does not answer in time, at most once for the requests under way then; one more after
+  each ``STEADY`` requests without that. Never below one.
+- ``Retry-After`` holds everything back.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
+
+from gateway import clock, schedule
+from gateway.config import Drain
+
+BURST_SECONDS = 0.1
+STEADY = 16
+TOO_MUCH = (429, 503)
+TIMED_OUT = (ConnectTimeoutError, ReadTimeoutError)
+RETRY_AFTER_MAX_SECONDS = 300.0
+SCHEDULE_SECONDS = 1.0
+"""How often a waiting request looks whether the rate has changed."""
+
+
+class TokenBucket:
+    """A rate. Not safe for several threads by itself.
+
+    Parameters: rate, tokens per second, 0 for no limit.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._tokens = self._capacity()
+        self._filled_at = clock.monotonic_seconds()
+
+    def wait_seconds(self) -> float:
+        """How long until something may be spent."""
+        self._fill()
+        if not self.rate or self._tokens >= self._least():
+            return 0.0
+        return (self._least() - self._tokens) / self.rate
+
+    def spend(self, amount: float) -> None:
+        """More than there is leaves a debt: a body is not cut in pieces."""
+        self._tokens -= amount if self.rate else 0.0
+
+    def change(self, rate: float) -> None:
+        """From now on this is the rate."""
+        self._fill()
+        debt_seconds = -self._tokens / self.rate if self.rate and self._tokens < 0 else 0.0
+        self.rate = rate
+        # Who owes ten seconds at the old rate owes ten seconds at the new one.
+        self._tokens = -debt_seconds * rate if debt_seconds else self._capacity()
+
+    def _capacity(self) -> float:
+        return max(1.0, self.rate * BURST_SECONDS)
+
+    def _least(self) -> float:
+        return min(1.0, self._capacity())
+
+    def _fill(self) -> None:
+        now = clock.monotonic_seconds()
+        self._tokens = min(self._capacity(), self._tokens + (now - self._filled_at) * self.rate)
+        self._filled_at = now
+
+
+class Pace:
+    """Lets requests pass. Safe to use from several threads.
+
+    Parameters: settings; places, the most requests under way; stop, set when the drain must end:
+    then nothing waits any more.
+    """
+
+    def __init__(self, settings: Drain, places: int, stop: threading.Event) -> None:
+        self._settings = settings
+        self._spans = [schedule.parse(entry) for entry in settings.schedule]
+        self._stop = stop
+        self._by_request = TokenBucket(settings.requests_per_second)
+        self._by_byte = TokenBucket(self._bytes_per_second())
+        self._lock = threading.Condition()
+        self._resume_at = 0.0
+        self._most = places
+        self._places = places
+        self._under_way = 0
+        self._steady = 0
+        self._halved_at = 0
+        self._sent = 0
+        self._own = _Own()
+        self.requests = 0
+        """Answered or failed, so far."""
+        self.bytes = 0
+        """Of bodies that the store took."""
+        self.throttles = 0
+        """Requests that were answered with 429 or 503, or not in time."""
+        self.aborts = 0
+        """Of multipart uploads."""
+
+    @property
+    def places(self) -> int:
+        """How many requests may be under way now."""
+        return self._places
+
+    def counters(self) -> dict[str, int]:
+        """What was counted so far. Only grow."""
+        with self._lock:
+            return {
+                "requests": self.requests,
+                "bytes": self.bytes,
+                "throttles": self.throttles,
+                "aborts": self.aborts,
+            }
+
+    def attach(self, client: Any) -> None:
+        """Make every request of a boto client pass here."""
+        events = client.meta.events
+        events.register_first("request-created.s3", self._created)
+        events.register_first("before-send.s3", self._before_send)
+        events.register_first("before-parse.s3", self._answered)
+        events.register_first("response-received.s3", self._failed)
+
+    def admit(self, body_bytes: int) -> None:
+        """Wait until a request of so many bytes may be made."""
+        with self._lock:
+            while not self._stop.is_set():
+                if self._by_byte.rate != (rate := self._bytes_per_second()):
+                    self._by_byte.change(rate)
+                seconds = max(
+                    self._by_request.wait_seconds(),
+                    self._by_byte.wait_seconds() if body_bytes else 0.0,
+                    self._resume_at - clock.monotonic_seconds(),
+                )
+                if seconds <= 0:
+                    break
+                self._lock.wait(min(seconds, SCHEDULE_SECONDS))
+            self._by_request.spend(1.0)
+            self._by_byte.spend(body_bytes)
+
+    def begin(self) -> int:
+        """Wait for a place; returns the number of the request."""
+        with self._lock:
+            while self._under_way >= self._places and not self._stop.is_set():
+                self._lock.wait(SCHEDULE_SECONDS)
+            self._under_way += 1
+            self._sent += 1
+            return self._sent
+
+    def end(self, number: int, too_much: bool, retry_after_seconds: float = 0.0) -> None:
+        """A request is over. Parameters: number, from begin; too_much, whether the store said so
+        or did not answer in time; retry_after_seconds, during which it wants to be left alone."""
+        with self._lock:
+            self._under_way -= 1
+            self.requests += 1
+            self.throttles += too_much
+            self._lock.notify_all()
+            if retry_after_seconds > 0:
+                until = clock.monotonic_seconds() + retry_after_seconds
+                self._resume_at = max(self._resume_at, until)
+            if not too_much:
+                self._steady += 1
+                if self._steady >= STEADY:
+                    self._steady = 0
+                    self._places = min(self._most, self._places + 1)
+                return
+            self._steady = 0
+            # What was sent before the last halving says nothing of the rate since.
+            if number > self._halved_at:
+                self._halved_at = self._sent
+                self._places = max(1, self._places // 2)
+
+    def _bytes_per_second(self) -> float:
+        return schedule.rate_at(self._spans, clock.minute_of_day(), self._settings.bytes_per_second)
+
+    # What boto calls, on the thread of the request.
+
+    def _created(self, request: Any, operation_name: str, **_: Any) -> None:
+        self._own.operation, self._own.body_bytes = operation_name, _length(request.data)
+        self.admit(self._own.body_bytes)
+
+    def _before_send(self, **_: Any) -> None:
+        self._own.number = self.begin()
+
+    def _answered(self, response_dict: Any, **_: Any) -> None:
+        status, headers = response_dict["status_code"], response_dict["headers"]
+        too_much = status in TOO_MUCH
+        self._over(too_much, retry_after_seconds(headers.get("Retry-After")) if too_much else 0.0)
+        if status < 300:
+            with self._lock:
+                self.bytes += self._own.body_bytes
+                self.aborts += self._own.operation == "AbortMultipartUpload"
+
+    def _failed(self, exception: Exception | None, **_: Any) -> None:
+        if exception is not None and self._own.number:
+            self._over(isinstance(exception, TIMED_OUT), 0.0)
+
+    def _over(self, too_much: bool, retry_after: float) -> None:
+        number, self._own.number = self._own.number, 0
+        self.end(number, too_much, retry_after)
+
+
+class _Own(threading.local):
+    """The request of a thread."""
+
+    operation = ""
+    body_bytes = 0
+    number = 0
+
+
+def retry_after_seconds(value: str | None) -> float:
+    """What a Retry-After header asks for (RFC 9110 section 10.2.3); nonsense is ignored."""
+    if value is None:
+        return 0.0
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - clock.now_ns() / clock.NS
+        except (TypeError, ValueError):
+            return 0.0
+    return min(max(0.0, seconds), RETRY_AFTER_MAX_SECONDS)
+
+
+def _length(body: Any) -> int:
+    if isinstance(body, (bytes, bytearray)):
+        return len(body)
+    if body is None or not hasattr(body, "seek"):
+        return 0
+    at = body.tell()
+    length: int = body.seek(0, io.SEEK_END) - at
+    body.seek(at)
+    return length

@@ -1,0 +1,54 @@
+"""Rates by the time of day, as they stand in the configuration: ``08:00-20:00 200MiB``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+FORM = (
+    'must look like "08:00-20:00 200MiB" (local time; bytes per second; KiB, MiB, GiB; 0: no limit)'
+)
+DAY_MINUTES = 24 * 60
+
+_SPAN = re.compile(
+    r"([0-9]{2}):([0-5][0-9])-([0-9]{2}):([0-5][0-9]) +([0-9]+(?:\.[0-9]+)?)([KMG]iB)?(?:/s)?"
+)
+_UNITS = {None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+class Span(NamedTuple):
+    """A time of every day and the rate then."""
+
+    start_minute: int
+    """Of the day, local time."""
+    end_minute: int
+    """Not included. Before the start: of the next day."""
+    bytes_per_second: float
+    """0: no limit."""
+
+    def covers(self, minute: int) -> bool:
+        if self.start_minute < self.end_minute:
+            return self.start_minute <= minute < self.end_minute
+        return minute >= self.start_minute or minute < self.end_minute
+
+
+def parse(text: str) -> Span:
+    """One entry. Raises ValueError, which says what it must look like."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} {FORM}")
+    start, end = (int(match[n]) * 60 + int(match[n + 1]) for n in (1, 3))
+    if start >= DAY_MINUTES or end > DAY_MINUTES:
+        raise ValueError(f"{text!r} names a time that is not of a day: 00:00 to 24:00")
+    if start == end:
+        raise ValueError(f"{text!r} is empty: for the whole day write 00:00-24:00")
+    return Span(start, end, float(match[5]) * _UNITS[match[6]])
+
+
+def rate_at(spans: Iterable[Span], minute: int, otherwise: float) -> float:
+    """The rate at a minute of the day: of the first entry that covers it."""
+    for span in spans:
+        if span.covers(minute):
+            return span.bytes_per_second
+    return otherwise

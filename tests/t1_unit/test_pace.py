@@ -1,0 +1,129 @@
+"""Rates and places of requests, without any bucket."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gateway import config
+from gateway.objectstore.pace import RETRY_AFTER_MAX_SECONDS, STEADY, Pace, retry_after_seconds
+
+
+def pace(places: int = 8, **drain: Any) -> Pace:
+    settings = config.from_mapping({"bucket": {"name": "b"}, "drain": drain}, {})
+    return Pace(settings.drain, places, threading.Event())
+
+
+def timed(act: Callable[[], object]) -> float:
+    started = time.monotonic()
+    act()
+    return time.monotonic() - started
+
+
+def test_requests_are_spread_over_time() -> None:
+    limited = pace(requests_per_second=100)
+    times = []
+    for _ in range(60):
+        limited.admit(0)
+        times.append(time.monotonic())
+    # In any window of a quarter of a second: its share, and the burst of a tenth.
+    assert max(sum(start <= t < start + 0.25 for t in times) for start in times) <= 25 + 10 + 1
+    assert times[-1] - times[0] >= (60 - 11) / 100
+
+
+def test_bodies_are_paid_for_before_the_next_one() -> None:
+    limited = pace(bytes_per_second=1_000_000)
+    limited.admit(400_000)
+    assert timed(lambda: limited.admit(1)) >= 0.25
+    # What has no body does not wait for bytes.
+    limited.admit(300_000)
+    assert timed(lambda: limited.admit(0)) < 0.2
+
+
+def many(free: Pace) -> None:
+    for _ in range(1000):
+        free.admit(1 << 30)
+
+
+def test_nothing_waits_without_limits() -> None:
+    free = pace()
+    assert timed(lambda: many(free)) < 1
+
+
+def test_the_schedule_rules_over_the_rate() -> None:
+    limited = pace(bytes_per_second=1000, schedule=["00:00-24:00 10MiB"])
+    limited.admit(2 << 20)
+    assert 0.05 <= timed(lambda: limited.admit(1)) < 1
+
+
+def test_places_are_halved_and_grow_again_one_by_one() -> None:
+    places = pace(places=8)
+    numbers = [places.begin() for _ in range(8)]
+    for number in numbers:
+        places.end(number, too_much=True)
+    # Eight answers of one moment say one thing.
+    assert places.places == 4
+    places.end(places.begin(), too_much=True)
+    places.end(places.begin(), too_much=True)
+    places.end(places.begin(), too_much=True)
+    assert places.places == 1
+    for _ in range(3 * STEADY):
+        places.end(places.begin(), too_much=False)
+    assert places.places == 4
+    for _ in range(9 * STEADY):
+        places.end(places.begin(), too_much=False)
+    assert places.places == 8
+
+
+def test_a_request_waits_for_its_place() -> None:
+    places = pace(places=1)
+    first = places.begin()
+    entered = threading.Event()
+
+    def second() -> None:
+        places.end(places.begin(), too_much=False)
+        entered.set()
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    assert not entered.wait(0.2)
+    places.end(first, too_much=False)
+    assert entered.wait(5)
+    thread.join()
+
+
+def test_retry_after_holds_everything_back() -> None:
+    places = pace()
+    places.end(places.begin(), too_much=True, retry_after_seconds=0.4)
+    assert timed(lambda: places.admit(0)) >= 0.35
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (None, 0.0),
+        ("7", 7.0),
+        ("nonsense", 0.0),
+        ("-3", 0.0),
+        ("1e9", RETRY_AFTER_MAX_SECONDS),
+        ("Fri, 01 Jan 2100 00:00:00 GMT", RETRY_AFTER_MAX_SECONDS),
+        ("Sat, 01 Jan 2000 00:00:00 GMT", 0.0),
+    ],
+)
+def test_retry_after_is_read(value: str | None, seconds: float) -> None:
+    assert retry_after_seconds(value) == seconds
+
+
+def test_a_stop_ends_all_waiting() -> None:
+    settings = config.from_mapping(
+        {"bucket": {"name": "b"}, "drain": {"bytes_per_second": 1, "workers": 1}}, {}
+    )
+    stop = threading.Event()
+    limited = Pace(settings.drain, 1, stop)
+    limited.admit(1000)
+    stop.set()
+    assert timed(lambda: limited.admit(1000)) < 1

@@ -1,0 +1,122 @@
+"""kill -9 of the drain at every request and every commit it makes: the next start converges.
+
+What the places mean: before ``create_multipart_upload`` the intent is durable and nothing is sent;
+after it the upload's id is known to nobody; between two of ``upload_part`` lie two parts; after
+``complete_multipart_upload`` and after ``put_object`` the object is there without its row; the
+``commit`` after them publishes it. A move is ``head_object``, ``copy_object`` and the ``commit`` of
+its row, then ``delete_object`` of the source and the ``commit`` that drops its licence.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from itertools import count, product
+
+import pytest
+
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.namespace import fsck
+from tests.support.s3server import die_with_parent
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, Site
+
+OPERATIONS = (
+    "create_multipart_upload",
+    "upload_part",
+    "complete_multipart_upload",
+    "put_object",
+    "copy_object",
+    "delete_object",
+)
+COMMITS_MAX = 40
+LARGE = os.urandom(11 * MIB)
+
+
+def prepare(site: Site, number: int) -> dict[str, bytes]:
+    """Something of everything is to be done; returns what the bucket must come to hold."""
+    top = f"run-{number}"
+    site.write(f"{top}/moved", b"moved %d" % number)
+    site.write(f"{top}/deleted", b"deleted %d" % number)
+    site.write(f"{top}/rewritten", b"before %d" % number)
+    site.drain()
+    site.rename(f"{top}/moved", f"{top}/target")
+    site.unlink(f"{top}/deleted")
+    site.write(f"{top}/rewritten", b"after %d" % number)
+    site.write(f"{top}/small", b"small %d" % number)
+    site.write(f"{top}/large", LARGE)
+    return {
+        f"{top}/target": b"moved %d" % number,
+        f"{top}/rewritten": b"after %d" % number,
+        f"{top}/small": b"small %d" % number,
+        f"{top}/large": LARGE,
+    }
+
+
+def killed_at(site: Site, failpoint: str) -> bool:
+    """Run the drain until it is killed there; False: it did everything and never came there."""
+    environment = {**os.environ, "SPILLWAY_FAILPOINT": failpoint}
+    command = [sys.executable, "-m", "gateway.drain", "--config", str(site.settings.source)]
+    with (
+        site.output.open("ab") as output,
+        subprocess.Popen(
+            command, stdout=output, stderr=output, env=environment, preexec_fn=die_with_parent
+        ) as process,
+    ):
+        until(
+            lambda: process.poll() is not None or is_done(site),
+            f"{failpoint} is passed, or everything is done",
+        )
+        ended = process.poll()
+        process.kill()
+    return ended == -signal.SIGKILL
+
+
+def is_done(site: Site) -> bool:
+    return not site.left() and not site.rows("SELECT * FROM claim")
+
+
+def converges(site: Site, expected: dict[str, bytes]) -> None:
+    site.drain()
+    assert site.left() == []
+    assert site.objects() == expected
+    assert site.multiparts() == 0
+    database = Database(site.settings.database_url)
+    assert fsck.check(database, DataFiles(site.settings.files_dir)) == []
+    database.close()
+
+
+def forget(site: Site, expected: dict[str, bytes]) -> None:
+    for path in expected:
+        site.unlink(path)
+    site.drain()
+
+
+@pytest.mark.parametrize(("operation", "when"), list(product(OPERATIONS, ("before", "after"))))
+def test_killed_at_a_request(rclone_site: Site, operation: str, when: str) -> None:
+    site = rclone_site
+    for number in count(1):
+        expected = prepare(site, number)
+        was_killed = killed_at(site, f"drain.{operation}.{when}.{number}")
+        assert was_killed or number > 1, "the place is never passed"
+        converges(site, expected)
+        if not was_killed:
+            return
+        forget(site, expected)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_at_a_commit(rclone_site: Site, when: str) -> None:
+    """One worker's worth of commits; how they interleave is the threads' affair."""
+    site = rclone_site
+    for number in range(1, COMMITS_MAX):
+        expected = prepare(site, number)
+        was_killed = killed_at(site, f"drain.commit.{when}.{number}")
+        converges(site, expected)
+        if not was_killed:
+            assert number > 10, "the places are not passed"
+            return
+        forget(site, expected)

@@ -1,0 +1,180 @@
+"""Claims are leases: two drains share the work, and one that lost its lease publishes nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+
+from gateway.drain.worker import Drain
+from tests.support.postgres import PostgresServer
+from tests.support.s3proxy import Act
+from tests.support.s3server import RcloneServer
+from tests.support.waiting import until
+from tests.t4_drain.conftest import MakeSite
+from tests.t4_drain.site import MIB, PREFIX, Site
+
+
+def leases(site: Site) -> int:
+    return int(site.rows("SELECT count(*) FROM lease")[0][0])
+
+
+def test_two_drains_send_every_file_once(rclone_site: Site) -> None:
+    site = rclone_site
+    with site.process(), site.process():
+        until(lambda: leases(site) == 2, "both drains have a lease")
+        contents = {f"d{n % 3}/f{n}": b"%d" % n for n in range(60)}
+        for path, data in contents.items():
+            site.write(path, data)
+        until(lambda: not site.left(), "everything is drained")
+        for n in range(0, 60, 2):
+            site.unlink(f"d{n % 3}/f{n}")
+            del contents[f"d{n % 3}/f{n}"]
+        site.rename("d1", "e1")
+        until(lambda: not site.left(), "everything is drained")
+    sent = Counter(request.key for request in site.proxy.operations("PUT"))
+    assert len(sent) == 60
+    assert set(sent.values()) == {1}
+    moved = {path.replace("d1/", "e1/"): data for path, data in contents.items()}
+    assert site.objects() == moved
+
+
+def test_two_drains_on_postgres(
+    rclone: RcloneServer, make_site: MakeSite, postgres: PostgresServer
+) -> None:
+    site: Site = make_site(rclone, database_url=postgres.create_database())
+    contents = {f"f{n}": b"%d" % n for n in range(30)}
+    for path, data in contents.items():
+        site.write(path, data)
+    with site.process(), site.process():
+        until(lambda: not site.left(), "everything is drained")
+    assert set(Counter(r.key for r in site.proxy.operations("PUT")).values()) == {1}
+    assert site.objects() == contents
+
+
+def test_a_drain_that_was_killed_is_followed_at_once(rclone_site: Site) -> None:
+    site = rclone_site
+    contents = {f"f{n}": b"%d" % n for n in range(20)}
+    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, times=2)
+    for path, data in contents.items():
+        site.write(path, data)
+    with site.process() as first:
+        held.wait()
+        assert site.rows("SELECT count(*) FROM claim")[0][0] > 2
+        with site.process():
+            until(lambda: leases(site) == 2, "both drains have a lease")
+            site.kill(first)
+            held.discard()
+            until(lambda: not site.left(), "the other one goes on")
+    assert site.objects() == contents
+    assert "which is dead" in site.output.read_text()
+
+
+def test_a_drain_that_was_paused_for_too_long_harms_nothing(rclone_site: Site) -> None:
+    """Its last request reaches the bucket after a newer version did."""
+    site = rclone_site
+    site.write("f", b"old version")
+    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD)
+    with site.process() as first:
+        held.wait()
+        first.send_signal(signal.SIGSTOP)
+        with site.process():
+            until(lambda: not site.left(), "the other one takes over when the lease has run out")
+            assert "did not renew it" in site.output.read_text()
+            site.write("f", b"new")
+            until(lambda: not site.left(), "the new version is drained")
+            assert site.objects() == {"f": b"new"}
+            late = len(site.proxy.operations("PUT"))
+            held.release()
+            until(lambda: site.objects() == {"f": b"old version"}, "the late request arrives")
+            first.send_signal(signal.SIGCONT)
+            until(lambda: len(site.proxy.operations("PUT")) > late, "the file is sent again")
+            until(lambda: not site.left(), "everything is drained")
+    assert site.objects() == {"f": b"new"}
+    assert site.rows("SELECT key, content_version, size FROM object") == [(f"{PREFIX}/f", 2, 3)]
+    assert "is not what was recorded" in site.output.read_text()
+
+
+def test_what_a_paused_drain_sent_of_a_deleted_file_goes_again(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"data")
+    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD)
+    with site.process() as first:
+        held.wait()
+        first.send_signal(signal.SIGSTOP)
+        with site.process():
+            until(lambda: not site.left(), "the other one takes over")
+            site.unlink("f")
+            until(lambda: not site.left() and not site.objects(), "the object is deleted")
+            held.release()
+            until(lambda: site.objects() == {"f": b"data"}, "the late request arrives")
+            first.send_signal(signal.SIGCONT)
+            until(lambda: not site.objects(), "it is deleted again")
+            until(lambda: not site.left(), "everything is settled")
+
+
+def test_a_multipart_upload_of_a_paused_drain_is_never_completed(rclone_site: Site) -> None:
+    site = rclone_site
+    data = os.urandom(17 * MIB)
+    site.write("f", data)
+    held = site.proxy.inject(lambda r: r.operation == "PART", Act.HOLD)
+    with site.process() as first:
+        held.wait()
+        first.send_signal(signal.SIGSTOP)
+        with site.process():
+            until(lambda: not site.left(), "the other one takes over")
+            held.release()
+            first.send_signal(signal.SIGCONT)
+            until(lambda: leases(site) == 2, "it has noticed, and works again")
+            until(lambda: not site.left(), "everything is settled")
+    assert len(site.proxy.operations("COMPLETE")) == 1
+    assert site.multiparts() == 0
+    assert site.objects() == {"f": data}
+
+
+def test_an_object_that_is_not_ours_is_left_at_a_doubtful_key(rclone_site: Site) -> None:
+    site = rclone_site
+    site.client.put_object(Bucket=site.bucket, Key=f"{PREFIX}/theirs", Body=b"foreign")
+    connection = site.namespace._database.connect()
+    connection.execute("INSERT INTO doubt VALUES (?, 77, 1)", (f"{PREFIX}/theirs",))
+    connection.close()
+    site.drain()
+    assert site.left() == []
+    assert site.objects() == {"theirs": b"foreign"}
+
+
+def test_a_drain_that_stops_leaves_no_claim(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"data")
+    with site.draining():
+        until(site.is_clean, "the file is drained")
+    assert site.rows("SELECT * FROM claim") == []
+    assert leases(site) == 0
+    with site.process() as process:
+        until(lambda: leases(site) == 1, "it has a lease")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    # Not only dead: on another machine nobody could know that.
+    assert leases(site) == 0
+
+
+def test_claims_cost_few_transactions(rclone_site: Site) -> None:
+    """Not one for each file: the bound is two for each page of them, and those of the uploads."""
+    site = rclone_site
+    count = 256
+    for number in range(count):
+        site.write(f"d/{number}", b"x")
+    drain = Drain(site.settings)
+    begun: list[None] = []
+    backend = drain._context.database.backend
+    begin = backend.begin
+
+    def counted(connection: object) -> object:
+        begun.append(None)
+        return begin(connection)
+
+    backend.begin = counted  # type: ignore[method-assign]
+    drain.cycle()
+    drain.close()
+    assert len(site.objects()) == count
+    assert len(begun) <= 2 * count + count // 8 + 10

@@ -1,0 +1,168 @@
+"""`spillway queue` and `spillway drain --wait`: what a person sees and may say."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+from typing import Any
+
+import pytest
+
+from gateway.drain.worker import Drain
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.s3server import RcloneServer
+from tests.support.waiting import until
+from tests.t4_drain.conftest import MakeSite
+from tests.t4_drain.site import MIB, Site
+from tests.t5_cli.site import DEADLINE_SECONDS, PROGRAM, assert_refused, environ, spillway
+
+
+@pytest.fixture
+def drained(rclone: RcloneServer, make_site: MakeSite) -> Site:
+    """A gateway with a bucket, whose drain is not running."""
+    return make_site(rclone)
+
+
+def run(site: Site, *args: str) -> subprocess.CompletedProcess[str]:
+    return spillway(*args, "--config", site.settings.source)
+
+
+def queue(site: Site, *args: str) -> dict[str, Any]:
+    result = run(site, "queue", "--json", *args)
+    assert (result.returncode, result.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def states(site: Site, *args: str) -> dict[str, str]:
+    return {
+        f["path"].removeprefix("/checkpoints/"): f["state"] for f in queue(site, *args)["files"]
+    }
+
+
+def test_the_queue_says_what_each_file_waits_for(drained: Site) -> None:
+    site = drained
+    assert run(site, "queue").stdout == "nothing waits for the bucket\n"
+    site.write("run/a", b"12345")
+    site.write("run/b.tmp", b"")
+    parent, name = site.split("run/open")
+    site.namespace.create(ROOT_CRED, parent, name, SetAttr())
+    site.write("lost", b"bytes")
+    site.namespace.files.remove(site.attr("lost").ino, 0)
+    site.write("gone", b"bytes")
+    site.unlink("gone")
+    assert states(site) == {"run/a": "waiting", "run/b.tmp": "held", "run/open": "open",
+                            "lost": "waiting"}  # fmt: skip
+    assert states(site, "list", "run") == {"run/a": "waiting", "run/b.tmp": "held",
+                                           "run/open": "open"}  # fmt: skip
+    assert states(site, "list", "/checkpoints/run/a") == {"run/a": "waiting"}
+    site.drain()
+    failing = {f["path"]: f for f in queue(site)["files"]}["/checkpoints/lost"]
+    assert failing["state"] == "failing"
+    assert failing["tries"] >= 1
+    assert "is missing, 5 bytes expected" in failing["error"]
+    assert "/checkpoints/lost: " in run(site, "queue").stdout
+    assert "... and 2 more" in run(site, "queue", "--limit", "1").stdout
+
+
+def test_hold_release_and_bump(drained: Site) -> None:
+    site = drained
+    for path in ("a/1", "a/2", "b/1", "b/2"):
+        site.write(path, path.encode())
+    assert run(site, "queue", "hold", "a", "b/1").returncode == 0
+    assert states(site) == {"a/1": "held", "a/2": "held", "b/1": "held", "b/2": "waiting"}
+    site.drain()
+    assert set(site.objects()) == {"b/2"}
+    assert run(site, "queue", "release", "/checkpoints/a").stdout == "/checkpoints/a: released\n"
+    site.drain()
+    assert set(site.objects()) == {"b/2", "a/1", "a/2"}
+    run(site, "queue", "bump", "b/1")
+    assert queue(site)["said"] == [{"path": "/checkpoints/b/1", "said": "bump"}]
+    site.drain()
+    assert len(site.objects()) == 4
+    site.unlink("b/1")
+    until(lambda: queue(site)["said"] == [], "what was said of a deleted file goes with it")
+
+
+def test_wrong_paths_are_named(drained: Site) -> None:
+    site = drained
+    site.write("f", b"")
+    site.namespace.symlink(ROOT_CRED, 2, b"link", b"f", SetAttr())
+    assert_refused(run(site, "queue", "hold"), "PATH")
+    assert_refused(run(site, "queue", "hold", "nothing"), "no file or directory nothing")
+    assert_refused(run(site, "queue", "hold", "/elsewhere/f"), "below /checkpoints")
+    assert_refused(run(site, "queue", "release", "f"), "nothing was said of f")
+    assert_refused(run(site, "queue", "hold", "link"), "never drained")
+    assert_refused(run(site, "drain"), "spillway drain --wait")
+    assert_refused(run(site, "drain", "--wait", "nothing"), "no file or directory")
+
+
+def test_bumped_files_go_first(drained: Site) -> None:
+    site = drained
+    for number in range(40):
+        site.write(f"new-{number % 4}/{number}", b"x")
+        if number == 0:
+            site.write("old/urgent", b"x")
+    run(site, "queue", "bump", "old")
+    site.drain()
+    first = [r.key.rpartition("/")[2] for r in site.proxy.operations("PUT")][:4]
+    assert "urgent" in first
+
+
+def test_wait_until_the_bucket_has_everything(drained: Site) -> None:
+    site = drained
+    for number in range(3):
+        site.write(f"run/{number}", os.urandom(6 * MIB))
+    site.write("run/x.tmp", b"held")
+    site.write("later/f", b"12345")
+    run(site, "queue", "hold", "later")
+    with site.process():
+        result = run(site, "drain", "--wait")
+        assert (result.returncode, result.stderr) == (0, "")
+        last = result.stdout.splitlines()[-1]
+        assert last.startswith("drained: ")
+        assert last.endswith("; not waited for: 2 held, 0 open for writing")
+        run(site, "queue", "release", "later")
+        result = run(site, "drain", "--wait", "--json", "later")
+        facts = json.loads(result.stdout)
+        assert (facts["drained"], facts["error"], facts["waiting_files"]) == (True, None, 0)
+    assert len(site.objects()) == 4
+
+
+def test_waiting_in_vain_ends_with_a_reason(drained: Site) -> None:
+    site = drained
+    site.write("f", b"data")
+    result = run(site, "drain", "--wait", "--timeout", "0.5")
+    assert result.returncode == 1
+    assert "not drained within 0.5 s (1 files, 4 B left)" in result.stderr
+    site.client.delete_bucket(Bucket=site.bucket)
+    with site.process():
+        result = run(site, "drain", "--wait", "--json")
+        assert result.returncode == 1
+        assert "create it or correct bucket.name" in json.loads(result.stdout)["error"]
+    site.client.create_bucket(Bucket=site.bucket)
+    result = run(site, "drain", "--wait")
+    assert result.returncode == 1
+    assert "the drain is not running: start it: spillway up" in result.stderr
+
+
+def test_a_terminal_gets_a_bar(drained: Site) -> None:
+    site = drained
+    site.write("f", os.urandom(3 * MIB))
+    ours, theirs = pty.openpty()
+    command = [str(PROGRAM), "drain", "--wait", "--config", str(site.settings.source)]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environ()) as process:
+        os.close(theirs)
+        shown = b""
+        while b"1 files left" not in shown:
+            shown += os.read(ours, 4096)
+        assert b"0 %  0 B of 3.0 MiB" in shown
+        drain = Drain(site.settings)
+        drain.cycle()
+        assert process.wait(DEADLINE_SECONDS) == 0
+        drain.close()
+    while b"drained: 1 files, 3.0 MiB" not in shown:
+        shown += os.read(ours, 4096)
+    os.close(ours)

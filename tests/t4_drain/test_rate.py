@@ -1,0 +1,116 @@
+"""A burst reaches the bucket as a smooth stream; a bucket that says slow down is obeyed."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from tests.support.s3proxy import Act, Request
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, Site
+
+
+def busiest(requests: list[Request], seconds: float) -> int:
+    """The most requests that began within any window of so many seconds."""
+    times = sorted(request.time for request in requests)
+    most = first = 0
+    for last, at in enumerate(times):
+        while at - times[first] >= seconds:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def test_a_burst_of_200_ranks_is_a_smooth_stream(rclone_site: Site) -> None:
+    """The ceiling: in a window of w seconds at most rate * w, and a burst of a tenth of a second.
+
+    A request may also be delayed between our leave to send it and the server: as many as there
+    are threads.
+    """
+    site = rclone_site
+    rate, workers = 60, 8
+    for rank in range(200):
+        site.write(f"step-100/rank-{rank:03d}", b"%d" % rank)
+    site.configure(requests_per_second=rate, workers=workers)
+    with site.process():
+        until(lambda: not site.left(), "everything is drained", 60)
+    requests = site.proxy.operations()
+    assert len(site.objects()) == 200
+    assert len(requests) >= 400
+    for window in (0.25, 1.0, 3.0):
+        assert busiest(requests, window) <= rate * window + rate / 10 + 1 + workers
+    # And no gap in which the leave that was given is not used.
+    took = max(r.time for r in requests) - min(r.time for r in requests)
+    assert took <= 1.3 * len(requests) / rate
+
+
+def test_bytes_stay_under_their_ceiling(rclone_site: Site) -> None:
+    site = rclone_site
+    rate = 8 * MIB
+    site.write("large", os.urandom(16 * MIB))
+    for number in range(8):
+        site.write(f"f{number}", os.urandom(MIB))
+    site.configure(bytes_per_second=rate)
+    with site.process():
+        until(lambda: not site.left(), "everything is drained", 60)
+    sent = sorted((r.time, r.body_bytes) for r in site.proxy.operations("PUT", "PART"))
+    for start, _ in sent:
+        window = sum(size for at, size in sent if start <= at < start + 1.0)
+        # The burst is one body: two threads can be on their way with one each.
+        assert window <= rate + 2 * 5 * MIB
+    assert sent[-1][0] - sent[0][0] >= (24 - 2 * 5) / 8
+
+
+def at_once(site: Site) -> int:
+    return int(site.report().get("requests_at_once", 0))
+
+
+def test_slow_down_leaves_one_request_at_a_time_and_recovers(rclone_site: Site) -> None:
+    site = rclone_site
+    for number in range(150):
+        site.write(f"f{number}", b"x")
+    site.configure(workers=8)
+    fault = site.proxy.inject(lambda r: r.method == "PUT", Act.FAIL, times=1e9)
+    with site.process():
+        until(lambda: at_once(site) == 1, "one request at a time is left")
+        assert site.report()["counters"]["throttles"] >= 4
+        assert site.report()["counters"]["retries"] >= 4
+        fault.release()
+        until(lambda: not site.left(), "everything is drained")
+        until(lambda: at_once(site) > 5, "there are more again")
+        until(lambda: site.report()["counters"]["uploads"] == 150, "every upload is counted")
+    assert len(site.objects()) == 150
+
+
+def test_retry_after_is_obeyed(rclone_site: Site) -> None:
+    site = rclone_site
+    for number in range(4):
+        site.write(f"f{number}", b"x")
+    fault = site.proxy.inject(lambda r: r.method == "PUT", Act.FAIL)
+    fault.headers = (("Retry-After", "2"),)
+    with site.process():
+        until(lambda: not site.left(), "everything is drained")
+    requests = sorted(site.proxy.operations(), key=lambda r: r.time)
+    refused = next(r for r in requests if r.status == 503)
+    later = [r.time - refused.time for r in requests if r.time > refused.time]
+    # What was under way already is not called back.
+    assert not [seconds for seconds in later if 0.5 < seconds < 1.9]
+    assert max(later) >= 1.9
+
+
+def test_what_is_not_wanted_any_more_is_aborted_at_once(rclone_site: Site) -> None:
+    """A slow upload is given up after the part that is under way."""
+    site = rclone_site
+    site.write("f", os.urandom(60 * MIB))
+    site.configure(bytes_per_second=20 * MIB)
+    with site.process():
+        until(lambda: len(site.proxy.operations("PART")) >= 2, "parts are sent")
+        site.unlink("f")
+        unlinked = time.monotonic()
+        until(lambda: site.proxy.operations("ABORT"), "the upload is aborted")
+        until(lambda: not site.left(), "nothing is left")
+    (abort,) = site.proxy.operations("ABORT")
+    assert abort.time - unlinked < 1.0
+    assert len([r for r in site.proxy.operations("PART") if r.time > unlinked]) <= 1
+    assert site.multiparts() == 0
+    assert site.objects() == {}

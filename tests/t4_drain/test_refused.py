@@ -1,0 +1,139 @@
+"""What only a person can mend: a clear state and remedy, few requests meanwhile, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.s3proxy import Act, Request
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, Site
+from tests.t5_cli.site import spillway
+
+WINDOW_SECONDS = 2.0
+RETRY_SECONDS = 1.0
+
+CREDENTIALS = "refuses our credentials ({}): correct "
+NO_ROOM = "has no room left ({}): raise its quota"
+KMS = "not authorized to perform: kms:GenerateDataKey"
+CASES = [
+    (400, "ExpiredToken", "The provided token has expired", CREDENTIALS),
+    (403, "InvalidAccessKeyId", "No such key", CREDENTIALS),
+    (404, "NoSuchBucket", "It is gone", "create it or correct bucket.name"),
+    (403, "AccessDenied", "Access Denied", "grant these credentials list, read, write"),
+    (403, "AccessDenied", KMS, "grant these credentials kms:GenerateDataKey"),
+    (400, "KMS.DisabledException", "The key is disabled", "enable the key"),
+    (403, "QuotaExceeded", "Quota exceeded", NO_ROOM),
+    (507, "XMinioStorageFull", "Full", NO_ROOM),
+]
+
+
+def bucket_state(site: Site) -> str:
+    return str(site.report().get("bucket", {}).get("state"))
+
+
+def status(site: Site) -> dict[str, Any]:
+    result = spillway("status", "--json", "--config", site.settings.source)
+    facts: dict[str, Any] = json.loads(result.stdout)
+    assert result.returncode == 1
+    return facts
+
+
+@pytest.mark.parametrize(("http", "code", "message", "remedy"), CASES)
+def test_uploads_that_are_refused_mid_way(
+    rclone_site: Site, http: int, code: str, message: str, remedy: str
+) -> None:
+    site = rclone_site
+    site.configure(retry_max_seconds=RETRY_SECONDS, workers=8)
+    contents = {f"first/{n}": b"%d" % n for n in range(5)}
+    for path, data in contents.items():
+        site.write(path, data)
+
+    def is_upload(request: Request) -> bool:
+        return request.operation in ("PUT", "CREATE", "PART", "COMPLETE")
+
+    with site.process():
+        until(lambda: not site.left(), "the first files are drained")
+        fault = site.proxy.inject(is_upload, Act.FAIL, 1e9, http, code)
+        fault.message = message
+        large = os.urandom(11 * MIB)
+        for path, data in {**{f"later/{n}": b"%d" % n for n in range(50)}, "large": large}.items():
+            site.write(path, data)
+            contents[path] = data
+        until(lambda: bucket_state(site) == "refused", "refused is shown")
+        assert remedy.format(code) in status(site)["drain"]["bucket"]["error"]
+        # Only a burst of what was under way already, then one try for each pause.
+        time.sleep(RETRY_SECONDS)
+        site.proxy.forget()
+        time.sleep(WINDOW_SECONDS)
+        # The mean pause is half the longest; 51 files wait.
+        assert len(site.proxy.operations()) <= 30
+        tries = len([r for r in site.proxy.operations() if is_upload(r)])
+        checks = len(site.proxy.operations("LIST"))
+        assert tries <= checks + 1
+        fault.release()
+        until(lambda: not site.left(), "everything is drained")
+        until(lambda: bucket_state(site) == "reachable", "reachable is shown")
+    assert site.objects() == contents
+    assert site.multiparts() == 0
+
+
+def test_where_there_is_no_room_deletions_go_on(rclone_site: Site) -> None:
+    site = rclone_site
+    for number in range(20):
+        site.write(f"old/{number}", b"x")
+    site.drain()
+    fault = site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9, 403, "QuotaExceeded")
+    # The next try of an upload is far away.
+    site.configure(retry_max_seconds=10_000)
+    with site.process():
+        for number in range(5):
+            site.write(f"new/{number}", b"x")
+        until(lambda: bucket_state(site) == "refused", "refused is shown")
+        for number in range(20):
+            site.unlink(f"old/{number}")
+        until(lambda: not site.rows("SELECT * FROM deletion"), "the old objects are deleted")
+        assert site.objects() == {}
+        assert bucket_state(site) == "refused"
+    fault.release()
+    site.drain()
+    assert len(site.objects()) == 5
+
+
+def test_a_bucket_that_is_deleted_and_made_again(rclone_site: Site) -> None:
+    site = rclone_site
+    with site.process():
+        until(lambda: bucket_state(site) == "reachable", "it is there")
+        site.client.delete_bucket(Bucket=site.bucket)
+        site.write("f", b"data")
+        until(lambda: bucket_state(site) == "refused", "refused is shown")
+        facts = status(site)
+        assert f"no bucket {site.bucket}" in facts["bucket"]["error"]
+        assert "create it or correct bucket.name" in facts["drain"]["bucket"]["error"]
+        site.client.create_bucket(Bucket=site.bucket)
+        until(lambda: not site.left(), "everything is drained")
+    assert site.objects() == {"f": b"data"}
+
+
+def test_retries_are_kept_over_a_restart(rclone_site: Site) -> None:
+    site = rclone_site
+    ino = site.write("f", b"data")
+    path = site.namespace.files.path(ino, 0)
+    aside = path.with_name("aside")
+    path.rename(aside)
+    site.drain()
+    ((job, tries, error),) = site.rows("SELECT job, tries, error FROM retry")
+    assert job.endswith("/f")
+    assert (tries, "is missing" in error) == (1, True)
+    site.rows("UPDATE retry SET tries = 1000 RETURNING 1")
+    with site.process():
+        until(lambda: site.rows("SELECT tries FROM retry")[0][0] >= 1001, "it goes on counting")
+        until(lambda: site.report()["failures"][0]["tries"] >= 1001, "it is shown")
+        aside.rename(path)
+        until(lambda: not site.left(), "the file is drained")
+        until(lambda: not site.rows("SELECT * FROM retry"), "the failure is forgotten")
+    assert site.objects() == {"f": b"data"}
