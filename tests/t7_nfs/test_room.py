@@ -6,10 +6,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from tests.support.waiting import until
 from tests.t7_nfs.conftest import MIB, MakeSite, Site
 from tests.t7_nfs.test_save import below, digests
 
+MIB_WRITTEN = 24
 LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 
 
@@ -102,41 +102,31 @@ def test_at_the_dirty_limit_writers_wait_for_the_bucket(vm: ClientVm, make_site:
     assert site.gateway.status()["healthy"]
 
 
-def unsynced(vm: ClientVm, name: str, mib: int, between: Callable[[], None]) -> dict[str, Any]:
-    """Send a file without committing it, do something to the server, then commit."""
-    go = f"/tmp/{name}.go"
-    running = start_program(vm, "unsynced.py", MOUNT / name, str(mib), go)
-    until(
-        lambda: vm.run(["test", "-e", f"{go}.ready"], check=False).exit_status == 0,
-        "unstable writes",
-        60.0,
-    )
-    between()
-    vm.run(["touch", go])
-    result: dict[str, Any] = json.loads(running.wait().stdout)
-    return result
-
-
 def test_writes_lost_in_a_crash_are_sent_again(vm: ClientVm, make_site: MakeSite) -> None:
     site = make_site()
-    lost: list[int] = []
-
-    def crash() -> None:
-        files = [p for p in (site.gateway.data_dir / "files").rglob("*") if p.is_file()]
-        [data] = [path for path in files if path.stat().st_size > 0]
-        up = json.loads((site.gateway.data_dir / "run" / "up.json").read_text())["pid"]
-        # What a power cut does to bytes that nobody synced.
-        os.kill(up, signal.SIGSTOP)
-        site.gateway.kill("ganesha")
-        lost.append(data.stat().st_size)
-        os.truncate(data, 0)
-        os.kill(up, signal.SIGCONT)
-        site.gateway.until_said("ganesha ready", 2)
-
-    result = unsynced(vm, "model.pt", 4, crash)
-    assert lost == [4 * MIB]
-    assert result["writes"] >= 2 * 4
-    assert read_back(vm, ".") == {"model.pt": result["sha256"]}
+    files = site.gateway.data_dir / "files"
+    go = "/tmp/unsynced.go"
+    saving = start_program(vm, "unsynced.py", MOUNT / "model.pt", str(MIB_WRITTEN), go)
+    until(
+        lambda: vm.run(["test", "-e", f"{go}.ready"], check=False).exit_status == 0,
+        "a file in the client's cache",
+        60.0,
+    )
+    vm.run(["touch", go])
+    # Some of it came, UNSTABLE; the COMMIT will come after all of it.
+    until(lambda: 0 < allocated(site) < MIB_WRITTEN * MIB, "the first writes")
+    up = json.loads((site.gateway.data_dir / "run" / "up.json").read_text())["pid"]
+    os.kill(up, signal.SIGSTOP)
+    site.gateway.kill("ganesha")
+    # What a power cut does to bytes that nobody synced.
+    [data] = [path for path in files.rglob("*") if path.is_file()]
+    lost_bytes = data.stat().st_size
+    os.truncate(data, 0)
+    os.kill(up, signal.SIGCONT)
+    assert lost_bytes > 0
+    site.gateway.until_said("ganesha ready", 2)
+    digest = saving.wait().stdout.strip()
+    assert read_back(vm, ".") == {"model.pt": digest}
 
 
 def test_a_failing_disk_fails_that_file_and_no_other(
@@ -150,26 +140,29 @@ def test_a_failing_disk_fails_that_file_and_no_other(
         namespace={"url": f"sqlite:///{tmp_path}/namespace.db"},
     )
     files, _seconds = save(vm, "step_1", ranks=2, mib=4)
-
-    def fail() -> None:
-        # Not by the VM's client, whose requests are counted.
-        where = ("127.0.0.1", str(site.gateway.port), "/checkpoints")
-        work = ("write", "--file", str(64 * MIB), "--prefix", "big")
-        done = subprocess.run([LOAD, *where, *work], capture_output=True, text=True, check=False)
-        assert "NFS4ERR 5" in done.stderr
-        disk.mend()
-
-    # Bytes of another file were sent and not committed meanwhile: the server cannot know whether
-    # they were lost too, so its write verifier changes and the client sends them again.
-    result = unsynced(vm, "other.pt", 2, fail)
-    assert result["writes"] >= 2 * 2
-    touch = vm.run(
-        f"printf x | dd of={MOUNT}/big0 bs=1 conv=notrunc,fsync", check=False, timeout_seconds=60
+    before = write(site, "good", 1)
+    done = vm.run(
+        ["dd", "if=/dev/zero", f"of={MOUNT}/big", "bs=1M", "count=64", "conv=fsync"], check=False
     )
+    assert done.exit_status != 0
+    assert "Input/output error" in done.stderr
+    disk.mend()
+    # What others sent and did not commit may be lost too: the verifier tells them to send it again.
+    assert write(site, "other", 1) != before
+    again = vm.run(f"printf x | dd of={MOUNT}/big bs=1 conv=notrunc,fsync", check=False)
     # The disk is well again, the file is not: some of its bytes are gone.
-    assert touch.exit_status != 0
-    assert "Input/output error" in touch.stderr
+    assert again.exit_status != 0
+    assert "Input/output error" in again.stderr
     # Written anew from the beginning, none of the lost bytes is left.
-    vm.run(f"printf whole | dd of={MOUNT}/big0 conv=fsync")
-    assert vm.run(["cat", str(MOUNT / "big0")]).stdout == "whole"
+    vm.run(f"printf whole | dd of={MOUNT}/big conv=fsync")
+    assert vm.run(["cat", str(MOUNT / "big")]).stdout == "whole"
     assert read_back(vm, "step_1") == files
+
+
+def write(site: Site, name: str, mib: int) -> str:
+    """Write a file by another client; returns the server's write verifier."""
+    where = ("127.0.0.1", str(site.gateway.port), "/checkpoints")
+    work = ("write", "--file", str(mib * MIB), "--prefix", name)
+    done = subprocess.run([LOAD, *where, *work], capture_output=True, text=True, check=True)
+    verifier: str = json.loads(done.stdout)["write_verifier"]
+    return verifier

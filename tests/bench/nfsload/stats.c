@@ -77,6 +77,7 @@ static struct stats sum_of(struct stats *const *all, unsigned count)
         sum.bytes += one->bytes;
         sum.delays += one->delays;
         sum.lost_leases += one->lost_leases;
+        sum.write_verifier = one->write_verifier;
         sum.latencies += one->latencies;
         if (one->errors && !sum.errors)
             memcpy(sum.first_error, one->first_error, sizeof sum.first_error);
@@ -111,13 +112,14 @@ bool stats_print(const char *workload, struct stats *const *all, unsigned count)
            "\"seconds\": %.6f, \"ops_per_second\": %.1f, \"mib_per_second\": %.2f, "
            "\"p50_ms\": %.4f, \"p95_ms\": %.4f, \"p99_ms\": %.4f, \"max_ms\": %.4f, "
            "\"delays\": %llu, \"lost_leases\": %llu, \"errors\": %llu, \"first_error\": \"%s\", "
-           "\"client_cpu_seconds\": %.3f}\n",
+           "\"write_verifier\": \"%016llx\", \"client_cpu_seconds\": %.3f}\n",
            workload, count, (unsigned long long)sum.ops, (unsigned long long)sum.bytes, seconds,
            (double)sum.ops / seconds, (double)sum.bytes / seconds / 1048576,
            percentile_ms(sorted, filled, 0.50), percentile_ms(sorted, filled, 0.95),
            percentile_ms(sorted, filled, 0.99), percentile_ms(sorted, filled, 1),
            (unsigned long long)sum.delays, (unsigned long long)sum.lost_leases,
-           (unsigned long long)sum.errors, sum.first_error, cpu_seconds());
+           (unsigned long long)sum.errors, sum.first_error,
+           (unsigned long long)sum.write_verifier, cpu_seconds());
     free(sorted);
     return sum.errors == 0;
 }

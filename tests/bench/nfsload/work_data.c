@@ -23,7 +23,7 @@ void note_write(struct worker *worker, uint64_t verifier)
 {
     if (worker->verifier_known && worker->verifier != verifier)
         stats_error(&worker->client.stats, "the write verifier changed");
-    worker->verifier = verifier;
+    worker->verifier = worker->client.stats.write_verifier = verifier;
     worker->verifier_known = true;
 }
 
