@@ -27,8 +27,8 @@ LOCAL = "local files, no NFS"
 FLIGHTS = {1: (1, 1), 16: (16, 1), 64: (16, 4)}
 """Requests in flight: connections, and requests on each ("16 connections x 4")."""
 LISTED = 10_000
-NAMED = {1: 300, 16: 3000, 64: 6000}
-CACHED = {1: 4000, 16: 10_000, 64: 10_000}
+NAMED = {1: 300, 16: 2000, 64: 4000}
+CACHED = {1: 4000, 16: 6000, 64: 6000}
 RANDOM_OPS = 30_000
 PER_DIRECTORY = 10_000
 
