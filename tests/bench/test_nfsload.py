@@ -68,6 +68,13 @@ def test_names_come_and_go(server: Server) -> None:
     assert "NFS4ERR 2" in gone["first_error"]
 
 
+def test_connections_apart_have_directories(server: Server) -> None:
+    apart = ("--dir", "apart", "--count", "20")
+    assert load(server, "create", *BOTH, *apart, "--apart")["ops"] == 20
+    assert load(server, "list", "--dir", "apart", "--count", "2")["ops"] == 2
+    assert load(server, "list", "--dir", "apart/c1", "--count", "10")["ops"] == 10
+
+
 def test_a_save_ends_under_the_final_names(server: Server) -> None:
     ranks = ("--connections", "3", "--depth", "2", "--dir", "save", "--prefix", "shard")
     saved = load(server, "save", *ranks, "--file", str(FILE_BYTES))
