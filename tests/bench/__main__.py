@@ -95,7 +95,10 @@ class Bench:
         ours = sites.start(stack, "spillway", self._directory / "names-spillway")
         dirsync = sites.start(stack, "vfs", directory / "vfs")
         for in_flight in experiments.FLIGHTS:
-            yield experiments.changed_names(in_flight, ours, dirsync)
+            yield experiments.changed_names(in_flight, True, ours, dirsync)
+        if not self._quick:
+            for in_flight in (16, 64):
+                yield experiments.changed_names(in_flight, False, ours, dirsync)
         peer = sites.start(stack, "vfs", self._directory / "names-vfs")
         for in_flight in experiments.FLIGHTS:
             yield experiments.cached_names(in_flight, ours, peer)

@@ -16,7 +16,7 @@ from tests.bench.rows import Measured
 COLUMNS = ("work", "setting", "peer", "ours", "peer's", "ours ÷ peer's", "target", "")
 BEGIN = "<!-- make bench: begin -->"
 END = "<!-- make bench: end -->"
-_WIDTHS = (36, 30, 22, 18, 18, 20, 7, 5)
+_WIDTHS = (38, 37, 22, 18, 18, 20, 7, 5)
 
 
 def line(cells: Sequence[str]) -> str:

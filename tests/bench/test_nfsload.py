@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.server import EXPORT, Server
+from tests.conformance.server import EXPORT, LEASE_SECONDS, Server
+from tests.support.waiting import until
 
 NFSLOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 FILE_BYTES = 8 << 20
@@ -66,6 +68,13 @@ def test_names_come_and_go(server: Server) -> None:
     assert "NFS4ERR 2" in gone["first_error"]
 
 
+def test_connections_apart_have_directories(server: Server) -> None:
+    apart = ("--dir", "apart", "--count", "20")
+    assert load(server, "create", *BOTH, *apart, "--apart")["ops"] == 20
+    assert load(server, "list", "--dir", "apart", "--count", "2")["ops"] == 2
+    assert load(server, "list", "--dir", "apart/c1", "--count", "10")["ops"] == 10
+
+
 def test_a_save_ends_under_the_final_names(server: Server) -> None:
     ranks = ("--connections", "3", "--depth", "2", "--dir", "save", "--prefix", "shard")
     saved = load(server, "save", *ranks, "--file", str(FILE_BYTES))
@@ -84,3 +93,58 @@ def test_mixed_work_finds_what_it_left(server: Server) -> None:
     mixed = load(server, "mixed", "--connections", "4", "--count", "400", "--dir", "mixed")
     assert mixed["ops"] == 400
     assert (mixed["errors"], mixed["lost_leases"]) == (0, 0)
+
+
+def remembered(directory: Path) -> list[Path]:
+    """The first connection of nfsload, while the server would know it after a crash."""
+    return [*(directory / "data" / "recovery").rglob("*nfsload-*-0)")]
+
+
+def test_a_lost_lease_is_counted_and_replaced(server: Server, directory: Path) -> None:
+    """A client is stopped until the server has forgotten it, then goes on."""
+    with subprocess.Popen(
+        [
+            *(NFSLOAD, "127.0.0.1", str(server.port), EXPORT),
+            *("mixed", "--count", "3000", "--dir", "lost"),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as client:
+        until(lambda: remembered(directory), "the client's lease")
+        client.send_signal(signal.SIGSTOP)
+        try:
+            until(lambda: not remembered(directory), "the end of the lease", 4 * LEASE_SECONDS)
+        finally:
+            client.send_signal(signal.SIGCONT)
+        found = json.loads(client.communicate()[0])
+    assert client.returncode == 1
+    assert (found["lost_leases"], found["errors"]) == (1, 1)
+    assert found["ops"] == 2999
+
+
+def test_in_grace_it_asks_again(server: Server, directory: Path) -> None:
+    crashed = subprocess.Popen(
+        [
+            NFSLOAD,
+            "127.0.0.1",
+            str(server.port),
+            EXPORT,
+            "mixed",
+            "--seconds",
+            "60",
+            "--dir",
+            "crash",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    with crashed:
+        until(lambda: remembered(directory), "the client's lease")
+        server.crash()
+        _output, said = crashed.communicate()
+    assert crashed.returncode == 2
+    assert b"the server closed the connection" in said
+    names = ("--dir", "grace", "--count", "8", "--depth", "4")
+    created = load(server, "create", *names)
+    assert created["delays"] > 0
+    assert (created["ops"], created["errors"]) == (8, 0)

@@ -18,6 +18,7 @@ struct options {
     const char *to;        /* prefix of new names */
     enum stable stable;
     bool commit; /* append: COMMIT after each WRITE */
+    bool apart;  /* each connection works in a directory of its own */
     bool verify; /* read: compare with what write has written */
 };
 

@@ -25,6 +25,7 @@ static const char usage[] =
     "  --count N        operations of all connections together; list: entries expected\n"
     "  --seconds S      stop after so long, too\n"
     "  --dir PATH       below EXPORT, made when missing (nfsload)\n"
+    "  --apart          each connection in a directory of its own below --dir\n"
     "  --prefix TEXT    of names (f);  --to TEXT: of new names, rename (t)\n"
     "  --commit         append: WRITE and COMMIT instead of WRITE with FILE_SYNC\n"
     "  --verify         read, randread: compare with what write has written, with the same size\n";
@@ -62,7 +63,8 @@ static void read_options(int argc, char **argv)
         {"connections", 1, 0, 'n'}, {"depth", 1, 0, 'd'},   {"size", 1, 0, 's'},
         {"file", 1, 0, 'f'},        {"count", 1, 0, 'c'},   {"seconds", 1, 0, 't'},
         {"dir", 1, 0, 'p'},         {"prefix", 1, 0, 'x'},  {"to", 1, 0, 'o'},
-        {"commit", 0, 0, 'm'},      {"verify", 0, 0, 'v'},  {0},
+        {"commit", 0, 0, 'm'},      {"verify", 0, 0, 'v'},  {"apart", 0, 0, 'a'},
+        {0},
     };
     int found, index = 0;
 
@@ -80,6 +82,7 @@ static void read_options(int argc, char **argv)
         case 'x': options.prefix = optarg; break;
         case 'o': options.to = optarg; break;
         case 'm': options.commit = true; break;
+        case 'a': options.apart = true; break;
         case 'v': options.verify = true; break;
         default: die("%s", usage);
         }
@@ -126,6 +129,12 @@ static void *work(void *context)
     struct client *client = &worker->client;
 
     client_connect(client, options.host, options.port, client->number, options.depth);
+    if (options.apart) {
+        char name[16];
+
+        snprintf(name, sizeof name, "c%u", client->number);
+        walk(client, &worker->directory, false, name, true);
+    }
     if (options.size_bytes) {
         /* On a page boundary, as a page cache has it. */
         if (posix_memalign((void **)&worker->block, 4096, options.size_bytes))
