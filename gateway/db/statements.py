@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
+from sqlalchemy import bindparam, case, delete, func, insert, literal_column, select, update
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.elements import ClauseElement
@@ -117,11 +117,13 @@ SETATTR = Statement(
         ctime_ns=b("ctime_ns"),
         change=inode.c.change + 1,
     )
+    .returning(*ATTR)
 )
 NLINK = Statement(
     update(inode)
     .where(inode.c.ino == b("the_ino"))
     .values(nlink=inode.c.nlink + b("delta"), ctime_ns=b("now_ns"), change=inode.c.change + 1)
+    .returning(*ATTR)
 )
 DIRECTORY_CHANGED = Statement(
     update(inode)
@@ -145,6 +147,7 @@ OPEN_WRITE = Statement(
         content_version=inode.c.content_version + 1,
         change=inode.c.change + 1,
     )
+    .returning(*ATTR)
 )
 SEAL = Statement(
     update(inode)
@@ -154,15 +157,20 @@ SEAL = Statement(
         size=b("size"),
         used=b("used"),
         mtime_ns=b("mtime_ns"),
-        ctime_ns=b("ctime_ns"),
+        # Clients can set mtime, also into the future; never ctime.
+        ctime_ns=case(
+            (inode.c.ctime_ns < b("written_ns"), b("written_ns")), else_=inode.c.ctime_ns
+        ),
         change=inode.c.change + b("writes"),
         drain_after_ns=b("drain_after_ns"),
     )
+    .returning(*ATTR)
 )
 SEAL_UNCHANGED = Statement(
     update(inode)
     .where(inode.c.ino == b("the_ino"), inode.c.write_open == 1)
     .values(write_open=0, drain_after_ns=b("drain_after_ns"))
+    .returning(inode.c.drained_version, *ATTR)
 )
 SAME_CONTENT = Statement(
     update(inode)
@@ -216,6 +224,11 @@ READDIR = Statement(
 DIRENT_INSERT = Statement(insert(dirent))
 DIRENT_DELETE = Statement(
     delete(dirent).where(dirent.c.parent == b("the_parent"), dirent.c.name == b("the_name"))
+)
+DIRENT_MOVE = Statement(
+    update(dirent)
+    .where(dirent.c.parent == b("the_parent"), dirent.c.name == b("the_name"))
+    .values(parent=b("new_parent"), name=b("new_name"), cookie=b("new_cookie"))
 )
 DIRENT_REPLACE = Statement(
     update(dirent)

@@ -10,7 +10,7 @@ from gateway.db import statements as sql
 from gateway.db.writer import Tx
 from gateway.errors import InvalidArgument
 from gateway.namespace.lookup import get
-from gateway.types import Attr, Kind, Sealed
+from gateway.types import Attr, Sealed
 
 CRASH_CHANGE_STEP = 1 << 32
 """Added to ``change`` when a file is sealed after a crash: more than the writes it can have had,
@@ -18,32 +18,39 @@ so that the attribute a client saw before never comes back for other bytes."""
 
 
 def open_write(tx: Tx, ino: int) -> Attr:
-    """The first writer opens: from here on the data file is newer than anything in the bucket."""
-    attr = get(tx, ino)
-    if attr.kind != Kind.REGULAR:
+    """The first writer opens: from here on the data file is newer than anything in the bucket.
+
+    Raises InvalidArgument for what is no regular file, Stale.
+    """
+    row = tx.change(sql.OPEN_WRITE, the_ino=ino)
+    if row is None:
+        get(tx, ino)
         raise InvalidArgument
-    tx.run(sql.OPEN_WRITE, the_ino=ino)
-    return get(tx, ino)
+    return Attr(*row)
 
 
 def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
-    """The last writer closed; its bytes are on disk. Opened but never written: nothing changed."""
-    attr = get(tx, ino)
+    """The last writer closed; its bytes are on disk. Opened but never written: nothing changed.
+
+    One that is not open for writing stays as it is. Raises Stale.
+    """
     drain_after_ns = tx.now_ns + settle_ns
     if data.writes == 0:
-        tx.run(sql.SEAL_UNCHANGED, the_ino=ino, drain_after_ns=drain_after_ns)
-        if tx.run(sql.SAME_CONTENT, the_ino=ino):
+        row = tx.change(sql.SEAL_UNCHANGED, the_ino=ino, drain_after_ns=drain_after_ns)
+        if row is None:
+            return get(tx, ino)
+        drained_version, *attr = row
+        if drained_version > 0 and tx.run(sql.SAME_CONTENT, the_ino=ino):
             tx.run(sql.SAME_CONTENT_OBJECT, the_ino=ino)
-        return attr
-    tx.run(
+        return Attr(*attr)
+    row = tx.change(
         sql.SEAL,
         the_ino=ino,
         size=data.size,
         used=data.used,
         mtime_ns=data.mtime_ns,
-        # Clients can set mtime, also into the future; never ctime.
-        ctime_ns=max(attr.ctime_ns, min(data.mtime_ns, tx.now_ns)),
+        written_ns=min(data.mtime_ns, tx.now_ns),
         writes=data.writes,
         drain_after_ns=drain_after_ns,
     )
-    return get(tx, ino)
+    return get(tx, ino) if row is None else Attr(*row)

@@ -8,8 +8,10 @@ from gateway.errors import (
     Exists,
     InvalidArgument,
     NameTooLong,
+    NotADirectory,
     NotFound,
     NotPermitted,
+    Stale,
     TooManyLinks,
 )
 from gateway.namespace import permissions
@@ -53,8 +55,8 @@ def mkdir(
     tx: Tx, cred: Cred, parent: int, name: bytes, wanted: SetAttr, *, generation: int
 ) -> Attr:
     """Make a directory; a setgid parent hands on its group and the bit."""
-    directory = _prepare(tx, cred, parent, name)
-    if directory.nlink >= LINK_MAX * 1000:
+    directory = _prepare(tx, cred, parent, name, links=1)
+    if directory.nlink > LINK_MAX * 1000:
         raise TooManyLinks
     return _insert(tx, cred, directory, name, Kind.DIRECTORY, wanted, generation=generation)
 
@@ -105,9 +107,7 @@ def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
         raise TooManyLinks
     _prepare(tx, cred, parent, name)
     add_name(tx, parent, name, ino)
-    tx.run(sql.NLINK, the_ino=ino, delta=1, now_ns=tx.now_ns)
-    directory_changed(tx, parent)
-    return get(tx, ino)
+    return count_name(tx, ino, 1)
 
 
 def add_name(tx: Tx, parent: int, name: bytes, ino: int) -> None:
@@ -115,19 +115,36 @@ def add_name(tx: Tx, parent: int, name: bytes, ino: int) -> None:
     tx.run(sql.DIRENT_INSERT, parent=parent, name=name, ino=ino, cookie=tx.new_cookie())
 
 
-def directory_changed(tx: Tx, ino: int, links: int = 0) -> None:
-    """Move mtime, ctime and change of a directory whose entries changed; links: subdirectories."""
+def count_name(tx: Tx, ino: int, names: int) -> Attr:
+    """Move nlink, ctime and change of an inode that got or lost names, or was renamed (0)."""
+    row = tx.change(sql.NLINK, the_ino=ino, delta=names, now_ns=tx.now_ns)
+    assert row is not None, "an entry without an inode"
+    return Attr(*row)
+
+
+def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
+    """Move mtime, ctime and change of a directory whose entries change; links: subdirectories.
+
+    Returns it as it is now. Raises Stale, NotADirectory.
+    """
     row = tx.change(sql.DIRECTORY_CHANGED, the_ino=ino, delta=links, now_ns=tx.now_ns)
-    assert row is not None, "a directory without a row"
-    tx.directories.append(Attr(*row))
+    if row is None:
+        raise Stale
+    directory = Attr(*row)
+    if directory.kind != Kind.DIRECTORY:
+        raise NotADirectory
+    tx.directories.append(directory)
+    return directory
 
 
-def _prepare(tx: Tx, cred: Cred, parent: int, name: bytes) -> Attr:
+def _prepare(tx: Tx, cred: Cred, parent: int, name: bytes, links: int = 0) -> Attr:
+    """Check that a name can be made, and change the directory for it: one statement for both."""
     check_name(name)
-    directory = get_directory(tx, parent)
-    permissions.require_entry_change(directory, cred)
     if find(tx, parent, name) is not None:
+        permissions.require_entry_change(get_directory(tx, parent), cred)
         raise Exists
+    directory = directory_changed(tx, parent, links)
+    permissions.require_entry_change(directory, cred)
     return directory
 
 
@@ -186,5 +203,4 @@ def _insert(
         residency=Residency.RESIDENT,
     )
     add_name(tx, directory.ino, name, attr.ino)
-    directory_changed(tx, directory.ino, links=int(is_directory))
     return attr

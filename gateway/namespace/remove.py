@@ -6,7 +6,7 @@ from gateway.db import statements as sql
 from gateway.db.writer import Tx
 from gateway.errors import NotEmpty, NotFound
 from gateway.namespace import permissions
-from gateway.namespace.create import directory_changed
+from gateway.namespace.create import count_name, directory_changed
 from gateway.namespace.lookup import check_name, find, get_directory
 from gateway.types import Attr, Cred, Kind, Removed
 
@@ -17,21 +17,18 @@ def remove(tx: Tx, cred: Cred, parent: int, name: bytes) -> Removed:
     Raises NotFound, NotEmpty, AccessDenied, NotPermitted, Stale.
     """
     check_name(name)
-    directory = get_directory(tx, parent)
     victim = find(tx, parent, name)
     if victim is None:
-        permissions.require_entry_change(directory, cred)
+        permissions.require_entry_change(get_directory(tx, parent), cred)
         raise NotFound
-    permissions.require_removal(directory, victim, cred)
-    return drop_name(tx, parent, name, victim)
-
-
-def drop_name(tx: Tx, parent: int, name: bytes, victim: Attr) -> Removed:
-    """Remove an entry whose removal is permitted. A directory must be empty (raises NotEmpty)."""
     is_directory = victim.kind == Kind.DIRECTORY
-    require_empty(tx, victim)
+    if is_directory:
+        # Refused often, and a refusal is cheap only before the first change.
+        permissions.require_removal(get_directory(tx, parent), victim, cred)
+        require_empty(tx, victim)
+    directory = directory_changed(tx, parent, links=-int(is_directory))
+    permissions.require_removal(directory, victim, cred)
     tx.run(sql.DIRENT_DELETE, the_parent=parent, the_name=name)
-    directory_changed(tx, parent, links=-1 if is_directory else 0)
     return lose_name(tx, victim)
 
 
@@ -45,9 +42,9 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
     """What becomes of an inode whose entry is gone or names another one now."""
     is_directory = victim.kind == Kind.DIRECTORY
     lost = victim.nlink if is_directory else 1
-    tx.run(sql.NLINK, the_ino=victim.ino, delta=-lost, now_ns=tx.now_ns)
-    left = victim.nlink - lost
-    if left == 0:
+    changed = count_name(tx, victim.ino, -lost)
+    left = changed.nlink
+    if left == 0 and victim.kind in (Kind.REGULAR, Kind.DIRECTORY):
         tx.run(sql.REKEY_DELETE, the_ino=victim.ino)
     if left == 0 and victim.kind == Kind.REGULAR:
         # The row stays as an orphan: clients may have the file open (reclaim() ends it).
@@ -56,7 +53,7 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
         tx.run(sql.INODE_DELETE, the_ino=victim.ino)
     else:
         _may_need_new_key(tx, victim.ino)
-    return Removed(victim.ino, victim.kind, left, victim.epoch, victim.change + 1)
+    return Removed(victim.ino, victim.kind, left, victim.epoch, changed.change)
 
 
 def reclaim(tx: Tx, ino: int) -> None:

@@ -12,8 +12,8 @@ from gateway.errors import (
     NotFound,
 )
 from gateway.namespace import permissions
-from gateway.namespace.create import add_name, directory_changed
-from gateway.namespace.lookup import check_name, find, get, get_directory
+from gateway.namespace.create import count_name, directory_changed
+from gateway.namespace.lookup import check_name, find, get_directory
 from gateway.namespace.remove import lose_name, note_renamed, require_empty
 from gateway.types import Attr, Cred, Kind, Removed
 
@@ -30,7 +30,7 @@ def rename(
     check_name(old_name)
     check_name(new_name)
     source_dir = get_directory(tx, old_parent)
-    target_dir = get_directory(tx, new_parent)
+    target_dir = source_dir if new_parent == old_parent else get_directory(tx, new_parent)
     moved = find(tx, old_parent, old_name)
     if moved is None:
         permissions.require_entry_change(source_dir, cred)
@@ -56,18 +56,24 @@ def rename(
     if replaced is not None:
         # Before the entry goes: it may be the one in the directory it would replace.
         require_empty(tx, replaced)
-    tx.run(sql.DIRENT_DELETE, the_parent=old_parent, the_name=old_name)
     if replaced is None:
         removed = None
-        add_name(tx, new_parent, new_name, moved.ino)
+        tx.run(
+            sql.DIRENT_MOVE,
+            the_parent=old_parent,
+            the_name=old_name,
+            new_parent=new_parent,
+            new_name=new_name,
+            new_cookie=tx.new_cookie(),
+        )
     else:
+        tx.run(sql.DIRENT_DELETE, the_parent=old_parent, the_name=old_name)
         # The name stays, and its cookie with it: a listing in progress shows it once.
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
         removed = lose_name(tx, replaced)
-    tx.run(sql.NLINK, the_ino=moved.ino, delta=0, now_ns=tx.now_ns)
     _count_links(tx, moved, replaced, old_parent, new_parent)
     note_renamed(tx, moved)
-    return get(tx, moved.ino), removed
+    return count_name(tx, moved.ino, 0), removed
 
 
 def _count_links(

@@ -11,7 +11,7 @@ from gateway.types import Attr, SetAttr
 def setattr_(tx: Tx, ino: int, wanted: SetAttr) -> Attr:
     """Apply what is not None; permissions were checked by Ganesha (fsal_setattr). Raises Stale."""
     old = get(tx, ino)
-    tx.run(
+    row = tx.change(
         sql.SETATTR,
         the_ino=ino,
         mode=old.mode if wanted.mode is None else wanted.mode & 0o7777,
@@ -21,4 +21,5 @@ def setattr_(tx: Tx, ino: int, wanted: SetAttr) -> Attr:
         mtime_ns=old.mtime_ns if wanted.mtime_ns is None else wanted.mtime_ns,
         ctime_ns=tx.now_ns,
     )
-    return get(tx, ino)
+    assert row is not None, "an inode went away in its own transaction"
+    return Attr(*row)

@@ -188,6 +188,8 @@ def cached_names(in_flight: int, ours: Server, peer: Server) -> Experiment:
     directory = ("--dir", "cached", "--prefix", f"n{in_flight}-", "--count", CACHED[in_flight])
     for server in (ours, peer):
         load.nfs(server.port, "create", *directory, *_flight(16, 1))
+        # Ganesha keeps no more than some hundred names of a directory that was never listed.
+        load.nfs(server.port, "list", *directory)
 
     def side(server: Server, _number: int) -> Sequence[float]:
         return [

@@ -77,7 +77,7 @@ def test_a_connection_lost_before_the_commit_changes_nothing(
         settings = settings_at(url, tmp_path)
         namespace = Namespace(settings)
         namespace.create(ROOT_CRED, ROOT, b"a", SetAttr())
-        for statement in (b"SAVEPOINT one", b"pg_advisory_xact_lock", b"RELEASE"):
+        for statement in (b"UPDATE inode", b"pg_advisory_xact_lock", b"UPDATE dirent"):
             proxy.cut_after(statement)
             with pytest.raises(TryAgain):
                 namespace.rename(ROOT_CRED, ROOT, b"a", ROOT, b"b")
