@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -81,6 +82,19 @@ def _schedule(value: tuple[str, ...]) -> str | None:
         except ValueError as exc:
             return str(exc)
     return None
+
+
+def _word(value: str) -> str | None:
+    return None if re.fullmatch("[A-Z0-9_]*", value) else "must look like STANDARD_IA"
+
+
+def _ca_bundle(value: str) -> str | None:
+    return None if value == "" or value.startswith("/") else "must be an absolute path"
+
+
+def _encryption(value: str) -> str | None:
+    known = ("", "AES256", "aws:kms", "aws:kms:dsse")
+    return None if value in known else "must be AES256, aws:kms or aws:kms:dsse (empty: none)"
 
 
 def _key(doc: str, default: Any = MISSING, check: Check | None = None) -> Any:
@@ -178,6 +192,25 @@ class Bucket:
         Path("credentials"),
         lambda value: None if value.name else "must name a file",
     )
+    ca_bundle: str = _key(
+        "File (PEM) of the certificates that may vouch for an https endpoint. Empty: the usual.",
+        "",
+        _ca_bundle,
+    )
+    storage_class: str = _key(
+        "Storage class of uploaded objects, as the S3 server names it. Empty: the bucket's own.",
+        "",
+        _word,
+    )
+    encryption: str = _key(
+        "Encryption by the store: AES256 (SSE-S3), aws:kms or aws:kms:dsse (SSE-KMS).\n"
+        "Empty: the bucket's own.",
+        "",
+        _encryption,
+    )
+    kms_key: str = _key(
+        "Key for encryption = aws:kms, as an id or ARN. Empty: the account's default key.", ""
+    )
     connect_timeout_seconds: float = _key(
         "Time-out of a connection to the bucket.", 5.0, _between(0.1, 300)
     )
@@ -216,6 +249,14 @@ class Drain:
         "Size of a multipart part; it grows by itself for files of over 10,000 parts.",
         16 * _MIB,
         _between(5 * _MIB, 5 * 1024 * _MIB),
+    )
+    part_concurrency: int = _key(
+        "Parts of one file in flight. Each takes about 1 MiB of memory.", 4, _between(1, 64)
+    )
+    processes: int = _key(
+        "Processes that send small files beside the drain's own. 0: the drain sends them itself.",
+        2,
+        _between(0, 16),
     )
     poll_seconds: float = _key(
         "How often the drain looks for work when nothing wakes it.", 1.0, _between(0.05, 60)
@@ -340,6 +381,9 @@ def from_mapping(
         name: _section(name, cls, dict(raw.get(name, {})), environ)
         for name, cls in SECTIONS.items()
     }
+    bucket = sections["bucket"]
+    if bucket.kms_key and not bucket.encryption.startswith("aws:kms"):
+        raise ConfigError("bucket.kms_key", bucket.kms_key, "needs bucket.encryption = aws:kms")
     return Settings(**sections, source=source)
 
 

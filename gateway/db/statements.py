@@ -240,10 +240,31 @@ XATTR_DELETE = Statement(
 )
 
 # what the bucket must hear of
-OBJECT_KEY = Statement(select(object_.c.key).where(object_.c.ino == b("ino")))
+OBJECT_KEY = Statement(
+    select(object_.c.key, object_.c.content_version, object_.c.etag).where(
+        object_.c.ino == b("ino")
+    )
+)
 OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino == b("the_ino")))
-DELETION = Statement(select(deletion.c.key).where(deletion.c.key == b("key")))
+LICENCE_DELETE = Statement(
+    delete(deletion).where(deletion.c.key == b("the_key"), deletion.c.ino == b("the_ino"))
+)
 DELETION_INSERT = Statement(insert(deletion))
 REKEY = Statement(select(rekey.c.ino).where(rekey.c.ino == b("ino")))
 REKEY_INSERT = Statement(insert(rekey))
 REKEY_DELETE = Statement(delete(rekey).where(rekey.c.ino == b("the_ino")))
+
+
+def license_deletion(
+    session: Session, now_ns: int, key: str, ino: int, content_version: int, etag: str | None
+) -> None:
+    """Record that what an inode had at a key, up to a version, is garbage."""
+    session.run(LICENCE_DELETE, the_key=key, the_ino=ino)
+    session.run(
+        DELETION_INSERT,
+        key=key,
+        ino=ino,
+        content_version=content_version,
+        etag=etag,
+        deleted_ns=now_ns,
+    )

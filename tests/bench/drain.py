@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway import config
 from gateway.db.models import ROOT_INO
@@ -42,7 +42,7 @@ class Load(NamedTuple):
     """Files of one size."""
 
     name: str
-    count: int
+    files: int
     size: int
 
 
@@ -64,7 +64,7 @@ class Bench:
         self.tree = directory / "tree"
         self._log = directory / "drain.log"
         self.server = RcloneServer(directory / "s3")
-        values = {
+        values: dict[str, dict[str, Any]] = {
             "bucket": {"name": BUCKET, "endpoint_url": self.server.url},
             "drain": {
                 "workers": WORKERS,
@@ -89,7 +89,7 @@ class Bench:
     def _fill(self) -> None:
         namespace = Namespace(self.settings)
         parent = ROOT_INO
-        for number in range(self.load.count):
+        for number in range(self.load.files):
             if number % PER_DIRECTORY == 0:
                 name = f"d{number}"
                 attr = namespace.mkdir(ROOT_CRED, ROOT_INO, name.encode(), SetAttr(mode=0o755))
@@ -213,12 +213,12 @@ def measure(directory: Path, load: Load, pairs: int) -> str:
             bench.forget(f"drain-{number}")
             theirs.append(bench.rclone(number))
             bench.forget(f"rclone-{number}")
-    total = load.count * load.size / MIB
+    total = load.files * load.size / MIB
     ratio = statistics.median(b.seconds / a.seconds for a, b in zip(ours, theirs, strict=True))
     cells = [load.name]
     for runs in (ours, theirs):
         seconds = statistics.median(run.seconds for run in runs)
-        cells += [f"{seconds:.2f}", f"{total / seconds:,.0f}", f"{load.count / seconds:,.0f}"]
+        cells += [f"{seconds:.2f}", f"{total / seconds:,.0f}", f"{load.files / seconds:,.0f}"]
     cells.append(f"{ratio:.2f}")
     cells += [f"{max(run.peak_bytes for run in runs) / MIB:.0f}" for runs in (ours, theirs)]
     return "| " + " | ".join(cells) + " |"

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree import ElementTree
 
 DEADLINE_SECONDS = 20.0
 
@@ -34,6 +35,8 @@ class Request:
     body_bytes: int
     time: float
     """Monotonic seconds."""
+    keys: tuple[str, ...] = ()
+    """What a DeleteObjects names."""
     status: int | None = None
     """None: no answer was given."""
 
@@ -42,6 +45,10 @@ class Request:
         """A short name: PUT, HEAD, LIST, COPY, CREATE, PART, COMPLETE, ABORT, ..."""
         if self.method == "GET" and not self.key:
             return "LIST UPLOADS" if "uploads" in self.query else "LIST"
+        if self.method == "POST" and "delete" in self.query:
+            return "DELETE"
+        if self.method == "GET" and "uploadId" in self.query:
+            return "LIST PARTS"
         if self.method == "POST":
             return "CREATE" if "uploads" in self.query else "COMPLETE"
         if self.method == "DELETE" and "uploadId" in self.query:
@@ -196,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self) -> None:
         proxy = self.server.proxy
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        request = self._parse(len(body))
+        request = self._parse(body)
         fault = proxy.fault_for(request)
         act = None if fault is None else fault.act
         if fault is not None and act == Act.FAIL:
@@ -220,7 +227,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
 
-    def _parse(self, body_bytes: int) -> Request:
+    def _parse(self, body: bytes) -> Request:
         url = urlsplit(self.path)
         bucket, _, key = url.path.lstrip("/").partition("/")
         query = parse_qs(url.query, keep_blank_values=True)
@@ -230,8 +237,9 @@ class _Handler(BaseHTTPRequestHandler):
             unquote(key),
             {name: values[0] for name, values in query.items()},
             self.headers.get("x-amz-copy-source"),
-            body_bytes,
+            len(body),
             time.monotonic(),
+            _keys(body) if "delete" in query else (),
         )
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
@@ -265,3 +273,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """The record is in S3Proxy.requests."""
+
+
+def _keys(body: bytes) -> tuple[str, ...]:
+    return tuple(key.text or "" for key in ElementTree.fromstring(body).findall(".//{*}Key"))

@@ -79,7 +79,7 @@ def test_a_key_that_an_object_row_names_is_not_deleted(rclone_site: Site) -> Non
     site.drain()
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
     with context.writing() as view:
-        view.license_deletion(f"{PREFIX}/f")
+        view.license_deletion(f"{PREFIX}/f", site.attr("f").ino, 1)
     context.database.close()
     site.drain()
     assert site.objects() == {"f": b"data"}
