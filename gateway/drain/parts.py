@@ -14,9 +14,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 from gateway.drain import intent
+from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.intent import Sent, Started
-from gateway.errors import BucketError, DataFileError
+from gateway.errors import BucketError, DataFileError, ObjectRefused
 from gateway.objectstore.body import Section, digest
 from gateway.objectstore.objects import ListedPart, Part, multipart_etag, part_bytes_of
 
@@ -51,11 +52,19 @@ def send_parts(context: Context, started: Started, data: BinaryIO) -> Sent | Non
         return not context.stop.is_set() and intent.is_current(context, started)
 
     context.on_progress(key, 0, file.size)
+    completing = False
     try:
         parts = _in_flight(count, context.settings.drain.part_concurrency, send_one, go_on)
-    except (BucketError, DataFileError):
+        if parts is not None:
+            # The last go_on() was the check that lets the object become visible: all bytes were
+            # read.
+            completing = True
+            head = context.store.complete(key, upload_id, parts, file.size, intent.metadata(file))
+    except (BucketError, DataFileError) as exc:
         # Bytes that change while they are sent do not match their own checksum.
-        if intent.is_current(context, started):
+        if completing or intent.is_current(context, started):
+            if isinstance(exc, ObjectRefused):
+                _begin_anew(context, started, upload_id)
             raise
         parts = None
     if parts is None:
@@ -64,10 +73,16 @@ def send_parts(context: Context, started: Started, data: BinaryIO) -> Sent | Non
             with context.writing() as view:
                 intent.withdraw(view, started)
         return None
-    # The last go_on() was the check that lets the object become visible: all bytes were read.
-    head = context.store.complete(key, upload_id, parts, file.size, intent.metadata(file))
     md5 = multipart_etag([part.digest for part in parts]).partition("-")[0]
     return Sent(head.etag, f"md5-parts:{part_bytes}:{md5}")
+
+
+def _begin_anew(context: Context, started: Started, upload_id: str) -> None:
+    """This upload cannot be gone on with. The intent stays: there may be something at the key."""
+    context.store.abort(started.key, upload_id)
+    with context.writing() as view:
+        ino = started.file.ino
+        view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=None, new_part_bytes=None)
 
 
 def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, ListedPart]]:

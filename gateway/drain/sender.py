@@ -14,41 +14,13 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.config import Settings
+from gateway.drain.messages import Answer, Result, Task
 from gateway.errors import BucketError
-from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended
 from gateway.objectstore.s3 import S3Store
-
-
-class Small(NamedTuple):
-    """An object to be sent."""
-
-    key: str
-    body: bytes
-    metadata: dict[str, str]
-
-
-Result = Stored | BucketError
-
-
-class Task(NamedTuple):
-    """What the drain sends to a sender."""
-
-    number: int
-    generation: int
-    """Credentials are read again when it changes."""
-    object: Small
-
-
-class Answer(NamedTuple):
-    """What a sender answers."""
-
-    number: int
-    result: Result
-    how: Ended
 
 
 class _Notes(threading.local):

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from queue import LifoQueue
 
 from gateway.config import Settings
-from gateway.drain.sender import Answer, Result, Small, Task
+from gateway.drain.messages import Answer, Result, Small, Task
 from gateway.errors import BucketError, StoreRefused, StoreUnavailable
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended, Pace
@@ -63,11 +63,14 @@ class Senders:
                 process = _Process(self._settings, self._threads)
                 self._all.append(process)
             return self._converse(process, objects)
-        except (EOFError, OSError) as exc:
+        except BaseException as exc:
+            # What it still answers would be taken for the next batch's.
             if process is not None:
                 process.end()
                 self._all.remove(process)
                 process = None
+            if not isinstance(exc, (EOFError, OSError)):
+                raise
             log.warning("a sender process ended: %r", exc)
             raise StoreUnavailable("a sender process ended: another one is started") from exc
         finally:

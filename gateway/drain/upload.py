@@ -22,8 +22,8 @@ from gateway.drain import intent
 from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.intent import Sent, Started
+from gateway.drain.messages import Small
 from gateway.drain.parts import send_parts
-from gateway.drain.sender import Small
 from gateway.drain.senders import send_here
 from gateway.errors import DataFileError, GatewayError
 from gateway.objectstore.objects import MIB, Stored
