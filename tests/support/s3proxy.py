@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 
 DEADLINE_SECONDS = 20.0
+SLOW_SECONDS = 0.4
 
 
 @dataclass
@@ -74,6 +76,12 @@ class Act(Enum):
     """The connection is closed, nothing was forwarded."""
     DROP_ANSWER = "drop answer"
     """Applied, then fail: forwarded, and the connection closed instead of the answer."""
+    SLOW = "slow"
+    """Forwarded; the answer waits for a moment."""
+    TRUNCATE = "truncate"
+    """Forwarded; the connection is closed in the middle of the answer."""
+    WRONG_ETAG = "wrong etag"
+    """Forwarded; the answer names another ETag."""
 
 
 @dataclass
@@ -124,6 +132,10 @@ class S3Proxy:
     def __init__(self, port: int, on_applied: Callable[[Request], None] | None = None) -> None:
         self.upstream_port = port
         self.on_applied = on_applied
+        self.weather: Callable[[Request], Fault | None] = lambda _request: None
+        """Asked for a fault of each request that no injected one matches."""
+        self.cuts_body: Callable[[int], bool] = lambda _length: False
+        """Whether to reset the connection in the middle of a body of so many bytes."""
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.lock = threading.Lock()
@@ -167,7 +179,7 @@ class S3Proxy:
                 if fault.times > 0 and fault.matches(request):
                     fault.times -= 1
                     return fault
-        return None
+            return self.weather(request)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -202,7 +214,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         proxy = self.server.proxy
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        length = int(self.headers.get("Content-Length") or 0)
+        if length and proxy.cuts_body(length):
+            self.rfile.read(length // 2)
+            return self._reset()
+        body = self.rfile.read(length)
         request = self._parse(body)
         fault = proxy.fault_for(request)
         act = None if fault is None else fault.act
@@ -223,6 +239,15 @@ class _Handler(BaseHTTPRequestHandler):
         if act == Act.DROP_ANSWER or (fault and act == Act.HOLD_ANSWER and not fault.hold()):
             return self._hang_up()
         request.status = status
+        if act == Act.SLOW:
+            time.sleep(SLOW_SECONDS)
+        if act == Act.WRONG_ETAG:
+            headers = [(n, f'"{"0" * 32}"' if n.lower() == "etag" else v) for n, v in headers]
+        if act == Act.TRUNCATE:
+            headers = [(n, v) for n, v in headers if n.lower() != "content-length"]
+            headers.append(("Content-Length", str(len(content) + 10)))
+            self._answer(status, headers, content)
+            return self._hang_up()
         return self._answer(status, headers, content)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
@@ -265,6 +290,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def _reset(self) -> None:
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
 
     def _hang_up(self) -> None:
         self.close_connection = True
