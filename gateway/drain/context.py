@@ -67,6 +67,8 @@ class Context:
     generation: int | None = None
     senders: Senders | None = None
     """What sends small objects; None: the store does."""
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Of the threads that write, one after the other."""
 
     @property
     def files(self) -> DataFiles:
@@ -93,7 +95,8 @@ class Context:
 
         The lease is looked for inside: whoever takes it over does so before or after, not between.
         """
-        with self.database.reader() as connection:
+        # SQLite's own waiting is a sleep between tries, up to 100 ms.
+        with self.turn, self.database.reader() as connection:
             with self.database.transaction(connection):
                 yield self._view(connection)
                 failpoints.hit_counted(DRAIN_COMMIT.format(when="before"))
