@@ -188,10 +188,10 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _space_text(space: dict[str, Any]) -> str:
-    text = f"{_size(space['headroom_bytes'])} until nothing more is accepted"
+    text = f"{size(space['headroom_bytes'])} until nothing more is accepted"
     if space["dirty_limit_bytes"]:
-        text += f"; dirty limit {_size(space['dirty_limit_bytes'])}"
-    for_long = _duration(_age_seconds(space["since_ns"]) or 0)
+        text += f"; dirty limit {size(space['dirty_limit_bytes'])}"
+    for_long = duration(_age_seconds(space["since_ns"]) or 0)
     if space["level"] == "slow":
         return f"SLOWED for {for_long}: {text}; see that the drain keeps up, or delete files"
     if space["level"] == "full":
