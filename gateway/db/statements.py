@@ -246,6 +246,11 @@ OBJECT_KEY = Statement(
     )
 )
 OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino == b("the_ino")))
+LICENCE = Statement(
+    select(deletion.c.content_version, deletion.c.etag).where(
+        deletion.c.key == b("key"), deletion.c.ino == b("ino")
+    )
+)
 LICENCE_DELETE = Statement(
     delete(deletion).where(deletion.c.key == b("the_key"), deletion.c.ino == b("the_ino"))
 )
@@ -259,6 +264,10 @@ def license_deletion(
     session: Session, now_ns: int, key: str, ino: int, content_version: int, etag: str | None
 ) -> None:
     """Record that what an inode had at a key, up to a version, is garbage."""
+    before = session.one(LICENCE, key=key, ino=ino)
+    if before is not None and before[0] > content_version:
+        # An interrupted upload of that version may be what is there.
+        content_version, etag = before
     session.run(LICENCE_DELETE, the_key=key, the_ino=ino)
     session.run(
         DELETION_INSERT,

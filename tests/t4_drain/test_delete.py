@@ -160,3 +160,14 @@ def test_a_versioned_bucket_keeps_the_old_version(moto_site: Site) -> None:
     listed = site.client.list_object_versions(Bucket=site.bucket)
     assert [v["Key"] for v in listed["Versions"]] == [f"{PREFIX}/f"]
     assert [m["Key"] for m in listed["DeleteMarkers"]] == [f"{PREFIX}/f"]
+
+
+def test_a_licence_for_an_older_version_does_not_replace_a_newer_one(rclone_site: Site) -> None:
+    site = rclone_site
+    ino = site.write("f", b"data")
+    context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
+    with context.writing() as view:
+        for version in (1, 3, 2):
+            view.license_deletion("k", ino, version)
+    context.database.close()
+    assert site.rows("SELECT key, content_version FROM deletion") == [("k", 3)]
