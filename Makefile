@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test slow lint pynfs posix scale bench bench-quick soak build deps bench-deps clean
+.PHONY: demo test slow lint pynfs posix scale bench bench-quick bench-drain soak build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -53,6 +53,10 @@ bench-quick: build bench-deps
 # 64 clients for ten minutes; SOAK="--seconds 60" for less.
 soak: build
 	$(PY) -m tests.bench.soak $(SOAK) $(BUILD)
+
+# The drain beside rclone copy of the same files to the same server.
+bench-drain: build
+	$(PY) -m tests.bench.drain $(BUILD)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .

@@ -9,81 +9,21 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from gateway import schedule
+from gateway import checks
 from gateway.errors import ConfigError, UserError
 
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
 _MIB = 1024 * 1024
 
-Check = Callable[[Any], str | None]
 T = TypeVar("T")
 
 
-def _at_least(low: float) -> Check:
-    return lambda value: None if value >= low else f"must be at least {low:g}"
-
-
-def _between(low: float, high: float) -> Check:
-    return lambda value: None if low <= value <= high else f"must be between {low:g} and {high:g}"
-
-
-def _absolute(value: Path) -> str | None:
-    return None if value.is_absolute() else "must be an absolute path"
-
-
-def _export_path(value: str) -> str | None:
-    ok = value.startswith("/") and len(value) > 1 and not value.endswith("/")
-    return None if ok and not set(value) & set('";{}#\n ') else "must look like /checkpoints"
-
-
-def _prefix(value: str) -> str | None:
-    bad = value.startswith("/") or value.endswith("/") or "//" in value
-    return "must have no / at its ends and no //" if bad else None
-
-
-def _not_empty(value: str) -> str | None:
-    return None if value else "must not be empty"
-
-
-def _url(value: str) -> str | None:
-    ok = value == "" or value.startswith(("http://", "https://"))
-    return None if ok else "must start with http:// or https:// (empty: AWS)"
-
-
-def weights(value: tuple[str, ...]) -> dict[str, int]:
-    """Of ``NAME=WEIGHT`` each, weights from 1 to 1000. Raises ValueError."""
-    found = {}
-    for item in value:
-        name, equals, text = item.rpartition("=")
-        if not (name and equals and text.isascii() and text.isdigit() and 1 <= int(text) <= 1000):
-            raise ValueError(item)
-        found[name] = int(text)
-    return found
-
-
-def _weights(value: tuple[str, ...]) -> str | None:
-    try:
-        weights(value)
-    except ValueError as exc:
-        return f'has {exc}; each must look like "NAME=4", from 1 to 1000'
-    return None
-
-
-def _schedule(value: tuple[str, ...]) -> str | None:
-    for entry in value:
-        try:
-            schedule.parse(entry)
-        except ValueError as exc:
-            return str(exc)
-    return None
-
-
-def _key(doc: str, default: Any = MISSING, check: Check | None = None) -> Any:
+def _key(doc: str, default: Any = MISSING, check: checks.Check | None = None) -> Any:
     """Declare a key: its documentation, its default (none: required), its check."""
     return field(default=default, metadata={"doc": doc, "check": check})
 
@@ -94,38 +34,42 @@ class Gateway:
         "Directory of everything this gateway keeps: file bytes, database, NFS recovery state,\n"
         "logs. Put it on the NVMe that takes the burst.",
         Path("/var/lib/spillway"),
-        _absolute,
+        checks.absolute,
     )
 
 
 @dataclass(frozen=True)
 class Nfs:
-    bind: str = _key("Address the NFS server listens on.", "0.0.0.0", _not_empty)
-    port: int = _key("TCP port of the NFS server.", 2049, _between(1, 65535))
+    bind: str = _key("Address the NFS server listens on.", "0.0.0.0", checks.not_empty)
+    port: int = _key("TCP port of the NFS server.", 2049, checks.between(1, 65535))
     export: str = _key(
         "Path that clients mount: mount -t nfs4 gateway:<export> /mnt.",
         "/checkpoints",
-        _export_path,
+        checks.export_path,
     )
     lease_seconds: int = _key(
         "A client that is silent for this long loses its opens; its files are then sealed.",
         60,
-        _between(5, 180),
+        checks.between(5, 180),
     )
     grace_seconds: int = _key(
         "How long after a restart clients may reclaim their opens before new ones are admitted.\n"
         "It ends early when all known clients are back.",
         90,
-        _between(5, 270),
+        checks.between(5, 270),
     )
-    max_io_bytes: int = _key("Largest READ or WRITE, in bytes.", _MIB, _between(4096, 8 * _MIB))
+    max_io_bytes: int = _key(
+        "Largest READ or WRITE, in bytes.", _MIB, checks.between(4096, 8 * _MIB)
+    )
     version_4_2: bool = _key(
         "Also serve NFSv4.2 (extended attributes, fallocate, SEEK_HOLE). Only if no client uses\n"
         "READ_PLUS, which Ganesha 4.3 answers with empty data: Linux 6.6 and later do by default.",
         False,
     )
-    ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), _absolute)
-    plugins_dir: Path = _key("Directory of libfsalpython.so.", Path("/usr/lib/spillway"), _absolute)
+    ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), checks.absolute)
+    plugins_dir: Path = _key(
+        "Directory of libfsalpython.so.", Path("/usr/lib/spillway"), checks.absolute
+    )
 
 
 @dataclass(frozen=True)
@@ -133,42 +77,44 @@ class Space:
     reserve_bytes: int = _key(
         "Of the disk, kept from file data, so that names can always be changed and files deleted.",
         1024 * _MIB,
-        _at_least(0),
+        checks.at_least(0),
     )
     dirty_limit_bytes: int = _key(
         "How much may be on the disk that is not in the bucket. 0: only the disk's size counts.",
         0,
-        _at_least(0),
+        checks.at_least(0),
     )
     slow_from: float = _key(
         "Share of the disk or of the dirty limit from which on writers are slowed, fairly, down\n"
         "to what the drain makes free.",
         0.9,
-        _between(0.1, 0.999),
+        checks.between(0.1, 0.999),
     )
     full_wait_seconds: float = _key(
         "With hardly any room left and none made free, writers wait for so long (NFS4ERR_DELAY)\n"
         "before they are told that the disk is full (ENOSPC).",
         30.0,
-        _between(0, 3600),
+        checks.between(0, 3600),
     )
     client_weights: tuple[str, ...] = _key(
         'While writers are slowed: shares of clients, like ["10.0.0.7=4"]. Others have 1.',
         (),
-        _weights,
+        checks.weights_of,
     )
     directory_weights: tuple[str, ...] = _key(
-        'The same for directories directly below the export, like ["production=10"].', (), _weights
+        'The same for directories directly below the export, like ["production=10"].',
+        (),
+        checks.weights_of,
     )
 
 
 @dataclass(frozen=True)
 class Bucket:
-    name: str = _key("Name of the bucket.", check=_not_empty)
-    endpoint_url: str = _key("URL of the S3 server. Empty: AWS.", "", _url)
-    region: str = _key("Region, as the S3 server names it.", "us-east-1", _not_empty)
+    name: str = _key("Name of the bucket.", check=checks.not_empty)
+    endpoint_url: str = _key("URL of the S3 server. Empty: AWS.", "", checks.url)
+    region: str = _key("Region, as the S3 server names it.", "us-east-1", checks.not_empty)
     prefix: str = _key(
-        "Objects are <prefix>/<path below the export>. Empty: the bucket's root.", "", _prefix
+        "Objects are <prefix>/<path below the export>. Empty: the bucket's root.", "", checks.prefix
     )
     path_style: bool = _key(
         "Address the bucket as host/bucket (true) or bucket.host (false).", True
@@ -178,11 +124,30 @@ class Bucket:
         Path("credentials"),
         lambda value: None if value.name else "must name a file",
     )
+    ca_bundle: str = _key(
+        "File (PEM) of the certificates that may vouch for an https endpoint. Empty: the usual.",
+        "",
+        checks.ca_bundle,
+    )
+    storage_class: str = _key(
+        "Storage class of uploaded objects, as the S3 server names it. Empty: the bucket's own.",
+        "",
+        checks.word,
+    )
+    encryption: str = _key(
+        "Encryption by the store: AES256 (SSE-S3), aws:kms or aws:kms:dsse (SSE-KMS).\n"
+        "Empty: the bucket's own.",
+        "",
+        checks.encryption,
+    )
+    kms_key: str = _key(
+        "Key for encryption = aws:kms, as an id or ARN. Empty: the account's default key.", ""
+    )
     connect_timeout_seconds: float = _key(
-        "Time-out of a connection to the bucket.", 5.0, _between(0.1, 300)
+        "Time-out of a connection to the bucket.", 5.0, checks.between(0.1, 300)
     )
     read_timeout_seconds: float = _key(
-        "Time-out of an answer from the bucket.", 60.0, _between(0.1, 3600)
+        "Time-out of an answer from the bucket.", 60.0, checks.between(0.1, 3600)
     )
 
 
@@ -192,7 +157,7 @@ class Drain:
         "A closed file is left alone for this long before it is drained, so that a save that\n"
         "writes, closes and renames costs no copy in the bucket.",
         5.0,
-        _between(0, 86_400),
+        checks.between(0, 86_400),
     )
     hold_patterns: tuple[str, ...] = _key(
         "Names (files or directories, shell patterns) that are not drained while so named. A\n"
@@ -211,36 +176,44 @@ class Drain:
             "*.swp",
         ),
     )
-    workers: int = _key("Files uploaded at the same time.", 4, _between(1, 64))
+    workers: int = _key("Files uploaded at the same time.", 4, checks.between(1, 64))
     part_bytes: int = _key(
         "Size of a multipart part; it grows by itself for files of over 10,000 parts.",
         16 * _MIB,
-        _between(5 * _MIB, 5 * 1024 * _MIB),
+        checks.between(5 * _MIB, 5 * 1024 * _MIB),
+    )
+    part_concurrency: int = _key(
+        "Parts of one file in flight. Each takes about 1 MiB of memory.", 4, checks.between(1, 64)
+    )
+    processes: int = _key(
+        "Processes that send small files beside the drain's own. 0: the drain sends them itself.",
+        2,
+        checks.between(0, 64),
     )
     poll_seconds: float = _key(
-        "How often the drain looks for work when nothing wakes it.", 1.0, _between(0.05, 60)
+        "How often the drain looks for work when nothing wakes it.", 1.0, checks.between(0.05, 60)
     )
     retry_max_seconds: float = _key(
         "Longest pause between tries while the bucket fails. Tries go on for ever.",
         30.0,
-        _at_least(0.1),
+        checks.at_least(0.1),
     )
     lease_seconds: float = _key(
         "A drain that is silent for this long loses its work to another one.",
         30.0,
-        _between(1, 3600),
+        checks.between(1, 3600),
     )
     bytes_per_second: int = _key(
-        "Most bytes sent to the bucket in a second, on average. 0: no limit.", 0, _at_least(0)
+        "Most bytes sent to the bucket in a second, on average. 0: no limit.", 0, checks.at_least(0)
     )
     requests_per_second: float = _key(
-        "Most requests to the bucket in a second, on average. 0: no limit.", 0.0, _at_least(0)
+        "Most requests to the bucket in a second, on average. 0: no limit.", 0.0, checks.at_least(0)
     )
     schedule: tuple[str, ...] = _key(
         "Other values of bytes_per_second by the time of day (local time of this machine), like\n"
         '["08:00-20:00 200MiB", "20:00-08:00 0"]. The first entry that fits counts.',
         (),
-        _schedule,
+        checks.schedule,
     )
 
 
@@ -340,6 +313,9 @@ def from_mapping(
         name: _section(name, cls, dict(raw.get(name, {})), environ)
         for name, cls in SECTIONS.items()
     }
+    bucket = sections["bucket"]
+    if bucket.kms_key and not bucket.encryption.startswith("aws:kms"):
+        raise ConfigError("bucket.kms_key", bucket.kms_key, "needs bucket.encryption = aws:kms")
     return Settings(**sections, source=source)
 
 

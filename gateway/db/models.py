@@ -185,14 +185,24 @@ class Upload(Base):
     key: Mapped[str] = mapped_column(String)
     upload_id: Mapped[str | None] = mapped_column(String)
     """Of the multipart upload; None for a single PUT."""
+    part_bytes: Mapped[int | None]
+    """Size of its parts: a restart goes on with the same."""
     started_ns: Mapped[int]
 
 
 class Deletion(Base):
-    """An object whose file a client deleted. The only licence to delete anything in the bucket."""
+    """An object whose file a client deleted. The only licence to delete anything in the bucket.
+
+    It covers what the inode had at the key up to a version, and nothing that was written since.
+    """
 
     __tablename__ = "deletion"
     key: Mapped[str] = mapped_column(String, primary_key=True)
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """0: not known (of a database older than this column)."""
+    content_version: Mapped[int]
+    etag: Mapped[str | None] = mapped_column(String)
+    """Of the object, where it was recorded."""
     deleted_ns: Mapped[int]
 
 

@@ -253,10 +253,40 @@ XATTR_DELETE = Statement(
 )
 
 # what the bucket must hear of
-OBJECT_KEY = Statement(select(object_.c.key).where(object_.c.ino == b("ino")))
+OBJECT_KEY = Statement(
+    select(object_.c.key, object_.c.content_version, object_.c.etag).where(
+        object_.c.ino == b("ino")
+    )
+)
 OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino == b("the_ino")))
-DELETION = Statement(select(deletion.c.key).where(deletion.c.key == b("key")))
+LICENCE = Statement(
+    select(deletion.c.content_version, deletion.c.etag).where(
+        deletion.c.key == b("key"), deletion.c.ino == b("ino")
+    )
+)
+LICENCE_DELETE = Statement(
+    delete(deletion).where(deletion.c.key == b("the_key"), deletion.c.ino == b("the_ino"))
+)
 DELETION_INSERT = Statement(insert(deletion))
 REKEY = Statement(select(rekey.c.ino).where(rekey.c.ino == b("ino")))
 REKEY_INSERT = Statement(insert(rekey))
 REKEY_DELETE = Statement(delete(rekey).where(rekey.c.ino == b("the_ino")))
+
+
+def license_deletion(
+    session: Session, now_ns: int, key: str, ino: int, content_version: int, etag: str | None
+) -> None:
+    """Record that what an inode had at a key, up to a version, is garbage."""
+    before = session.one(LICENCE, key=key, ino=ino)
+    if before is not None and before[0] > content_version:
+        # An interrupted upload of that version may be what is there.
+        content_version, etag = before
+    session.run(LICENCE_DELETE, the_key=key, the_ino=ino)
+    session.run(
+        DELETION_INSERT,
+        key=key,
+        ino=ino,
+        content_version=content_version,
+        etag=etag,
+        deleted_ns=now_ns,
+    )

@@ -24,7 +24,9 @@ from gateway.errors import LeaseLost
 from gateway.failpoints import DRAIN_COMMIT
 
 if TYPE_CHECKING:
-    from gateway.objectstore.s3 import S3Store  # boto3 takes half a second to import
+    # boto3 takes half a second to import.
+    from gateway.drain.senders import Senders
+    from gateway.objectstore.s3 import S3Store
 
 _BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 
@@ -35,10 +37,12 @@ class View(NamedTuple):
     session: sql.Session
     paths: Paths
 
-    def license_deletion(self, key: str) -> None:
-        """Record that what is at a key, unless an object row names it, is garbage."""
-        if self.session.one(sql.DELETION, key=key) is None:
-            self.session.run(sql.DELETION_INSERT, key=key, deleted_ns=clock.now_ns())
+    def license_deletion(
+        self, key: str, ino: int, content_version: int, etag: str | None = None
+    ) -> None:
+        """Record that what an inode has at a key, up to a version, is garbage, unless an object
+        row names the key."""
+        sql.license_deletion(self.session, clock.now_ns(), key, ino, content_version, etag)
 
     def note_rekey(self, ino: int) -> None:
         """Record that the object of an inode may have the wrong key."""
@@ -61,6 +65,10 @@ class Context:
     stop: threading.Event = field(default_factory=threading.Event)
     on_progress: Callable[[str, int, int], None] = lambda _key, _done, _total: None
     generation: int | None = None
+    senders: Senders | None = None
+    """What sends small objects; None: the store does."""
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Of the threads that write, one after the other."""
 
     @property
     def files(self) -> DataFiles:
@@ -87,7 +95,8 @@ class Context:
 
         The lease is looked for inside: whoever takes it over does so before or after, not between.
         """
-        with self.database.reader() as connection:
+        # SQLite's own waiting is a sleep between tries, up to 100 ms.
+        with self.turn, self.database.reader() as connection:
             with self.database.transaction(connection):
                 yield self._view(connection)
                 failpoints.hit_counted(DRAIN_COMMIT.format(when="before"))

@@ -11,12 +11,11 @@ import logging
 from collections.abc import Iterable
 
 from gateway import clock
-from gateway.db import statements as sql
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import object_at
 from gateway.drain.upload import Outcome
-from gateway.objectstore.s3 import Head
+from gateway.objectstore.objects import Head
 
 log = logging.getLogger("drain")
 
@@ -55,7 +54,6 @@ def _license(view: View, key: str, head: Head | None, ino: int) -> None:
     if head is None or not ino or head.metadata.get("ino") != str(ino):
         return
     # An upload that was interrupted still names it, and settles it.
-    if not view.session.one(own.UPLOADS_AT, key=key) and not view.session.one(
-        sql.DELETION, key=key
-    ):
-        view.license_deletion(key)
+    if not view.session.one(own.UPLOADS_AT, key=key):
+        version = head.metadata.get("content-version", "")
+        view.license_deletion(key, ino, int(version) if version.isdecimal() else 0, head.etag)

@@ -8,15 +8,22 @@ aborted when it was found by listing, but only at a key for which we recorded th
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from gateway.db import statements as sql
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
+from gateway.drain.intent import can_resume
 from gateway.drain.paths import file_of, intent_of, object_at
 from gateway.drain.upload import Outcome
+from gateway.errors import GatewayError
+from gateway.objectstore.objects import Head, PendingUpload
 
 log = logging.getLogger("drain")
+
+HEADS = 8
+"""Objects asked at a time before they are deleted."""
 
 
 def is_pending(view: View, key: str) -> bool:
@@ -24,30 +31,71 @@ def is_pending(view: View, key: str) -> bool:
     return object_at(view.session, key) is None and view.paths.owner(key) is not None
 
 
-def delete(context: Context, key: str) -> Outcome:
-    """Carry out one deletion, or drop it when an object row names the key again.
+def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | GatewayError]:
+    """Carry out deletions, or drop those that an object row or the object itself speaks against.
 
-    The caller holds the claim of the key. Raises BucketError.
+    The object is asked whose it is: rows of an older database, restored, must not take what was
+    written since. The caller holds the claims of the keys. Returns what became of each, in order.
+    Raises BucketError when that is the same for all.
     """
+    licences: dict[str, list[own.Licence]] = {}
+    dropped: set[str] = set()
     with context.reading() as view:
-        licensed = view.session.one(sql.DELETION, key=key) is not None
-        named = object_at(view.session, key) is not None
-        if not licensed or is_pending(view, key):
-            return Outcome.OUTDATED
-    if not named:
-        context.store.delete(key)
+        for key in keys:
+            found = [own.Licence(*row) for row in view.session.all(own.LICENCES, key=key)]
+            if not found or is_pending(view, key):
+                continue
+            if object_at(view.session, key) is not None:
+                dropped.add(key)
+            else:
+                licences[key] = found
+    heads = _heads(context, list(licences))
+    doomed = [key for key, head in heads.items() if head and _is_licensed(head, licences[key])]
+    results = context.store.delete_many(doomed) if doomed else {}
+    outcomes: dict[str, Outcome | GatewayError] = dict.fromkeys(keys, Outcome.OUTDATED)
     with context.writing() as view:
-        # The client may have deleted that file too meanwhile: then the licence is needed again.
-        if named and object_at(view.session, key) is None:
-            return Outcome.OUTDATED
-        view.session.run(own.DELETION_DELETE, the_key=key)
-    if not named:
-        log.info("deleted %s", key)
-    return Outcome.DONE
+        for key in [*dropped, *licences]:
+            if (error := results.get(key)) is not None:
+                outcomes[key] = error
+            elif key not in dropped or object_at(view.session, key) is not None:
+                # Else a client deleted that file too meanwhile: the licence is needed again.
+                view.session.run(own.DELETION_DELETE, the_key=key)
+                outcomes[key] = Outcome.DONE
+    for key, head in heads.items():
+        if key in results and results[key] is None:
+            log.info("deleted %s", key)
+        elif head is not None and key not in results:
+            log.warning("kept %s: the object there is not the one that was to be deleted", key)
+    return [outcomes[key] for key in keys]
+
+
+def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
+    if not keys:
+        return {}
+    with ThreadPoolExecutor(min(len(keys), HEADS), thread_name_prefix="drain-head") as pool:
+        return dict(zip(keys, pool.map(context.store.head, keys), strict=True))
+
+
+def _is_licensed(head: Head, licences: Sequence[own.Licence]) -> bool:
+    """Whether an object is one of those that may go. Some servers forget metadata; then the ETag
+    that was recorded tells."""
+    ino, version = head.metadata.get("ino", ""), head.metadata.get("content-version", "")
+    for licence in licences:
+        if licence.ino == 0:
+            return True
+        if not (ino.isdecimal() and version.isdecimal()):
+            if licence.etag is not None and licence.etag == head.etag:
+                return True
+        elif int(ino) == licence.ino and int(version) <= licence.content_version:
+            return True
+    return False
 
 
 def is_settled(view: View, intent: own.Intent) -> bool:
-    """Whether an interrupted upload only waits for the next try, whose intent replaces this."""
+    """Whether an interrupted upload only waits for the next try, which goes on with it, or whose
+    intent replaces this."""
+    if can_resume(view, intent):
+        return True
     file = file_of(view.session, intent.ino)
     return intent.upload_id is None and file is not None and file.is_dirty
 
@@ -59,24 +107,29 @@ def settle(context: Context, intent: own.Intent) -> Outcome:
     next try takes it over. Deleting at once could take the last copy of a file whose local bytes
     are lost. The caller holds the claims of the inode and of the key. Raises BucketError.
     """
+    with context.reading() as view:
+        if is_settled(view, intent):
+            return Outcome.OUTDATED
     if intent.upload_id is not None:
         context.store.abort(intent.key, intent.upload_id)
     with context.writing() as view:
         if intent_of(view.session, intent.ino) != intent:
             return Outcome.OUTDATED
         if is_settled(view, intent._replace(upload_id=None)):
-            view.session.run(own.UPLOAD_ID, the_ino=intent.ino, new_id=None)
+            view.session.run(own.UPLOAD_ID, the_ino=intent.ino, new_id=None, new_part_bytes=None)
             return Outcome.DONE
         if object_at(view.session, intent.key) is None:
-            view.license_deletion(intent.key)
+            view.license_deletion(intent.key, intent.ino, intent.content_version)
         view.session.run(own.UPLOAD_DELETE, the_ino=intent.ino)
     return Outcome.DONE
 
 
-def abort_unrecorded(context: Context, started: datetime) -> None:
-    """Abort multipart uploads whose id was never recorded (killed between request and row).
+def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> None:
+    """Abort multipart uploads whose id was never recorded (killed between request and row, or an
+    answer that was lost), at keys that we recorded only.
 
-    Parameters: started, when this drain did; call this before its first upload. Raises BucketError.
+    Parameters: started, when this drain did: older ones at keys where work was interrupted go;
+    aged, a day ago: older ones at the keys of our objects go. Raises BucketError.
     """
     prefix = f"{context.prefix}/" if context.prefix else ""
     found = [upload for upload in context.store.uploads(prefix) if upload.initiated < started]
@@ -84,13 +137,16 @@ def abort_unrecorded(context: Context, started: datetime) -> None:
         intents = [own.Intent(*row) for row in view.session.all(own.UPLOADS)]
         recorded = {intent.upload_id for intent in intents}
         at_work = {intent.key for intent in intents}
-        ours = [
-            upload
-            for upload in found
-            if upload.upload_id not in recorded
-            # The intent of an upload, or of a copy in parts.
-            and (upload.key in at_work or view.session.one(sql.DELETION, key=upload.key))
-        ]
+
+        def is_ours(upload: PendingUpload) -> bool:
+            return (
+                # The intent of an upload, or of a copy in parts.
+                upload.key in at_work
+                or view.session.one(own.LICENCES, key=upload.key) is not None
+                or (upload.initiated < aged and object_at(view.session, upload.key) is not None)
+            )
+
+        ours = [one for one in found if one.upload_id not in recorded and is_ours(one)]
     for upload in ours:
         context.store.abort(upload.key, upload.upload_id)
         log.info("aborted an unfinished upload of %s", upload.key)

@@ -42,7 +42,7 @@ def move(context: Context, planned: Move) -> Outcome:
         stored = _still_right(context, view, planned)
         if stored is None:
             return Outcome.OUTDATED
-        view.license_deletion(target)
+        view.license_deletion(target, ino, stored.content_version)
     head = context.store.head(source)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{source}: the bucket does not have the object that was recorded")
@@ -55,7 +55,7 @@ def move(context: Context, planned: Move) -> Outcome:
             # Its file was deleted meanwhile: the copy is garbage, and has its licence.
             return Outcome.OUTDATED
         view.session.run(own.DELETION_DELETE, the_key=target)
-        view.license_deletion(source)
+        view.license_deletion(source, ino, stored.content_version, stored.etag)
         if view.paths.key_of(ino) != target:
             view.note_rekey(ino)
     log.info("moved %s to %s", source, target)

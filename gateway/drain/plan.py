@@ -5,11 +5,11 @@ A plan is a hint: every job checks again, under its claims, before it acts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.db import statements as sql
 from gateway.drain import doubt, garbage, move
@@ -17,9 +17,11 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import Place, object_of
 from gateway.drain.upload import Outcome
+from gateway.errors import GatewayError
+from gateway.objectstore.s3 import DELETE_MAX
 from gateway.types import Kind as FileKind
 
-DELETIONS_PAGE = 512
+DELETIONS_PAGE = DELETE_MAX
 REKEYS_PAGE = 64
 
 
@@ -39,12 +41,29 @@ class Kind(Enum):
     CLEAN_UP = "clean-ups"
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """How jobs of one kind run together; each still succeeds or fails by itself.
+
+    Parameters: run, with their items; jobs_max, bytes_max, of one run.
+    """
+
+    run: Callable[[Sequence[Any]], list[Outcome | GatewayError]]
+    jobs_max: int
+    bytes_max: int
+
+    def has_room(self, jobs: int, size: int) -> bool:
+        """Whether one more job may join so many, if all are of so many bytes then."""
+        return jobs < self.jobs_max and size <= self.bytes_max
+
+
 @dataclass(frozen=True)
 class Job:
     """One piece of work that touches the bucket.
 
     Parameters: title, for logs and retries; claims, the inode and the keys that nothing else may
-    touch meanwhile; ino, of the file to upload.
+    touch meanwhile; ino, of the file to upload; batch, with which item and size counts in it: None,
+    it runs alone.
     """
 
     title: str
@@ -53,6 +72,9 @@ class Job:
     claims: frozenset[int | str]
     run: Callable[[], Outcome]
     ino: int = 0
+    batch: Batch | None = None
+    item: Any = None
+    size: int = 0
 
 
 class Page(NamedTuple):
@@ -108,6 +130,7 @@ def doubts(context: Context, _after: int | str | None) -> Page:
 
 def deletions(context: Context, after: int | str | None) -> Page:
     """Objects whose files are gone."""
+    batch = Batch(partial(garbage.delete_many, context), DELETE_MAX, DELETE_MAX)
     with context.reading() as view:
         rows = view.session.all(own.DELETIONS, after=after or "", most=DELETIONS_PAGE)
         keys = [row[0] for row in rows]
@@ -118,7 +141,10 @@ def deletions(context: Context, after: int | str | None) -> Page:
             Kind.DELETE,
             Lane.CHORE,
             frozenset((key,)),
-            partial(garbage.delete, context, key),
+            partial(run_alone, batch, key),
+            batch=batch,
+            item=key,
+            size=1,
         )
         for key in due
     ]
@@ -143,6 +169,14 @@ def rekeys(context: Context, after: int | str | None) -> Page:
     for ino, place in done:
         _drop_rekey(context, ino, place)
     return Page(jobs, rows[-1][0] if len(rows) == REKEYS_PAGE else None)
+
+
+def run_alone(batch: Batch, item: Any) -> Outcome:
+    """Run a batch of one."""
+    (result,) = batch.run([item])
+    if isinstance(result, GatewayError):
+        raise result
+    return result
 
 
 def _walk(context: Context, view: View, ino: int, in_motion: set[int]) -> _Walk:

@@ -63,6 +63,16 @@ class Intent(NamedTuple):
     content_version: int
     key: str
     upload_id: str | None
+    part_bytes: int | None
+
+
+class Licence(NamedTuple):
+    """A row of ``deletion``: what this inode had at the key up to this version is garbage."""
+
+    key: str
+    ino: int
+    content_version: int
+    etag: str | None
 
 
 _FILE = [inode.c[name] for name in File._fields]
@@ -140,14 +150,21 @@ UPLOAD_DELETE = Statement(delete(upload).where(upload.c.ino == b("the_ino")))
 UPLOAD_ID = Statement(
     update(upload)
     .where(upload.c.ino == b("the_ino"))
-    .values(upload_id=bindparam("new_id", type_=upload.c.upload_id.type))
+    .values(
+        upload_id=bindparam("new_id", type_=upload.c.upload_id.type),
+        part_bytes=bindparam("new_part_bytes", type_=upload.c.part_bytes.type),
+    )
 )
 
 DELETIONS = Statement(
     select(deletion.c.key)
     .where(deletion.c.key > b("after"))
+    .distinct()
     .order_by(deletion.c.key)
     .limit(b("most"))
+)
+LICENCES = Statement(
+    select(*[deletion.c[name] for name in Licence._fields]).where(deletion.c.key == b("key"))
 )
 DELETION_DELETE = Statement(delete(deletion).where(deletion.c.key == b("the_key")))
 

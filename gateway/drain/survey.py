@@ -16,10 +16,10 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.order import Order
 from gateway.drain.paths import object_at
-from gateway.drain.plan import Job, Kind, Lane, Page, move_job
+from gateway.drain.plan import Batch, Job, Kind, Lane, Page, move_job
 
 SCAN_PAGE = 2048
-JOBS_PAGE = 32
+JOBS_PAGE = 64
 """With BYTES_PAGE: how far ahead files are chosen. What is sealed later waits for these."""
 BYTES_PAGE = 1 << 30
 TAKEN_AT_ONCE = 8
@@ -99,6 +99,7 @@ class Survey:
 
     def _jobs(self, context: Context, view: View) -> list[Job]:
         jobs: list[Job] = []
+        batch = Batch(partial(upload.upload_many, context), upload.BATCH_FILES, upload.BATCH_BYTES)
         total_bytes = 0
         while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE:
             inos = self._order.take(TAKEN_AT_ONCE, self._skip)
@@ -106,14 +107,14 @@ class Survey:
                 break
             for ino in inos:
                 row = view.session.one(own.FILE, ino=ino)
-                job = None if row is None else _job(context, view, own.File(*row))
+                job = None if row is None else _job(context, view, own.File(*row), batch)
                 if job is not None:
                     jobs.append(job)
                     total_bytes += own.File(*row).size if row is not None else 0
         return jobs
 
 
-def _job(context: Context, view: View, file: own.File) -> Job | None:
+def _job(context: Context, view: View, file: own.File, batch: Batch) -> Job | None:
     """What brings a file nearer to the bucket; None: it is not eligible any more."""
     if not file.is_dirty or file.write_open or not file.nlink:
         return None
@@ -132,4 +133,7 @@ def _job(context: Context, view: View, file: own.File) -> Job | None:
         frozenset((file.ino, key)),
         partial(upload.upload, context, file, key),
         file.ino,
+        batch if file.size <= upload.SMALL_BYTES else None,
+        (file, key),
+        file.size,
     )

@@ -13,10 +13,10 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway import clock
@@ -28,6 +28,7 @@ from gateway.drain.health import BucketState, Health
 from gateway.drain.lease import Claims
 from gateway.drain.plan import Job, Kind, Lane, Page
 from gateway.drain.retries import Retries
+from gateway.drain.senders import Senders
 from gateway.drain.status import Counters, Progress, StatusFile
 from gateway.drain.survey import Survey
 from gateway.drain.upload import Outcome
@@ -90,10 +91,16 @@ class Drain:
         stop = threading.Event() if stop is None else stop
         self._progress = Progress()
         self.counters = Counters()
-        self._pace = Pace(drain, drain.workers + CHORES, stop)
+        self._pace = Pace(drain, drain.workers * drain.part_concurrency + CHORES, stop)
         store = S3Store(settings, pace=self._pace) if store is None else store
+        self._senders = Senders(settings, store, self._pace, stop)
         self._context = Context(
-            settings, Database(settings.database_url), store, stop, self._progress.moved
+            settings,
+            Database(settings.database_url),
+            store,
+            stop,
+            self._progress.moved,
+            senders=self._senders,
         )
         self.health = Health(settings.bucket.name, drain.retry_max_seconds)
         self.retries = Retries(drain.retry_max_seconds)
@@ -171,6 +178,7 @@ class Drain:
         self._context.stop.set()
         for pool in self._pools.values():
             pool.shutdown(cancel_futures=True)
+        self._senders.close()
         self.report_stopped()
         self._claims.leave()
         self._context.database.close()
@@ -221,6 +229,7 @@ class Drain:
                 if health.state == BucketState.REFUSED:
                     # A person may have corrected the credentials meanwhile.
                     store.reload()
+                    self._senders.reload()
                 store.check()
                 health.checked()
                 for sweep in self._sweeps:
@@ -235,7 +244,8 @@ class Drain:
 
     def _abort_unrecorded(self, started: datetime) -> None:
         try:
-            garbage.abort_unrecorded(self._context, started)
+            aged = started - timedelta(days=1)
+            garbage.abort_unrecorded(self._context, started, aged)
         except (StoreRefused, ObjectRefused) as exc:
             # Not every server can list uploads, and not every policy allows it. Nothing depends
             # on it: it only frees space that a crash of the drain left occupied.
@@ -246,7 +256,7 @@ class Drain:
         submitted = 0
         for _ in range(PAGES_PER_TURN if self.health.admits(sweep.kind) else 0):
             while sweep.held and self._free(sweep.held[0].lane) > 0:
-                submitted += self._submit(sweep.held.popleft())
+                submitted += self._submit(self._take(sweep.held))
             if sweep.held or self._free(sweep.lane) <= 0:
                 break
             if not sweep.planned and not self._plan(sweep, pause_seconds):
@@ -283,55 +293,72 @@ class Drain:
     def _futures(self) -> set[Future[None]]:
         return {future for running in self._running.values() for future in running}
 
-    def _submit(self, job: Job) -> int:
-        generation = self._claims.generation
-        if not self.health.admits(job.kind) or not self._claims.take(job):
-            self._claims.drop(job, generation)
-            return 0
-        self.health.begun(job.kind)
-        future = self._pools[job.lane].submit(self._run_job, job, generation)
-        self._running[job.lane].add(future)
-        return 1
+    def _take(self, held: deque[Job]) -> list[Job]:
+        """The next job, and those that run together with it, that no thread is at."""
+        first = held[0]
+        taken: list[Job] = []
+        size = 0
+        while held and (held[0] is first or (first.batch and held[0].batch is first.batch)):
+            job = held[0]
+            if first.batch and taken and not first.batch.has_room(len(taken), size + job.size):
+                break
+            held.popleft()
+            if self.health.admits(job.kind) and self._claims.take(job):
+                self.health.begun(job.kind)
+                taken.append(job)
+                size += job.size
+            else:
+                self._claims.drop(job, self._claims.generation)
+        return taken
+
+    def _submit(self, jobs: list[Job]) -> int:
+        if jobs:
+            pool = self._pools[jobs[0].lane]
+            future = pool.submit(self._run_jobs, jobs, self._claims.generation)
+            self._running[jobs[0].lane].add(future)
+        return len(jobs)
 
     def _is_out_of_reach(self, ino: int) -> bool:
         return self._claims.is_busy(ino) or not self.retries.is_file_due(ino)
 
-    def _run_job(self, job: Job, generation: int) -> None:
+    def _run_jobs(self, jobs: list[Job], generation: int) -> None:
         try:
-            if self._context.stop.is_set() or self.health.stops(job.kind):
+            if self._context.stop.is_set() or self.health.stops(jobs[0].kind):
                 return
-            outcome = job.run()
-            self.retries.worked(job.title, job.ino)
-            if outcome == Outcome.DONE:
-                self.health.worked(job.kind)
-                self._count(job)
-        except LeaseLost:
-            self._note_doubts(job)
-        except StoreRefused as exc:
-            self.health.failed(exc, job.kind)
-        except StoreUnavailable as exc:
-            self._failed(job, generation, logging.WARNING, str(exc))
-            self.health.doubted()
-        except (ObjectRefused, DataFileError) as exc:
-            self._failed(job, generation, logging.ERROR, str(exc))
-        except NamespaceError as exc:
-            self._failed(job, generation, logging.WARNING, str(exc))
-        except Exception as exc:
-            # One job that fails in a way nobody thought of must not stop the others.
-            log.exception("%s failed", job.title)
-            self._failed(job, generation, logging.ERROR, f"{type(exc).__name__}: {exc}")
+            for job, result in zip(jobs, _results(jobs), strict=True):
+                if isinstance(result, Exception):
+                    self._failed(job, generation, result)
+                    continue
+                self.retries.worked(job.title, job.ino)
+                if result == Outcome.DONE:
+                    self.health.worked(job.kind)
+                    self._count(job)
         finally:
-            self.health.ended(job.kind)
-            self._claims.ended(job, generation)
-            for claim in job.claims:
-                if isinstance(claim, str):
-                    self._progress.ended(claim)
+            self.health.ended(jobs[0].kind)
+            for job in jobs:
+                self._claims.ended(job, generation)
+                for claim in job.claims:
+                    if isinstance(claim, str):
+                        self._progress.ended(claim)
             self._wake.set()
 
-    def _failed(self, job: Job, generation: int, level: int, error: str) -> None:
+    def _failed(self, job: Job, generation: int, exc: Exception) -> None:
+        if isinstance(exc, LeaseLost):
+            return self._note_doubts(job)
+        if isinstance(exc, StoreRefused):
+            return self.health.failed(exc, job.kind)
         if self._claims.is_lost(generation):
             return self._note_doubts(job)
-        log.log(level, "%s: %s", job.title, error)
+        if isinstance(exc, (BucketError, DataFileError, NamespaceError)):
+            passing = isinstance(exc, (StoreUnavailable, NamespaceError))
+            error = str(exc)
+            log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.title, error)
+        else:
+            # One job that fails in a way nobody thought of must not stop the others.
+            error = f"{type(exc).__name__}: {exc}"
+            log.error("%s: %s", job.title, error, exc_info=exc)
+        if isinstance(exc, StoreUnavailable):
+            self.health.doubted()
         self.retries.failed(job.title, job.ino, error)
         return self.counters.count("retries")
 
@@ -361,3 +388,14 @@ class Drain:
             "oldest_sealed_ns": oldest_ns,
             "requests_at_once": self._pace.places,
         }
+
+
+def _results(jobs: list[Job]) -> Sequence[Outcome | Exception]:
+    """Run jobs, together if there are several; what became of each."""
+    batch = jobs[0].batch
+    try:
+        if batch is None or len(jobs) == 1:
+            return [jobs[0].run()]
+        return batch.run([job.item for job in jobs])
+    except Exception as exc:
+        return [exc] * len(jobs)

@@ -78,8 +78,8 @@ def _forget_object(tx: Tx, ino: int) -> None:
     if row is None:
         return
     tx.run(sql.OBJECT_DELETE, the_ino=ino)
-    if tx.one(sql.DELETION, key=row[0]) is None:
-        tx.run(sql.DELETION_INSERT, key=row[0], deleted_ns=tx.now_ns)
+    key, content_version, etag = row
+    sql.license_deletion(tx, tx.now_ns, key, ino, content_version, etag)
 
 
 def _may_need_new_key(tx: Tx, ino: int) -> None:

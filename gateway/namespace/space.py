@@ -9,7 +9,7 @@ import json
 import logging
 from enum import IntEnum
 
-from gateway import clock, config
+from gateway import checks, clock
 from gateway.config import Settings
 from gateway.db.models import ROOT_INO
 from gateway.errors import NamespaceError
@@ -45,8 +45,8 @@ class Space:
     def __init__(self, settings: Settings, namespace: Namespace) -> None:
         self._namespace = namespace
         self._limit_bytes = settings.space.dirty_limit_bytes
-        self._clients = config.weights(settings.space.client_weights)
-        self._directories = config.weights(settings.space.directory_weights)
+        self._clients = checks.weights(settings.space.client_weights)
+        self._directories = checks.weights(settings.space.directory_weights)
         self._path = settings.run_dir / REPORT
         self._level: Level | None = None
         self._since_ns = 0

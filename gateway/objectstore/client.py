@@ -6,7 +6,10 @@ content is not.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import base64
+import hashlib
+import ssl
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
 import botocore.session
@@ -28,6 +31,8 @@ from botocore.parsers import ResponseParserError
 
 from gateway.config import Settings
 from gateway.errors import BucketError, ObjectRefused, StoreRefused, StoreUnavailable
+from gateway.objectstore.pace import Gate
+from gateway.objectstore.wire import Wire
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -53,32 +58,68 @@ _BUSY = {"429", "BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeo
 _BUSY |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
 
 
-def connect(settings: Settings) -> S3Client:
-    """A client with the configured address and credentials.
+class Connection(NamedTuple):
+    """The two ways to the bucket, with one set of credentials."""
 
-    Raises: StoreRefused when the credentials file exists but cannot be used. Without the file,
-    boto's own chain (environment, instance role) is asked at the first request.
+    client: S3Client
+    wire: Wire
+    """For the requests that carry bodies."""
+
+
+def connect(settings: Settings, pace: Gate | None, attempts: int) -> Connection:
+    """Set up the configured address and credentials; nothing is contacted yet.
+
+    Parameters: settings; pace, what every request must pass; attempts, how
+    often to try a request.
+
+    Raises: StoreRefused when the credentials file or the CA bundle exists but cannot be used.
+    Without the credentials file, boto's own chain (environment, the role of the container or the
+    instance) is asked at the first request.
     """
     bucket = settings.bucket
     session = botocore.session.Session()
     if settings.credentials_file.exists():
         _use_credentials(session, settings)
+    if bucket.ca_bundle:
+        _check_ca_bundle(bucket.ca_bundle)
+    connections = settings.drain.workers * settings.drain.part_concurrency + SPARE_CONNECTIONS
     made: S3Client = boto3.Session(botocore_session=session).client(
         "s3",
         endpoint_url=bucket.endpoint_url or None,
         region_name=bucket.region,
+        verify=bucket.ca_bundle or None,
         config=Config(
             s3={"addressing_style": "path" if bucket.path_style else "virtual"},
             connect_timeout=bucket.connect_timeout_seconds,
             read_timeout=bucket.read_timeout_seconds,
-            retries={"mode": "standard", "total_max_attempts": ATTEMPTS_MAX},
+            retries={"mode": "standard", "total_max_attempts": attempts},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
-            max_pool_connections=settings.drain.workers + SPARE_CONNECTIONS,
+            max_pool_connections=connections,
             tcp_keepalive=True,
         ),
     )
-    return made
+    # botocore sends newer checksums here, which not every server takes in its place.
+    for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration"):
+        made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
+    if pace is not None:
+        pace.attach(made)
+    return Connection(made, Wire(settings, session, made, connections, attempts, pace))
+
+
+def _add_content_md5(params: dict[str, Any], **_event: object) -> None:
+    digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
+    params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
+
+
+def _check_ca_bundle(path: str) -> None:
+    try:
+        ssl.create_default_context(cafile=path)
+    except OSError as exc:
+        raise StoreRefused(
+            f"bucket.ca_bundle {path} cannot be used ({exc.strerror or exc}): it must be a file "
+            "of certificates in PEM"
+        ) from None
 
 
 def _use_credentials(session: botocore.session.Session, settings: Settings) -> None:

@@ -6,7 +6,7 @@ place among those under way.
 
 - Rates are token buckets. In any window of w seconds there are at most rate * w + burst, where the
   burst is a tenth of a second's worth, at least one request or one body.
-- Places: as many as the drain has threads. Halved when the store says that it is too much (503,
+- Places: as many as the drain can use. Halved when the store says that it is too much (503,
   429) or does not answer in time, at most once for the requests under way then; one more after
   each ``STEADY`` requests without that. Never below one.
 - ``Retry-After`` holds everything back.
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
@@ -73,6 +74,42 @@ class TokenBucket:
         now = clock.monotonic_seconds()
         self._tokens = min(self._capacity(), self._tokens + (now - self._filled_at) * self.rate)
         self._filled_at = now
+
+
+class Gate(Protocol):
+    """What every request passes."""
+
+    def attach(self, client: Any) -> None:
+        """Make every request of a boto client pass."""
+
+    def admit(self, body_bytes: int) -> None:
+        """Wait until a request of so many bytes may be made."""
+
+    def begin(self, wait: bool = True) -> int:
+        """Take a place; returns the number of the request, 0: there is none, without waiting."""
+
+    def end(self, number: int, how: Ended) -> None:
+        """A request is over."""
+
+
+class Ended(NamedTuple):
+    """How a request ended, as far as the pace is concerned."""
+
+    too_much: bool
+    """The store said so, or did not answer in time."""
+    retry_after_seconds: float = 0.0
+    """It wants to be left alone for so long."""
+    taken_bytes: int = 0
+    """Of the body, if the store took it."""
+    is_lost: bool = False
+    """The connection ended without an answer."""
+
+
+def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> Ended:
+    """What an answer says about the pace."""
+    too_much = status in TOO_MUCH
+    after = retry_after_seconds(headers.get("Retry-After")) if too_much else 0.0
+    return Ended(too_much, after, body_bytes if status < 300 else 0)
 
 
 class Pace:
@@ -146,19 +183,22 @@ class Pace:
             self._by_request.spend(1.0)
             self._by_byte.spend(body_bytes)
 
-    def begin(self) -> int:
-        """Wait for a place; returns the number of the request."""
+    def begin(self, wait: bool = True) -> int:
+        """Take a place; returns the number of the request, 0: there is none, without waiting."""
         with self._lock:
             while self._under_way >= self._places and not self._stop.is_set():
+                if not wait:
+                    return 0
                 self._lock.wait(SCHEDULE_SECONDS)
             self._under_way += 1
             self._sent += 1
             return self._sent
 
-    def end(self, number: int, too_much: bool, retry_after_seconds: float = 0.0) -> None:
-        """A request is over. Parameters: number, from begin; too_much, whether the store said so
-        or did not answer in time; retry_after_seconds, during which it wants to be left alone."""
+    def end(self, number: int, how: Ended) -> None:
+        """A request is over. Parameters: number, from begin; how."""
+        too_much, retry_after_seconds, taken_bytes, _ = how
         with self._lock:
+            self.bytes += taken_bytes
             self._under_way -= 1
             self.requests += 1
             self.throttles += too_much
@@ -191,21 +231,19 @@ class Pace:
         self._own.number = self.begin()
 
     def _answered(self, response_dict: Any, **_: Any) -> None:
-        status, headers = response_dict["status_code"], response_dict["headers"]
-        too_much = status in TOO_MUCH
-        self._over(too_much, retry_after_seconds(headers.get("Retry-After")) if too_much else 0.0)
-        if status < 300:
+        status = response_dict["status_code"]
+        self._over(ended(status, response_dict["headers"], self._own.body_bytes))
+        if status < 300 and self._own.operation == "AbortMultipartUpload":
             with self._lock:
-                self.bytes += self._own.body_bytes
-                self.aborts += self._own.operation == "AbortMultipartUpload"
+                self.aborts += 1
 
     def _failed(self, exception: Exception | None, **_: Any) -> None:
         if exception is not None and self._own.number:
-            self._over(isinstance(exception, TIMED_OUT), 0.0)
+            self._over(Ended(isinstance(exception, TIMED_OUT)))
 
-    def _over(self, too_much: bool, retry_after: float) -> None:
+    def _over(self, how: Ended) -> None:
         number, self._own.number = self._own.number, 0
-        self.end(number, too_much, retry_after)
+        self.end(number, how)
 
 
 class _Own(threading.local):

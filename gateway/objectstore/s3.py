@@ -2,21 +2,17 @@
 
 Every body goes out with Content-MD5, which every S3 server checks; what the server says it stored
 (ETag where it is an MD5, size always) is compared before a caller may believe it. The newer
-checksums in trailers are switched off: many servers do not decode them. Errors come out as the
-three classes below BucketError; no message holds a secret.
+checksums (x-amz-checksum-*) are not used: servers that do not know them take wrong ones without a
+word. Errors come out as the three classes below BucketError; no message holds a secret.
 
-boto's own retries are few: the drain retries, with its own pauses, and shows that it does.
+Retries are few here: the drain retries, with its own pauses, and shows that it does.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
@@ -26,84 +22,57 @@ from gateway.config import Settings
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
 from gateway.failpoints import DRAIN_REQUEST
 from gateway.objectstore import client
-from gateway.objectstore.pace import Pace
+from gateway.objectstore.body import Body
+from gateway.objectstore.objects import (
+    COPY_MAX_BYTES,
+    COPY_PART_BYTES,
+    Head,
+    ListedPart,
+    Part,
+    PendingUpload,
+    Stored,
+    etag_of,
+    form,
+    is_opaque,
+    is_plain_md5,
+    multipart_etag,
+    part_bytes_of,
+    require,
+    require_etag,
+)
+from gateway.objectstore.pace import Gate
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3.client import S3Client
+DELETE_MAX = 1000
+"""Keys that one DeleteObjects takes."""
 
-MIB = 1024 * 1024
-PARTS_MAX = 10_000
-COPY_MAX_BYTES = 5 * 1024 * MIB
-"""Most that one CopyObject takes (S3's limit); larger objects are copied in parts."""
-COPY_PART_BYTES = 512 * MIB
-
-_MD5 = re.compile("[0-9a-f]{32}")
-_MULTIPART_ETAG = re.compile("[0-9a-f]{32}-[0-9]+")
-
-
-class Part(NamedTuple):
-    """One part of a multipart upload, as the store answered."""
-
-    number: int
-    etag: str
-    digest: bytes
-    """MD5 of what was sent."""
-
-
-class Head(NamedTuple):
-    """What the store says about an object."""
-
-    size: int
-    """Bytes."""
-    etag: str
-    """Without quotes."""
-    metadata: dict[str, str]
-    """Names in lower case (servers differ)."""
-    opaque_etag: bool
-    """The object is encrypted with a key of the store: its ETag looks like an MD5 but is none."""
-
-
-class PendingUpload(NamedTuple):
-    """A multipart upload that was neither completed nor aborted."""
-
-    key: str
-    upload_id: str
-    initiated: datetime
-
-
-def part_bytes_of(size: int, wanted_bytes: int) -> int:
-    """Size of the parts of an object, so that the most parts S3 takes suffice; whole MiB."""
-    least = -(-size // PARTS_MAX)
-    return max(wanted_bytes, -(-least // MIB) * MIB)
-
-
-def multipart_etag(digests: Sequence[bytes]) -> str:
-    """The ETag S3 gives an object of parts: the MD5 of their MD5s, and their number."""
-    return f"{_md5(b''.join(digests)).hexdigest()}-{len(digests)}"
+T = TypeVar("T")
 
 
 class S3Store:
     """One bucket. Safe to use from several threads.
 
     Parameters: settings; copy_max_bytes, what one CopyObject may take; pace, which lets requests
-    pass (None: all at once). Nothing is contacted yet.
+    pass (None: all at once); attempts, how often to try a request. Nothing is contacted yet.
     """
 
     def __init__(
         self,
         settings: Settings,
         copy_max_bytes: int = COPY_MAX_BYTES,
-        pace: Pace | None = None,
+        pace: Gate | None = None,
+        attempts: int | None = None,
     ) -> None:
         self._pace = pace
+        self._attempts = client.ATTEMPTS_MAX if attempts is None else attempts
         self._settings = settings
         self._bucket = settings.bucket.name
         self._copy_max_bytes = copy_max_bytes
-        self._client: S3Client | None = None
+        self._connection: client.Connection | None = None
+        self._kept_as = _kept_as(settings)
 
     def reload(self) -> None:
         """Read the credentials again at the next request: a person may have corrected them."""
-        self._client = None
+        self._connection = None
 
     def check(self) -> None:
         """Whether the bucket answers us. Raises StoreUnavailable or StoreRefused, with a remedy."""
@@ -120,42 +89,52 @@ class S3Store:
             raise
         return Head(
             answer["ContentLength"],
-            _etag(answer),
+            etag_of(answer),
             {name.lower(): value for name, value in answer["Metadata"].items()},
-            _is_opaque(answer),
+            is_opaque(answer),
         )
 
-    def put(self, key: str, body: bytes, metadata: Mapping[str, str]) -> Head:
-        """Store an object in one request and make sure of it. Raises BucketError."""
-        digest = _md5(body)
-        answer = self._call(
-            "put_object",
-            key,
-            Body=body,
-            ContentMD5=base64.b64encode(digest.digest()).decode(),
-            Metadata=metadata,
-        )
-        _require_etag(answer, digest.hexdigest(), key)
-        return self._verified(key, len(body), digest.hexdigest())
+    def put(self, key: str, body: Body, metadata: Mapping[str, str]) -> Stored:
+        """Store an object in one request and make sure of it.
+
+        An ETag that is the MD5 of what was sent is the store's word that it has these bytes; where
+        there is none (encryption by the store), the object is asked for. Raises BucketError.
+        """
+        digest, answer = self._send("put_object", key, {}, self._headers(metadata), body)
+        if require_etag(answer, digest.hex(), key):
+            return Stored(Head(len(body), digest.hex(), dict(metadata), False), digest)
+        return Stored(self._verified(key, len(body), digest.hex()), digest)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload; returns its id."""
-        upload_id: str = self._call("create_multipart_upload", key, Metadata=metadata)["UploadId"]
+        answer = self._call("create_multipart_upload", key, Metadata=metadata, **self._kept_as)
+        upload_id: str = answer["UploadId"]
         return upload_id
 
-    def put_part(self, key: str, upload_id: str, number: int, body: bytes) -> Part:
+    def put_part(self, key: str, upload_id: str, number: int, body: Body) -> Part:
         """Send one part (numbers start at 1) and make sure of it."""
-        digest = _md5(body)
-        answer = self._call(
-            "upload_part",
-            key,
-            UploadId=upload_id,
-            PartNumber=number,
-            Body=body,
-            ContentMD5=base64.b64encode(digest.digest()).decode(),
-        )
-        _require_etag(answer, digest.hexdigest(), key)
-        return Part(number, answer["ETag"], digest.digest())
+        query = {"partNumber": str(number), "uploadId": upload_id}
+        digest, answer = self._send("upload_part", key, query, {}, body)
+        require_etag(answer, digest.hex(), key)
+        return Part(number, answer["ETag"], digest)
+
+    def parts(self, key: str, upload_id: str) -> dict[int, ListedPart] | None:
+        """The parts the store has of an upload, by number; None: it does not know the upload."""
+        found: dict[int, ListedPart] = {}
+        marker = 0
+        while True:
+            try:
+                answer = self._call("list_parts", key, UploadId=upload_id, PartNumberMarker=marker)
+            except (ObjectRefused, StoreRefused) as exc:
+                if _code(exc) in ("NoSuchUpload", "404"):
+                    return None
+                raise
+            for part in answer.get("Parts", []):
+                found[part["PartNumber"]] = ListedPart(etag_of(part), part["Size"])
+            last = max(found, default=0)
+            if not answer.get("IsTruncated") or last == marker:
+                return found
+            marker = last
 
     def complete(
         self,
@@ -172,8 +151,8 @@ class S3Store:
         """
         expected = multipart_etag([part.digest for part in parts])
         answered = self._complete(key, upload_id, [(part.number, part.etag) for part in parts])
-        if answered is not None and _MULTIPART_ETAG.fullmatch(_etag(answered)):
-            _require_etag(answered, expected, key)
+        if answered is not None and form(etag_of(answered)) == form(expected):
+            require(etag_of(answered), expected, key)
         head = self._verified(key, size, expected)
         if answered is None and head.etag != expected and not _same(head.metadata, metadata):
             raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
@@ -187,13 +166,23 @@ class S3Store:
             if _code(exc) not in ("NoSuchUpload", "404"):
                 raise
 
-    def delete(self, key: str) -> None:
-        """Delete an object. One that is already gone is fine."""
-        try:
-            self._call("delete_object", key)
-        except ObjectRefused as exc:
-            if _code(exc) not in ("NoSuchKey", "404"):
-                raise
+    def delete_many(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
+        """Delete up to 1,000 objects in one request; one that is gone already is fine.
+
+        Returns what went wrong, by key. Raises BucketError when the request itself failed.
+        """
+        answer = self._call(
+            "delete_objects",
+            None,
+            Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
+        )
+        results: dict[str, BucketError | None] = dict.fromkeys(keys)
+        for error in answer.get("Errors", []):
+            key, code = error.get("Key", ""), error.get("Code", "")
+            if key in results and code not in ("NoSuchKey", "404"):
+                answered = ClientError({"Error": error}, "DeleteObjects")
+                results[key] = client.typed(self._settings, "delete_objects", key, answered)
+        return results
 
     def copy(self, source: str, target: str, head: Head) -> Head:
         """Copy an object inside the store, metadata and all, and make sure of the copy.
@@ -208,9 +197,10 @@ class S3Store:
                 target,
                 CopySource={"Bucket": self._bucket, "Key": source},
                 MetadataDirective="COPY",
+                **self._kept_as,
                 **_if_still(head),
             )
-        plain = _MD5.fullmatch(head.etag) and not head.opaque_etag and not copied
+        plain = is_plain_md5(head.etag) and not head.opaque_etag and not copied
         return self._verified(target, head.size, head.etag if plain else None)
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
@@ -287,60 +277,76 @@ class S3Store:
             raise ObjectRefused(f"{key}: stored, but the store does not have it")
         if head.size != size:
             raise ObjectRefused(f"{key}: stored {size} bytes, the store has {head.size}")
-        if etag is not None and not head.opaque_etag and _form(head.etag) == _form(etag):
-            _require(head.etag, etag, key)
+        if etag is not None and not head.opaque_etag and form(head.etag) == form(etag):
+            require(head.etag, etag, key)
         return head
+
+    def _send(
+        self,
+        operation: str,
+        key: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Body,
+    ) -> tuple[bytes, dict[str, Any]]:
+        """Send a body; returns its MD5 and the part of the answer that describes the object."""
+        digests, answer = self._do(
+            operation, key, lambda to: to.wire.put(operation, key, query, headers, body)
+        )
+        described: dict[str, Any] = {"ETag": answer.get("etag", "")}
+        if kms := answer.get("x-amz-server-side-encryption"):
+            described["ServerSideEncryption"] = kms
+        return digests.md5, described
 
     def _call(self, operation: str, key: str | None, **arguments: Any) -> dict[str, Any]:
         if key is not None:
             arguments["Key"] = key
-        try:
-            # A local name: another thread may reload() meanwhile.
-            connected = self._client
-            if connected is None:
-                connected = client.connect(self._settings)
-                if self._pace is not None:
-                    self._pace.attach(connected)
-                self._client = connected
-            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="before"))
-            answer: dict[str, Any] = getattr(connected, operation)(Bucket=self._bucket, **arguments)
-            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="after"))
-        except (ClientError, BotoCoreError, ResponseParserError) as exc:
-            raise client.typed(self._settings, operation, key, exc) from exc
+        answer: dict[str, Any] = self._do(
+            operation,
+            key,
+            lambda to: getattr(to.client, operation)(Bucket=self._bucket, **arguments),
+        )
         return answer
 
+    def _do(self, operation: str, key: str | None, request: Callable[[client.Connection], T]) -> T:
+        try:
+            # A local name: another thread may reload() meanwhile.
+            connected = self._connection
+            if connected is None:
+                connected = client.connect(self._settings, self._pace, self._attempts)
+                self._connection = connected
+            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="before"))
+            answer = request(connected)
+            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="after"))
+            return answer
+        except (ClientError, BotoCoreError, ResponseParserError) as exc:
+            raise client.typed(self._settings, operation, key, exc) from exc
 
-def _md5(data: bytes) -> Any:
-    return hashlib.md5(data, usedforsecurity=False)
+    def _headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
+        headers = {f"x-amz-meta-{name}": value for name, value in metadata.items()}
+        return headers | {_HEADERS[name]: value for name, value in self._kept_as.items()}
 
 
-def _etag(answer: Mapping[str, Any]) -> str:
-    return str(answer.get("ETag", "")).strip('"').lower()
+_HEADERS = {
+    "StorageClass": "x-amz-storage-class",
+    "ServerSideEncryption": "x-amz-server-side-encryption",
+    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
+}
+
+
+def _kept_as(settings: Settings) -> dict[str, str]:
+    """How the store is asked to keep a new object, a copy too."""
+    bucket = settings.bucket
+    wanted = {
+        "StorageClass": bucket.storage_class,
+        "ServerSideEncryption": bucket.encryption,
+        "SSEKMSKeyId": bucket.kms_key,
+    }
+    return {name: value for name, value in wanted.items() if value}
 
 
 def _if_still(head: Head) -> dict[str, str]:
     return {"CopySourceIfMatch": f'"{head.etag}"'} if head.etag else {}
-
-
-def _form(etag: str) -> str:
-    if _MD5.fullmatch(etag):
-        return "md5"
-    return "md5 of md5s" if _MULTIPART_ETAG.fullmatch(etag) else "opaque"
-
-
-def _is_opaque(answer: Mapping[str, Any]) -> bool:
-    kms = str(answer.get("ServerSideEncryption", "")).startswith("aws:")
-    return kms or "SSECustomerAlgorithm" in answer
-
-
-def _require_etag(answer: Mapping[str, Any], expected: str, key: str) -> None:
-    if not _is_opaque(answer) and _form(_etag(answer)) == _form(expected):
-        _require(_etag(answer), expected, key)
-
-
-def _require(found: str, expected: str, key: str) -> None:
-    if found != expected:
-        raise ObjectRefused(f"{key}: sent bytes with ETag {expected}, the store has {found}")
 
 
 def _same(found: Mapping[str, str], sent: Mapping[str, str]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -18,8 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
+from xml.etree import ElementTree
 
 DEADLINE_SECONDS = 20.0
+SLOW_SECONDS = 0.4
 
 
 @dataclass
@@ -34,6 +37,8 @@ class Request:
     body_bytes: int
     time: float
     """Monotonic seconds."""
+    keys: tuple[str, ...] = ()
+    """What a DeleteObjects names."""
     status: int | None = None
     """None: no answer was given."""
 
@@ -42,6 +47,10 @@ class Request:
         """A short name: PUT, HEAD, LIST, COPY, CREATE, PART, COMPLETE, ABORT, ..."""
         if self.method == "GET" and not self.key:
             return "LIST UPLOADS" if "uploads" in self.query else "LIST"
+        if self.method == "POST" and "delete" in self.query:
+            return "DELETE"
+        if self.method == "GET" and "uploadId" in self.query:
+            return "LIST PARTS"
         if self.method == "POST":
             return "CREATE" if "uploads" in self.query else "COMPLETE"
         if self.method == "DELETE" and "uploadId" in self.query:
@@ -67,6 +76,12 @@ class Act(Enum):
     """The connection is closed, nothing was forwarded."""
     DROP_ANSWER = "drop answer"
     """Applied, then fail: forwarded, and the connection closed instead of the answer."""
+    SLOW = "slow"
+    """Forwarded; the answer waits for a moment."""
+    TRUNCATE = "truncate"
+    """Forwarded; the connection is closed in the middle of the answer."""
+    WRONG_ETAG = "wrong etag"
+    """Forwarded; the answer names another ETag."""
 
 
 @dataclass
@@ -117,6 +132,10 @@ class S3Proxy:
     def __init__(self, port: int, on_applied: Callable[[Request], None] | None = None) -> None:
         self.upstream_port = port
         self.on_applied = on_applied
+        self.weather: Callable[[Request], Fault | None] = lambda _request: None
+        """Asked for a fault of each request that no injected one matches."""
+        self.cuts_body: Callable[[int], bool] = lambda _length: False
+        """Whether to reset the connection in the middle of a body of so many bytes."""
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.lock = threading.Lock()
@@ -160,7 +179,7 @@ class S3Proxy:
                 if fault.times > 0 and fault.matches(request):
                     fault.times -= 1
                     return fault
-        return None
+            return self.weather(request)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -195,8 +214,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         proxy = self.server.proxy
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        request = self._parse(len(body))
+        length = int(self.headers.get("Content-Length") or 0)
+        if length and proxy.cuts_body(length):
+            self.rfile.read(length // 2)
+            return self._reset()
+        body = self.rfile.read(length)
+        request = self._parse(body)
         fault = proxy.fault_for(request)
         act = None if fault is None else fault.act
         if fault is not None and act == Act.FAIL:
@@ -216,11 +239,20 @@ class _Handler(BaseHTTPRequestHandler):
         if act == Act.DROP_ANSWER or (fault and act == Act.HOLD_ANSWER and not fault.hold()):
             return self._hang_up()
         request.status = status
+        if act == Act.SLOW:
+            time.sleep(SLOW_SECONDS)
+        if act == Act.WRONG_ETAG:
+            headers = [(n, f'"{"0" * 32}"' if n.lower() == "etag" else v) for n, v in headers]
+        if act == Act.TRUNCATE:
+            headers = [(n, v) for n, v in headers if n.lower() != "content-length"]
+            headers.append(("Content-Length", str(len(content) + 10)))
+            self._answer(status, headers, content)
+            return self._hang_up()
         return self._answer(status, headers, content)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
 
-    def _parse(self, body_bytes: int) -> Request:
+    def _parse(self, body: bytes) -> Request:
         url = urlsplit(self.path)
         bucket, _, key = url.path.lstrip("/").partition("/")
         query = parse_qs(url.query, keep_blank_values=True)
@@ -230,8 +262,9 @@ class _Handler(BaseHTTPRequestHandler):
             unquote(key),
             {name: values[0] for name, values in query.items()},
             self.headers.get("x-amz-copy-source"),
-            body_bytes,
+            len(body),
             time.monotonic(),
+            _keys(body) if "delete" in query else (),
         )
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
@@ -258,6 +291,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
+    def _reset(self) -> None:
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+
     def _hang_up(self) -> None:
         self.close_connection = True
         with suppress(OSError):
@@ -265,3 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """The record is in S3Proxy.requests."""
+
+
+def _keys(body: bytes) -> tuple[str, ...]:
+    return tuple(key.text or "" for key in ElementTree.fromstring(body).findall(".//{*}Key"))

@@ -20,7 +20,8 @@ ALLOWED = {
     "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
     "gateway.schedule": set[str](),
-    "gateway.config": {"gateway.errors", "gateway.schedule"},
+    "gateway.checks": {"gateway.schedule"},
+    "gateway.config": {"gateway.errors", "gateway.checks"},
     "gateway.db": {
         "gateway.types",
         "gateway.errors",
@@ -35,6 +36,7 @@ ALLOWED = {
         "gateway.clock",
         "gateway.failpoints",
         "gateway.config",
+        "gateway.checks",
         "gateway.db",
         "gateway.data",
         "gateway.namespace",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
-from gateway import config
+from gateway import checks, config
 from gateway.errors import ConfigError, UserError
 
 MINIMAL = {"bucket": {"name": "b"}}
@@ -116,7 +116,7 @@ def test_weights_that_cannot_be(key: str, item: str) -> None:
 
 def test_weights() -> None:
     settings = read(with_key("space", "directory_weights", ["a=2", "b=c=1000"]))
-    assert config.weights(settings.space.directory_weights) == {"a": 2, "b=c": 1000}
+    assert checks.weights(settings.space.directory_weights) == {"a": 2, "b=c": 1000}
 
 
 def test_a_whole_number_is_a_number() -> None:
@@ -209,6 +209,10 @@ SHAPED = {
     "export",
     "endpoint_url",
     "prefix",
+    "ca_bundle",
+    "storage_class",
+    "encryption",
+    "kms_key",
     "part_bytes",
     "max_io_bytes",
     "url",
@@ -217,6 +221,20 @@ SHAPED = {
     "client_weights",
     "directory_weights",
 }
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("ca_bundle", "ca.pem", "must be an absolute path"),
+        ("storage_class", "cold storage", "must look like STANDARD_IA"),
+        ("encryption", "rot13", "must be AES256, aws:kms"),
+        ("kms_key", "alias/mine", "needs bucket.encryption = aws:kms"),
+    ],
+)
+def test_options_of_the_bucket_are_checked(key: str, value: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy):
+        config.from_mapping({"bucket": {"name": "b", key: value}}, {})
 
 
 @run_settings(deadline=None)

@@ -10,7 +10,13 @@ from typing import Any
 import pytest
 
 from gateway import config
-from gateway.objectstore.pace import RETRY_AFTER_MAX_SECONDS, STEADY, Pace, retry_after_seconds
+from gateway.objectstore.pace import (
+    RETRY_AFTER_MAX_SECONDS,
+    STEADY,
+    Ended,
+    Pace,
+    retry_after_seconds,
+)
 
 
 def pace(places: int = 8, **drain: Any) -> Pace:
@@ -64,18 +70,18 @@ def test_places_are_halved_and_grow_again_one_by_one() -> None:
     places = pace(places=8)
     numbers = [places.begin() for _ in range(8)]
     for number in numbers:
-        places.end(number, too_much=True)
+        places.end(number, Ended(True))
     # Eight answers of one moment say one thing.
     assert places.places == 4
-    places.end(places.begin(), too_much=True)
-    places.end(places.begin(), too_much=True)
-    places.end(places.begin(), too_much=True)
+    places.end(places.begin(), Ended(True))
+    places.end(places.begin(), Ended(True))
+    places.end(places.begin(), Ended(True))
     assert places.places == 1
     for _ in range(3 * STEADY):
-        places.end(places.begin(), too_much=False)
+        places.end(places.begin(), Ended(False))
     assert places.places == 4
     for _ in range(9 * STEADY):
-        places.end(places.begin(), too_much=False)
+        places.end(places.begin(), Ended(False))
     assert places.places == 8
 
 
@@ -85,20 +91,20 @@ def test_a_request_waits_for_its_place() -> None:
     entered = threading.Event()
 
     def second() -> None:
-        places.end(places.begin(), too_much=False)
+        places.end(places.begin(), Ended(False))
         entered.set()
 
     thread = threading.Thread(target=second)
     thread.start()
     assert not entered.wait(0.2)
-    places.end(first, too_much=False)
+    places.end(first, Ended(False))
     assert entered.wait(5)
     thread.join()
 
 
 def test_retry_after_holds_everything_back() -> None:
     places = pace()
-    places.end(places.begin(), too_much=True, retry_after_seconds=0.4)
+    places.end(places.begin(), Ended(True, 0.4))
     assert timed(lambda: places.admit(0)) >= 0.35
 
 

@@ -57,6 +57,7 @@ class Site:
             "drain": {
                 "settle_seconds": 0.0,
                 "workers": 2,
+                "processes": 0,
                 "part_bytes": PART_BYTES,
                 "poll_seconds": 0.05,
                 "retry_max_seconds": 0.3,

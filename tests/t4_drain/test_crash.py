@@ -46,7 +46,7 @@ def test_killed_between_the_object_and_its_row(rclone_site: Site, size: int, aft
     site = rclone_site
     data = os.urandom(size)
     site.write("f", data)
-    held = site.proxy.inject(lambda r: r.operation == "HEAD", Act.HOLD)
+    held = site.proxy.inject(lambda r: r.operation in ("PUT", "COMPLETE"), Act.HOLD_ANSWER)
     with site.process() as process:
         held.wait()
         site.kill(process)
@@ -110,7 +110,7 @@ def test_a_file_whose_bytes_are_lost_keeps_what_an_interrupted_upload_left(
     site = rclone_site
     data = os.urandom(size)
     ino = site.write("f", data)
-    held = site.proxy.inject(lambda r: r.operation == "HEAD", Act.HOLD)
+    held = site.proxy.inject(lambda r: r.operation in ("PUT", "COMPLETE"), Act.HOLD_ANSWER)
     with site.process() as process:
         held.wait()
         site.kill(process)

@@ -79,7 +79,7 @@ def test_a_key_that_an_object_row_names_is_not_deleted(rclone_site: Site) -> Non
     site.drain()
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
     with context.writing() as view:
-        view.license_deletion(f"{PREFIX}/f")
+        view.license_deletion(f"{PREFIX}/f", site.attr("f").ino, 1)
     context.database.close()
     site.drain()
     assert site.objects() == {"f": b"data"}
@@ -107,3 +107,67 @@ def test_a_directory_takes_the_place_of_a_file(rclone_site: Site) -> None:
     with site.draining():
         until(lambda: not site.left(), "everything is drained")
     assert site.objects() == {"x/y": b"below"}
+
+
+def test_a_restored_backup_deletes_nothing_that_was_written_since(rclone_site: Site) -> None:
+    """Its rows name inodes and versions; what is at the key now is of others."""
+    site = rclone_site
+    site.write("again", b"first")
+    site.write("newer", b"first")
+    site.drain()
+    old = {path: site.attr(path).ino for path in ("again", "newer")}
+    site.unlink("again")
+    site.write("again", b"second")
+    site.write("newer", b"second")
+    site.drain()
+    for path, ino in old.items():
+        site.rows(f"DELETE FROM object WHERE key = '{PREFIX}/{path}'")
+        site.unlink(path)
+        site.rows(f"DELETE FROM deletion WHERE key = '{PREFIX}/{path}'")
+        site.rows(
+            "INSERT INTO deletion (key, ino, content_version, etag, deleted_ns) "
+            f"VALUES ('{PREFIX}/{path}', {ino}, 1, 'x', 0)"
+        )
+    site.drain()
+    assert site.objects() == {"again": b"second", "newer": b"second"}
+    assert site.proxy.operations("DELETE") == []
+    assert site.left() == []
+
+
+def test_many_deletions_are_one_request(site: Site) -> None:
+    for number in range(150):
+        site.write(f"d/{number}", b"%d" % number)
+    site.write("stays", b"x")
+    site.drain()
+    for number in range(150):
+        site.unlink(f"d/{number}")
+    site.drain()
+    assert site.objects() == {"stays": b"x"}
+    assert len(site.proxy.operations("DELETE")) <= 4
+    assert site.left() == []
+
+
+def test_a_versioned_bucket_keeps_the_old_version(moto_site: Site) -> None:
+    site = moto_site
+    site.client.put_bucket_versioning(
+        Bucket=site.bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    site.write("f", b"data")
+    site.drain()
+    site.unlink("f")
+    site.drain()
+    assert site.objects() == {}
+    listed = site.client.list_object_versions(Bucket=site.bucket)
+    assert [v["Key"] for v in listed["Versions"]] == [f"{PREFIX}/f"]
+    assert [m["Key"] for m in listed["DeleteMarkers"]] == [f"{PREFIX}/f"]
+
+
+def test_a_licence_for_an_older_version_does_not_replace_a_newer_one(rclone_site: Site) -> None:
+    site = rclone_site
+    ino = site.write("f", b"data")
+    context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
+    with context.writing() as view:
+        for version in (1, 3, 2):
+            view.license_deletion("k", ino, version)
+    context.database.close()
+    assert site.rows("SELECT key, content_version FROM deletion") == [("k", 3)]

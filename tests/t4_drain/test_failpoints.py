@@ -30,7 +30,7 @@ OPERATIONS = (
     "complete_multipart_upload",
     "put_object",
     "copy_object",
-    "delete_object",
+    "delete_objects",
 )
 COMMITS_MAX = 40
 LARGE = os.urandom(11 * MIB)

@@ -36,7 +36,7 @@ def test_a_burst_of_200_ranks_is_a_smooth_stream(rclone_site: Site) -> None:
         until(lambda: not site.left(), "everything is drained", 60)
     requests = site.proxy.operations()
     assert len(site.objects()) == 200
-    assert len(requests) >= 400
+    assert len(requests) >= 200
     for window in (0.25, 1.0, 3.0):
         assert busiest(requests, window) <= rate * window + rate / 10 + 1 + workers
     # And no gap in which the leave that was given is not used.
@@ -102,7 +102,7 @@ def test_what_is_not_wanted_any_more_is_aborted_at_once(rclone_site: Site) -> No
     """A slow upload is given up after the part that is under way."""
     site = rclone_site
     site.write("f", os.urandom(60 * MIB))
-    site.configure(bytes_per_second=20 * MIB)
+    site.configure(bytes_per_second=20 * MIB, part_concurrency=1)
     with site.process():
         until(lambda: len(site.proxy.operations("PART")) >= 2, "parts are sent")
         site.unlink("f")

@@ -7,8 +7,9 @@ import os
 import pytest
 
 from gateway.errors import ObjectRefused, StoreUnavailable
-from gateway.objectstore import s3
-from gateway.objectstore.s3 import S3Store, multipart_etag, part_bytes_of
+from gateway.objectstore import body, wire
+from gateway.objectstore.objects import OBJECT_MAX_BYTES, multipart_etag, part_bytes_of
+from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
 from tests.t4_drain.site import MIB, PREFIX, Site
 
@@ -23,11 +24,21 @@ def test_parts_are_few_enough(size: int) -> None:
     assert -(-size // part_bytes) <= 10_000
 
 
+def test_what_no_object_can_hold_is_refused() -> None:
+    assert part_bytes_of(OBJECT_MAX_BYTES, 16 * MIB) == 5 * GIB
+    with pytest.raises(ObjectRefused, match="more than an object can have"):
+        part_bytes_of(OBJECT_MAX_BYTES + 1, 16 * MIB)
+
+
 def test_body_and_answer_are_compared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """rclone rejects bytes that do not match Content-MD5; moto's ETag shows that they do not."""
     store = S3Store(site.settings)
-    honest = s3._md5
-    monkeypatch.setattr(s3, "_md5", lambda data: honest(data + b"!"))
+    honest = body.digest
+
+    def wrong(sent: body.Body, with_sha256: bool = False) -> body.Digests:
+        return honest(sent, with_sha256)._replace(md5=bytes(16))
+
+    monkeypatch.setattr(wire, "digest", wrong)
     with pytest.raises((ObjectRefused, StoreUnavailable)):
         store.put(KEY, b"data", {})
     upload_id = store.begin(KEY, {})
@@ -37,30 +48,30 @@ def test_body_and_answer_are_compared(site: Site, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("act", [Act.DROP, Act.DROP_ANSWER])
-@pytest.mark.parametrize("operation", ["PUT", "PART", "COMPLETE", "HEAD"])
+@pytest.mark.parametrize("operation", ["PUT", "PART", "COMPLETE"])
 def test_one_lost_connection_is_survived(site: Site, operation: str, act: Act) -> None:
     """Also when the request was applied and only its answer was lost."""
     store = S3Store(site.settings)
     site.proxy.inject(lambda r: r.operation == operation, act)
     metadata = {"ino": "16", "content-version": "3"}
-    if operation in ("PUT", "HEAD"):
-        assert store.put(KEY, b"data", metadata).size == 4
+    if operation == "PUT":
+        assert store.put(KEY, b"data", metadata).head.size == 4
         assert site.objects() == {"f": b"data"}
         return
-    body = os.urandom(5 * MIB)
+    data = os.urandom(5 * MIB)
     upload_id = store.begin(KEY, metadata)
-    parts = [store.put_part(KEY, upload_id, 1, body), store.put_part(KEY, upload_id, 2, b"end")]
+    parts = [store.put_part(KEY, upload_id, 1, data), store.put_part(KEY, upload_id, 2, b"end")]
     head = store.complete(KEY, upload_id, parts, 5 * MIB + 3, metadata)
     assert head.size == 5 * MIB + 3
     assert head.metadata.items() >= metadata.items()
-    assert site.objects() == {"f": body + b"end"}
+    assert site.objects() == {"f": data + b"end"}
     assert site.multiparts() == 0
 
 
 def test_a_multipart_upload_that_vanished_is_not_taken_for_another_object(site: Site) -> None:
     store = S3Store(site.settings)
-    body = os.urandom(5 * MIB)
-    store.put(KEY, body, {"ino": "16", "content-version": "2"})
+    data = os.urandom(5 * MIB)
+    store.put(KEY, data, {"ino": "16", "content-version": "2"})
     upload_id = store.begin(KEY, {"ino": "16", "content-version": "3"})
     parts = [store.put_part(KEY, upload_id, 1, os.urandom(5 * MIB))]
     store.abort(KEY, upload_id)
@@ -72,10 +83,9 @@ def test_a_multipart_upload_that_vanished_is_not_taken_for_another_object(site: 
 def test_what_is_gone_is_gone(site: Site) -> None:
     store = S3Store(site.settings)
     assert store.head(KEY) is None
-    store.delete(KEY)
+    assert store.delete_many([KEY]) == {KEY: None}
     store.put(KEY, b"data", {})
-    store.delete(KEY)
-    store.delete(KEY)
+    assert store.delete_many([KEY]) == {KEY: None}
     assert store.head(KEY) is None
 
 

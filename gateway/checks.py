@@ -1,0 +1,84 @@
+"""What may stand in the configuration: each check says what is wrong with a value. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gateway.schedule import parse
+
+Check = Callable[[Any], str | None]
+
+
+def at_least(low: float) -> Check:
+    return lambda value: None if value >= low else f"must be at least {low:g}"
+
+
+def between(low: float, high: float) -> Check:
+    return lambda value: None if low <= value <= high else f"must be between {low:g} and {high:g}"
+
+
+def absolute(value: Path) -> str | None:
+    return None if value.is_absolute() else "must be an absolute path"
+
+
+def export_path(value: str) -> str | None:
+    ok = value.startswith("/") and len(value) > 1 and not value.endswith("/")
+    return None if ok and not set(value) & set('";{}#\n ') else "must look like /checkpoints"
+
+
+def prefix(value: str) -> str | None:
+    bad = value.startswith("/") or value.endswith("/") or "//" in value
+    return "must have no / at its ends and no //" if bad else None
+
+
+def not_empty(value: str) -> str | None:
+    return None if value else "must not be empty"
+
+
+def url(value: str) -> str | None:
+    ok = value == "" or value.startswith(("http://", "https://"))
+    return None if ok else "must start with http:// or https:// (empty: AWS)"
+
+
+def weights(value: tuple[str, ...]) -> dict[str, int]:
+    """Of ``NAME=WEIGHT`` each, weights from 1 to 1000. Raises ValueError."""
+    found = {}
+    for item in value:
+        name, equals, text = item.rpartition("=")
+        if not (name and equals and text.isascii() and text.isdigit() and 1 <= int(text) <= 1000):
+            raise ValueError(item)
+        found[name] = int(text)
+    return found
+
+
+def weights_of(value: tuple[str, ...]) -> str | None:
+    try:
+        weights(value)
+    except ValueError as exc:
+        return f'has {exc}; each must look like "NAME=4", from 1 to 1000'
+    return None
+
+
+def schedule(value: tuple[str, ...]) -> str | None:
+    for entry in value:
+        try:
+            parse(entry)
+        except ValueError as exc:
+            return str(exc)
+    return None
+
+
+def word(value: str) -> str | None:
+    return None if re.fullmatch("[A-Z0-9_]*", value) else "must look like STANDARD_IA"
+
+
+def ca_bundle(value: str) -> str | None:
+    return None if value == "" or value.startswith("/") else "must be an absolute path"
+
+
+def encryption(value: str) -> str | None:
+    known = ("", "AES256", "aws:kms", "aws:kms:dsse")
+    return None if value in known else "must be AES256, aws:kms or aws:kms:dsse (empty: none)"

@@ -1,0 +1,157 @@
+"""The rows of an upload: intent before the first byte, object after the store's word.
+
+1. The intent (an ``upload`` row) is durable before any byte goes out: what a crash leaves in the
+   bucket is always named by a row.
+2. One transaction publishes an object. If the file lost its name meanwhile, the object is garbage
+   and gets its ``deletion``; if it got another name, a ``rekey``.
+
+The caller holds the claims of the inode and of the key: nothing else touches either meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from gateway import clock
+from gateway.db import statements as sql
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.paths import file_of, intent_of, object_at, object_of
+
+log = logging.getLogger("drain")
+
+
+class Started(NamedTuple):
+    """An upload whose intent is durable."""
+
+    file: own.File
+    key: str
+    prior: own.Intent | None
+    """What an earlier try with the same key left: its bytes may be at the key."""
+    resumed: own.Intent | None
+    """The same version's multipart upload, which was interrupted: it goes on."""
+
+
+class Sent(NamedTuple):
+    """An object that the store confirmed and no row names yet."""
+
+    etag: str
+    checksum: str
+
+
+def current(view: View, planned: own.File, key: str) -> own.File | None:
+    """The file, if the planned version of it is still complete and still belongs at the key."""
+    file = file_of(view.session, planned.ino)
+    if file is None or file.write_open or file.content_version != planned.content_version:
+        return None
+    return file if view.paths.key_of(planned.ino) == key else None
+
+
+def is_current(context: Context, started: Started) -> bool:
+    """Whether the upload is still wanted."""
+    with context.reading() as view:
+        return current(view, started.file, started.key) is not None
+
+
+def can_resume(view: View, intent: own.Intent) -> bool:
+    """Whether an interrupted multipart upload is of the version that is wanted at its key."""
+    if intent.upload_id is None or intent.part_bytes is None:
+        return False
+    file = file_of(view.session, intent.ino)
+    return (
+        file is not None
+        and file.is_dirty
+        and not file.write_open
+        and file.content_version == intent.content_version
+        and view.paths.key_of(intent.ino) == intent.key
+    )
+
+
+def intend(view: View, planned: own.File, key: str) -> Started | None:
+    """Record the intent; None: the file changed, or something is in the way."""
+    session = view.session
+    file = current(view, planned, key)
+    if file is None or not file.is_dirty or file.size != planned.size:
+        return None
+    occupant = object_at(session, key)
+    if occupant is not None and occupant.ino != file.ino:
+        return None
+    if session.one(own.UPLOAD_AT, key=key, ino=file.ino) is not None:
+        # Until that multipart upload is aborted, a late completion of it could land here.
+        return None
+    prior = intent_of(session, file.ino)
+    if prior is not None:
+        if prior.upload_id is not None:
+            return Started(file, key, prior, prior) if can_resume(view, prior) else None
+        if prior.key != key and object_at(session, prior.key) is None:
+            view.license_deletion(prior.key, prior.ino, prior.content_version)
+        session.run(own.UPLOAD_DELETE, the_ino=file.ino)
+    session.run(
+        own.UPLOAD_INSERT,
+        ino=file.ino,
+        content_version=file.content_version,
+        key=key,
+        upload_id=None,
+        part_bytes=None,
+        started_ns=clock.now_ns(),
+    )
+    return Started(file, key, prior if prior is not None and prior.key == key else None, None)
+
+
+def record_parts(view: View, started: Started, upload_id: str | None, part_bytes: int) -> None:
+    """Record the multipart upload of an intent."""
+    ino = started.file.ino
+    view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=upload_id, new_part_bytes=part_bytes)
+
+
+def withdraw(view: View, started: Started) -> None:
+    """End an upload that put nothing at its key. What an earlier try put there stays named."""
+    ino = started.file.ino
+    if started.prior is None:
+        view.session.run(own.UPLOAD_DELETE, the_ino=ino)
+    else:
+        view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=None, new_part_bytes=None)
+    log.info("withdrew the upload of %s: the file changed", started.key)
+
+
+def publish(view: View, started: Started, sent: Sent) -> None:
+    """Make the bucket's object the file's object."""
+    file, key, session = started.file, started.key, view.session
+    session.run(own.UPLOAD_DELETE, the_ino=file.ino)
+    if file_of(session, file.ino) is None:
+        view.license_deletion(key, file.ino, file.content_version, sent.etag)
+        log.info("%s was deleted while it was uploaded", key)
+        return
+    old = object_of(session, file.ino)
+    if old is not None and old.key != key:
+        view.license_deletion(old.key, old.ino, old.content_version, old.etag)
+    session.run(sql.OBJECT_DELETE, the_ino=file.ino)
+    session.run(
+        own.OBJECT_INSERT,
+        ino=file.ino,
+        key=key,
+        content_version=file.content_version,
+        size=file.size,
+        etag=sent.etag,
+        checksum=sent.checksum,
+        stored_ns=clock.now_ns(),
+    )
+    session.run(own.DRAINED, the_ino=file.ino, version=file.content_version)
+    # Whatever was at the key, of any inode, is replaced.
+    session.run(own.DELETION_DELETE, the_key=key)
+    if view.paths.key_of(file.ino) != key:
+        view.note_rekey(file.ino)
+    log.info("uploaded %s (%d bytes)", key, file.size)
+
+
+def metadata(file: own.File) -> dict[str, str]:
+    """What an object carries beside its bytes."""
+    return {
+        "mode": f"{file.mode:04o}",
+        "uid": str(file.uid),
+        "gid": str(file.gid),
+        "mtime-ns": str(file.mtime_ns),
+        "content-version": str(file.content_version),
+        "ino": str(file.ino),
+    }

@@ -1,0 +1,122 @@
+"""Sends a file in parts, several at a time; goes on where an earlier try was interrupted.
+
+A part that the store lists counts only if its ETag is the MD5 of the local bytes, which are read
+again for it: the parts of an upload always add up to the file as it is now. Memory is one block of
+1 MiB for each part in flight, whatever the size of the parts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import BinaryIO
+
+from gateway.drain import intent
+from gateway.drain import statements as own
+from gateway.drain.context import Context
+from gateway.drain.intent import Sent, Started
+from gateway.errors import BucketError, DataFileError, ObjectRefused
+from gateway.objectstore.body import Section, digest
+from gateway.objectstore.objects import ListedPart, Part, multipart_etag, part_bytes_of
+
+log = logging.getLogger("drain")
+
+
+def send_parts(context: Context, started: Started, data: BinaryIO) -> Sent | None:
+    """Send a file as a multipart upload.
+
+    None: the file changed (nothing is left in the bucket) or the drain stops (the upload stays, to
+    go on later). Raises: BucketError, DataFileError; the upload stays.
+    """
+    file, key = started.file, started.key
+    upload_id, part_bytes, listed = _begin(context, started)
+    count = -(-file.size // part_bytes)
+    done_bytes = 0
+
+    def send_one(number: int) -> Part:
+        start = (number - 1) * part_bytes
+        section = Section(data.fileno(), start, min(part_bytes, file.size - start))
+        found = listed.get(number)
+        if found is not None and found.size == len(section):
+            md5 = digest(section).md5
+            if md5.hex() == found.etag:
+                return Part(number, f'"{found.etag}"', md5)
+        return context.store.put_part(key, upload_id, number, section)
+
+    def go_on(part: Part) -> bool:
+        nonlocal done_bytes
+        done_bytes = min(file.size, part.number * part_bytes)
+        context.on_progress(key, done_bytes, file.size)
+        return not context.stop.is_set() and intent.is_current(context, started)
+
+    context.on_progress(key, 0, file.size)
+    completing = False
+    try:
+        parts = _in_flight(count, context.settings.drain.part_concurrency, send_one, go_on)
+        if parts is not None:
+            # The last go_on() was the check that lets the object become visible: all bytes were
+            # read.
+            completing = True
+            head = context.store.complete(key, upload_id, parts, file.size, intent.metadata(file))
+    except (BucketError, DataFileError) as exc:
+        # Bytes that change while they are sent do not match their own checksum.
+        if completing or intent.is_current(context, started):
+            if isinstance(exc, ObjectRefused):
+                _begin_anew(context, started, upload_id)
+            raise
+        parts = None
+    if parts is None:
+        if not context.stop.is_set():
+            context.store.abort(key, upload_id)
+            with context.writing() as view:
+                intent.withdraw(view, started)
+        return None
+    md5 = multipart_etag([part.digest for part in parts]).partition("-")[0]
+    return Sent(head.etag, f"md5-parts:{part_bytes}:{md5}")
+
+
+def _begin_anew(context: Context, started: Started, upload_id: str) -> None:
+    """This upload cannot be gone on with. The intent stays: there may be something at the key."""
+    context.store.abort(started.key, upload_id)
+    with context.writing() as view:
+        ino = started.file.ino
+        view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=None, new_part_bytes=None)
+
+
+def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, ListedPart]]:
+    """The upload's id, the size of its parts, and the parts that the store has already."""
+    file, key, resumed = started.file, started.key, started.resumed
+    if resumed is not None and resumed.upload_id and resumed.part_bytes:
+        listed = context.store.parts(key, resumed.upload_id)
+        if listed is not None:
+            log.info("going on with the upload of %s: %d parts are there", key, len(listed))
+            return resumed.upload_id, resumed.part_bytes, listed
+    part_bytes = part_bytes_of(file.size, context.settings.drain.part_bytes)
+    upload_id = context.store.begin(key, intent.metadata(file))
+    # Killed here, the upload has an intent but its id is lost: abort_unrecorded() finds it.
+    with context.writing() as view:
+        intent.record_parts(view, started, upload_id, part_bytes)
+    return upload_id, part_bytes, {}
+
+
+def _in_flight(
+    count: int,
+    concurrency: int,
+    send_one: Callable[[int], Part],
+    go_on: Callable[[Part], bool],
+) -> list[Part] | None:
+    """Send parts 1 to count in order, so many at a time; None: told not to go on."""
+    parts: list[Part] = []
+    sending: deque[Future[Part]] = deque()
+    with ThreadPoolExecutor(min(count, concurrency), thread_name_prefix="drain-part") as pool:
+        for number in range(1, count + 1):
+            sending.append(pool.submit(send_one, number))
+            if len(sending) < concurrency and number < count:
+                continue
+            while sending and (number == count or len(sending) >= concurrency):
+                parts.append(sending.popleft().result())
+                if not go_on(parts[-1]):
+                    return None
+    return parts

@@ -1,0 +1,83 @@
+"""A process that sends small objects for the drain: ``python -m gateway.drain.sender FD``.
+
+Signing and sending a small object is processor time under Python's one lock; so it is done beside
+the drain, not in it. A sender knows nothing of files, of the database or of rates: it is handed a
+body when it may be sent. It ends when its standard input does, that is, at once when the drain is
+killed: no request of a drain that is gone may overtake those of the next.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gateway.config import Settings
+from gateway.drain.messages import Answer, Result, Task
+from gateway.errors import BucketError
+from gateway.objectstore.pace import Ended
+from gateway.objectstore.s3 import S3Store
+
+
+class _Notes(threading.local):
+    """How the last request of a thread ended; the drain keeps the pace."""
+
+    how = Ended(False)
+
+    def attach(self, client: Any) -> None:
+        """Only bodies are sent from here."""
+
+    def admit(self, body_bytes: int) -> None:
+        """The drain has admitted it."""
+
+    def begin(self, wait: bool = True) -> int:
+        return 1
+
+    def end(self, number: int, how: Ended) -> None:
+        self.how = how
+
+
+def main() -> None:
+    """Serve until the drain closes the connection or ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_drain, daemon=True).start()
+    connection: Connection = Connection(int(sys.argv[1]))
+    settings: Settings
+    settings, threads = connection.recv()
+    notes = _Notes()
+    store = S3Store(settings, pace=notes, attempts=1)
+    lock = threading.Lock()
+
+    def send(task: Task) -> None:
+        result: Result
+        try:
+            result = store.put(*task.object)
+        except BucketError as exc:
+            result = exc
+        with lock:
+            connection.send(Answer(task.number, result, notes.how))
+
+    generation = 0
+    with ThreadPoolExecutor(threads) as pool:
+        while True:
+            try:
+                task: Task = connection.recv()
+            except EOFError:
+                return
+            if task.generation != generation:
+                generation = task.generation
+                store.reload()
+            pool.submit(send, task)
+
+
+def _end_with_the_drain() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

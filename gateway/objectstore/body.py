@@ -1,0 +1,95 @@
+"""What a request sends: bytes in memory, or a range of a file that is read block by block.
+
+A range is read twice, for its digests and for the wire (the second time from the page cache), so
+memory does not grow with the size of a part. Holes of sparse files are not read at all. Not mmap:
+a client may truncate the file meanwhile, and reading a mapping beyond the end kills the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from gateway.errors import DataFileError
+
+BLOCK_BYTES = 1024 * 1024
+_ZEROS = memoryview(bytes(BLOCK_BYTES))
+
+
+class Section:
+    """A range of an open file; each iteration reads it from its start.
+
+    Parameters: fd; start and size, in bytes. A block is valid until the next one is asked for.
+    Raises DataFileError when the file ends before the range does.
+    """
+
+    def __init__(self, fd: int, start: int, size: int) -> None:
+        self._fd = fd
+        self._start = start
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[memoryview]:
+        at, end = self._start, self._start + self._size
+        buffer = memoryview(bytearray(min(BLOCK_BYTES, self._size)))
+        while at < end:
+            data = self._next_data(at, end)
+            while at < data:
+                zeros = _ZEROS[: min(BLOCK_BYTES, data - at)]
+                at += len(zeros)
+                yield zeros
+            hole = min(end, os.lseek(self._fd, at, os.SEEK_HOLE)) if at < end else end
+            while at < hole:
+                count = os.preadv(self._fd, [buffer[: hole - at]], at)
+                if count == 0:
+                    raise _ended(end - at)
+                at += count
+                yield buffer[:count]
+
+    def _next_data(self, at: int, end: int) -> int:
+        try:
+            return min(end, os.lseek(self._fd, at, os.SEEK_DATA))
+        except OSError as exc:
+            if exc.errno != errno.ENXIO:
+                raise
+        # No data from here on: a hole up to the end of the file, which may have moved.
+        missing = end - os.fstat(self._fd).st_size
+        if missing > 0:
+            raise _ended(missing)
+        return end
+
+
+Body = bytes | Section
+
+
+class Digests(NamedTuple):
+    """Of one body."""
+
+    md5: bytes
+    sha256: str
+    """In hex; empty when it was not asked for."""
+
+
+def blocks(body: Body) -> Iterable[bytes | memoryview]:
+    """The body as a request takes it."""
+    return body if isinstance(body, Section) else (body,)
+
+
+def digest(body: Body, with_sha256: bool = False) -> Digests:
+    """Read the body once for its digests."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    sha256 = hashlib.sha256()
+    for block in blocks(body):
+        md5.update(block)
+        if with_sha256:
+            sha256.update(block)
+    return Digests(md5.digest(), sha256.hexdigest() if with_sha256 else "")
+
+
+def _ended(missing: int) -> DataFileError:
+    return DataFileError(f"data file ended {missing} bytes early")

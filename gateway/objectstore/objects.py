@@ -1,0 +1,129 @@
+"""What the store says about objects and parts, and the arithmetic of S3. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from gateway.errors import ObjectRefused
+
+MIB = 1024 * 1024
+PARTS_MAX = 10_000
+PART_MAX_BYTES = 5 * 1024 * MIB
+OBJECT_MAX_BYTES = PARTS_MAX * PART_MAX_BYTES
+"""48.8 TiB."""
+COPY_MAX_BYTES = 5 * 1024 * MIB
+"""Most that one CopyObject takes (S3's limit); larger objects are copied in parts."""
+COPY_PART_BYTES = 512 * MIB
+
+_MD5 = re.compile("[0-9a-f]{32}")
+_MULTIPART_ETAG = re.compile("[0-9a-f]{32}-[0-9]+")
+
+
+class Part(NamedTuple):
+    """One part of a multipart upload that the store has."""
+
+    number: int
+    etag: str
+    digest: bytes
+    """MD5 of what was sent."""
+
+
+class ListedPart(NamedTuple):
+    """A part as ListParts shows it."""
+
+    etag: str
+    """Without quotes."""
+    size: int
+    """Bytes."""
+
+
+class Head(NamedTuple):
+    """What the store says about an object."""
+
+    size: int
+    """Bytes."""
+    etag: str
+    """Without quotes."""
+    metadata: dict[str, str]
+    """Names in lower case (servers differ)."""
+    opaque_etag: bool
+    """The object is encrypted with a key of the store: its ETag looks like an MD5 but is none."""
+
+
+class Stored(NamedTuple):
+    """An object that was sent and verified."""
+
+    head: Head
+    md5: bytes
+    """Of what was sent."""
+
+
+class PendingUpload(NamedTuple):
+    """A multipart upload that was neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+    initiated: datetime
+
+
+def part_bytes_of(size: int, wanted_bytes: int) -> int:
+    """Size of the parts of an object, so that the most parts S3 takes suffice; whole MiB.
+
+    Raises: ObjectRefused when no object can be so large.
+    """
+    if size > OBJECT_MAX_BYTES:
+        raise ObjectRefused(
+            f"{size} bytes are more than an object can have ({OBJECT_MAX_BYTES}): split the file"
+        )
+    least = -(-size // PARTS_MAX)
+    return max(wanted_bytes, -(-least // MIB) * MIB)
+
+
+def multipart_etag(digests: Sequence[bytes]) -> str:
+    """The ETag S3 gives an object of parts: the MD5 of their MD5s, and their number."""
+    md5 = hashlib.md5(b"".join(digests), usedforsecurity=False)
+    return f"{md5.hexdigest()}-{len(digests)}"
+
+
+def etag_of(answer: Mapping[str, Any]) -> str:
+    """The ETag in an answer, without quotes."""
+    return str(answer.get("ETag", "")).strip('"').lower()
+
+
+def is_plain_md5(etag: str) -> bool:
+    return _MD5.fullmatch(etag) is not None
+
+
+def form(etag: str) -> str:
+    """What kind of ETag it is: two can be compared only when they are of one kind."""
+    if is_plain_md5(etag):
+        return "md5"
+    return "md5 of md5s" if _MULTIPART_ETAG.fullmatch(etag) else "opaque"
+
+
+def is_opaque(answer: Mapping[str, Any]) -> bool:
+    """Whether the ETag in an answer says nothing about the bytes."""
+    kms = str(answer.get("ServerSideEncryption", "")).startswith("aws:")
+    return kms or "SSECustomerAlgorithm" in answer
+
+
+def require_etag(answer: Mapping[str, Any], expected: str, key: str) -> bool:
+    """Compare an answer's ETag where it can be; returns whether it could.
+
+    Raises: ObjectRefused when the store has other bytes.
+    """
+    found = etag_of(answer)
+    if is_opaque(answer) or form(found) != form(expected):
+        return False
+    require(found, expected, key)
+    return True
+
+
+def require(found: str, expected: str, key: str) -> None:
+    """Raises ObjectRefused when two ETags of one kind differ."""
+    if found != expected:
+        raise ObjectRefused(f"{key}: sent bytes with ETag {expected}, the store has {found}")

@@ -1,0 +1,248 @@
+"""The drain beside ``rclone copy``: ``python -m tests.bench.drain DIRECTORY``.
+
+Both send the same files to the same server (``rclone serve s3``) at equal concurrency, in turn; the
+ratio of each pair of runs counts, and the median of the ratios is printed. The drain is a daemon:
+its clock runs from the moment the files are due until none is dirty; rclone's from start to end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gateway import config
+from gateway.db.models import ROOT_INO
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
+from tests.support.volumes import make_settings, make_volume, query
+from tests.support.waiting import until
+
+MIB = 1024 * 1024
+BUCKET = "bench"
+WORKERS = 4
+PARTS = 4
+PART_BYTES = 16 * MIB
+PER_DIRECTORY = 500
+NEVER_NS = 1 << 62
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Load(NamedTuple):
+    """Files of one size."""
+
+    name: str
+    files: int
+    size: int
+
+
+LOADS = (Load("16 x 64 MiB", 16, 64 * MIB), Load("10,000 x 4 KiB", 10_000, 4096))
+
+
+class Run(NamedTuple):
+    """One measurement."""
+
+    seconds: float
+    peak_bytes: int
+
+
+class Bench:
+    """A gateway full of files that are not due, the same files as a tree, and a server."""
+
+    def __init__(self, directory: Path, load: Load) -> None:
+        self.load = load
+        self.tree = directory / "tree"
+        self._log = directory / "drain.log"
+        self.server = RcloneServer(directory / "s3")
+        values: dict[str, dict[str, Any]] = {
+            "bucket": {"name": BUCKET, "endpoint_url": self.server.url},
+            "drain": {
+                "workers": WORKERS,
+                "part_bytes": PART_BYTES,
+                "poll_seconds": 0.1,
+            },
+        }
+        self.settings = make_settings(directory / "data", values)
+        make_volume(self.settings)
+        self.settings.source.write_text(
+            config.render({"gateway": {"data_dir": str(self.settings.data_dir)}, **values})
+        )
+        self.settings.credentials_file.touch(0o600)
+        self.settings.credentials_file.write_text(credentials())
+        self._rclone_conf = directory / "rclone.conf"
+        self._rclone_conf.write_text(
+            f"[to]\ntype = s3\nprovider = Other\nendpoint = {self.server.url}\n"
+            f"access_key_id = {ACCESS_KEY}\nsecret_access_key = {SECRET_KEY}\n"
+        )
+        self._fill()
+
+    def _fill(self) -> None:
+        namespace = Namespace(self.settings)
+        parent = ROOT_INO
+        for number in range(self.load.files):
+            if number % PER_DIRECTORY == 0:
+                name = f"d{number}"
+                attr = namespace.mkdir(ROOT_CRED, ROOT_INO, name.encode(), SetAttr(mode=0o755))
+                parent = attr.ino
+                (self.tree / name).mkdir(parents=True)
+            made = namespace.create(ROOT_CRED, parent, f"f{number}".encode(), SetAttr(mode=0o644))
+            path = namespace.files.path(made.ino, made.epoch)
+            path.write_bytes(os.urandom(self.load.size))
+            (self.tree / name / f"f{number}").hardlink_to(path)
+            size = self.load.size
+            namespace.seal(made.ino, Sealed(size, size, time.time_ns(), 1))
+        namespace.close()
+
+    def drain(self, number: int) -> Run:
+        """Drain all files below a fresh prefix."""
+        query(self.settings, "DELETE FROM object")
+        query(
+            self.settings,
+            "UPDATE inode SET drained_version = 0, drain_after_ns = :never WHERE kind = 1",
+            never=NEVER_NS,
+        )
+        command = [sys.executable, "-m", "gateway.drain", "--config", str(self.settings.source)]
+        environment = {**os.environ, "SPILLWAY_BUCKET_PREFIX": f"drain-{number}"}
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        try:
+            report = self.settings.run_dir / "drain.json"
+            until(
+                lambda: (
+                    report.exists()
+                    and f'"pid": {process.pid}' in report.read_text()
+                    and '"reachable"' in report.read_text()
+                ),
+                "the drain is ready",
+            )
+            peak = _Peak(process.pid)
+            started = time.perf_counter()
+            query(self.settings, "UPDATE inode SET drain_after_ns = 0 WHERE kind = 1")
+            while query(self.settings, _ANY_DIRTY):
+                time.sleep(0.02)
+            seconds = time.perf_counter() - started
+            return Run(seconds, peak.end())
+        finally:
+            process.terminate()
+            process.wait()
+
+    def rclone(self, number: int) -> Run:
+        """Copy all files to a fresh prefix."""
+        command = [
+            *(str(Path(sys.executable).with_name("rclone")), "--config", str(self._rclone_conf)),
+            *("copy", "--transfers", str(WORKERS), "--s3-upload-concurrency", str(PARTS)),
+            *(
+                "--s3-chunk-size",
+                str(PART_BYTES) + "B",
+                "--s3-upload-cutoff",
+                str(PART_BYTES) + "B",
+            ),
+            *(str(self.tree), f"to:{BUCKET}/rclone-{number}"),
+        ]
+        started = time.perf_counter()
+        process = subprocess.Popen(command)
+        peak = _Peak(process.pid)
+        if process.wait() != 0:
+            raise RuntimeError("rclone copy failed")
+        return Run(time.perf_counter() - started, peak.end())
+
+    def forget(self, name: str) -> None:
+        """Free the space of a run."""
+        shutil.rmtree(self.server.directory / BUCKET / name)
+
+
+_ANY_DIRTY = "SELECT 1 FROM inode WHERE kind = 1 AND content_version > drained_version LIMIT 1"
+
+
+class _Peak:
+    """Samples the memory of a process and its children: the largest sum of resident sets."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._most = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._loop)
+        self._thread.start()
+
+    def end(self) -> int:
+        self._end.set()
+        self._thread.join()
+        return self._most
+
+    def _loop(self) -> None:
+        while not self._end.wait(0.05):
+            self._most = max(self._most, sum(_resident_bytes(pid) for pid in _family(self._pid)))
+
+
+def _family(pid: int) -> list[int]:
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children += (task / "children").read_text().split()
+    except OSError:
+        return [pid]
+    return [pid, *{int(child) for child in children}]
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def measure(directory: Path, load: Load, pairs: int) -> str:
+    """Returns the load's row of the table."""
+    ours: list[Run] = []
+    theirs: list[Run] = []
+    bench = Bench(directory, load)
+    with bench.server:
+        bench.server.client().create_bucket(Bucket=BUCKET)
+        for number in range(pairs):
+            ours.append(bench.drain(number))
+            bench.forget(f"drain-{number}")
+            theirs.append(bench.rclone(number))
+            bench.forget(f"rclone-{number}")
+    total = load.files * load.size / MIB
+    ratio = statistics.median(b.seconds / a.seconds for a, b in zip(ours, theirs, strict=True))
+    cells = [load.name]
+    for runs in (ours, theirs):
+        seconds = statistics.median(run.seconds for run in runs)
+        cells += [f"{seconds:.2f}", f"{total / seconds:,.0f}", f"{load.files / seconds:,.0f}"]
+    cells.append(f"{ratio:.2f}")
+    cells += [f"{max(run.peak_bytes for run in runs) / MIB:.0f}" for runs in (ours, theirs)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", type=Path, help="on the disk to measure")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--only", type=int, choices=range(len(LOADS)), help="one load")
+    args = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(
+        "| files | drain s | MiB/s | files/s | rclone s | MiB/s | files/s | ratio "
+        "| drain MiB | rclone MiB |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for load in LOADS if args.only is None else [LOADS[args.only]]:
+        directory = Path(tempfile.mkdtemp(dir=args.directory)).absolute()
+        try:
+            print(measure(directory, load, args.pairs), flush=True)
+        finally:
+            shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()

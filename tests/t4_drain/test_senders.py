@@ -1,0 +1,77 @@
+"""Small files go through processes of their own; any of them may be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.support.s3proxy import Act
+from tests.support.waiting import until
+from tests.t4_drain.site import Site
+
+FILES = 300
+
+
+def senders_of(pid: int) -> list[int]:
+    """The sender processes of a drain."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return [child for child in found if is_sender(child)]
+
+
+def is_sender(pid: int) -> bool:
+    try:
+        return b"gateway.drain.sender" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def fill(site: Site) -> dict[str, bytes]:
+    contents = {f"d{number % 3}/{number}": b"%d" % number for number in range(FILES)}
+    for path, data in contents.items():
+        site.write(path, data)
+    return contents
+
+
+def test_many_small_files_arrive(site: Site) -> None:
+    site.configure(processes=2)
+    contents = fill(site)
+    site.drain()
+    assert site.objects() == contents
+    assert len(site.proxy.operations("PUT")) == FILES
+    assert site.left() == []
+
+
+def test_a_killed_sender_is_replaced(rclone_site: Site) -> None:
+    site = rclone_site
+    site.configure(processes=2)
+    contents = fill(site)
+    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, times=2)
+    with site.process() as process:
+        held.wait()
+        for pid in senders_of(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        held.release()
+        until(site.is_clean, "everything is drained")
+    assert site.objects() == contents
+    assert "a sender process ended" in site.output.read_text()
+
+
+def test_senders_end_with_their_drain(rclone_site: Site) -> None:
+    """Also in the middle of a batch: what they still sent could overtake the next drain."""
+    site = rclone_site
+    site.configure(processes=2)
+    contents = fill(site)
+    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, times=2)
+    with site.process() as process:
+        held.wait()
+        pids = senders_of(process.pid)
+        assert pids
+        site.kill(process)
+        until(lambda: not any(map(is_sender, pids)), "the senders are gone", 5)
+    held.discard()
+    site.drain()
+    assert site.objects() == contents
+    assert site.left() == []
