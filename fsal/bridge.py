@@ -49,6 +49,24 @@ OPERATIONS = (
 )
 """In the order of ``enum spw_op``."""
 
+CHANGES = frozenset(
+    {
+        "create",
+        "mkdir",
+        "symlink",
+        "mknod",
+        "link",
+        "rename",
+        "remove",
+        "setattr",
+        "open_write",
+        "seal",
+        "setxattr",
+        "removexattr",
+    }
+)
+"""Those that change the namespace. The rest reads, or returns at once."""
+
 log = logging.getLogger("spillway.fsal")
 
 u32, u64, i32, i64 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64
@@ -101,6 +119,10 @@ class SealStruct(ctypes.Structure):
     )
 
 
+class OrphanStruct(ctypes.Structure):
+    _fields_ = (("ino", u64), ("epoch", u64))
+
+
 class SpaceStruct(ctypes.Structure):
     _fields_ = (("headroom_bytes", u64), ("unsealed_bytes", u64), ("level", u32), ("flows", u32))
 
@@ -124,6 +146,7 @@ class RequestStruct(ctypes.Structure):
         ("groups", ctypes.POINTER(u32)),
         ("entries", ctypes.POINTER(DirentStruct)),
         ("seals", ctypes.POINTER(SealStruct)),
+        ("orphans", ctypes.POINTER(OrphanStruct)),
         ("buffer", ctypes.c_void_p),
         ("name_len", u32),
         ("name2_len", u32),
@@ -156,7 +179,16 @@ class ReplyStruct(ctypes.Structure):
     )
 
 
-Callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(RequestStruct), ctypes.POINTER(ReplyStruct))
+class ItemStruct(ctypes.Structure):
+    _fields_ = (
+        ("op", u32),
+        ("pad", u32),
+        ("request", ctypes.POINTER(RequestStruct)),
+        ("reply", ctypes.POINTER(ReplyStruct)),
+    )
+
+
+Callback = ctypes.CFUNCTYPE(None, ctypes.POINTER(ItemStruct), u32)
 
 
 class TableStruct(ctypes.Structure):
@@ -176,12 +208,8 @@ class TableStruct(ctypes.Structure):
         ("slow_per_mille", u32),
         ("full_wait_ms", u32),
         ("files_dir", ctypes.c_char * 4096),
-        ("fn", Callback * len(OPERATIONS)),
+        ("batch", Callback),
     )
-
-
-Verb = Callable[[Any, Any], None]
-"""Takes a RequestStruct, fills a ReplyStruct, raises NamespaceError."""
 
 
 def check_sizes(table: TableStruct) -> None:
@@ -208,18 +236,15 @@ def check_sizes(table: TableStruct) -> None:
         )
 
 
-def guard(name: str, verb: Verb) -> Any:
-    """A C callback around a verb. The caller keeps it alive for as long as C may call it."""
+def guard(batch: Callable[[list[Any]], None]) -> Any:
+    """A C callback around a function that answers requests. The caller keeps it alive."""
 
-    def call(request: Any, reply: Any) -> None:
-        out = reply.contents
+    def call(items: Any, count: int) -> None:
         try:
-            verb(request.contents, out)
-        except BaseException as exc:
-            # Every exception must end here; one client's request fails, the server goes on.
-            out.status = status_of(name, exc)
-        else:
-            out.status = 0
+            batch(items[:count])
+        except BaseException:
+            # Every exception must end here; C has preset EIO, the server goes on.
+            log.exception("a batch of requests failed")
 
     return Callback(call)
 

@@ -48,10 +48,8 @@ def start(config_path: str, table_address: int) -> bool:
     table.slow_per_mille = int(limits.slow_from * 1000)
     table.full_wait_ms = int(limits.full_wait_seconds * 1000)
     verbs = Verbs(namespace, Space(settings, namespace))
-    for index, name in enumerate(bridge.OPERATIONS):
-        callback = bridge.guard(name, getattr(verbs, name))
-        _alive.append(callback)
-        table.fn[index] = callback
+    table.batch = bridge.guard(verbs.batch)
+    _alive.append(table.batch)
     _alive.append(namespace)
     sealed, reclaimed = namespace.recovered
     logging.getLogger("spillway.fsal").info(

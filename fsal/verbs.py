@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fsal import bridge
 from fsal.bridge import (
+    CHANGES,
+    OPERATIONS,
     cred_of,
     name2_of,
     name_of,
@@ -15,6 +18,7 @@ from fsal.bridge import (
     put_removed,
     setattr_of,
 )
+from gateway.db.writer import Operation
 from gateway.errors import TooBig
 from gateway.namespace.facade import Namespace
 from gateway.namespace.space import Level, Space
@@ -29,11 +33,19 @@ def put_buffer(request: Any, reply: Any, data: bytes) -> None:
     ctypes.memmove(request.buffer, data, len(data))
 
 
+Change = tuple[Sequence[Operation[Any]], Callable[[Any, Any], None]]
+"""What is to be run, and what fills the reply from the outcome (and raises it)."""
+
+
 class Verbs:
-    """The operations of one namespace; method names are those of ``bridge.OPERATIONS``."""
+    """The operations of one namespace; method names are those of ``bridge.OPERATIONS``.
+
+    Those of ``bridge.CHANGES`` only prepare: ``batch`` runs many of them in one transaction.
+    """
 
     def __init__(self, namespace: Namespace, space: Space) -> None:
         self._ns = namespace
+        self._changes = namespace.changes
         self._space = space
 
     def lookup(self, request: Any, reply: Any) -> None:
@@ -70,125 +82,134 @@ class Verbs:
         if verifier is not None:
             ctypes.memmove(reply.verifier, verifier, 8)
 
-    def create(self, request: Any, reply: Any) -> None:
+    def create(self, request: Any) -> Change:
         verifier = bytes(request.verifier) if request.flags & bridge.HAS_VERIFIER else None
-        directories: list[Attr] = []
-        attr = self._ns.create(
-            cred_of(request),
-            request.ino,
-            name_of(request),
-            setattr_of(request),
-            verifier,
-            bool(request.flags & bridge.FOR_WRITING),
-            directories=directories,
+        return self._make(
+            self._changes.create(
+                cred_of(request),
+                request.ino,
+                name_of(request),
+                setattr_of(request),
+                verifier,
+                bool(request.flags & bridge.FOR_WRITING),
+            )
         )
-        put_attr(reply.attr, attr)
-        put_directories(reply, request, directories)
 
-    def mkdir(self, request: Any, reply: Any) -> None:
-        directories: list[Attr] = []
-        attr = self._ns.mkdir(
-            cred_of(request),
-            request.ino,
-            name_of(request),
-            setattr_of(request),
-            directories=directories,
+    def mkdir(self, request: Any) -> Change:
+        return self._make(
+            self._changes.mkdir(
+                cred_of(request), request.ino, name_of(request), setattr_of(request)
+            )
         )
-        put_attr(reply.attr, attr)
-        put_directories(reply, request, directories)
 
-    def symlink(self, request: Any, reply: Any) -> None:
-        directories: list[Attr] = []
-        attr = self._ns.symlink(
-            cred_of(request),
-            request.ino,
-            name_of(request),
-            name2_of(request),
-            setattr_of(request),
-            directories=directories,
+    def symlink(self, request: Any) -> Change:
+        return self._make(
+            self._changes.symlink(
+                cred_of(request),
+                request.ino,
+                name_of(request),
+                name2_of(request),
+                setattr_of(request),
+            )
         )
-        put_attr(reply.attr, attr)
-        put_directories(reply, request, directories)
 
-    def mknod(self, request: Any, reply: Any) -> None:
-        directories: list[Attr] = []
-        attr = self._ns.mknod(
-            cred_of(request),
-            request.ino,
-            name_of(request),
-            request.kind,
-            request.rdev,
-            setattr_of(request),
-            directories=directories,
+    def mknod(self, request: Any) -> Change:
+        return self._make(
+            self._changes.mknod(
+                cred_of(request),
+                request.ino,
+                name_of(request),
+                request.kind,
+                request.rdev,
+                setattr_of(request),
+            )
         )
-        put_attr(reply.attr, attr)
-        put_directories(reply, request, directories)
 
-    def link(self, request: Any, reply: Any) -> None:
-        directories: list[Attr] = []
-        attr = self._ns.link(
-            cred_of(request),
-            request.ino2,
-            request.ino,
-            name_of(request),
-            directories=directories,
+    def link(self, request: Any) -> Change:
+        return self._make(
+            self._changes.link(cred_of(request), request.ino2, request.ino, name_of(request))
         )
-        put_attr(reply.attr, attr)
-        put_directories(reply, request, directories)
 
-    def rename(self, request: Any, reply: Any) -> None:
-        directories: list[Attr] = []
-        attr, removed = self._ns.rename(
-            cred_of(request),
-            request.ino,
-            name_of(request),
-            request.ino2,
-            name2_of(request),
-            directories=directories,
+    def rename(self, request: Any) -> Change:
+        operation = self._changes.rename(
+            cred_of(request), request.ino, name_of(request), request.ino2, name2_of(request)
         )
-        put_attr(reply.attr, attr)
-        put_directories(reply, request, directories)
-        put_removed(reply.removed, removed)
 
-    def remove(self, request: Any, reply: Any) -> None:
-        directories: list[Attr] = []
-        removed = self._ns.remove(
-            cred_of(request), request.ino, name_of(request), directories=directories
+        def finish(request: Any, reply: Any) -> None:
+            attr, removed = operation.outcome()
+            put_attr(reply.attr, attr)
+            put_directories(reply, request, operation.directories)
+            put_removed(reply.removed, removed)
+
+        return [operation], finish
+
+    def remove(self, request: Any) -> Change:
+        operation = self._changes.remove(cred_of(request), request.ino, name_of(request))
+
+        def finish(request: Any, reply: Any) -> None:
+            removed = operation.outcome()
+            put_directories(reply, request, operation.directories)
+            put_removed(reply.removed, removed)
+
+        return [operation], finish
+
+    def setattr(self, request: Any) -> Change:
+        return self._make(self._changes.setattr(request.ino, setattr_of(request)))
+
+    def setxattr(self, request: Any) -> Change:
+        return self._make(
+            self._changes.setxattr(
+                cred_of(request), request.ino, name_of(request), name2_of(request), request.kind
+            )
         )
-        put_directories(reply, request, directories)
-        put_removed(reply.removed, removed)
 
-    def setattr(self, request: Any, reply: Any) -> None:
-        put_attr(reply.attr, self._ns.setattr(request.ino, setattr_of(request)))
+    def removexattr(self, request: Any) -> Change:
+        return self._make(
+            self._changes.removexattr(cred_of(request), request.ino, name_of(request))
+        )
 
-    def open_write(self, request: Any, reply: Any) -> None:
-        put_attr(reply.attr, self._ns.open_write(request.ino))
+    def open_write(self, request: Any) -> Change:
+        operation = self._changes.open_write(request.ino)
 
-    def seal(self, request: Any, _reply: Any) -> None:
+        def finish(_request: Any, reply: Any) -> None:
+            attr = operation.outcome()
+            self._ns.opened(attr)
+            put_attr(reply.attr, attr)
+
+        return [operation], finish
+
+    def seal(self, request: Any) -> Change:
         waiting = request.seals[: request.entries_max]
-        wanted = [
-            (item.ino, Sealed(item.data.size, item.data.used, item.data.mtime_ns, item.data.writes))
+        operations = [
+            self._changes.seal(
+                item.ino,
+                Sealed(item.data.size, item.data.used, item.data.mtime_ns, item.data.writes),
+            )
             for item in waiting
         ]
-        for item, found in zip(waiting, self._ns.seal_all(wanted), strict=True):
-            if isinstance(found, Attr):
-                put_attr(item.attr, found)
-                item.status = 0
-            else:
-                item.status = bridge.status_of("seal", found)
+
+        def finish(_request: Any, _reply: Any) -> None:
+            for item, operation in zip(waiting, operations, strict=True):
+                try:
+                    put_attr(item.attr, operation.outcome())
+                    item.status = 0
+                except BaseException as exc:
+                    item.status = bridge.status_of("seal", exc)
+
+        return operations, finish
+
+    def _make(self, operation: Operation[Attr]) -> Change:
+        """A change that answers with an inode's attributes, and those of a directory."""
+
+        def finish(request: Any, reply: Any) -> None:
+            put_attr(reply.attr, operation.outcome())
+            put_directories(reply, request, operation.directories)
+
+        return [operation], finish
 
     def getxattr(self, request: Any, reply: Any) -> None:
         value = self._ns.getxattr(cred_of(request), request.ino, name_of(request))
         put_buffer(request, reply, value)
-
-    def setxattr(self, request: Any, reply: Any) -> None:
-        attr = self._ns.setxattr(
-            cred_of(request), request.ino, name_of(request), name2_of(request), request.kind
-        )
-        put_attr(reply.attr, attr)
-
-    def removexattr(self, request: Any, reply: Any) -> None:
-        put_attr(reply.attr, self._ns.removexattr(cred_of(request), request.ino, name_of(request)))
 
     def listxattr(self, request: Any, reply: Any) -> None:
         names = self._ns.listxattr(request.ino)
@@ -204,5 +225,35 @@ class Verbs:
         client = name_of(request).decode("ascii", "replace")
         reply.attr.ino, reply.count = self._space.flow(request.ino, client)
 
-    def reclaim(self, request: Any, reply: Any) -> None:
-        self._ns.reclaim(request.ino, request.cookie)
+    def reclaim(self, request: Any, _reply: Any) -> None:
+        for orphan in request.orphans[: request.entries_max]:
+            self._ns.reclaim(orphan.ino, orphan.epoch)
+
+    def batch(self, items: list[Any]) -> None:
+        """Answer requests: those that change something in one transaction, in their order.
+
+        Parameters: items, each a ``struct spw_item``.
+        """
+        changes = []
+        for item in items:
+            name = OPERATIONS[item.op]
+            request, reply = item.request.contents, item.reply.contents
+            try:
+                if name in CHANGES:
+                    changes.append((name, request, reply, getattr(self, name)(request)))
+                else:
+                    getattr(self, name)(request, reply)
+                    reply.status = 0
+            except BaseException as exc:
+                reply.status = bridge.status_of(name, exc)
+        if not changes:
+            return
+        self._ns.run_together(
+            [operation for *_, (operations, _finish) in changes for operation in operations]
+        )
+        for name, request, reply, (_operations, finish) in changes:
+            try:
+                finish(request, reply)
+                reply.status = 0
+            except BaseException as exc:
+                reply.status = bridge.status_of(name, exc)

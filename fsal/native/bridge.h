@@ -1,8 +1,8 @@
 /* The boundary between Ganesha's threads (C) and the namespace (Python): plain C types only.
  *
  * fsal/bridge.py mirrors these structures with ctypes; sizes and offsets are compared by a test and,
- * for the sizes, at every load. Python fills `struct spw_table` once; each call passes one request
- * and one reply.
+ * for the sizes, at every load. Python fills `struct spw_table` once; a call passes requests
+ * and a reply for each.
  *
  * Rules: the status is in the reply, preset to EIO by C, written last by Python; callbacks return
  * void, because a ctypes callback with an int result hands C garbage when an exception escapes. No
@@ -35,7 +35,7 @@ enum spw_op {
 	SPW_SETATTR,       /* ino, set                         -> attr */
 	SPW_OPEN_WRITE,    /* ino                              -> attr */
 	SPW_SEAL,          /* seals                            -> attr and status in each */
-	SPW_RECLAIM,       /* ino, epoch in cookie             -> (nothing) */
+	SPW_RECLAIM,       /* orphans                          -> (nothing) */
 	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: buffer too small) */
 	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
 	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
@@ -104,6 +104,12 @@ struct spw_seal {
 	uint32_t pad;
 };
 
+/* A file without a name that nobody has open any more. */
+struct spw_orphan {
+	uint64_t ino;
+	uint64_t epoch;
+};
+
 /* How much room is left for bytes, told to the namespace once a second. */
 struct spw_space {
 	uint64_t headroom_bytes; /* until nothing is accepted any more */
@@ -138,6 +144,7 @@ struct spw_request {
 	const uint32_t *groups;
 	struct spw_dirent *entries; /* entries_max of them */
 	struct spw_seal *seals;     /* entries_max of them */
+	const struct spw_orphan *orphans; /* entries_max of them */
 	char *buffer;               /* buffer_bytes */
 	uint32_t name_len;
 	uint32_t name2_len;
@@ -167,7 +174,15 @@ struct spw_reply {
 	uint8_t verifier[8];
 };
 
-typedef void (*spw_fn)(const struct spw_request *request, struct spw_reply *reply);
+struct spw_item {
+	uint32_t op; /* enum spw_op */
+	uint32_t pad;
+	const struct spw_request *request;
+	struct spw_reply *reply;
+};
+
+/* Answers all of them: those that change something in one transaction, durable on return. */
+typedef void (*spw_batch_fn)(const struct spw_item *items, uint32_t count);
 
 /* Filled by Python at start; abi and sizes are set by C for Python to compare. */
 struct spw_table {
@@ -186,7 +201,7 @@ struct spw_table {
 	uint32_t slow_per_mille;    /* of the limit or the disk, filled: writers are slowed */
 	uint32_t full_wait_ms;      /* how long a writer is told to wait before it is told ENOSPC */
 	char files_dir[4096];
-	spw_fn fn[SPW_OP_COUNT];
+	spw_batch_fn batch;
 };
 
 #endif

@@ -30,7 +30,7 @@ struct spw_inode_ops {
 	/* Each with a status of its own. */
 	void (*seal)(struct spw_seal *seals, uint32_t count);
 	int (*getattr)(uint64_t ino, struct spw_attr *attr);
-	void (*reclaim)(uint64_t ino, uint64_t epoch);
+	void (*reclaim)(const struct spw_orphan *orphans, uint32_t count);
 };
 
 /* Room for the protocol side's share counters (struct fsal_share). */
@@ -117,10 +117,13 @@ int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created);
  * crash before it makes the next start seal. */
 void spw_writer_end(struct spw_inode *inode);
 
+/* A file lost its last name, and nobody has it open: the same thread tells the namespace. */
+void spw_reclaim(uint64_t ino, uint64_t epoch);
+
 /* Starts that thread. Returns 0 or an errno. */
 int spw_sealer_start(void);
 
-/* Waits until nothing is left to be sealed, but not for longer. Whether nothing is. */
+/* Waits until nothing is left to be sealed or reclaimed, but not for longer. Whether nothing is. */
 bool spw_sealer_flush(unsigned int seconds);
 
 /* Sets the data file's mtime, if it is open for writing: fstat is the truth then. */

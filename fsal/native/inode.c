@@ -153,7 +153,7 @@ void spw_inode_put(struct spw_inode *inode)
 	if (!last)
 		return;
 	if (inode->orphan)
-		ops.reclaim(inode->ino, inode->epoch);
+		spw_reclaim(inode->ino, inode->epoch);
 	inode_free(inode);
 }
 
@@ -167,7 +167,7 @@ void spw_removed(const struct spw_removed *removed)
 	inode = find_changed(removed->ino);
 	if (inode == NULL) {
 		if (orphan)
-			ops.reclaim(removed->ino, removed->epoch);
+			spw_reclaim(removed->ino, removed->epoch);
 		return;
 	}
 	pthread_mutex_lock(&inode->meta);

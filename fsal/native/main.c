@@ -84,9 +84,9 @@ static int ns_getattr(uint64_t ino, struct spw_attr *attr)
 	return call_attr(SPW_GETATTR, &request, attr);
 }
 
-static void ns_reclaim(uint64_t ino, uint64_t epoch)
+static void ns_reclaim(const struct spw_orphan *orphans, uint32_t count)
 {
-	struct spw_request request = { .ino = ino, .cookie = epoch };
+	struct spw_request request = { .orphans = orphans, .entries_max = count };
 	struct spw_reply reply;
 
 	/* What fails here is reclaimed at the next start. */

@@ -33,14 +33,14 @@ static void pin_thread(void)
 	pinned = 1;
 }
 
-int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
+void spw_python_run(const struct spw_item *items, uint32_t count)
 {
 	/* What Python does not answer is an error, never success. */
-	reply->status = EIO;
+	for (uint32_t i = 0; i < count; i++)
+		items[i].reply->status = EIO;
 	if (!pinned)
 		pin_thread();
-	spw_python.fn[op](request, reply);
-	return reply->status;
+	spw_python.batch(items, count);
 }
 
 static int start_interpreter(const char *executable)
@@ -72,14 +72,6 @@ static int start_interpreter(const char *executable)
 	return 0;
 }
 
-static int all_filled(void)
-{
-	for (int op = 0; op < SPW_OP_COUNT; op++)
-		if (spw_python.fn[op] == NULL)
-			return 0;
-	return 1;
-}
-
 int spw_python_start(const char *executable, const char *config_path)
 {
 	PyObject *entry, *result = NULL;
@@ -101,7 +93,7 @@ int spw_python_start(const char *executable, const char *config_path)
 					     (unsigned long long)(uintptr_t)&spw_python);
 	if (result == NULL)
 		PyErr_Print();
-	else if (PyObject_IsTrue(result) == 1 && all_filled())
+	else if (PyObject_IsTrue(result) == 1 && spw_python.batch != NULL)
 		rc = 0;
 	Py_XDECREF(result);
 	Py_XDECREF(entry);

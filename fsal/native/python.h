@@ -13,7 +13,10 @@ extern struct spw_table spw_python;
  * Returns 0, or -1 after a line on stderr says why. */
 int spw_python_start(const char *executable, const char *config_path);
 
-/* Calls one operation; returns the errno that it answered (0: success). */
+/* Has requests answered, in this thread. */
+void spw_python_run(const struct spw_item *items, uint32_t count);
+
+/* call.c: calls one operation; returns the errno that it answered (0: success). */
 int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
 
 #endif

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -9,12 +10,18 @@
 #define BATCH 64u
 #define AGAIN_SECONDS 1
 
-/* Inodes without a writer that the namespace still has open for writing. */
+struct orphan {
+	struct orphan *next;
+	struct spw_orphan what;
+};
+
+/* Inodes without a writer that the namespace still has open for writing; orphans. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	pthread_cond_t idle;
 	struct spw_inode *first, **last;
+	struct orphan *orphans;
 	unsigned int in_hand;
 } queue = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .work = PTHREAD_COND_INITIALIZER,
@@ -36,13 +43,44 @@ static void enqueue(struct spw_inode *inode)
 	pthread_mutex_unlock(&queue.lock);
 }
 
-static unsigned int dequeue(struct spw_inode **inodes)
+void spw_reclaim(uint64_t ino, uint64_t epoch)
+{
+	struct orphan *orphan = malloc(sizeof(*orphan));
+
+	if (orphan == NULL)
+		return; /* the next start reclaims it */
+	orphan->what = (struct spw_orphan){ .ino = ino, .epoch = epoch };
+	pthread_mutex_lock(&queue.lock);
+	orphan->next = queue.orphans;
+	queue.orphans = orphan;
+	pthread_cond_signal(&queue.work);
+	pthread_mutex_unlock(&queue.lock);
+}
+
+static unsigned int dequeue_orphans_locked(struct spw_orphan *orphans)
+{
+	unsigned int count = 0;
+
+	while (count < BATCH && queue.orphans != NULL) {
+		struct orphan *orphan = queue.orphans;
+
+		orphans[count++] = orphan->what;
+		queue.orphans = orphan->next;
+		free(orphan);
+	}
+	return count;
+}
+
+/* Waits for something to do. */
+static unsigned int dequeue(struct spw_inode **inodes, struct spw_orphan *orphans,
+			    unsigned int *orphan_count)
 {
 	unsigned int count = 0;
 
 	pthread_mutex_lock(&queue.lock);
-	while (queue.first == NULL)
+	while (queue.first == NULL && queue.orphans == NULL)
 		pthread_cond_wait(&queue.work, &queue.lock);
+	*orphan_count = dequeue_orphans_locked(orphans);
 	while (count < BATCH && queue.first != NULL) {
 		inodes[count] = queue.first;
 		queue.first = inodes[count]->next_unsealed;
@@ -50,7 +88,7 @@ static unsigned int dequeue(struct spw_inode **inodes)
 	}
 	if (queue.first == NULL)
 		queue.last = &queue.first;
-	queue.in_hand = count;
+	queue.in_hand = count + *orphan_count;
 	pthread_mutex_unlock(&queue.lock);
 	return count;
 }
@@ -218,11 +256,15 @@ static bool seal_batch(struct spw_inode **inodes, unsigned int count)
 static void *sealer(void *argument)
 {
 	struct spw_inode *inodes[BATCH];
+	struct spw_orphan orphans[BATCH];
 
 	(void)argument;
 	for (;;) {
-		bool failed = seal_batch(inodes, dequeue(inodes));
+		unsigned int orphan_count, count = dequeue(inodes, orphans, &orphan_count);
+		bool failed = seal_batch(inodes, count);
 
+		if (orphan_count > 0)
+			spw_namespace()->reclaim(orphans, orphan_count);
 		pthread_mutex_lock(&queue.lock);
 		queue.in_hand = 0;
 		pthread_cond_broadcast(&queue.idle);
@@ -254,7 +296,7 @@ bool spw_sealer_flush(unsigned int seconds)
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += seconds;
 	pthread_mutex_lock(&queue.lock);
-	while ((queue.first != NULL || queue.in_hand > 0) && rc == 0)
+	while ((queue.first != NULL || queue.orphans != NULL || queue.in_hand > 0) && rc == 0)
 		rc = pthread_cond_timedwait(&queue.idle, &queue.lock, &until);
 	pthread_mutex_unlock(&queue.lock);
 	return rc == 0;

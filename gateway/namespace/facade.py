@@ -5,7 +5,8 @@ Reads go to pooled connections; changes go to the writer and return when they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from gateway import failpoints
 from gateway.config import Settings
@@ -13,14 +14,14 @@ from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db import statements as sql
 from gateway.db.engine import Database
-from gateway.db.writer import Tx, Writer
-from gateway.namespace import content, create, lookup, remove, rename, setattr, volume, xattr
+from gateway.db.writer import Operation, Writer
+from gateway.namespace import lookup, remove, volume, xattr
+from gateway.namespace.changes import Changes
 from gateway.types import Attr, Cred, Dirent, Removed, Sealed, SetAttr
 
 NS = 1_000_000_000
 
-Changed = list[Attr] | None
-"""What a verb adds the directories to whose entries it changed, as it left them."""
+T = TypeVar("T")
 
 
 class Namespace:
@@ -34,8 +35,8 @@ class Namespace:
         schema.require_current(self._database)
         self.files = DataFiles(settings.files_dir)
         self._writer = Writer(self._database)
-        self._settle_ns = int(settings.drain.settle_seconds * NS)
         self.boot = volume.boot(self._writer)
+        self.changes = Changes(self.boot.generation, int(settings.drain.settle_seconds * NS))
         reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
         self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
 
@@ -78,112 +79,35 @@ class Namespace:
         wanted: SetAttr,
         verifier: bytes | None = None,
         for_writing: bool = True,
-        *,
-        directories: Changed = None,
     ) -> Attr:
-        generation = self.boot.generation
-        return self._writer.run(
-            "create",
-            lambda tx: create.create_file(
-                tx,
-                cred,
-                parent,
-                name,
-                wanted,
-                generation=generation,
-                verifier=verifier,
-                for_writing=for_writing,
-            ),
-            directories,
+        return self._run(
+            self.changes.create(cred, parent, name, wanted, verifier, for_writing=for_writing)
         )
 
-    def mkdir(
-        self,
-        cred: Cred,
-        parent: int,
-        name: bytes,
-        wanted: SetAttr,
-        *,
-        directories: Changed = None,
-    ) -> Attr:
-        generation = self.boot.generation
-        return self._writer.run(
-            "mkdir",
-            lambda tx: create.mkdir(tx, cred, parent, name, wanted, generation=generation),
-            directories,
-        )
+    def mkdir(self, cred: Cred, parent: int, name: bytes, wanted: SetAttr) -> Attr:
+        return self._run(self.changes.mkdir(cred, parent, name, wanted))
 
-    def symlink(
-        self,
-        cred: Cred,
-        parent: int,
-        name: bytes,
-        target: bytes,
-        wanted: SetAttr,
-        *,
-        directories: Changed = None,
-    ) -> Attr:
-        generation = self.boot.generation
-        return self._writer.run(
-            "symlink",
-            lambda tx: create.symlink(
-                tx, cred, parent, name, target, wanted, generation=generation
-            ),
-            directories,
-        )
+    def symlink(self, cred: Cred, parent: int, name: bytes, target: bytes, wanted: SetAttr) -> Attr:
+        return self._run(self.changes.symlink(cred, parent, name, target, wanted))
 
     def mknod(
-        self,
-        cred: Cred,
-        parent: int,
-        name: bytes,
-        kind: int,
-        rdev: int,
-        wanted: SetAttr,
-        *,
-        directories: Changed = None,
+        self, cred: Cred, parent: int, name: bytes, kind: int, rdev: int, wanted: SetAttr
     ) -> Attr:
-        generation = self.boot.generation
-        return self._writer.run(
-            "mknod",
-            lambda tx: create.mknod(
-                tx, cred, parent, name, kind, rdev, wanted, generation=generation
-            ),
-            directories,
-        )
+        return self._run(self.changes.mknod(cred, parent, name, kind, rdev, wanted))
 
-    def link(
-        self, cred: Cred, ino: int, parent: int, name: bytes, *, directories: Changed = None
-    ) -> Attr:
-        return self._writer.run(
-            "link", lambda tx: create.link(tx, cred, ino, parent, name), directories
-        )
+    def link(self, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
+        return self._run(self.changes.link(cred, ino, parent, name))
 
     def rename(
-        self,
-        cred: Cred,
-        old_parent: int,
-        old_name: bytes,
-        new_parent: int,
-        new_name: bytes,
-        *,
-        directories: Changed = None,
+        self, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
     ) -> tuple[Attr, Removed | None]:
-        return self._writer.run(
-            "rename",
-            lambda tx: rename.rename(tx, cred, old_parent, old_name, new_parent, new_name),
-            directories,
-        )
+        return self._run(self.changes.rename(cred, old_parent, old_name, new_parent, new_name))
 
-    def remove(
-        self, cred: Cred, parent: int, name: bytes, *, directories: Changed = None
-    ) -> Removed:
-        return self._writer.run(
-            "remove", lambda tx: remove.remove(tx, cred, parent, name), directories
-        )
+    def remove(self, cred: Cred, parent: int, name: bytes) -> Removed:
+        return self._run(self.changes.remove(cred, parent, name))
 
     def setattr(self, ino: int, wanted: SetAttr) -> Attr:
-        return self._writer.run("setattr", lambda tx: setattr.setattr_(tx, ino, wanted))
+        return self._run(self.changes.setattr(ino, wanted))
 
     def getxattr(self, cred: Cred, ino: int, name: bytes) -> bytes:
         with self._database.reader() as connection:
@@ -194,28 +118,29 @@ class Namespace:
             return xattr.list_names(self._session(connection), ino)
 
     def setxattr(self, cred: Cred, ino: int, name: bytes, value: bytes, how: int = 0) -> Attr:
-        return self._writer.run(
-            "setxattr", lambda tx: xattr.set_value(tx, cred, ino, name, value, how)
-        )
+        return self._run(self.changes.setxattr(cred, ino, name, value, how))
 
     def removexattr(self, cred: Cred, ino: int, name: bytes) -> Attr:
-        return self._writer.run("removexattr", lambda tx: xattr.remove_value(tx, cred, ino, name))
+        return self._run(self.changes.removexattr(cred, ino, name))
 
     def open_write(self, ino: int) -> Attr:
-        attr = self._writer.run("open_write", lambda tx: content.open_write(tx, ino))
-        # From here on the data file's mtime counts, also after a crash without a write.
-        self.files.set_mtime(ino, attr.epoch, attr.mtime_ns)
+        attr = self._run(self.changes.open_write(ino))
+        self.opened(attr)
         return attr
 
+    def opened(self, attr: Attr) -> None:
+        """After open_write: from here on the data file's mtime counts, also after a crash."""
+        self.files.set_mtime(attr.ino, attr.epoch, attr.mtime_ns)
+
     def seal(self, ino: int, data: Sealed) -> Attr:
-        return self._writer.run("seal", self._sealing(ino, data))
+        return self._run(self.changes.seal(ino, data))
 
-    def seal_all(self, wanted: Sequence[tuple[int, Sealed]]) -> list[Attr | BaseException]:
-        """Seal many files; the new attributes of each, or why it failed."""
-        return self._writer.run_all("seal", [self._sealing(ino, data) for ino, data in wanted])
+    def run_together(self, operations: Sequence[Operation[Any]]) -> None:
+        """Run changes in one transaction; each has its own outcome then."""
+        self._writer.run_together(operations)
 
-    def _sealing(self, ino: int, data: Sealed) -> Callable[[Tx], Attr]:
-        return lambda tx: content.seal(tx, ino, data, self._settle_ns)
+    def _run(self, operation: Operation[T]) -> T:
+        return self._writer.run(operation.name, operation.run)
 
     def dirty_bytes(self) -> int:
         """What the bucket does not have, as far as files are sealed; allocated bytes."""

@@ -20,6 +20,7 @@ from gateway.errors import (
     TooBig,
 )
 from gateway.namespace import permissions
+from gateway.namespace.create import count_name
 from gateway.namespace.lookup import get
 from gateway.types import Attr, Cred, Kind
 
@@ -73,7 +74,7 @@ def set_value(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int)
         if sum(len(PREFIX) + len(each) + 1 for each in names) > NAMES_MAX_BYTES:
             raise NoSpace
         tx.run(sql.XATTR_INSERT, ino=ino, name=name, value=value)
-    return _changed(tx, ino)
+    return count_name(tx, ino, 0)
 
 
 def remove_value(tx: Tx, cred: Cred, ino: int, name: bytes) -> Attr:
@@ -81,12 +82,7 @@ def remove_value(tx: Tx, cred: Cred, ino: int, name: bytes) -> Attr:
     _require(get(tx, ino), cred, permissions.WRITE)
     if tx.run(sql.XATTR_DELETE, the_ino=ino, the_name=name) == 0:
         raise NoAttribute
-    return _changed(tx, ino)
-
-
-def _changed(tx: Tx, ino: int) -> Attr:
-    tx.run(sql.NLINK, the_ino=ino, delta=0, now_ns=tx.now_ns)
-    return get(tx, ino)
+    return count_name(tx, ino, 0)
 
 
 def _require(attr: Attr, cred: Cred, wanted: int) -> None:

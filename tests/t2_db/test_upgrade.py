@@ -42,10 +42,11 @@ DATA: list[tuple[str, dict[str, object]]] = [
       for parent, name, ino in ((2, b"dir", 16), (16, b"file", 17), (16, b"link", 18),
                                 (16, b"open\xff", 19))),
     ("INSERT INTO object VALUES (17, 'dir/file', 1, 5, 'e', 'md5:0', 1)", {}),
-    ("INSERT INTO deletion VALUES ('gone', 1)", {}),
     ("INSERT INTO rekey VALUES (16, 1)", {}),
 ]  # fmt: skip
-"""What revision 0001 can hold."""
+"""What revision 0001 can hold, and every later one."""
+OLD_DELETION = "INSERT INTO deletion VALUES ('gone', 1)"
+DELETION = "INSERT INTO deletion VALUES ('gone', 17, 1, NULL, 1)"
 
 
 def at_revision(url: str, revision: str) -> Database:
@@ -54,6 +55,7 @@ def at_revision(url: str, revision: str) -> Database:
     with database.engine().begin() as connection:
         for statement, values in DATA:
             connection.execute(text(statement), values)
+        connection.execute(text(OLD_DELETION if revision < "0004" else DELETION))
     return database
 
 

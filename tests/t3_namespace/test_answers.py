@@ -7,57 +7,46 @@ answer tells of would be invisible to clients for as long as the inode is cached
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from gateway.config import Settings
 from gateway.db import statements as sql
 from gateway.db.engine import Database
+from gateway.db.writer import Operation
+from gateway.errors import AccessDenied, Exists, Stale
+from gateway.namespace.changes import Changes
 from gateway.namespace.facade import Namespace
-from gateway.types import ROOT_CRED, Attr, Kind, Removed, Sealed, SetAttr
+from gateway.types import ROOT_CRED, Attr, Cred, Kind, Removed, Sealed, SetAttr
 
 ROOT = 2
 ANY = SetAttr(mode=0o755)
+STRANGER = Cred(1000, 1000)
 Answer = Attr | Removed | tuple[Attr, Removed | None]
-Operation = Callable[[Namespace, dict[bytes, int], list[Attr]], Answer]
+Make = Callable[[Changes, dict[bytes, int]], Operation[Any]]
 
-OPERATIONS: dict[str, Operation] = {
-    "create": lambda ns, at, dirs: ns.create(ROOT_CRED, at[b"d"], b"n", ANY, directories=dirs),
-    "mkdir": lambda ns, at, dirs: ns.mkdir(ROOT_CRED, at[b"d"], b"n", ANY, directories=dirs),
-    "symlink": lambda ns, at, dirs: ns.symlink(
-        ROOT_CRED, at[b"d"], b"n", b"x", ANY, directories=dirs
-    ),
-    "mknod": lambda ns, at, dirs: ns.mknod(
-        ROOT_CRED, at[b"d"], b"n", Kind.FIFO, 0, ANY, directories=dirs
-    ),
-    "link": lambda ns, at, dirs: ns.link(ROOT_CRED, at[b"f"], at[b"d"], b"n", directories=dirs),
-    "remove a file": lambda ns, at, dirs: ns.remove(ROOT_CRED, ROOT, b"f", directories=dirs),
-    "remove one of two names": lambda ns, at, dirs: ns.remove(
-        ROOT_CRED, ROOT, b"two", directories=dirs
-    ),
-    "remove a directory": lambda ns, at, dirs: ns.remove(ROOT_CRED, ROOT, b"e", directories=dirs),
-    "rename": lambda ns, at, dirs: ns.rename(ROOT_CRED, ROOT, b"f", ROOT, b"n", directories=dirs),
-    "rename to another directory": lambda ns, at, dirs: ns.rename(
-        ROOT_CRED, ROOT, b"f", at[b"d"], b"n", directories=dirs
-    ),
-    "rename of a directory": lambda ns, at, dirs: ns.rename(
-        ROOT_CRED, ROOT, b"e", at[b"d"], b"n", directories=dirs
-    ),
-    "rename over a file": lambda ns, at, dirs: ns.rename(
-        ROOT_CRED, ROOT, b"f", ROOT, b"g", directories=dirs
-    ),
-    "rename over one of two names": lambda ns, at, dirs: ns.rename(
-        ROOT_CRED, ROOT, b"f", ROOT, b"two", directories=dirs
-    ),
-    "rename over a directory": lambda ns, at, dirs: ns.rename(
-        ROOT_CRED, at[b"d"], b"sub", ROOT, b"e", directories=dirs
-    ),
-    "setattr": lambda ns, at, dirs: ns.setattr(at[b"f"], SetAttr(mode=0o600)),
-    "setxattr": lambda ns, at, dirs: ns.setxattr(ROOT_CRED, at[b"f"], b"k", b"v"),
-    "removexattr": lambda ns, at, dirs: ns.removexattr(ROOT_CRED, at[b"f"], b"old"),
-    "open_write": lambda ns, at, dirs: ns.open_write(at[b"f"]),
-    "seal": lambda ns, at, dirs: ns.seal(at[b"w"], Sealed(5, 4096, 7, 2)),
-    "seal without a write": lambda ns, at, dirs: ns.seal(at[b"w"], Sealed(0, 0, 0, 0)),
+OPERATIONS: dict[str, Make] = {
+    "create": lambda do, at: do.create(ROOT_CRED, at[b"d"], b"n", ANY),
+    "mkdir": lambda do, at: do.mkdir(ROOT_CRED, at[b"d"], b"n", ANY),
+    "symlink": lambda do, at: do.symlink(ROOT_CRED, at[b"d"], b"n", b"x", ANY),
+    "mknod": lambda do, at: do.mknod(ROOT_CRED, at[b"d"], b"n", Kind.FIFO, 0, ANY),
+    "link": lambda do, at: do.link(ROOT_CRED, at[b"f"], at[b"d"], b"n"),
+    "remove a file": lambda do, at: do.remove(ROOT_CRED, ROOT, b"f"),
+    "remove one of two names": lambda do, at: do.remove(ROOT_CRED, ROOT, b"two"),
+    "remove a directory": lambda do, at: do.remove(ROOT_CRED, ROOT, b"e"),
+    "rename": lambda do, at: do.rename(ROOT_CRED, ROOT, b"f", ROOT, b"n"),
+    "rename to another directory": lambda do, at: do.rename(ROOT_CRED, ROOT, b"f", at[b"d"], b"n"),
+    "rename of a directory": lambda do, at: do.rename(ROOT_CRED, ROOT, b"e", at[b"d"], b"n"),
+    "rename over a file": lambda do, at: do.rename(ROOT_CRED, ROOT, b"f", ROOT, b"g"),
+    "rename over one of two names": lambda do, at: do.rename(ROOT_CRED, ROOT, b"f", ROOT, b"two"),
+    "rename over a directory": lambda do, at: do.rename(ROOT_CRED, at[b"d"], b"sub", ROOT, b"e"),
+    "setattr": lambda do, at: do.setattr(at[b"f"], SetAttr(mode=0o600)),
+    "setxattr": lambda do, at: do.setxattr(ROOT_CRED, at[b"f"], b"k", b"v"),
+    "removexattr": lambda do, at: do.removexattr(ROOT_CRED, at[b"f"], b"old"),
+    "open_write": lambda do, at: do.open_write(at[b"f"]),
+    "seal": lambda do, at: do.seal(at[b"w"], Sealed(5, 4096, 7, 2)),
+    "seal without a write": lambda do, at: do.seal(at[b"w"], Sealed(0, 0, 0, 0)),
 }
 
 
@@ -80,11 +69,12 @@ def test_every_inode_that_changed_is_in_the_answer(
     at = make(namespace)
     database = Database(settings.database_url)
     before = rows(database)
-    directories: list[Attr] = []
-    answer = OPERATIONS[name](namespace, at, directories)
+    operation = OPERATIONS[name](namespace.changes, at)
+    namespace.run_together([operation])
+    answer: Answer = operation.outcome()
     after = rows(database)
     database.close()
-    told = {attr.ino: attr for attr in directories}
+    told = {attr.ino: attr for attr in operation.directories}
     gone: dict[int, Removed] = {}
     for part in (answer,) if isinstance(answer, Attr | Removed) else answer:
         if isinstance(part, Attr):
@@ -109,15 +99,25 @@ def rows(database: Database) -> dict[int, Attr]:
     return {attr.ino: attr for attr in found}
 
 
-def test_each_seal_of_a_batch_has_its_own_outcome(namespace: Namespace) -> None:
+def test_each_of_a_batch_has_its_own_outcome(namespace: Namespace) -> None:
+    do = namespace.changes
     attr = namespace.create(ROOT_CRED, ROOT, b"f", ANY)
-    done, failed = namespace.seal_all(
-        [(attr.ino, Sealed(5, 4096, 7, 2)), (999_999, Sealed(1, 1, 1, 1))]
-    )
-    assert isinstance(done, Attr)
-    assert done == namespace.getattr(attr.ino)
-    assert isinstance(failed, Exception)
-    assert failed.__class__.__name__ == "Stale"
+    sealed = do.seal(attr.ino, Sealed(5, 4096, 7, 2))
+    stale = do.seal(999_999, Sealed(1, 1, 1, 1))
+    taken = do.create(ROOT_CRED, ROOT, b"f", ANY)
+    # Refused after its first change: it alone is undone, and all others are done once.
+    refused = do.mkdir(STRANGER, ROOT, b"d", ANY)
+    made = do.create(ROOT_CRED, ROOT, b"g", ANY)
+    namespace.run_together([sealed, stale, taken, refused, made])
+    assert sealed.outcome() == namespace.getattr(attr.ino)
+    for operation, error in ((stale, Stale), (taken, Exists), (refused, AccessDenied)):
+        with pytest.raises(error):
+            operation.outcome()
+    assert made.outcome() == namespace.lookup(ROOT, b"g")
+    root = namespace.getattr(ROOT)
+    assert made.directories == [root]
+    assert (root.change, root.nlink) == (3, 2)
+    assert [entry.name for entry in namespace.readdir(ROOT, 0, 9)] == [b"f", b"g"]
 
 
 def test_statements_return_all_attributes() -> None:

@@ -25,7 +25,9 @@ STRUCTS = {
     "spw_setattr": bridge.SetAttrStruct,
     "spw_sealed": bridge.SealedStruct,
     "spw_seal": bridge.SealStruct,
+    "spw_orphan": bridge.OrphanStruct,
     "spw_space": bridge.SpaceStruct,
+    "spw_item": bridge.ItemStruct,
     "spw_removed": bridge.RemovedStruct,
     "spw_dirent": bridge.DirentStruct,
     "spw_request": bridge.RequestStruct,
@@ -128,6 +130,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tmp_path_factory.mktemp("host") / "host",
         HERE / "host.c",
         NATIVE / "python.c",
+        NATIVE / "call.c",
         flags=[
             "-O2",
             f"-I{sysconfig.get_path('include')}",

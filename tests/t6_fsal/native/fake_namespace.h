@@ -93,12 +93,12 @@ static inline int ns_getattr(uint64_t ino, struct spw_attr *attr)
 	return 0;
 }
 
-static inline void ns_reclaim(uint64_t ino, uint64_t epoch)
+static inline void ns_reclaim(const struct spw_orphan *orphans, uint32_t count)
 {
-	(void)ino;
-	assert(epoch == 0);
 	pthread_mutex_lock(&ns_lock);
-	ns.reclaims++;
+	for (uint32_t i = 0; i < count; i++)
+		assert(orphans[i].ino > 0 && orphans[i].epoch == 0);
+	ns.reclaims += (int)count;
 	pthread_mutex_unlock(&ns_lock);
 }
 

@@ -128,15 +128,19 @@ static void orphans_are_reclaimed_with_the_last_handle(void)
 	end(inode);
 	assert(ns.seals == 0); /* a nameless file is never drained */
 	spw_inode_put(inode);
+	settle();
 	assert(ns.reclaims == 0);
 	spw_inode_put(again);
+	settle();
 	assert(ns.reclaims == 1);
 	/* One that nobody has open goes at once; one with a name left does not. */
 	removed.ino = ++next_ino;
 	spw_removed(&removed);
+	settle();
 	assert(ns.reclaims == 2);
 	removed.nlink = 1;
 	spw_removed(&removed);
+	settle();
 	assert(ns.reclaims == 2);
 }
 
