@@ -77,7 +77,10 @@ def sequential(where: str, ours: Server, peer: Server) -> Iterator[Experiment]:
         ) -> Sequence[float]:
             options = ("--dir", "sequential", "--file", file_bytes, *flight)
             written = load.nfs(server.port, "write", *options).mib_per_second
-            return written, load.nfs(server.port, "read", *options).mib_per_second
+            read = load.nfs(server.port, "read", *options).mib_per_second
+            load.nfs(server.port, "clear", *options)
+            server.until_idle()
+            return written, read
 
         yield Experiment(
             (
@@ -113,14 +116,23 @@ def random_blocks(where: str, target: Target | None, ours: Server, peer: Server)
 
 
 def logs(ours: Server, peer: Server) -> Iterator[Experiment]:
-    """Records, each durable before the next one of its log is sent; a log for each connection."""
-    for connections, target in ((1, Target(0.95)), (16, Target(1.5))):
+    """Records; a log for each connection, or one log that many threads of a client append to.
+
+    The file system itself makes syncs of several files wait for one commit of its journal; only
+    syncs of the same file can be grouped above it.
+    """
+    for connections, depth, target in (
+        (1, 1, Target(0.95)),
+        (16, 1, Target(1.5)),
+        (1, 16, Target(1.5)),
+    ):
         for work, size_bytes, options, bound in (
             ("log records 4 KiB, WRITE and COMMIT", 4096, ("--commit",), target),
             ("log records 64 KiB, FILE_SYNC", 65536, (), None),
         ):
             records = ("--dir", "logs", "--size", size_bytes, *options)
-            count = ("--count", 600 * (1 if connections == 1 else 5), "--connections", connections)
+            in_flight = connections * depth
+            count = ("--count", 600 * (1 if in_flight == 1 else 5), *_flight(connections, depth))
 
             def side(
                 server: Server, _number: int, options: Sequence[object] = (*records, *count)
@@ -128,7 +140,7 @@ def logs(ours: Server, peer: Server) -> Iterator[Experiment]:
                 return [load.nfs(server.port, "append", *options).ops_per_second]
 
             yield Experiment(
-                (Row(work, f"disk, {_shape(connections, 1)}", VFS, "op/s", bound),),
+                (Row(work, f"disk, {_shape(connections, depth)}", VFS, "op/s", bound),),
                 partial(side, ours),
                 partial(side, peer),
             )
@@ -141,6 +153,7 @@ def ranks(ours: Server, peer: Server) -> Experiment:
         options = (*_flight(16, 4), "--dir", f"ranks{number}", "--file", 32 * MIB)
         saved = load.nfs(server.port, "save", *options)
         load.nfs(server.port, "clear", *options)
+        server.until_idle()
         return saved.p99_ms, saved.mib_per_second
 
     setting = "disk, 16 ranks of 32 MiB x 4"

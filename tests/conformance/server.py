@@ -96,6 +96,19 @@ class Server:
         assert self._process is not None
         return resident_mib(self._process.pid)
 
+    def until_idle(self, timeout_seconds: float = 20.0) -> None:
+        """Wait until it uses no processor time: what it does later must not count for others."""
+        assert self._process is not None
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        seen = ""
+
+        def unchanged() -> bool:
+            nonlocal seen
+            before, seen = seen, " ".join(stat.read_text().rpartition(")")[2].split()[11:13])
+            return seen == before
+
+        until(unchanged, "an idle NFS server", timeout_seconds)
+
     def _start(self) -> None:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SPILLWAY_")}
         with self._stderr.open("ab") as stderr:
