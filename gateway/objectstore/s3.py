@@ -106,7 +106,10 @@ class S3Store:
         return Stored(self._verified(key, len(body), digest.hex()), digest)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
-        """Start a multipart upload; returns its id."""
+        """Start a multipart upload; returns its id.
+
+        Raises BucketError; StoreUnavailable: one may have been started that nobody knows the id of.
+        """
         answer = self._call("create_multipart_upload", key, Metadata=metadata, **self._kept_as)
         upload_id: str = answer["UploadId"]
         return upload_id
