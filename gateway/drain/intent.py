@@ -84,7 +84,10 @@ def intend(view: View, planned: own.File, key: str) -> Started | None:
     if prior is not None:
         if prior.upload_id is not None:
             return Started(file, key, prior, prior) if can_resume(view, prior) else None
-        if prior.key != key and object_at(session, prior.key) is None:
+        occupant = object_at(session, prior.key)
+        if prior.key != key and (occupant is None or occupant.ino == file.ino):
+            # Also over the file's own object, which may be of this version by now: the licence
+            # waits until the file's object is elsewhere.
             view.license_deletion(prior.key, prior.ino, prior.content_version)
         session.run(own.UPLOAD_DELETE, the_ino=file.ino)
     session.run(
