@@ -20,6 +20,7 @@ from typing import NamedTuple
 from gateway.drain import doubt
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
+from gateway.drain.intent import with_rest
 from gateway.drain.paths import file_of, object_at, object_of
 from gateway.drain.upload import Outcome
 from gateway.errors import ObjectRefused, StoreUnavailable
@@ -43,12 +44,13 @@ def move(context: Context, planned: Move) -> Outcome:
         stored = _still_right(context, view, planned)
         if stored is None:
             return Outcome.OUTDATED
+        rest = view.paths.rest_of(ino)
         view.license_deletion(target, ino, stored.content_version)
     head = context.store.head(source)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{source}: the bucket does not have the object that was recorded")
     try:
-        copied = context.store.copy(source, target, head)
+        copied = context.store.copy(source, target, head, with_rest(rest, head.metadata))
     except StoreUnavailable:
         # A copy in parts may have left some.
         doubt.note(context, (ino, target))

@@ -59,7 +59,9 @@ def send_parts(context: Context, started: Started, data: BinaryIO) -> Sent | Non
             # The last go_on() was the check that lets the object become visible: all bytes were
             # read.
             completing = True
-            head = context.store.complete(key, upload_id, parts, file.size, intent.metadata(file))
+            head = context.store.complete(
+                key, upload_id, parts, file.size, intent.metadata(started)
+            )
     except (BucketError, DataFileError) as exc:
         # Bytes that change while they are sent do not match their own checksum.
         if completing or intent.is_current(context, started):
@@ -95,7 +97,7 @@ def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, List
             return resumed.upload_id, resumed.part_bytes, listed
     part_bytes = part_bytes_of(file.size, context.settings.drain.part_bytes)
     try:
-        upload_id = context.store.begin(key, intent.metadata(file))
+        upload_id = context.store.begin(key, intent.metadata(started))
     except StoreUnavailable:
         # Begun perhaps, and the rows that name the key may go before anybody looks.
         doubt.note(context, (file.ino, key))

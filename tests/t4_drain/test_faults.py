@@ -159,7 +159,7 @@ def test_a_bad_hour_of_the_bucket(site: Site) -> None:
         until(site.is_clean, "everything is drained", 60)
     assert len(storm.counts) >= 7, storm.counts
     found = site.objects()
-    tell(site, {path for path in found.keys() ^ workload.files.keys()})
+    tell(site, set(found.keys() ^ workload.files.keys()))
     assert found == workload.files
     check_rows(site, workload.files)
     requests = site.proxy.operations(*WRITES)

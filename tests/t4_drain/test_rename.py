@@ -285,7 +285,7 @@ def test_objects_too_large_for_one_copy_are_copied_in_parts(
     store = S3Store(site.settings, copy_max_bytes=5 * MIB)
     head = store.head(f"{PREFIX}/large")
     assert head is not None
-    assert store.copy(f"{PREFIX}/large", f"{PREFIX}/copy", head).size == len(data)
+    assert store.copy(f"{PREFIX}/large", f"{PREFIX}/copy", head, head.metadata).size == len(data)
     assert site.objects()["copy"] == data
     assert site.metadata("copy").items() >= metadata.items()
     assert site.multiparts() == 0
