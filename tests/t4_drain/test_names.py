@@ -21,7 +21,7 @@ NASTY += [
     b"<&>\"'",
 ]
 NASTY += [b" led and trailed ", b"%2Espillway", b"~*!()"]
-DEEP = [b"d" * 200, b"e" * 200, b"f" * 200, b"g" * 200, b"h" * 200]
+DEEP = [b"d" * 210, b"e" * 210, b"f" * 210, b"g" * 210, b"h" * 210]
 
 
 def path_of(*parts: bytes) -> str:
@@ -62,21 +62,22 @@ def test_paths_that_no_key_can_hold(site: Site, size: int) -> None:
     for name in names:
         site.write(path_of(*DEEP, name), data[name])
     site.drain()
+    assert all(map(is_shortened, keys(site)))
     check(site, {(*DEEP, name): data[name] for name in names})
-    site.rename(path_of(*DEEP), path_of(*DEEP[:4], b"i" * 200))
+    site.rename(path_of(*DEEP), path_of(*DEEP[:4], b"i" * 210))
     site.drain()
-    check(site, {(*DEEP[:4], b"i" * 200, name): data[name] for name in names})
-    site.rename(path_of(*DEEP[:4], b"i" * 200, b"one"), "short")
-    site.unlink(path_of(*DEEP[:4], b"i" * 200, b"three"))
+    check(site, {(*DEEP[:4], b"i" * 210, name): data[name] for name in names})
+    site.rename(path_of(*DEEP[:4], b"i" * 210, b"one"), "short")
+    site.unlink(path_of(*DEEP[:4], b"i" * 210, b"three"))
     site.drain()
-    check(site, {(b"short",): data[b"one"], (*DEEP[:4], b"i" * 200, b"\xfftwo"): data[b"\xfftwo"]})
+    check(site, {(b"short",): data[b"one"], (*DEEP[:4], b"i" * 210, b"\xfftwo"): data[b"\xfftwo"]})
     site.rename("short", path_of(*DEEP, b"one"))
     site.drain()
     check(
-        site, {(*DEEP, b"one"): data[b"one"], (*DEEP[:4], b"i" * 200, b"\xfftwo"): data[b"\xfftwo"]}
+        site, {(*DEEP, b"one"): data[b"one"], (*DEEP[:4], b"i" * 210, b"\xfftwo"): data[b"\xfftwo"]}
     )
     site.unlink(path_of(*DEEP, b"one"))
-    site.unlink(path_of(*DEEP[:4], b"i" * 200, b"\xfftwo"))
+    site.unlink(path_of(*DEEP[:4], b"i" * 210, b"\xfftwo"))
     site.drain()
     assert site.objects() == {}
     assert site.left() == []
@@ -102,8 +103,9 @@ def check(site: Site, files: dict[tuple[bytes, ...], bytes]) -> None:
     found = {}
     for key, body in keys(site).items():
         assert len(key.encode()) <= KEY_MAX_BYTES
-        rest = site.metadata(key.removeprefix(PREFIX + "/")).get("path-rest")
-        assert is_shortened(key) == (rest is not None)
+        rest = None
+        if is_shortened(key):  # rclone keeps metadata that a copy does without.
+            rest = site.metadata(key.removeprefix(PREFIX + "/"))["path-rest"]
         end = [] if rest is None else [unquote_to_bytes(name) for name in rest.split("/")]
         found[(*parts_of(PREFIX, key), *end)] = hashlib.md5(body).hexdigest()
     assert found == {parts: hashlib.md5(data).hexdigest() for parts, data in files.items()}
