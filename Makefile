@@ -23,9 +23,10 @@ demo: build
 test: build lint
 	$(PY) -m pytest
 
-# The property test at length, on both engines (a few minutes).
+# The property test at length, on both engines, and the bad hour of the bucket, two minutes a server.
 slow: build
 	SPILLWAY_PROPERTY_STEPS=10000 $(PY) -m pytest -s tests/t3_namespace/test_model.py
+	SPILLWAY_FAULT_SECONDS=120 $(PY) -m pytest -s tests/t4_drain/test_faults.py
 
 # Protocol and POSIX conformance, beside Ganesha's own FSAL_VFS on the same disk.
 pynfs: build

@@ -30,8 +30,11 @@ def export_path(value: str) -> str | None:
 
 
 def prefix(value: str) -> str | None:
-    bad = value.startswith("/") or value.endswith("/") or "//" in value
-    return "must have no / at its ends and no //" if bad else None
+    if value.startswith("/") or value.endswith("/") or "//" in value:
+        return "must have no / at its ends and no //"
+    if {".", ".."} & set(value.split("/")) or not value.isprintable():
+        return "must have no . or .. between slashes, and no control characters"
+    return None if len(value.encode()) <= 512 else "must have at most 512 bytes"
 
 
 def not_empty(value: str) -> str | None:

@@ -1,5 +1,7 @@
-"""Looks at what a drain may have done to the bucket after it had lost its lease.
+"""Looks at keys where the bucket may have more than the rows say.
 
+A multipart upload whose beginning was not answered may be there, and nobody knows its id; it is
+found by listing the key and aborted. And a drain may have lost its lease in the middle of its work.
 Such a drain publishes nothing, but a request that was under way in that moment may have reached the
 store after the new holder's. So it notes the keys; whoever claims one next compares the object with
 its row. A file whose object is not what was recorded is dirty again, and is sent again.
@@ -15,13 +17,14 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import object_at
 from gateway.drain.upload import Outcome
+from gateway.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.objects import Head
 
 log = logging.getLogger("drain")
 
 
 def note(context: Context, names: Iterable[int | str]) -> None:
-    """Record what a job that lost its lease had claimed. Raises NamespaceError."""
+    """Record what a job had claimed, of which nobody knows how it ended. Raises NamespaceError."""
     inos = [name for name in names if isinstance(name, int)]
     with context.writing() as view:
         for key in (name for name in names if isinstance(name, str)):
@@ -35,6 +38,8 @@ def look(context: Context, key: str) -> Outcome:
     """Compare an object with its row. The caller holds the claim of the key. Raises BucketError."""
     with context.reading() as view:
         stored = object_at(view.session, key)
+        recorded = {row[3] for row in view.session.all(own.UPLOADS)}
+    _abort_unknown(context, key, recorded)
     head = context.store.head(key)
     with context.writing() as view:
         row = view.session.one(own.DOUBT, key=key)
@@ -47,6 +52,17 @@ def look(context: Context, key: str) -> Outcome:
             log.warning("%s is not what was recorded: it will be sent again", key)
         view.session.run(own.DOUBT_DELETE, the_key=key)
     return Outcome.DONE
+
+
+def _abort_unknown(context: Context, key: str, recorded: set[str | None]) -> None:
+    try:
+        for upload in list(context.store.uploads(key)):
+            if upload.key == key and upload.upload_id not in recorded:
+                context.store.abort(key, upload.upload_id)
+                log.info("aborted an unfinished upload of %s", key)
+    except (StoreRefused, ObjectRefused) as exc:
+        # Not every server can list uploads; it only frees space.
+        log.warning("cannot look for unfinished multipart uploads of %s: %s", key, exc)
 
 
 def _license(view: View, key: str, head: Head | None, ino: int) -> None:

@@ -8,7 +8,7 @@ aborted when it was found by listing, but only at a key for which we recorded th
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
@@ -27,8 +27,15 @@ HEADS = 8
 
 
 def is_pending(view: View, key: str) -> bool:
-    """Whether a deletion must wait: a live file's object will replace what is there, atomically."""
-    return object_at(view.session, key) is None and view.paths.owner(key) is not None
+    """Whether a deletion must wait: a live file's object will replace what is there, atomically,
+    or an upload newer than the object's row was begun, and its file goes to another key now."""
+    occupant = object_at(view.session, key)
+    if occupant is None:
+        return view.paths.owner(key) is not None
+    return any(
+        licence.ino == occupant.ino and licence.content_version > occupant.content_version
+        for licence in _licences(view, key)
+    )
 
 
 def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | GatewayError]:
@@ -38,25 +45,26 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
     written since. The caller holds the claims of the keys. Returns what became of each, in order.
     Raises BucketError when that is the same for all.
     """
-    licences: dict[str, list[own.Licence]] = {}
+    licences: dict[str, set[own.Licence]] = {}
     dropped: set[str] = set()
     with context.reading() as view:
         for key in keys:
-            found = [own.Licence(*row) for row in view.session.all(own.LICENCES, key=key)]
+            found = _licences(view, key)
             if not found or is_pending(view, key):
                 continue
+            licences[key] = found
             if object_at(view.session, key) is not None:
                 dropped.add(key)
-            else:
-                licences[key] = found
-    heads = _heads(context, list(licences))
+    heads = _heads(context, [key for key in licences if key not in dropped])
     doomed = [key for key, head in heads.items() if head and _is_licensed(head, licences[key])]
     results = context.store.delete_many(doomed) if doomed else {}
     outcomes: dict[str, Outcome | GatewayError] = dict.fromkeys(keys, Outcome.OUTDATED)
     with context.writing() as view:
-        for key in [*dropped, *licences]:
+        for key, found in licences.items():
             if (error := results.get(key)) is not None:
                 outcomes[key] = error
+            elif _licences(view, key) != found:
+                continue  # What was licensed meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
                 # Else a client deleted that file too meanwhile: the licence is needed again.
                 view.session.run(own.DELETION_DELETE, the_key=key)
@@ -69,6 +77,10 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
     return [outcomes[key] for key in keys]
 
 
+def _licences(view: View, key: str) -> set[own.Licence]:
+    return {own.Licence(*row) for row in view.session.all(own.LICENCES, key=key)}
+
+
 def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
     if not keys:
         return {}
@@ -76,7 +88,7 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
         return dict(zip(keys, pool.map(context.store.head, keys), strict=True))
 
 
-def _is_licensed(head: Head, licences: Sequence[own.Licence]) -> bool:
+def _is_licensed(head: Head, licences: Collection[own.Licence]) -> bool:
     """Whether an object is one of those that may go. Some servers forget metadata; then the ETag
     that was recorded tells."""
     ino, version = head.metadata.get("ino", ""), head.metadata.get("content-version", "")

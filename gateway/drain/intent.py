@@ -11,6 +11,7 @@ The caller holds the claims of the inode and of the key: nothing else touches ei
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway import clock
@@ -20,6 +21,8 @@ from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of, intent_of, object_at, object_of
 
 log = logging.getLogger("drain")
+
+PATH_REST = "path-rest"
 
 
 class Started(NamedTuple):
@@ -31,6 +34,8 @@ class Started(NamedTuple):
     """What an earlier try with the same key left: its bytes may be at the key."""
     resumed: own.Intent | None
     """The same version's multipart upload, which was interrupted: it goes on."""
+    rest: str
+    """What the key does not tell of the path."""
 
 
 class Sent(NamedTuple):
@@ -80,11 +85,14 @@ def intend(view: View, planned: own.File, key: str) -> Started | None:
     if session.one(own.UPLOAD_AT, key=key, ino=file.ino) is not None:
         # Until that multipart upload is aborted, a late completion of it could land here.
         return None
-    prior = intent_of(session, file.ino)
+    prior, rest = intent_of(session, file.ino), view.paths.rest_of(file.ino)
     if prior is not None:
         if prior.upload_id is not None:
-            return Started(file, key, prior, prior) if can_resume(view, prior) else None
-        if prior.key != key and object_at(session, prior.key) is None:
+            return Started(file, key, prior, prior, rest) if can_resume(view, prior) else None
+        occupant = object_at(session, prior.key)
+        if prior.key != key and (occupant is None or occupant.ino == file.ino):
+            # Also over the file's own object, which may be of this version by now: the licence
+            # waits until the file's object is elsewhere.
             view.license_deletion(prior.key, prior.ino, prior.content_version)
         session.run(own.UPLOAD_DELETE, the_ino=file.ino)
     session.run(
@@ -96,7 +104,7 @@ def intend(view: View, planned: own.File, key: str) -> Started | None:
         part_bytes=None,
         started_ns=clock.now_ns(),
     )
-    return Started(file, key, prior if prior is not None and prior.key == key else None, None)
+    return Started(file, key, prior if prior is not None and prior.key == key else None, None, rest)
 
 
 def record_parts(view: View, started: Started, upload_id: str | None, part_bytes: int) -> None:
@@ -145,13 +153,23 @@ def publish(view: View, started: Started, sent: Sent) -> None:
     log.info("uploaded %s (%d bytes)", key, file.size)
 
 
-def metadata(file: own.File) -> dict[str, str]:
+def metadata(started: Started) -> dict[str, str]:
     """What an object carries beside its bytes."""
-    return {
-        "mode": f"{file.mode:04o}",
-        "uid": str(file.uid),
-        "gid": str(file.gid),
-        "mtime-ns": str(file.mtime_ns),
-        "content-version": str(file.content_version),
-        "ino": str(file.ino),
-    }
+    file = started.file
+    return with_rest(
+        started.rest,
+        {
+            "mode": f"{file.mode:04o}",
+            "uid": str(file.uid),
+            "gid": str(file.gid),
+            "mtime-ns": str(file.mtime_ns),
+            "content-version": str(file.content_version),
+            "ino": str(file.ino),
+        },
+    )
+
+
+def with_rest(rest: str, others: Mapping[str, str]) -> dict[str, str]:
+    """The metadata with what the key does not tell of the path."""
+    kept = {name: value for name, value in others.items() if name != PATH_REST}
+    return {**kept, PATH_REST: rest} if rest else kept

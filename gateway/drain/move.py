@@ -17,11 +17,13 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from gateway.drain import doubt
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
+from gateway.drain.intent import with_rest
 from gateway.drain.paths import file_of, object_at, object_of
 from gateway.drain.upload import Outcome
-from gateway.errors import ObjectRefused
+from gateway.errors import ObjectRefused, StoreUnavailable
 from gateway.objectstore.keys import staging_key
 
 log = logging.getLogger("drain")
@@ -42,11 +44,17 @@ def move(context: Context, planned: Move) -> Outcome:
         stored = _still_right(context, view, planned)
         if stored is None:
             return Outcome.OUTDATED
+        rest = view.paths.rest_of(ino)
         view.license_deletion(target, ino, stored.content_version)
     head = context.store.head(source)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{source}: the bucket does not have the object that was recorded")
-    copied = context.store.copy(source, target, head)
+    try:
+        copied = context.store.copy(source, target, head, with_rest(rest, head.metadata))
+    except StoreUnavailable:
+        # A copy in parts may have left some.
+        doubt.note(context, (ino, target))
+        raise
     with context.writing() as view:
         moved = view.session.run(
             own.OBJECT_MOVE, the_ino=ino, old_key=source, new_key=target, new_etag=copied.etag

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
-from gateway.drain import intent
+from gateway.drain import doubt, intent
 from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.intent import Sent, Started
-from gateway.errors import BucketError, DataFileError, ObjectRefused
+from gateway.errors import BucketError, DataFileError, ObjectRefused, StoreUnavailable
 from gateway.objectstore.body import Section, digest
 from gateway.objectstore.objects import ListedPart, Part, multipart_etag, part_bytes_of
 
@@ -59,7 +59,9 @@ def send_parts(context: Context, started: Started, data: BinaryIO) -> Sent | Non
             # The last go_on() was the check that lets the object become visible: all bytes were
             # read.
             completing = True
-            head = context.store.complete(key, upload_id, parts, file.size, intent.metadata(file))
+            head = context.store.complete(
+                key, upload_id, parts, file.size, intent.metadata(started)
+            )
     except (BucketError, DataFileError) as exc:
         # Bytes that change while they are sent do not match their own checksum.
         if completing or intent.is_current(context, started):
@@ -94,7 +96,12 @@ def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, List
             log.info("going on with the upload of %s: %d parts are there", key, len(listed))
             return resumed.upload_id, resumed.part_bytes, listed
     part_bytes = part_bytes_of(file.size, context.settings.drain.part_bytes)
-    upload_id = context.store.begin(key, intent.metadata(file))
+    try:
+        upload_id = context.store.begin(key, intent.metadata(started))
+    except StoreUnavailable:
+        # Begun perhaps, and the rows that name the key may go before anybody looks.
+        doubt.note(context, (file.ino, key))
+        raise
     # Killed here, the upload has an intent but its id is lost: abort_unrecorded() finds it.
     with context.writing() as view:
         intent.record_parts(view, started, upload_id, part_bytes)

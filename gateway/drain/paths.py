@@ -68,6 +68,7 @@ class Paths:
         self._holds = holds
         self._prefix = prefix
         self._places: dict[int, Place | None] = {}
+        self._shortened: dict[int, dict[str, int]] = {}
 
     def place(self, ino: int) -> Place | None:
         """Where a directory is; None: it is gone."""
@@ -115,12 +116,21 @@ class Paths:
 
     def key_of(self, ino: int) -> str | None:
         """The key of a file; None: it has no name, or only names that are held."""
+        parts = self._parts_of(ino)
+        return None if parts is None else keys.key_of(self._prefix, parts)
+
+    def rest_of(self, ino: int) -> str:
+        """What the key of a file does not tell of its path; mostly nothing."""
+        parts = self._parts_of(ino)
+        return "" if parts is None else keys.rest_of(self._prefix, parts)
+
+    def _parts_of(self, ino: int) -> tuple[bytes, ...] | None:
         if self._overrides.get(ino):
             return None
         for parent, name in self._session.all(sql.NAMES, ino=ino):
             place = self.place(parent)
             if place is not None and not place.held and not self._holds.holds(place.parts, name):
-                return keys.key_of(self._prefix, (*place.parts, name))
+                return (*place.parts, name)
         return None
 
     def owner(self, key: str) -> int | None:
@@ -135,10 +145,23 @@ class Paths:
             if row is None:
                 return None
             at = row[0]
+        if keys.is_shortened(key):
+            return self._shortened_below(at).get(key)
         file = file_of(self._session, at)
         if file is None or file.kind != Kind.REGULAR or self.key_of(at) != key:
             return None
         return at
+
+    def _shortened_below(self, top: int) -> dict[str, int]:
+        """Files whose keys are shortened, by key: few, as the directory's path is long already."""
+        if top not in self._shortened:
+            found = {}
+            for (ino,) in self._session.all(own.FILES_BELOW, top=top):
+                key = self.key_of(ino)
+                if key is not None and keys.is_shortened(key):
+                    found[key] = ino
+            self._shortened[top] = found
+        return self._shortened[top]
 
     @cached_property
     def _overrides(self) -> dict[int, bool]:

@@ -215,15 +215,23 @@ DOUBT_INSERT = Statement(insert(doubt))
 DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
 
 
-def _objects_below() -> Any:
+def _below() -> Any:
     below = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte(
         "below", recursive=True
     )
-    below = below.union(
+    return below.union(
         select(dirent.c.ino).select_from(dirent.join(below, dirent.c.parent == below.c.ino))
     )
-    return select(*_STORED).select_from(object_.join(below, object_.c.ino == below.c.ino))
 
 
-OBJECTS_BELOW = Statement(_objects_below().order_by(object_.c.ino))
+def _with_below(table: Any, columns: list[Any]) -> Any:
+    below = _below()
+    return select(*columns).select_from(table.join(below, table.c.ino == below.c.ino))
+
+
+OBJECTS_BELOW = Statement(_with_below(object_, _STORED).order_by(object_.c.ino))
 """Of an inode itself and of everything below it."""
+FILES_BELOW = Statement(
+    _with_below(inode, [inode.c.ino]).where(inode.c.kind == literal_column("1"), inode.c.nlink > 0)
+)
+"""Regular files, of an inode itself and of everything below it."""

@@ -66,7 +66,7 @@ def upload(context: Context, planned: own.File, key: str) -> Outcome:
             if started.resumed is not None:
                 # Begun in parts, with another configuration.
                 context.store.abort(key, started.resumed.upload_id or "")
-            sent = _sent(context.store.put(key, body, intent.metadata(started.file)))
+            sent = _sent(context.store.put(key, body, intent.metadata(started)))
         elif (found := send_parts(context, started, data)) is None:
             return Outcome.OUTDATED
         else:
@@ -99,7 +99,7 @@ def upload_many(
                 started[index] = begun
     if not started or context.stop.is_set():
         return results
-    objects = [Small(one.key, bodies[at], intent.metadata(one.file)) for at, one in started.items()]
+    objects = [Small(one.key, bodies[at], intent.metadata(one)) for at, one in started.items()]
     if context.senders is None:
         answers = send_here(context.store, objects)
     else:

@@ -102,6 +102,7 @@ def connect(settings: Settings, pace: Gate | None, attempts: int) -> Connection:
     # botocore sends newer checksums here, which not every server takes in its place.
     for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration"):
         made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
+    made.meta.events.register_first("needs-retry.s3.CreateMultipartUpload", _not_again)
     if pace is not None:
         pace.attach(made)
     return Connection(made, Wire(settings, session, made, connections, attempts, pace))
@@ -110,6 +111,12 @@ def connect(settings: Settings, pace: Gate | None, attempts: int) -> Connection:
 def _add_content_md5(params: dict[str, Any], **_event: object) -> None:
     digest = hashlib.md5(params["body"], usedforsecurity=False).digest()
     params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
+
+
+def _not_again(caught_exception: Exception | None = None, **_event: object) -> None:
+    # A second try would hide from the drain that the first may have begun an upload too.
+    if caught_exception is not None:
+        raise caught_exception
 
 
 def _check_ca_bundle(path: str) -> None:

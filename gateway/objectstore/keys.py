@@ -1,23 +1,34 @@
 """Object keys: the path of a file below the export, made UTF-8. Pure.
 
-Two paths never share a key, and a key leads back to its path. What is valid UTF-8 stays readable;
-only bytes that are not (and control characters, which XML listings cannot carry) become %XX.
+Two paths never share a key. What is valid UTF-8 stays readable; only what a key or the XML of S3
+cannot carry becomes %XX: other bytes, control characters, U+FFFE and U+FFFF, the names . and ..
+Such a key leads back to its path.
+
+A key of more than 1,024 bytes is shortened: the directories that fit, then ``%~`` and the SHA-256
+of the whole path. It leads back to those directories; the object carries the rest (``rest_of``).
+
 ``<prefix>/.spillway/`` is ours: no path of a client maps below it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
+from urllib.parse import quote_from_bytes
 
+KEY_MAX_BYTES = 1024
+"""S3's limit."""
+REST_MAX_BYTES = 1500
+"""S3 takes 2 KB of metadata with an object."""
 OURS = ".spillway"
 """First component, below the prefix, of everything in the bucket that is not a client's file."""
-_OURS_ESCAPED = "%2Espillway"
+_WHOLE_NAMES = {OURS: "%2Espillway", ".": "%2E", "..": "%2E%2E"}
 
 # A % is itself escaped only where it would read as an escape, so that 100% stays 100%.
-_ESCAPED = re.compile("[\x00-\x1f\x7f\udc80-\udcff]|%(?=[0-9A-Fa-f]{2})")
+_ESCAPED = re.compile("[\x00-\x1f\x7f\ufffe\uffff\udc80-\udcff]|%(?=[0-9A-Fa-f]{2}|~)")
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
-_INVALID_BYTE = 0xDC00
+_SHORTENED = re.compile("%~[0-9a-f]{64}")
 
 
 def key_of(prefix: str, parts: Sequence[bytes]) -> str:
@@ -26,14 +37,31 @@ def key_of(prefix: str, parts: Sequence[bytes]) -> str:
     Parameters: prefix, without slashes at its ends, may be empty; parts, the names below the
     export, at least one, none empty.
     """
-    names = [_ESCAPED.sub(_escape, part.decode("utf-8", "surrogateescape")) for part in parts]
-    if names[0] == OURS:
-        names[0] = _OURS_ESCAPED
-    return _below(prefix, "/".join(names))
+    names = _names(parts)
+    key = _below(prefix, "/".join(names))
+    if len(key.encode()) <= KEY_MAX_BYTES:
+        return key
+    last = "%~" + hashlib.sha256(b"/".join(parts)).hexdigest()
+    return _below(prefix, "/".join([*names[: _kept(prefix, names)], last]))
+
+
+def rest_of(prefix: str, parts: Sequence[bytes]) -> str:
+    """What a shortened key does not tell of its path: the names that follow its directories, as
+    URLs quote them; of a very long path their end. Empty: the key was not shortened."""
+    names = _names(parts)
+    if len(_below(prefix, "/".join(names)).encode()) <= KEY_MAX_BYTES:
+        return ""
+    rest = quote_from_bytes(b"/".join(parts[_kept(prefix, names) :]))
+    return rest if len(rest) <= REST_MAX_BYTES else rest[-REST_MAX_BYTES:].partition("/")[2]
+
+
+def is_shortened(key: str) -> bool:
+    """Whether it is the key of a path that is too long."""
+    return _SHORTENED.fullmatch(key.rpartition("/")[2]) is not None
 
 
 def parts_of(prefix: str, key: str) -> list[bytes]:
-    """The path of a key: the inverse of key_of.
+    """The path of a key: the inverse of key_of; of a shortened key the directories it kept.
 
     Raises: ValueError for a key that is not below the prefix, or is one of ours.
     """
@@ -41,10 +69,29 @@ def parts_of(prefix: str, key: str) -> list[bytes]:
     path = key[len(start) :]
     if not key.startswith(start) or not path or path.split("/", 1)[0] == OURS:
         raise ValueError(f"not the key of a file below {start!r}: {key!r}")
+    names = path.split("/")
     return [
         _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), name.encode())
-        for name in path.split("/")
+        for name in (names[:-1] if is_shortened(key) else names)
     ]
+
+
+def _names(parts: Sequence[bytes]) -> list[str]:
+    names = [_ESCAPED.sub(_escape, part.decode("utf-8", "surrogateescape")) for part in parts]
+    return [
+        _WHOLE_NAMES.get(name, name) if at == 0 or name != OURS else name
+        for at, name in enumerate(names)
+    ]
+
+
+def _kept(prefix: str, names: Sequence[str]) -> int:
+    """How many directories fit into a shortened key, with the hash."""
+    room = KEY_MAX_BYTES - len(_below(prefix, "%~").encode()) - hashlib.sha256().digest_size * 2
+    for at, name in enumerate(names[:-1]):
+        room -= len(name.encode()) + 1
+        if room < 0:
+            return at
+    return len(names) - 1
 
 
 def staging_key(prefix: str, ino: int) -> str:
@@ -57,5 +104,4 @@ def _below(prefix: str, path: str) -> str:
 
 
 def _escape(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return f"%{code - _INVALID_BYTE if code >= _INVALID_BYTE else code:02X}"
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogateescape"))

@@ -106,7 +106,10 @@ class S3Store:
         return Stored(self._verified(key, len(body), digest.hex()), digest)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
-        """Start a multipart upload; returns its id."""
+        """Start a multipart upload; returns its id.
+
+        Raises BucketError; StoreUnavailable: one may have been started that nobody knows the id of.
+        """
         answer = self._call("create_multipart_upload", key, Metadata=metadata, **self._kept_as)
         upload_id: str = answer["UploadId"]
         return upload_id
@@ -184,19 +187,22 @@ class S3Store:
                 results[key] = client.typed(self._settings, "delete_objects", key, answered)
         return results
 
-    def copy(self, source: str, target: str, head: Head) -> Head:
-        """Copy an object inside the store, metadata and all, and make sure of the copy.
+    def copy(self, source: str, target: str, head: Head, metadata: Mapping[str, str]) -> Head:
+        """Copy an object inside the store and make sure of the copy.
 
-        Parameters: head, of the source: if the source is no longer that, the store refuses.
+        Parameters: head, of the source: if the source is no longer that, the store refuses;
+        metadata, of the copy.
         Raises: BucketError. The target is untouched, or complete.
         """
-        copied = head.size > self._copy_max_bytes and self._copy_parts(source, target, head)
+        copied = head.size > self._copy_max_bytes and self._copy_parts(
+            source, target, head, metadata
+        )
         if not copied:
             self._call(
                 "copy_object",
                 target,
                 CopySource={"Bucket": self._bucket, "Key": source},
-                MetadataDirective="COPY",
+                **_changed(head, metadata),
                 **self._kept_as,
                 **_if_still(head),
             )
@@ -222,10 +228,12 @@ class S3Store:
                 "UploadIdMarker": answer["NextUploadIdMarker"],
             }
 
-    def _copy_parts(self, source: str, target: str, head: Head) -> bool:
+    def _copy_parts(
+        self, source: str, target: str, head: Head, metadata: Mapping[str, str]
+    ) -> bool:
         """Copy range by range. False: the server cannot, though it may answer 200 (rclone)."""
         part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
-        upload_id = self.begin(target, head.metadata)
+        upload_id = self.begin(target, metadata)
         done: list[tuple[int, str]] = []
         try:
             for number, start in enumerate(range(0, head.size, part_bytes), 1):
@@ -343,6 +351,13 @@ def _kept_as(settings: Settings) -> dict[str, str]:
         "SSEKMSKeyId": bucket.kms_key,
     }
     return {name: value for name, value in wanted.items() if value}
+
+
+def _changed(head: Head, metadata: Mapping[str, str]) -> dict[str, Any]:
+    if metadata == head.metadata:
+        # Servers that forgot it for us may still copy it.
+        return {"MetadataDirective": "COPY"}
+    return {"MetadataDirective": "REPLACE", "Metadata": metadata}
 
 
 def _if_still(head: Head) -> dict[str, str]:

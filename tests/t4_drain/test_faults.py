@@ -158,7 +158,9 @@ def test_a_bad_hour_of_the_bucket(site: Site) -> None:
         storm.is_over = True
         until(site.is_clean, "everything is drained", 60)
     assert len(storm.counts) >= 7, storm.counts
-    assert site.objects() == workload.files
+    found = site.objects()
+    tell(site, set(found.keys() ^ workload.files.keys()))
+    assert found == workload.files
     check_rows(site, workload.files)
     requests = site.proxy.operations(*WRITES)
     assert not [request.key for request in requests if ".tmp" in request.key]
@@ -166,6 +168,15 @@ def test_a_bad_hour_of_the_bucket(site: Site) -> None:
     print(f"{workload.versions} versions, {len(objects)} objects made, faults {storm.counts}")
     assert len(objects) <= workload.versions + storm.repeats
     assert leftovers(site) == 0
+
+
+def tell(site: Site, paths: set[str]) -> None:
+    """Print what was asked of the bucket at the keys of objects that are too many or missing."""
+    keys = {f"{PREFIX}/{path}" for path in paths}
+    for request in site.proxy.operations():
+        if request.key in keys or keys & {*request.keys}:
+            named = request.key or sorted(keys & {*request.keys})
+            print(f"{request.time:.3f} {request.operation} {named} {request.status}")
 
 
 def check_rows(site: Site, files: dict[str, bytes]) -> None:

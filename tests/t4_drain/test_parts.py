@@ -133,3 +133,15 @@ def test_a_sparse_file_arrives(rclone_site: Site) -> None:
         file.write(b"end")
     site.drain()
     assert site.objects() == {"f": data}
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_an_upload_whose_beginning_was_not_answered_is_aborted(site: Site, lost: int) -> None:
+    """Even when the file is gone soon after, and with it every row that names the key."""
+    fault = site.proxy.inject(lambda r: r.operation == "CREATE", Act.DROP_ANSWER, times=lost)
+    site.write("f", os.urandom(11 * MIB))
+    with site.process():
+        until(lambda: fault.times == 0, "the beginning is lost")
+        site.unlink("f")
+        until(lambda: not site.left() and not site.objects(), "the file is gone")
+    assert site.multiparts() == 0

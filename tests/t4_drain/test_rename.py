@@ -285,8 +285,29 @@ def test_objects_too_large_for_one_copy_are_copied_in_parts(
     store = S3Store(site.settings, copy_max_bytes=5 * MIB)
     head = store.head(f"{PREFIX}/large")
     assert head is not None
-    assert store.copy(f"{PREFIX}/large", f"{PREFIX}/copy", head).size == len(data)
+    assert store.copy(f"{PREFIX}/large", f"{PREFIX}/copy", head, head.metadata).size == len(data)
     assert site.objects()["copy"] == data
     assert site.metadata("copy").items() >= metadata.items()
     assert site.multiparts() == 0
     assert len(site.proxy.operations("PART COPY")) == (3 if kind == "moto" else 1)
+
+
+@pytest.mark.parametrize("then", ["uploaded", "deleted"])
+def test_a_version_whose_upload_was_not_answered_does_not_stay_at_the_old_key(
+    site: Site, then: str
+) -> None:
+    """The row of the object says the version before."""
+    site.write("f", b"one")
+    site.drain()
+    site.write("f", b"two")
+    site.proxy.inject(lambda r: r.operation == "PUT", Act.DROP_ANSWER, times=2)
+    site.drain()
+    assert site.objects() == {"f": b"two"}
+    site.rename("f", "g")
+    if then == "deleted":
+        site.proxy.inject(lambda r: r.operation == "PUT", Act.DROP, times=2)
+        site.drain()
+        site.unlink("g")
+    site.drain()
+    assert site.objects() == ({} if then == "deleted" else {"g": b"two"})
+    assert site.left() == []
