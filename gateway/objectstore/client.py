@@ -25,6 +25,7 @@ from botocore.exceptions import (
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
+    SSLError,
 )
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
@@ -173,6 +174,11 @@ def typed(
         )
     if isinstance(exc, ResponseParserError):
         return StoreUnavailable(f"{where} answers {operation} with something that is not S3")
+    if isinstance(exc, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):
+        return StoreRefused(
+            f"the certificate of {where} is not trusted: set bucket.ca_bundle to that of its CA, "
+            "or correct bucket.endpoint_url"
+        )
     if isinstance(exc, (HTTPClientError, BotoConnectionError)):
         return StoreUnavailable(
             f"cannot reach {where} ({type(exc).__name__}): check bucket.endpoint_url and the "
