@@ -100,8 +100,9 @@ def connect(settings: Settings, pace: Gate | None, attempts: int) -> Connection:
             tcp_keepalive=True,
         ),
     )
-    # botocore sends newer checksums here, which not every server takes in its place.
-    for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration"):
+    # botocore sends newer checksums here, or none, which not every server takes in its place (a
+    # copy into a bucket with Object Lock).
+    for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration", "CopyObject"):
         made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
     made.meta.events.register_first("needs-retry.s3.CreateMultipartUpload", _not_again)
     if pace is not None:
