@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 ATTEMPTS_MAX = 2
-SPARE_CONNECTIONS = 8
+SPARE_CONNECTIONS = 16
 
 _CREDENTIALS = {
     "403",
