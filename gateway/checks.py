@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gateway.schedule import parse
 
@@ -44,6 +46,15 @@ def not_empty(value: str) -> str | None:
 def url(value: str) -> str | None:
     ok = value == "" or value.startswith(("http://", "https://"))
     return None if ok else "must start with http:// or https:// (empty: AWS)"
+
+
+def is_address(value: str) -> bool:
+    """Whether a URL names its host by an IP address."""
+    try:
+        ip_address(urlsplit(value).hostname or "")
+    except ValueError:
+        return False
+    return True
 
 
 def weights(value: tuple[str, ...]) -> dict[str, int]:

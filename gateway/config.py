@@ -316,6 +316,10 @@ def from_mapping(
     bucket = sections["bucket"]
     if bucket.kms_key and not bucket.encryption.startswith("aws:kms"):
         raise ConfigError("bucket.kms_key", bucket.kms_key, "needs bucket.encryption = aws:kms")
+    if not bucket.path_style and checks.is_address(bucket.endpoint_url):
+        raise ConfigError(
+            "bucket.path_style", False, "needs a host name in bucket.endpoint_url, not an address"
+        )
     return Settings(**sections, source=source)
 
 

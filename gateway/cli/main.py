@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gateway.cli import database, drain, init, queue, status, up
+from gateway.cli import bucket, database, drain, init, queue, status, up
 from gateway.config import DEFAULT_CONFIG
 from gateway.errors import UserError
 
@@ -39,6 +39,7 @@ SUBCOMMANDS = (
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
     Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
+    Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
 )

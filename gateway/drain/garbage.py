@@ -141,22 +141,24 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
     answer that was lost), at keys that we recorded only.
 
     Parameters: started, when this drain did: older ones at keys where work was interrupted go;
-    aged, a day ago: older ones at the keys of our objects go. Raises BucketError.
+    aged, a day ago: older ones at the keys of our objects go (never those of a copy that still
+    runs: no object is at its key). Raises BucketError.
     """
     prefix = f"{context.prefix}/" if context.prefix else ""
-    found = [upload for upload in context.store.uploads(prefix) if upload.initiated < started]
+    before = max(started, aged)
+    found = [upload for upload in context.store.uploads(prefix) if upload.initiated < before]
     with context.reading() as view:
         intents = [own.Intent(*row) for row in view.session.all(own.UPLOADS)]
         recorded = {intent.upload_id for intent in intents}
         at_work = {intent.key for intent in intents}
 
         def is_ours(upload: PendingUpload) -> bool:
-            return (
+            if upload.initiated < started and (
                 # The intent of an upload, or of a copy in parts.
-                upload.key in at_work
-                or view.session.one(own.LICENCES, key=upload.key) is not None
-                or (upload.initiated < aged and object_at(view.session, upload.key) is not None)
-            )
+                upload.key in at_work or view.session.one(own.LICENCES, key=upload.key) is not None
+            ):
+                return True
+            return upload.initiated < aged and object_at(view.session, upload.key) is not None
 
         ours = [one for one in found if one.upload_id not in recorded and is_ours(one)]
     for upload in ours:

@@ -46,8 +46,9 @@ from gateway.objectstore.s3 import S3Store
 
 log = logging.getLogger("drain")
 
-CHORES = 2
-"""Threads for moves, deletions and clean-up."""
+CHORES = 8
+"""Threads for moves, deletions and clean-up: a copy is all waiting for the store."""
+A_DAY = timedelta(days=1)
 QUEUED_PER_THREAD = 2
 CLAIMED_AT_ONCE = 64
 PAGES_PER_TURN = 16
@@ -104,8 +105,9 @@ class Drain:
         )
         self.health = Health(settings.bucket.name, drain.retry_max_seconds)
         self.retries = Retries(drain.retry_max_seconds)
-        self._started: datetime | None = datetime.now(UTC)
-        """Until the multipart uploads of an earlier run were looked for."""
+        self._started = datetime.now(UTC)
+        self._looked: datetime | None = None
+        """When unfinished multipart uploads were looked for, of earlier runs at first."""
         self._wake = threading.Event()
         self._lease_lost = threading.Event()
         self._claims = Claims(self._context, self.retries, self._on_lease_lost)
@@ -234,18 +236,18 @@ class Drain:
                 health.checked()
                 for sweep in self._sweeps:
                     sweep.next_at = 0.0
-            if self._started is not None:
-                self._abort_unrecorded(self._started)
-                self._started = None
+            now = datetime.now(UTC)
+            if self._looked is None or now - self._looked >= A_DAY:
+                self._abort_unrecorded(now - A_DAY)
+                self._looked = now
         except BucketError as exc:
             health.failed(exc)
             return False
         return True
 
-    def _abort_unrecorded(self, started: datetime) -> None:
+    def _abort_unrecorded(self, aged: datetime) -> None:
         try:
-            aged = started - timedelta(days=1)
-            garbage.abort_unrecorded(self._context, started, aged)
+            garbage.abort_unrecorded(self._context, self._started, aged)
         except (StoreRefused, ObjectRefused) as exc:
             # Not every server can list uploads, and not every policy allows it. Nothing depends
             # on it: it only frees space that a crash of the drain left occupied.

@@ -25,6 +25,7 @@ from botocore.exceptions import (
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
+    SSLError,
 )
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 ATTEMPTS_MAX = 2
-SPARE_CONNECTIONS = 8
+SPARE_CONNECTIONS = 16
 
 _CREDENTIALS = {
     "403",
@@ -99,8 +100,9 @@ def connect(settings: Settings, pace: Gate | None, attempts: int) -> Connection:
             tcp_keepalive=True,
         ),
     )
-    # botocore sends newer checksums here, which not every server takes in its place.
-    for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration"):
+    # botocore sends newer checksums here, or none, which not every server takes in its place (a
+    # copy into a bucket with Object Lock).
+    for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration", "CopyObject"):
         made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
     made.meta.events.register_first("needs-retry.s3.CreateMultipartUpload", _not_again)
     if pace is not None:
@@ -173,6 +175,11 @@ def typed(
         )
     if isinstance(exc, ResponseParserError):
         return StoreUnavailable(f"{where} answers {operation} with something that is not S3")
+    if isinstance(exc, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):
+        return StoreRefused(
+            f"the certificate of {where} is not trusted: set bucket.ca_bundle to that of its CA, "
+            "or correct bucket.endpoint_url"
+        )
     if isinstance(exc, (HTTPClientError, BotoConnectionError)):
         return StoreUnavailable(
             f"cannot reach {where} ({type(exc).__name__}): check bucket.endpoint_url and the "

@@ -39,6 +39,8 @@ class Request:
     """Monotonic seconds."""
     keys: tuple[str, ...] = ()
     """What a DeleteObjects names."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Names in lower case."""
     status: int | None = None
     """None: no answer was given."""
 
@@ -265,6 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
             len(body),
             time.monotonic(),
             _keys(body) if "delete" in query else (),
+            {name.lower(): value for name, value in self.headers.items()},
         )
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:

@@ -127,13 +127,14 @@ class _Server(ABC):
 class RcloneServer(_Server):
     """``rclone serve s3`` over a local directory; a bucket is a subdirectory of it.
 
-    Parameters: directory, made if missing.
+    Parameters: directory, made if missing; options, more of rclone's.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, options: tuple[str, ...] = ()) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory.with_suffix(".log"))
         self.directory = directory
+        self._options = options
 
     def command(self) -> list[str]:
         return [
@@ -142,6 +143,7 @@ class RcloneServer(_Server):
             *("serve", "s3"),
             *("--addr", f"127.0.0.1:{self.port}"),
             *("--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"),
+            *self._options,
             str(self.directory),
         ]
 

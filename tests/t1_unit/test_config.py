@@ -229,12 +229,24 @@ SHAPED = {
         ("ca_bundle", "ca.pem", "must be an absolute path"),
         ("storage_class", "cold storage", "must look like STANDARD_IA"),
         ("encryption", "rot13", "must be AES256, aws:kms"),
+        ("prefix", "a/../b", "no . or .. between slashes"),
+        ("prefix", "a\nb", "no control characters"),
+        ("prefix", "p" * 513, "at most 512 bytes"),
         ("kms_key", "alias/mine", "needs bucket.encryption = aws:kms"),
     ],
 )
 def test_options_of_the_bucket_are_checked(key: str, value: str, remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy):
         config.from_mapping({"bucket": {"name": "b", key: value}}, {})
+
+
+def test_an_address_cannot_carry_the_buckets_name() -> None:
+    bucket = {"name": "b", "path_style": False, "endpoint_url": "https://[::1]:9000"}
+    with pytest.raises(ConfigError, match=r"path_style .*needs a host name in bucket.endpoint_url"):
+        config.from_mapping({"bucket": bucket}, {})
+    assert not config.from_mapping(
+        {"bucket": {**bucket, "endpoint_url": "https://s3.example.com"}}, {}
+    ).bucket.path_style
 
 
 @run_settings(deadline=None)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
+
+import pytest
 
 from gateway.db.engine import Database
+from gateway.drain import worker
 from gateway.drain.context import Context
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
@@ -171,3 +175,17 @@ def test_a_licence_for_an_older_version_does_not_replace_a_newer_one(rclone_site
             view.license_deletion("k", ino, version)
     context.database.close()
     assert site.rows("SELECT key, content_version FROM deletion") == [("k", 3)]
+
+
+def test_leftovers_of_a_day_are_aborted_daily(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the keys of our objects, also while the drain goes on; nobody else's."""
+    monkeypatch.setattr(worker, "A_DAY", timedelta(seconds=1))
+    site.write("f", b"data")
+    with site.draining():
+        until(site.is_clean, "the file is drained")
+        for key in ("f", "theirs"):
+            site.client.create_multipart_upload(Bucket=site.bucket, Key=f"{PREFIX}/{key}")
+        until(lambda: site.multiparts() == 1, "ours is aborted")
+    assert [r.key for r in site.proxy.operations("ABORT")] == [f"{PREFIX}/f"]
+    assert len(site.proxy.operations("LIST UPLOADS")) < 10
+    assert site.objects() == {"f": b"data"}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
-from gateway.drain.worker import Drain
+from gateway.drain.worker import CHORES, Drain
 from gateway.errors import NotFound
 from gateway.objectstore import client
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act, Request
+from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 from tests.t4_drain.site import MIB, PREFIX, Site
 
@@ -311,3 +313,44 @@ def test_a_version_whose_upload_was_not_answered_does_not_stay_at_the_old_key(
     site.drain()
     assert site.objects() == ({} if then == "deleted" else {"g": b"two"})
     assert site.left() == []
+
+
+def test_copies_run_beside_each_other(moto_site: Site) -> None:
+    site = moto_site
+    data = {f"new/{n}": b"%d" % n for n in range(CHORES + 2)}
+    for path, content in data.items():
+        site.write("old" + path[3:], content)
+    site.drain()
+    held = site.proxy.inject(lambda r: r.operation == "COPY", Act.HOLD, times=CHORES)
+    with site.draining():
+        site.rename("old", "new")
+        until(lambda: len(site.proxy.operations("COPY")) == CHORES, "all are under way")
+        held.release()
+        until(site.is_clean, "all have moved")
+    assert site.objects() == data
+
+
+def test_a_directory_of_2000_drained_files(site: Site) -> None:
+    """Renamed, the drain killed in the middle: nothing is lost, and it does not take long."""
+    count = 2000
+    site.configure(processes=2, workers=8)
+    data = {f"{n // 500}/{n}": b"%d" % n for n in range(count)}
+    for path, content in data.items():
+        site.write("old/" + path, content)
+    with site.process():
+        until(site.is_clean, "all are drained", 120)
+    site.rename("old", "new")
+    began = time.monotonic()
+    with site.process() as process:
+        until(lambda: len(site.proxy.operations("COPY")) > count // 2, "half of it", 120)
+        site.kill(process)
+    found = site.objects()
+    for path, content in data.items():
+        assert content in (found.get("old/" + path), found.get("new/" + path)), path
+    with site.process():
+        until(site.is_clean, "all have moved", 120)
+    seconds = time.monotonic() - began
+    print(f"{count} files moved in {seconds:.1f} s")
+    assert site.objects() == {"new/" + path: content for path, content in data.items()}
+    assert len(site.proxy.operations("COPY")) <= count + CHORES
+    assert seconds < 120

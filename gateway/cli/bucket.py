@@ -1,0 +1,105 @@
+"""`spillway bucket setup`: what the bucket does by itself, and what that means for a gateway."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from gateway import config
+from gateway.errors import BucketError, UserError
+
+if TYPE_CHECKING:
+    # boto3 takes half a second to import.
+    from gateway.objectstore.setup import Found, Rule, Setup
+
+APPLY = "spillway bucket setup --apply"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("verb", choices=["setup"], help="look at the bucket's own settings")
+    parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="add the rule that ends unfinished uploads, beside all others",
+    )
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: nothing to do; 1: a person should look. Raises UserError."""
+    from gateway.objectstore.setup import Setup
+
+    settings = config.load(args.config)
+    try:
+        setup = Setup(settings)
+        found = setup.look()
+        applied = args.apply and not any(map(setup.aborts, found.rules))
+        if applied:
+            setup.apply(found)
+            found = setup.look()
+    except BucketError as exc:
+        raise UserError(str(exc)) from None
+    facts = {
+        "bucket": settings.bucket.name,
+        "versioning": _versioning(found),
+        "object_lock": _lock(found),
+        "unfinished_uploads": _unfinished(setup, found, applied),
+        "expiring_rules": [_name(rule) for rule in found.rules if setup.expires(rule)],
+    }
+    if args.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        _show(facts)
+    return int(bool(facts["expiring_rules"]) or not any(map(setup.aborts, found.rules)))
+
+
+def _show(facts: dict[str, Any]) -> None:
+    for name, said in facts.items():
+        for line in [said] if isinstance(said, str) else map(_expiring, said):
+            print(f"{name.replace('_', ' ') + ':':20}{line}")
+
+
+def _expiring(name: str) -> str:
+    return f"{name} deletes objects whose files are still there: exclude our prefix from it"
+
+
+def _versioning(found: Found) -> str:
+    said = found.versioning
+    if not isinstance(said, str):
+        return f"the server does not say ({said.why})"
+    if said == "Enabled":
+        return (
+            "on: a deletion or a new version keeps the old bytes, and their costs, until a "
+            "lifecycle rule expires noncurrent versions"
+        )
+    return f"{'suspended' if said else 'off'}: a deletion takes the bytes for good"
+
+
+def _lock(found: Found) -> str:
+    said = found.lock
+    if isinstance(said, tuple):
+        return f"the server does not say ({said.why})"
+    if not said or said.get("ObjectLockEnabled") != "Enabled":
+        return "off"
+    kept = said.get("Rule", {}).get("DefaultRetention")
+    if not kept:
+        return "on, without a default retention: only versions that somebody locks stay"
+    time = f"{kept['Days']} days" if "Days" in kept else f"{kept.get('Years')} years"
+    return (
+        f"on, {kept.get('Mode')} for {time}: every version stays so long; deletions and renames "
+        "leave delete markers over them"
+    )
+
+
+def _unfinished(setup: Setup, found: Found, applied: bool) -> str:
+    rules = [_name(rule) for rule in found.rules if setup.aborts(rule)]
+    if rules:
+        return f"ended by the rule {rules[0]}{' (just added)' if applied else ''}"
+    if not isinstance(found.lifecycle, dict):
+        return "the server has no lifecycle rules: the drain looks for them once a day"
+    return f"no rule ends them, what is lost in them is paid for: {APPLY} adds one"
+
+
+def _name(rule: Rule) -> str:
+    return str(rule.get("ID") or "without a name")

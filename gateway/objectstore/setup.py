@@ -1,0 +1,140 @@
+"""How the bucket is set up: versions, Object Lock, lifecycle; and the one rule we ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from gateway.config import Settings
+from gateway.errors import BucketError, ObjectRefused, StoreRefused
+from gateway.objectstore import client
+
+RULE_ID = "spillway-abort-incomplete-uploads"
+ABORT_DAYS = 7
+"""The drain goes on with an upload that was interrupted: well beyond any outage."""
+_NONE = {"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError", "404"}
+_NOT_TOLD = {"NotImplemented", "MethodNotAllowed", "AccessDenied", "NoSuchKey", "501", "405", "403"}
+
+Rule = Mapping[str, Any]
+
+
+class NotTold(NamedTuple):
+    """The server does not say, or not to us."""
+
+    why: str
+
+
+class Found(NamedTuple):
+    """What the bucket says of itself."""
+
+    versioning: str | NotTold
+    """``Enabled``, ``Suspended`` or empty: never on."""
+    lock: Mapping[str, Any] | NotTold | None
+    """The Object Lock configuration."""
+    lifecycle: Mapping[str, Any] | NotTold
+    """The answer to GetBucketLifecycleConfiguration."""
+
+    @property
+    def rules(self) -> list[Rule]:
+        return [] if isinstance(self.lifecycle, NotTold) else list(self.lifecycle.get("Rules", []))
+
+
+class Setup:
+    """Asks and changes the configuration of the bucket. Parameters: settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._client = client.connect(settings, None, client.ATTEMPTS_MAX).client
+        prefix = settings.bucket.prefix
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def look(self) -> Found:
+        """Raises BucketError when the bucket cannot be used at all."""
+        self._call("list_objects_v2", MaxKeys=1)
+        versioning = self._ask("get_bucket_versioning")
+        lock = self._ask("get_object_lock_configuration")
+        lifecycle = self._ask("get_bucket_lifecycle_configuration")
+        return Found(
+            versioning if isinstance(versioning, NotTold) else versioning.get("Status", ""),
+            lock if isinstance(lock, NotTold) else lock.get("ObjectLockConfiguration"),
+            lifecycle,
+        )
+
+    def aborts(self, rule: Rule) -> bool:
+        """Whether a rule ends unfinished uploads of all of our keys."""
+        return "AbortIncompleteMultipartUpload" in rule and self._covers_all(rule)
+
+    def expires(self, rule: Rule) -> bool:
+        """Whether a rule deletes objects of ours that no client deleted."""
+        theirs = _prefix_of(rule)
+        touches = self._prefix.startswith(theirs) or theirs.startswith(self._prefix)
+        expiry = rule.get("Expiration", {})
+        return (
+            rule.get("Status") == "Enabled" and touches and bool(expiry.keys() & {"Days", "Date"})
+        )
+
+    def apply(self, found: Found) -> None:
+        """Put the rule beside all others. Raises BucketError; StoreRefused also when the bucket
+        does not have all of them afterwards."""
+        others = [rule for rule in found.rules if rule.get("ID") != RULE_ID]
+        # S3 takes no rule with Filter beside one with the older Prefix.
+        is_old = any("Prefix" in rule for rule in others)
+        ours = {
+            "ID": RULE_ID,
+            "Status": "Enabled",
+            **({"Prefix": self._prefix} if is_old else {"Filter": {"Prefix": self._prefix}}),
+            "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": ABORT_DAYS},
+        }
+        kept: dict[str, Any] = {}
+        if not isinstance(found.lifecycle, NotTold):
+            size = found.lifecycle.get("TransitionDefaultMinimumObjectSize")
+            kept = {"TransitionDefaultMinimumObjectSize": size} if size else {}
+        rules = [*others, ours]
+        self._call(
+            "put_bucket_lifecycle_configuration", LifecycleConfiguration={"Rules": rules}, **kept
+        )
+        after = self.look().rules
+        if not any(map(self.aborts, after)) or _ids(after) != _ids(rules):
+            raise StoreRefused(
+                f"bucket {self._settings.bucket.name} took the rule and does not have it, or lacks "
+                "another: look at its lifecycle rules"
+            )
+
+    def _covers_all(self, rule: Rule) -> bool:
+        has_other_conditions = rule.get("Filter", {}).keys() - {"Prefix"}
+        enabled = rule.get("Status") == "Enabled"
+        return enabled and not has_other_conditions and self._prefix.startswith(_prefix_of(rule))
+
+    def _ask(self, operation: str) -> dict[str, Any] | NotTold:
+        try:
+            return self._call(operation)
+        except (StoreRefused, ObjectRefused) as exc:
+            cause = exc.__cause__
+            code = client.code_of(cause) if isinstance(cause, ClientError) else ""
+            if code in _NONE:
+                return {}
+            if code in _NOT_TOLD:
+                return NotTold(code)
+            raise
+
+    def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        try:
+            method = getattr(self._client, operation)
+            answer: dict[str, Any] = method(Bucket=self._settings.bucket.name, **arguments)
+            return answer
+        except (ClientError, BotoCoreError, ResponseParserError) as exc:
+            typed: BucketError = client.typed(self._settings, operation, None, exc)
+            raise typed from exc
+
+
+def _prefix_of(rule: Rule) -> str:
+    filter_ = rule.get("Filter", {})
+    prefix: str = filter_.get("Prefix") or filter_.get("And", {}).get("Prefix") or ""
+    return prefix or str(rule.get("Prefix") or "")
+
+
+def _ids(rules: Sequence[Rule]) -> list[str]:
+    return sorted(str(rule.get("ID")) for rule in rules)

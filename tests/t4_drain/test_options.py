@@ -1,0 +1,230 @@
+"""The options of the bucket, as real servers and real requests see them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config import Settings
+from gateway.errors import StoreRefused
+from gateway.objectstore.s3 import S3Store
+from tests.support.s3server import MotoServer, RcloneServer, credentials
+from tests.support.volumes import make_settings
+from tests.t4_drain.site import MIB, Site
+
+METADATA = {"ino": "16"}
+ROLE = {
+    "AccessKeyId": "ASIAOFTHEROLE",
+    "SecretAccessKey": "secret of the role",
+    "Token": "token of the role",
+    "Expiration": "2999-01-01T00:00:00Z",
+}
+
+
+def use(store: S3Store) -> None:
+    """Every way to the bucket: with a body, in parts, without, copied, deleted."""
+    store.check()
+    head = store.put("a", b"data", METADATA).head
+    upload_id = store.begin("b", METADATA)
+    parts = [store.put_part("b", upload_id, 1, b"data")]
+    store.complete("b", upload_id, parts, 4, METADATA)
+    store.copy("a", "c", head, METADATA)
+    assert {store.head(key).size for key in "abc"} == {4}  # type: ignore[union-attr]
+    assert store.delete_many(["c"]) == {"c": None}
+
+
+def settings_of(directory: Path, **bucket: Any) -> Settings:
+    settings = make_settings(directory / "data", {"bucket": {"name": "b", **bucket}})
+    settings.data_dir.mkdir()
+    settings.credentials_file.write_text(credentials())
+    return settings
+
+
+def certify(directory: Path) -> None:
+    """A CA of our own, and a certificate by it for 127.0.0.1."""
+
+    def openssl(name: str, subject: str, *options: str) -> None:
+        made = ["-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={subject}"]
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        command = ["openssl", "req", "-x509", *curve, *made, *options]
+        subprocess.run(command, cwd=directory, check=True, capture_output=True)
+
+    openssl("ca", "Test CA")
+    openssl(
+        "server",
+        "127.0.0.1",
+        *("-CA", "ca.pem", "-CAkey", "ca.key"),
+        *("-addext", "subjectAltName=IP:127.0.0.1"),
+        *("-addext", "basicConstraints=critical,CA:FALSE"),
+    )
+
+
+def test_a_ca_of_ones_own(tmp_path: Path) -> None:
+    certify(tmp_path)
+    (tmp_path / "s3" / "b").mkdir(parents=True)
+    options = ("--cert", str(tmp_path / "server.pem"), "--key", str(tmp_path / "server.key"))
+    with RcloneServer(tmp_path / "s3", options) as server:
+        endpoint = server.url.replace("http:", "https:")
+        settings = settings_of(tmp_path, endpoint_url=endpoint, ca_bundle=str(tmp_path / "ca.pem"))
+        use(S3Store(settings))
+        (tmp_path / "other").mkdir()
+        stranger = S3Store(settings_of(tmp_path / "other", endpoint_url=endpoint))
+        with pytest.raises(StoreRefused, match="is not trusted: set bucket"):
+            stranger.check()
+        with pytest.raises(StoreRefused, match="is not trusted: set bucket"):
+            stranger.put("x", b"data", {})
+
+
+def test_a_ca_bundle_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("nothing")
+    settings = settings_of(
+        tmp_path, endpoint_url="https://127.0.0.1:9", ca_bundle=str(tmp_path / "ca.pem")
+    )
+    with pytest.raises(StoreRefused, match="must be a file of certificates in PEM"):
+        S3Store(settings).check()
+
+
+@pytest.mark.parametrize("path_style", [True, False])
+def test_addressing(
+    moto: MotoServer, moto_site: Site, monkeypatch: pytest.MonkeyPatch, path_style: bool
+) -> None:
+    """With the bucket in the path, or in the name of the host."""
+    honest = socket.getaddrinfo
+    hosts: set[str] = set()
+
+    def resolve(host: str, *args: Any, **kwargs: Any) -> Any:
+        hosts.add(host)
+        return honest("127.0.0.1" if host.endswith(".amazonaws.com") else host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    name = "s3.us-east-1.amazonaws.com"
+    proxy = moto_site.proxy
+    moto_site.values["bucket"]["endpoint_url"] = proxy.url.replace("127.0.0.1", name)
+    moto_site.values["bucket"]["path_style"] = path_style
+    moto_site.configure()
+    use(S3Store(moto_site.settings))
+    wanted = name if path_style else f"{moto_site.bucket}.{name}"
+    assert hosts - {"127.0.0.1"} == {wanted}
+    assert {r.headers["host"].rpartition(":")[0] for r in proxy.operations()} == {wanted}
+    listed = moto_site.client.list_objects_v2(Bucket=moto_site.bucket)["Contents"]
+    assert [entry["Key"] for entry in listed] == ["a", "b"]
+
+
+def test_a_session_token_goes_with_every_request(site: Site) -> None:
+    site.set_credentials(credentials() + "aws_session_token = the+token==\n")
+    use(S3Store(site.settings))
+    requests = site.proxy.operations()
+    assert {r.headers.get("x-amz-security-token") for r in requests} == {"the+token=="}
+    assert not [r for r in requests if "x-amz-request-payer" in r.headers]
+
+
+class _Metadata(BaseHTTPRequestHandler):
+    """What containers and instances ask for their role's credentials."""
+
+    def do_PUT(self) -> None:
+        self._answer("imds token")
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/security-credentials/"):
+            return self._answer("the-role")
+        return self._answer(json.dumps({"Code": "Success", **ROLE}))
+
+    def _answer(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_args: object) -> None:
+        """Quiet."""
+
+
+@contextmanager
+def metadata_endpoint() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Metadata) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("variable", "path"),
+    [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "/credentials"),
+        ("AWS_EC2_METADATA_SERVICE_ENDPOINT", ""),
+    ],
+)
+def test_the_role_of_the_container_or_instance(
+    moto_site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, path: str
+) -> None:
+    """Asked where there is no credentials file, by the drain's senders too."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    moto_site.settings.credentials_file.unlink()
+    moto_site.configure(processes=1)
+    moto_site.write("small", b"data")
+    moto_site.write("large", bytes(11 * MIB))
+    with metadata_endpoint() as url:
+        monkeypatch.setenv(variable, url + path)
+        moto_site.drain()
+    assert moto_site.left() == []
+    for request in moto_site.proxy.operations():
+        assert f"Credential={ROLE['AccessKeyId']}/" in request.headers["authorization"]
+        assert request.headers["x-amz-security-token"] == ROLE["Token"]
+
+
+def test_no_credentials_at_all(
+    moto_site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    moto_site.settings.credentials_file.unlink()
+    with pytest.raises(StoreRefused, match="no credentials for bucket"):
+        S3Store(moto_site.settings).put("a", b"data", {})
+    assert moto_site.proxy.operations() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"storage_class": "STANDARD_IA"}, {"StorageClass": "STANDARD_IA"}),
+        ({"encryption": "AES256"}, {"ServerSideEncryption": "AES256"}),
+        (
+            {"encryption": "aws:kms", "kms_key": "alias/mine"},
+            {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/mine"},
+        ),
+        ({}, {"StorageClass": None, "SSEKMSKeyId": None}),
+    ],
+)
+def test_how_the_store_keeps_objects(
+    moto_site: Site, options: dict[str, str], found: dict[str, str | None]
+) -> None:
+    """Objects sent whole, in parts, and copies."""
+    site = moto_site
+    site.values["bucket"].update(options)
+    site.configure()
+    store = S3Store(site.settings, copy_max_bytes=6 * MIB)
+    use(store)
+    data = os.urandom(7 * MIB)
+    copied = store.put("large", data, METADATA).head
+    store.copy("large", "copy", copied, METADATA)
+    assert site.proxy.operations("PART COPY")
+    store.copy("a", "c", store.put("a", b"data", METADATA).head, METADATA)
+    for key in ("a", "b", "c", "large", "copy"):
+        head: Any = site.client.head_object(Bucket=site.bucket, Key=key)
+        assert {name: head.get(name) for name in found} == found, key
