@@ -281,6 +281,11 @@ DOUBT_INSERT = Statement(insert(doubt))
 DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
 
 
+def claim_name(name: int | str) -> str:
+    """The name of a claim: of an inode, or of a key."""
+    return f"i{name}" if isinstance(name, int) else f"k{name}"
+
+
 def _below() -> Any:
     below = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte(
         "below", recursive=True
