@@ -209,6 +209,17 @@ class Drain:
     requests_per_second: float = _key(
         "Most requests to the bucket in a second, on average. 0: no limit.", 0.0, checks.at_least(0)
     )
+    checksum_at_seal: bool = _key(
+        "Read every closed file once more, soon after its close, and refuse to upload bytes that\n"
+        "changed on the disk since.",
+        False,
+    )
+    max_open_age_seconds: float = _key(
+        "Files that stay open for writing (logs) are uploaded this often, each as it was at one\n"
+        "moment. Their bytes are copied on the local disk for it. 0: only when they are closed.",
+        0.0,
+        checks.at_least(0),
+    )
     schedule: tuple[str, ...] = _key(
         "Other values of bytes_per_second by the time of day (local time of this machine), like\n"
         '["08:00-20:00 200MiB", "20:00-08:00 0"]. The first entry that fits counts.',

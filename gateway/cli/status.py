@@ -22,6 +22,7 @@ from gateway.namespace import space as space_report
 HEALTHY = 0
 NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
+QUIET_TEXT = "0.1 s"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -231,6 +232,9 @@ def _drain_lines(drain: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
         text += f"; bucket {bucket['state']} for {duration(_age_seconds(bucket['since_ns']) or 0)}"
         text += f": {backlog.shown(bucket['error'] or 'no reason known')}"
     yield "draining", text
+    if restless := drain.get("restless_files", 0):
+        what = "1 open file is" if restless == 1 else f"{restless} open files are"
+        yield "snapshots", f"{what} written without a pause of {QUIET_TEXT}: not in the bucket"
     for failure in drain.get("failures", [])[-FAILURES_SHOWN:]:
         what, why = backlog.shown(failure["job"]), backlog.shown(failure["error"])
         yield "failing", f"{what}, {failure['tries']} tries: {why}"

@@ -174,6 +174,20 @@ class Object(Base):
     checksum: Mapped[str] = mapped_column(String)
     """``md5:<hex>`` of a single PUT, ``md5-parts:<part bytes>:<hex>`` of a multipart upload."""
     stored_ns: Mapped[int]
+    """Of a snapshot (content_version > the inode's drained_version): the moment it shows."""
+
+
+class Digest(Base):
+    """What a sealed version's bytes were, as the drain read them soon after the seal."""
+
+    __tablename__ = "digest"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    content_version: Mapped[int]
+    checksum: Mapped[str] = mapped_column(String)
+    """As in ``object``."""
+    computed_ns: Mapped[int]
 
 
 class Upload(Base):
@@ -186,7 +200,7 @@ class Upload(Base):
     upload_id: Mapped[str | None] = mapped_column(String)
     """Of the multipart upload; None for a single PUT."""
     part_bytes: Mapped[int | None]
-    """Size of its parts: a restart goes on with the same."""
+    """Size of its parts: a restart goes on with the same. None: it is not to be gone on with."""
     started_ns: Mapped[int]
 
 

@@ -77,6 +77,7 @@ inode: Any = models.Inode.__table__
 dirent: Any = models.Dirent.__table__
 xattr: Any = models.Xattr.__table__
 object_: Any = models.Object.__table__
+digest: Any = models.Digest.__table__
 upload: Any = models.Upload.__table__
 deletion: Any = models.Deletion.__table__
 rekey: Any = models.Rekey.__table__

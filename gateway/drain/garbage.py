@@ -153,6 +153,9 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
         at_work = {intent.key for intent in intents}
 
         def is_ours(upload: PendingUpload) -> bool:
+            if view.session.one(own.CLAIM, key=own.claim_name(upload.key)) is not None:
+                # Another drain is at it, perhaps between its request and its row.
+                return False
             if upload.initiated < started and (
                 # The intent of an upload, or of a copy in parts.
                 upload.key in at_work or view.session.one(own.LICENCES, key=upload.key) is not None

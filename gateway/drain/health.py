@@ -93,6 +93,8 @@ class Health:
 
     def admits(self, kind: Kind) -> bool:
         """Whether a job of a kind may run now."""
+        if not kind.asks_bucket:
+            return True
         with self._lock:
             if self.stops_all():
                 return False
@@ -101,6 +103,8 @@ class Health:
 
     def stops(self, kind: Kind) -> bool:
         """Whether a job of a kind that has not begun yet must not run any more."""
+        if not kind.asks_bucket:
+            return False
         with self._lock:
             return self.stops_all() or (self.state == BucketState.REFUSED and kind in self._refused)
 

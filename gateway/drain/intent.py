@@ -23,12 +23,15 @@ from gateway.drain.paths import file_of, intent_of, object_at, object_of
 log = logging.getLogger("drain")
 
 PATH_REST = "path-rest"
+SNAPSHOT = "snapshot-ns"
+"""Metadata of the object of a file that was open: the moment it shows."""
 
 
 class Started(NamedTuple):
     """An upload whose intent is durable."""
 
     file: own.File
+    """Of a snapshot: with the size and the mtime of the copy that is sent."""
     key: str
     prior: own.Intent | None
     """What an earlier try with the same key left: its bytes may be at the key."""
@@ -36,6 +39,8 @@ class Started(NamedTuple):
     """The same version's multipart upload, which was interrupted: it goes on."""
     rest: str
     """What the key does not tell of the path."""
+    snapshot_ns: int | None = None
+    """The moment that a snapshot shows; None: it is a version that is complete."""
 
 
 class Sent(NamedTuple):
@@ -46,9 +51,11 @@ class Sent(NamedTuple):
 
 
 def current(view: View, planned: own.File, key: str) -> own.File | None:
-    """The file, if the planned version of it is still complete and still belongs at the key."""
+    """The file, if it is still that version, complete or open as planned, and has that key."""
     file = file_of(view.session, planned.ino)
-    if file is None or file.write_open or file.content_version != planned.content_version:
+    if file is None or file.content_version != planned.content_version:
+        return None
+    if file.write_open != planned.write_open:
         return None
     return file if view.paths.key_of(planned.ino) == key else None
 
@@ -60,7 +67,10 @@ def is_current(context: Context, started: Started) -> bool:
 
 
 def can_resume(view: View, intent: own.Intent) -> bool:
-    """Whether an interrupted multipart upload is of the version that is wanted at its key."""
+    """Whether an interrupted multipart upload is of the version that is wanted at its key.
+
+    That of a snapshot has no part size: its metadata would be wrong for the version's own bytes.
+    """
     if intent.upload_id is None or intent.part_bytes is None:
         return False
     file = file_of(view.session, intent.ino)
@@ -73,11 +83,18 @@ def can_resume(view: View, intent: own.Intent) -> bool:
     )
 
 
-def intend(view: View, planned: own.File, key: str) -> Started | None:
+def intend(
+    view: View, planned: own.File, key: str, snapshot_ns: int | None = None
+) -> Started | None:
     """Record the intent; None: the file changed, or something is in the way."""
     session = view.session
     file = current(view, planned, key)
-    if file is None or not file.is_dirty or file.size != planned.size:
+    if file is None or not file.is_dirty:
+        return None
+    if snapshot_ns is not None:
+        # While it is open its row knows neither.
+        file = file._replace(size=planned.size, mtime_ns=planned.mtime_ns)
+    elif file.size != planned.size:
         return None
     occupant = object_at(session, key)
     if occupant is not None and occupant.ino != file.ino:
@@ -104,13 +121,15 @@ def intend(view: View, planned: own.File, key: str) -> Started | None:
         part_bytes=None,
         started_ns=clock.now_ns(),
     )
-    return Started(file, key, prior if prior is not None and prior.key == key else None, None, rest)
+    at_key = prior if prior is not None and prior.key == key else None
+    return Started(file, key, at_key, None, rest, snapshot_ns)
 
 
-def record_parts(view: View, started: Started, upload_id: str | None, part_bytes: int) -> None:
+def record_parts(view: View, started: Started, upload_id: str, part_bytes: int) -> None:
     """Record the multipart upload of an intent."""
     ino = started.file.ino
-    view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=upload_id, new_part_bytes=part_bytes)
+    resumable = part_bytes if started.snapshot_ns is None else None
+    view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=upload_id, new_part_bytes=resumable)
 
 
 def withdraw(view: View, started: Started) -> None:
@@ -143,9 +162,10 @@ def publish(view: View, started: Started, sent: Sent) -> None:
         size=file.size,
         etag=sent.etag,
         checksum=sent.checksum,
-        stored_ns=clock.now_ns(),
+        stored_ns=clock.now_ns() if started.snapshot_ns is None else started.snapshot_ns,
     )
-    session.run(own.DRAINED, the_ino=file.ino, version=file.content_version)
+    if started.snapshot_ns is None:
+        session.run(own.DRAINED, the_ino=file.ino, version=file.content_version)
     # Whatever was at the key, of any inode, is replaced.
     session.run(own.DELETION_DELETE, the_key=key)
     if view.paths.key_of(file.ino) != key:
@@ -155,10 +175,12 @@ def publish(view: View, started: Started, sent: Sent) -> None:
 
 def metadata(started: Started) -> dict[str, str]:
     """What an object carries beside its bytes."""
-    file = started.file
+    file, snapshot_ns = started.file, started.snapshot_ns
+    moment = {} if snapshot_ns is None else {SNAPSHOT: str(snapshot_ns)}
     return with_rest(
         started.rest,
-        {
+        moment
+        | {
             "mode": f"{file.mode:04o}",
             "uid": str(file.uid),
             "gid": str(file.gid),

@@ -29,6 +29,7 @@ from gateway.drain.context import Context, View
 from gateway.drain.plan import Job
 from gateway.drain.process import is_dead, owner, pid_of
 from gateway.drain.retries import Retries
+from gateway.drain.statements import claim_name
 from gateway.errors import LeaseLost, NamespaceError
 
 log = logging.getLogger("drain")
@@ -209,8 +210,3 @@ class Claims:
 
     def _until_ns(self) -> int:
         return clock.now_ns() + int(self._seconds * clock.NS)
-
-
-def claim_name(name: int | str) -> str:
-    """The name of a claim: of an inode, or of a key."""
-    return f"i{name}" if isinstance(name, int) else f"k{name}"

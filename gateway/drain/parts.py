@@ -13,20 +13,23 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
-from gateway.drain import doubt, intent
+from gateway.drain import checksum, doubt, intent
 from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.intent import Sent, Started
 from gateway.errors import BucketError, DataFileError, ObjectRefused, StoreUnavailable
 from gateway.objectstore.body import Section, digest
-from gateway.objectstore.objects import ListedPart, Part, multipart_etag, part_bytes_of
+from gateway.objectstore.objects import ListedPart, Part, part_bytes_of
 
 log = logging.getLogger("drain")
 
 
-def send_parts(context: Context, started: Started, data: BinaryIO) -> Sent | None:
+def send_parts(
+    context: Context, started: Started, data: BinaryIO, expected: str | None
+) -> Sent | None:
     """Send a file as a multipart upload.
 
+    Parameters: expected, the checksum of the file when it was sealed; None: not known.
     None: the file changed (nothing is left in the bucket) or the drain stops (the upload stays, to
     go on later). Raises: BucketError, DataFileError; the upload stays.
     """
@@ -58,10 +61,15 @@ def send_parts(context: Context, started: Started, data: BinaryIO) -> Sent | Non
         if parts is not None:
             # The last go_on() was the check that lets the object become visible: all bytes were
             # read.
+            sent = checksum.of_parts(part_bytes, [part.digest for part in parts])
+            checksum.require(expected, sent, key)
             completing = True
-            head = context.store.complete(
-                key, upload_id, parts, file.size, intent.metadata(started)
-            )
+            metadata = intent.metadata(started)
+            head = context.store.complete(key, upload_id, parts, file.size, metadata)
+            found = head.metadata.get(intent.SNAPSHOT)
+            if found is not None and found != metadata.get(intent.SNAPSHOT):
+                # The upload is gone, and what proved to be there is an earlier snapshot.
+                raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
     except (BucketError, DataFileError) as exc:
         # Bytes that change while they are sent do not match their own checksum.
         if completing or intent.is_current(context, started):
@@ -75,8 +83,7 @@ def send_parts(context: Context, started: Started, data: BinaryIO) -> Sent | Non
             with context.writing() as view:
                 intent.withdraw(view, started)
         return None
-    md5 = multipart_etag([part.digest for part in parts]).partition("-")[0]
-    return Sent(head.etag, f"md5-parts:{part_bytes}:{md5}")
+    return Sent(head.etag, sent)
 
 
 def _begin_anew(context: Context, started: Started, upload_id: str) -> None:

@@ -30,15 +30,24 @@ class Lane(Enum):
 
     UPLOAD = "upload"
     CHORE = "chore"
+    DISK = "disk"
+    """Reads of the local disk only."""
 
 
 class Kind(Enum):
-    """What a job does to the bucket."""
+    """What a job does."""
 
     UPLOAD = "uploads"
+    SNAPSHOT = "snapshots"
     COPY = "copies"
     DELETE = "deletes"
     CLEAN_UP = "clean-ups"
+    CHECKSUM = "checksums"
+
+    @property
+    def asks_bucket(self) -> bool:
+        """Whether it needs the bucket at all."""
+        return self is not Kind.CHECKSUM
 
 
 @dataclass(frozen=True, eq=False)

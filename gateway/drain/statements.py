@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import bindparam, delete, insert, literal_column, select, tuple_, update
+from sqlalchemy import and_, bindparam, delete, func, insert, literal_column, select, tuple_, update
 
 from gateway.db.statements import (
     Statement,
     b,
     claim,
     deletion,
+    digest,
     dirent,
     doubt,
     inode,
@@ -108,6 +109,31 @@ DIRTY = Statement(
     .limit(b("most"))
 )
 """Inode, when it was sealed, directory and name of its first name; the oldest first."""
+SEALED = Statement(
+    select(*_FILE, digest.c.content_version)
+    .select_from(inode.outerjoin(digest, digest.c.ino == inode.c.ino))
+    .where(
+        inode.c.kind == literal_column("1"),
+        inode.c.content_version > inode.c.drained_version,
+        inode.c.write_open == 0,
+        inode.c.nlink > 0,
+        tuple_(inode.c.drain_after_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+        inode.c.drain_after_ns <= b("until_ns"),
+    )
+    .order_by(inode.c.drain_after_ns, inode.c.ino)
+    .limit(b("most"))
+)
+"""Files that are not in the bucket, settled or not, each with the version that has a digest."""
+OPEN = Statement(
+    select(*_FILE)
+    .where(
+        inode.c.write_open == literal_column("1"), inode.c.nlink > 0, inode.c.ino > b("after_ino")
+    )
+    .order_by(inode.c.ino)
+    .limit(b("most"))
+)
+"""Files that are open for writing."""
+
 DRAINED = Statement(
     update(inode)
     .where(
@@ -130,12 +156,52 @@ DIRTY_AGAIN = Statement(
 
 OBJECT = Statement(select(*_STORED).where(object_.c.ino == b("ino")))
 OBJECT_AT = Statement(select(*_STORED).where(object_.c.key == b("key")))
+STORED_NS = Statement(
+    select(object_.c.stored_ns).where(
+        object_.c.ino == b("ino"), object_.c.content_version == b("version")
+    )
+)
 OBJECT_INSERT = Statement(insert(object_))
 OBJECT_MOVE = Statement(
     update(object_)
     .where(object_.c.ino == b("the_ino"), object_.c.key == b("old_key"))
     .values(key=b("new_key"), etag=b("new_etag"))
 )
+
+DIGEST = Statement(
+    select(digest.c.checksum).where(
+        digest.c.ino == b("ino"), digest.c.content_version == b("version")
+    )
+)
+DIGEST_INSERT = Statement(insert(digest))
+DIGEST_DELETE = Statement(delete(digest).where(digest.c.ino == b("the_ino")))
+CHECKSUMS = Statement(
+    select(*_FILE, func.coalesce(digest.c.checksum, object_.c.checksum))
+    .select_from(
+        inode.outerjoin(
+            digest,
+            and_(digest.c.ino == inode.c.ino, digest.c.content_version == inode.c.content_version),
+        ).outerjoin(
+            object_,
+            and_(
+                object_.c.ino == inode.c.ino,
+                object_.c.content_version == inode.c.content_version,
+                inode.c.drained_version == inode.c.content_version,
+            ),
+        )
+    )
+    .where(
+        inode.c.kind == literal_column("1"),
+        inode.c.write_open == 0,
+        inode.c.nlink > 0,
+        inode.c.residency == int(Residency.RESIDENT),
+        inode.c.ino > b("after_ino"),
+        func.coalesce(digest.c.checksum, object_.c.checksum).is_not(None),
+    )
+    .order_by(inode.c.ino)
+    .limit(b("most"))
+)
+"""Files whose bytes are here and were read once, each with what they were then."""
 
 UPLOADS = Statement(select(*_INTENT).order_by(upload.c.ino))
 UPLOAD = Statement(select(*_INTENT).where(upload.c.ino == b("ino")))
@@ -213,6 +279,11 @@ DOUBTS = Statement(select(doubt.c.key, doubt.c.ino))
 DOUBT = Statement(select(doubt.c.ino).where(doubt.c.key == b("key")))
 DOUBT_INSERT = Statement(insert(doubt))
 DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
+
+
+def claim_name(name: int | str) -> str:
+    """The name of a claim: of an inode, or of a key."""
+    return f"i{name}" if isinstance(name, int) else f"k{name}"
 
 
 def _below() -> Any:

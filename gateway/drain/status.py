@@ -26,6 +26,10 @@ class Counters:
     uploads: int = 0
     copies: int = 0
     deletes: int = 0
+    checksums: int = 0
+    snapshots: int = 0
+    snapshots_missed: int = 0
+    """Files that were open for long and never still enough for a snapshot."""
     retries: int = 0
     """Jobs that failed and will be tried again."""
 

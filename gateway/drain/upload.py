@@ -11,14 +11,13 @@ Small files go in batches: one transaction for their intents, one for their publ
 
 from __future__ import annotations
 
-import io
+import hashlib
 import logging
-import os
 from collections.abc import Sequence
 from enum import Enum
 from typing import BinaryIO
 
-from gateway.drain import intent
+from gateway.drain import checksum, intent, source
 from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.intent import Sent, Started
@@ -34,8 +33,6 @@ SMALL_BYTES = MIB
 """Files up to this size are sent in batches."""
 BATCH_FILES = 64
 BATCH_BYTES = 4 * MIB
-WHOLE_BYTES = 16 * MIB
-"""Files up to this size, or one part, are sent in one request, from memory."""
 
 
 class Outcome(Enum):
@@ -53,24 +50,42 @@ def upload(context: Context, planned: own.File, key: str) -> Outcome:
     Parameters: planned, the file, and its key, as the plan saw them.
     Raises: DataFileError, BucketError; the intent stays, the next pass settles it.
     """
-    context.on_progress(key, 0, planned.size)
     # Before the intent: a file whose bytes are lost must not change anything in the bucket.
-    with _open_data(context, planned) as data:
-        whole = planned.size <= min(WHOLE_BYTES, context.settings.drain.part_bytes)
-        body = _read(data, planned.size) if whole else b""
-        with context.writing() as view:
-            started = intent.intend(view, planned, key)
-        if started is None or context.stop.is_set():
-            return Outcome.OUTDATED
-        if whole:
-            if started.resumed is not None:
-                # Begun in parts, with another configuration.
-                context.store.abort(key, started.resumed.upload_id or "")
-            sent = _sent(context.store.put(key, body, intent.metadata(started)))
-        elif (found := send_parts(context, started, data)) is None:
-            return Outcome.OUTDATED
-        else:
-            sent = found
+    with source.open_data(context.files, planned) as data:
+        return send(context, planned, key, data)
+
+
+def send(
+    context: Context,
+    planned: own.File,
+    key: str,
+    data: BinaryIO,
+    snapshot_ns: int | None = None,
+) -> Outcome:
+    """Bring the bytes of a file into the bucket.
+
+    Parameters: data, the bytes; snapshot_ns, the moment they show of a file that stays open.
+    Raises: DataFileError, BucketError; the intent stays.
+    """
+    context.on_progress(key, 0, planned.size)
+    expected = checksum.of_seal(context, [planned]).get(planned.ino)
+    whole = checksum.is_whole(context.settings.drain, planned.size)
+    body = source.read(data, planned.size) if whole else b""
+    if whole and not _is_as_sealed(context, planned, key, expected, body):
+        return Outcome.OUTDATED
+    with context.writing() as view:
+        started = intent.intend(view, planned, key, snapshot_ns)
+    if started is None or context.stop.is_set():
+        return Outcome.OUTDATED
+    if whole:
+        if started.resumed is not None:
+            # Begun in parts, with another configuration.
+            context.store.abort(key, started.resumed.upload_id or "")
+        sent = _sent(context.store.put(key, body, intent.metadata(started)))
+    elif (found := send_parts(context, started, data, expected)) is None:
+        return Outcome.OUTDATED
+    else:
+        sent = found
     with context.writing() as view:
         intent.publish(view, started, sent)
     return Outcome.DONE
@@ -85,11 +100,14 @@ def upload_many(
     """
     results: list[Outcome | GatewayError] = [Outcome.OUTDATED] * len(planned)
     bodies: dict[int, bytes] = {}
+    expected = checksum.of_seal(context, [file for file, _key in planned])
     for index, (file, key) in enumerate(planned):
         context.on_progress(key, 0, file.size)
         try:
-            with _open_data(context, file) as data:
-                bodies[index] = _read(data, file.size)
+            with source.open_data(context.files, file) as data:
+                body = source.read(data, file.size)
+            if _is_as_sealed(context, file, key, expected.get(file.ino), body):
+                bodies[index] = body
         except DataFileError as exc:
             results[index] = exc
     started: dict[int, Started] = {}
@@ -115,26 +133,21 @@ def upload_many(
 
 
 def _sent(stored: Stored) -> Sent:
-    return Sent(stored.head.etag, "md5:" + stored.md5.hex())
+    return Sent(stored.head.etag, checksum.of_whole(stored.md5))
 
 
-def _open_data(context: Context, file: own.File) -> BinaryIO:
-    path = context.files.path(file.ino, file.epoch)
+def _is_as_sealed(
+    context: Context, planned: own.File, key: str, expected: str | None, body: bytes
+) -> bool:
+    """False: a client changed the file meanwhile. Raises DataFileError: nobody did."""
+    if expected is None:
+        return True
     try:
-        data = path.open("rb", buffering=0)
-    except FileNotFoundError:
-        if file.size == 0:
-            return io.BytesIO()
-        raise DataFileError(f"data file {path} is missing, {file.size} bytes expected") from None
-    found = os.fstat(data.fileno()).st_size
-    if found != file.size:
-        data.close()
-        raise DataFileError(f"data file {path} has {found} bytes, {file.size} expected")
-    return data
-
-
-def _read(data: BinaryIO, size: int) -> bytes:
-    body = data.read(size)
-    if len(body) != size:
-        raise DataFileError(f"data file ended {size - len(body)} bytes early")
-    return body
+        md5 = hashlib.md5(body, usedforsecurity=False).digest()
+        checksum.require(expected, checksum.of_whole(md5), key)
+    except DataFileError:
+        with context.reading() as view:
+            if intent.current(view, planned, key) is None:
+                return False
+        raise
+    return True

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from gateway import clock
@@ -28,7 +29,9 @@ from gateway.drain.health import BucketState, Health
 from gateway.drain.lease import Claims
 from gateway.drain.plan import Job, Kind, Lane, Page
 from gateway.drain.retries import Retries
+from gateway.drain.sealed import Sealed
 from gateway.drain.senders import Senders
+from gateway.drain.snapshots import Snapshots
 from gateway.drain.status import Counters, Progress, StatusFile
 from gateway.drain.survey import Survey
 from gateway.drain.upload import Outcome
@@ -48,6 +51,8 @@ log = logging.getLogger("drain")
 
 CHORES = 8
 """Threads for moves, deletions and clean-up: a copy is all waiting for the store."""
+READERS = 2
+"""Threads for checksums: hashing a large file must not hold up a deletion."""
 A_DAY = timedelta(days=1)
 QUEUED_PER_THREAD = 2
 CLAIMED_AT_ONCE = 64
@@ -114,7 +119,7 @@ class Drain:
         self._done_lock = threading.Lock()
         self.done = 0
         """Jobs that did something."""
-        threads = {Lane.UPLOAD: drain.workers, Lane.CHORE: CHORES}
+        threads = {Lane.UPLOAD: drain.workers, Lane.CHORE: CHORES, Lane.DISK: READERS}
         self._pools = {
             lane: ThreadPoolExecutor(count, thread_name_prefix=f"drain-{lane.value}")
             for lane, count in threads.items()
@@ -122,6 +127,8 @@ class Drain:
         self._slots = {lane: count * QUEUED_PER_THREAD for lane, count in threads.items()}
         self._running: dict[Lane, set[Future[None]]] = {lane: set() for lane in Lane}
         self._survey = Survey(self._is_out_of_reach, drain.poll_seconds)
+        self._sealed = Sealed(drain.settle_seconds, drain.poll_seconds)
+        self._snapshots = Snapshots(settings, partial(self.counters.count, "snapshots_missed"))
         # Order matters only for the bucket's sake: what is garbage goes before new bytes come.
         self._sweeps = [
             _Sweep(plan.settlements, Kind.CLEAN_UP, Lane.CHORE),
@@ -130,6 +137,11 @@ class Drain:
             _Sweep(plan.rekeys, Kind.COPY, Lane.CHORE),
             _Sweep(self._survey.plan, Kind.UPLOAD, Lane.UPLOAD),
         ]
+        if drain.max_open_age_seconds:
+            # Before the uploads, which take every thread while there are any.
+            self._sweeps.insert(-1, _Sweep(self._snapshots.plan, Kind.SNAPSHOT, Lane.UPLOAD))
+        if drain.checksum_at_seal:
+            self._sweeps.insert(0, _Sweep(self._sealed.plan, Kind.CHECKSUM, Lane.DISK))
         self._enter()
         self._status = StatusFile(settings.run_dir / "drain.json", self._report)
 
@@ -158,9 +170,9 @@ class Drain:
         """One pass over everything, for tests: returns when its jobs ended, with how many did
         something."""
         before = self.done
-        self._survey.restart()
+        self._restart()
         for sweep in self._sweeps:
-            if not self._is_bucket_ready():
+            if sweep.kind.asks_bucket and not self._is_bucket_ready():
                 break
             sweep.after, sweep.next_at = None, 0.0
             while sweep.planned or sweep.held or sweep.next_at < math.inf:
@@ -197,8 +209,12 @@ class Drain:
             sweep.planned.clear()
             sweep.held.clear()
             sweep.after, sweep.next_at = None, 0.0
-        self._survey.restart()
+        self._restart()
         self._context = replace(self._context, generation=self._claims.enter())
+
+    def _restart(self) -> None:
+        self._survey.restart()
+        self._sealed.restart()
 
     def _on_lease_lost(self) -> None:
         log.error("lost the lease: another drain has taken over what this one was doing")
@@ -209,7 +225,11 @@ class Drain:
         """Submit what there is; returns for how many seconds nothing else is due."""
         poll_seconds = self._settings.drain.poll_seconds
         if not self._is_bucket_ready():
-            return max(self.health.pause_seconds(), PAUSE_MIN_SECONDS)
+            local = [sweep for sweep in self._sweeps if not sweep.kind.asks_bucket]
+            for sweep in local:
+                self._advance(sweep, poll_seconds)
+            pause_seconds = max(self.health.pause_seconds(), PAUSE_MIN_SECONDS)
+            return min(poll_seconds, pause_seconds) if local else pause_seconds
         submitted = sum(self._advance(sweep, poll_seconds) for sweep in self._sweeps)
         if not submitted and not any(self._running.values()):
             self.health.worked()
@@ -333,7 +353,8 @@ class Drain:
                     continue
                 self.retries.worked(job.title, job.ino)
                 if result == Outcome.DONE:
-                    self.health.worked(job.kind)
+                    if job.kind.asks_bucket:
+                        self.health.worked(job.kind)
                     self._count(job)
         finally:
             self.health.ended(jobs[0].kind)
@@ -388,6 +409,7 @@ class Drain:
             "counters": {**asdict(self.counters), **self._pace.counters()},
             "waiting_files": len(self._survey),
             "oldest_sealed_ns": oldest_ns,
+            "restless_files": self._snapshots.restless(),
             "requests_at_once": self._pace.places,
         }
 

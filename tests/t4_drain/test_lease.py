@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 
 from gateway.drain.worker import Drain
@@ -68,6 +69,29 @@ def test_a_drain_that_was_killed_is_followed_at_once(rclone_site: Site) -> None:
             until(lambda: not site.left(), "the other one goes on")
     assert site.objects() == contents
     assert "which is dead" in site.output.read_text()
+
+
+def test_a_drain_that_starts_spares_the_uploads_that_another_one_begins(moto_site: Site) -> None:
+    """Between the answer to CreateMultipartUpload and its row, nobody else knows the upload."""
+    site = moto_site
+    data = os.urandom(11 * MIB)
+    site.write("f", data)
+    held = site.proxy.inject(lambda r: r.operation == "CREATE", Act.HOLD_ANSWER)
+    with site.process():
+        held.wait()
+        assert site.rows("SELECT upload_id FROM upload") == [(None,)]
+        site.proxy.forget()
+        # The server counts in whole seconds: what was begun must be older than the drain.
+        time.sleep(1.1)
+        second = Drain(site.settings)
+        second.cycle()
+        second.close()
+        assert site.proxy.operations("LIST UPLOADS")
+        assert site.proxy.operations("ABORT") == []
+        held.release()
+        until(lambda: not site.left(), "the first drain goes on")
+    assert site.objects() == {"f": data}
+    assert site.multiparts() == 0
 
 
 def test_a_drain_that_was_paused_for_too_long_harms_nothing(rclone_site: Site) -> None:

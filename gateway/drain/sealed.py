@@ -1,0 +1,160 @@
+"""Reads files soon after they were sealed and records what their bytes are (``digest``).
+
+From then on a byte that changes on the disk is noticed before it can be published. Only files that
+are not in the bucket: what is there has the checksum of its object.
+
+Reads by age: what was sealed since the last page, and from time to time everything again, which
+takes at most a tenth of the time, as in survey.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from gateway import clock
+from gateway.data.layout import DataFiles
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.drain import checksum, source
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.paths import file_of
+from gateway.drain.plan import Batch, Job, Kind, Lane, Page, run_alone
+from gateway.drain.survey import REST, SCAN_PAGE
+from gateway.drain.upload import BATCH_FILES, Outcome
+from gateway.errors import DataFileError, GatewayError
+from gateway.objectstore.objects import MIB
+
+BATCH_BYTES = 64 * MIB
+_START = (0, 0)
+
+
+class Sealed:
+    """The sealed files of one drain.
+
+    Parameters: settle_seconds, by which the times of seals may lie ahead; poll_seconds, the least
+    time between two readings of everything.
+    """
+
+    def __init__(self, settle_seconds: float, poll_seconds: float) -> None:
+        self._settle_ns = int(settle_seconds * clock.NS)
+        self._poll_seconds = poll_seconds
+        self._at = _START
+        self._again_at = 0.0
+        self._spent_seconds = 0.0
+        self._is_whole = False
+        """Whether this reading began at the first row."""
+
+    def restart(self) -> None:
+        """Read everything again, now."""
+        self._at, self._again_at = _START, 0.0
+
+    def plan(self, context: Context, _after: int | str | None) -> Page:
+        """The next files without a digest."""
+        started = clock.monotonic_seconds()
+        if not self._is_whole and started >= self._again_at:
+            self._at, self._is_whole, self._spent_seconds = _START, True, 0.0
+        batch = Batch(partial(_compute_many, context), BATCH_FILES, BATCH_BYTES)
+        with context.reading() as view:
+            rows = view.session.all(
+                own.SEALED,
+                after_ns=self._at[0],
+                after_ino=self._at[1],
+                until_ns=clock.now_ns() + self._settle_ns,
+                most=SCAN_PAGE,
+            )
+            files = [(own.File(*row[:-1]), row[-1]) for row in rows]
+            jobs = [
+                _job(view, file, batch) for file, known in files if known != file.content_version
+            ]
+        if files:
+            self._at = (files[-1][0].drain_after_ns, files[-1][0].ino)
+        self._spent_seconds += clock.monotonic_seconds() - started
+        is_last = len(rows) < SCAN_PAGE
+        if is_last and self._is_whole:
+            self._is_whole = False
+            rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
+            self._again_at = clock.monotonic_seconds() + rest_seconds
+        return Page(jobs, None if is_last else 0)
+
+
+def _job(view: View, file: own.File, batch: Batch) -> Job:
+    item = file
+    return Job(
+        f"checksum of {_path(view, file.ino)}",
+        Kind.CHECKSUM,
+        Lane.DISK,
+        frozenset((file.ino,)),
+        partial(run_alone, batch, item),
+        batch=batch,
+        item=item,
+        size=file.size,
+    )
+
+
+def _path(view: View, ino: int) -> str:
+    """A name for people; a held file has no key."""
+    for parent, name in view.session.all(sql.NAMES, ino=ino):
+        place = view.paths.place(parent)
+        if place is not None:
+            return b"/".join((*place.parts, name)).decode("utf-8", "backslashreplace")
+    return f"inode {ino}"
+
+
+def _compute_many(context: Context, files: Sequence[own.File]) -> list[Outcome | GatewayError]:
+    """Record the digests of files; returns what became of each, in order. Raises NamespaceError."""
+    results: list[Outcome | GatewayError] = [Outcome.OUTDATED] * len(files)
+    found: dict[int, str] = {}
+    for index, file in enumerate(files):
+        try:
+            part_bytes = checksum.part_bytes_for(context.settings.drain, file.size)
+            with source.open_data(context.files, file) as data:
+                text = checksum.of_file(data, file.size, part_bytes, context.stop.is_set)
+        except GatewayError as exc:
+            results[index] = exc
+            continue
+        if text is not None:
+            found[index] = text
+    with context.writing() as view:
+        for index, file in enumerate(files):
+            now = file_of(view.session, file.ino)
+            if now is None or now.write_open or now.content_version != file.content_version:
+                # The version moves before its first byte is written: what was read is of no one
+                # version, and what went wrong went wrong with another.
+                results[index] = Outcome.OUTDATED
+            elif index in found:
+                view.session.run(own.DIGEST_DELETE, the_ino=file.ino)
+                view.session.run(
+                    own.DIGEST_INSERT,
+                    ino=file.ino,
+                    content_version=file.content_version,
+                    checksum=found[index],
+                    computed_ns=clock.now_ns(),
+                )
+                results[index] = Outcome.DONE
+    return results
+
+
+def verify(database: Database, files: DataFiles) -> Iterator[tuple[own.File, str]]:
+    """Read every data file of which it is known what it was; gives those that are not, and why.
+
+    For a namespace at rest. Raises TryAgain.
+    """
+    after = 0
+    while True:
+        with database.reader() as connection:
+            session = sql.Session(connection, database.dialect)
+            rows = session.all(own.CHECKSUMS, after_ino=after, most=SCAN_PAGE)
+        for row in rows:
+            file, expected = own.File(*row[:-1]), row[-1]
+            part_bytes = checksum.part_bytes_in(expected)
+            try:
+                with source.open_data(files, file) as data:
+                    found = checksum.of_file(data, file.size, part_bytes, lambda: False)
+                checksum.require(expected, found or "", str(files.path(file.ino, file.epoch)))
+            except DataFileError as exc:
+                yield file, str(exc)
+        if len(rows) < SCAN_PAGE:
+            return
+        after = own.File(*rows[-1][:-1]).ino

@@ -1,0 +1,166 @@
+"""Uploads files that stay open for long (logs), each as it was at one moment (still.py).
+
+The object is at the file's key and is recorded, but the file stays dirty: its version is complete
+only when it is sealed, and is uploaded then. The copy on the local disk has no name, so it is gone
+with the process, however that ends.
+
+How long a file has been open, and how often it was in motion, is known in memory only: after a
+start of the drain a file counts as opened then.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from gateway import clock
+from gateway.config import Settings
+from gateway.drain import move, still, upload
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.paths import object_at
+from gateway.drain.plan import Job, Kind, Lane, Page, move_job
+from gateway.drain.upload import Outcome
+from gateway.errors import NoSpace
+
+log = logging.getLogger("drain")
+
+PAGE = 2048
+TRIES = 10
+"""At as many looks, before a file that is in motion is left alone for another age."""
+
+
+@dataclass
+class _Open:
+    """A file that is open for writing."""
+
+    version: int
+    due_at: float
+    """Monotonic seconds from which on a snapshot is wanted."""
+    reading: int = 0
+    """In which it was last seen."""
+    tries: int = 0
+    is_restless: bool = False
+    """There was no snapshot when there should have been one."""
+
+
+class Snapshots:
+    """The open files of one drain.
+
+    Parameters: settings; on_missed, called when a file was never still enough for a snapshot.
+    """
+
+    def __init__(self, settings: Settings, on_missed: Callable[[], None]) -> None:
+        self._age_seconds = settings.drain.max_open_age_seconds
+        self._reserve_bytes = settings.space.reserve_bytes
+        self._on_missed = on_missed
+        self._open: dict[int, _Open] = {}
+        self._reading = 0
+
+    def restless(self) -> int:
+        """How many open files have no snapshot because they were written without a pause."""
+        return sum(one.is_restless for one in list(self._open.values()))
+
+    def plan(self, context: Context, after: int | str | None) -> Page:
+        """Snapshots that are due, or what stands in their way."""
+        if after is None:
+            self._reading += 1
+        with context.reading() as view:
+            rows = view.session.all(own.OPEN, after_ino=after or 0, most=PAGE)
+            files = [own.File(*row) for row in rows]
+            jobs = [job for file in files if (job := self._job(context, view, file)) is not None]
+        if len(files) == PAGE:
+            return Page(jobs, files[-1].ino)
+        self._open = {k: one for k, one in self._open.items() if one.reading == self._reading}
+        return Page(jobs, None)
+
+    def _job(self, context: Context, view: View, file: own.File) -> Job | None:
+        now = clock.monotonic_seconds()
+        one = self._open.get(file.ino)
+        if one is None or one.version != file.content_version:
+            one = self._open[file.ino] = _Open(file.content_version, now + self._age_seconds)
+        one.reading = self._reading
+        if now < one.due_at or not self._has_news(context, view, file, one):
+            return None
+        key = view.paths.key_of(file.ino)
+        if key is None:
+            return None
+        occupant = object_at(view.session, key)
+        if occupant is not None and occupant.ino != file.ino:
+            return move_job(context, move.make_way(context, view, occupant))
+        return Job(
+            f"snapshot of {key}",
+            Kind.SNAPSHOT,
+            Lane.UPLOAD,
+            frozenset((file.ino, key)),
+            partial(self._take, context, file, key, one),
+        )
+
+    def _has_news(self, context: Context, view: View, file: own.File, one: _Open) -> bool:
+        """Whether there are bytes that no snapshot shows, and they are not in motion."""
+        try:
+            found = context.files.path(file.ino, file.epoch).stat()
+        except FileNotFoundError:
+            return False
+        row = view.session.one(own.STORED_NS, ino=file.ino, version=file.content_version)
+        if row is not None:
+            age_seconds = (clock.now_ns() - row[0]) / clock.NS
+            if age_seconds < self._age_seconds:
+                # Another drain's.
+                one.due_at = clock.monotonic_seconds() + self._age_seconds - age_seconds
+                return False
+            if found.st_ctime_ns <= row[0] - still.QUIET_NS:
+                return False
+        elif found.st_size == 0:
+            return False
+        if not still.is_quiet(found):
+            self._in_motion(file, one)
+            return False
+        return True
+
+    def _take(self, context: Context, file: own.File, key: str, one: _Open) -> Outcome:
+        """Copy and upload. Raises as upload.send(), NoSpace."""
+        path = context.files.path(file.ino, file.epoch)
+        # Where the data files are: there the file system may share the bytes instead.
+        with tempfile.TemporaryFile(dir=context.files.root, buffering=0) as data:
+            try:
+                with path.open("rb", buffering=0) as source:
+                    self._require_room(source.fileno(), data.fileno())
+                    moment = still.copy(source.fileno(), data.fileno())
+            except FileNotFoundError:
+                return Outcome.OUTDATED
+            except OSError as exc:
+                if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise NoSpace("no room on the disk for a copy of it") from exc
+                raise
+            if moment is None:
+                self._in_motion(file, one)
+                return Outcome.OUTDATED
+            planned = file._replace(size=moment.size, mtime_ns=moment.mtime_ns)
+            outcome = upload.send(context, planned, key, data, moment.ns)
+        if outcome == Outcome.DONE:
+            one.due_at = clock.monotonic_seconds() + self._age_seconds
+            one.tries, one.is_restless = 0, False
+        return outcome
+
+    def _require_room(self, source: int, target: int) -> None:
+        """Raises NoSpace: what is free is for those who write."""
+        disk = os.fstatvfs(target)
+        needed_bytes = os.fstat(source).st_blocks * 512 + self._reserve_bytes
+        if disk.f_bavail * disk.f_frsize < needed_bytes:
+            raise NoSpace("no room on the disk for a copy of it")
+
+    def _in_motion(self, file: own.File, one: _Open) -> None:
+        one.tries += 1
+        if one.tries < TRIES:
+            return
+        if not one.is_restless:
+            log.warning("inode %d is written without a pause: no snapshot of it", file.ino)
+        one.tries, one.is_restless = 0, True
+        one.due_at = clock.monotonic_seconds() + self._age_seconds
+        self._on_missed()

@@ -1,0 +1,196 @@
+"""Bytes that changed on the disk since their seal are never published."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import BinaryIO
+
+import pytest
+
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.drain import sealed, source
+from gateway.drain.context import Context
+from gateway.drain.paths import file_of
+from gateway.drain.upload import Outcome, upload
+from gateway.objectstore.s3 import S3Store
+from tests.support.s3proxy import Act
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, PREFIX, Site
+
+SIZES = [9, 3 * MIB, 11 * MIB]
+"""Sent in a batch, by itself, in parts."""
+
+
+def flip(site: Site, path: str, at: int) -> None:
+    """Change one bit of a data file, as a bad disk does."""
+    attr = site.attr(path)
+    with site.namespace.files.path(attr.ino, attr.epoch).open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def settle(site: Site) -> None:
+    """The time after the last close is over for all files."""
+    site.rows("UPDATE inode SET drain_after_ns = 1 RETURNING 1")
+
+
+def unsettle(site: Site) -> None:
+    site.rows("UPDATE inode SET drain_after_ns = drain_after_ns + 60000000000 RETURNING 1")
+
+
+def digests(site: Site) -> dict[int, tuple[int, str]]:
+    rows = site.rows("SELECT ino, content_version, checksum FROM digest")
+    return {ino: (version, checksum) for ino, version, checksum in rows}
+
+
+def sealed_site(site: Site) -> Site:
+    site.configure(checksum_at_seal=True, settle_seconds=120.0)
+    return site
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_bit_that_flips_after_the_seal_is_never_published(site: Site, size: int) -> None:
+    sealed_site(site)
+    data = os.urandom(size)
+    for path in ("f", "g"):
+        site.write(path, data)
+    unsettle(site)
+    site.drain()
+    assert len(digests(site)) == 2
+    assert site.proxy.operations("PUT", "CREATE") == []
+    flip(site, "f", size - 1)
+    settle(site)
+    for _ in range(3):
+        site.drain()
+    assert site.objects() == {"g": data}
+    assert site.rows("SELECT count(*) FROM object") == [(1,)]
+    assert site.proxy.operations("COMPLETE") == site.proxy.operations("COMPLETE")[:1]
+    (failure,) = site.report()["failures"]
+    assert failure["job"] == f"upload of {PREFIX}/f"
+    assert failure["tries"] == 3
+    assert "changed on the disk since they were sealed" in failure["error"]
+    # The bytes are right again: nothing else has to be done. (rclone takes no part twice.)
+    flip(site, "f", size - 1)
+    site.drain()
+    site.drain()
+    assert site.objects() == {"f": data, "g": data}
+    assert site.left() == []
+    assert site.multiparts() == 0
+
+
+def test_bytes_that_changed_do_not_cause_a_storm_of_requests(rclone_site: Site) -> None:
+    site = sealed_site(rclone_site)
+    site.configure(retry_max_seconds=1.0)
+    site.write("f", os.urandom(11 * MIB))
+    unsettle(site)
+    site.drain()
+    flip(site, "f", 0)
+    settle(site)
+    with site.draining() as drain:
+
+        def tries() -> int:
+            return max((found["tries"] for found in drain.retries.shown(9)), default=0)
+
+        until(lambda: tries() >= 4, "four tries")
+    assert site.objects() == {}
+    parts = site.proxy.operations("PART")
+    assert len(parts) == 3, "each part is sent once"
+    assert len(site.proxy.operations("LIST PARTS")) <= 8
+
+
+def test_the_recorded_checksum_is_that_of_the_object(rclone_site: Site) -> None:
+    site = sealed_site(rclone_site)
+    inos = [site.write(f"f{size}", os.urandom(size)) for size in (0, *SIZES)]
+    unsettle(site)
+    site.drain()
+    before = {ino: checksum for ino, (_version, checksum) in digests(site).items()}
+    assert sorted(before) == sorted(inos)
+    settle(site)
+    site.drain()
+    assert dict(site.rows("SELECT ino, checksum FROM object")) == before
+
+
+def test_held_names_have_a_digest_too_and_it_goes_with_the_inode(rclone_site: Site) -> None:
+    site = sealed_site(rclone_site)
+    ino = site.write("f.tmp", b"data")
+    site.drain()
+    expected = "md5:" + hashlib.md5(b"data").hexdigest()
+    assert digests(site) == {ino: (1, expected)}
+    site.unlink("f.tmp")
+    until(lambda: not site.rows(f"SELECT * FROM inode WHERE ino = {ino}"), "the inode is gone")
+    assert digests(site) == {}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_digest_of_an_old_version_is_not_used(rclone_site: Site, size: int) -> None:
+    site = sealed_site(rclone_site)
+    ino = site.write("f", os.urandom(size))
+    site.drain()
+    assert digests(site)[ino][0] == 1
+    data = os.urandom(size)
+    site.write("f", data)
+    database = Database(site.settings.database_url)
+    context = Context(site.settings, database, S3Store(site.settings))
+    with context.reading() as view:
+        planned = file_of(view.session, ino)
+    assert planned is not None
+    # Without the drain, which would compute the new one first.
+    assert upload(context, planned, f"{PREFIX}/f") == Outcome.DONE
+    database.close()
+    assert digests(site)[ino][0] == 1
+    assert site.objects() == {"f": data}
+
+
+def test_a_version_that_is_written_meanwhile_gets_no_digest(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = sealed_site(rclone_site)
+    ino = site.write("f", b"old")
+    honest = source.read
+
+    def reopened(data: BinaryIO, size: int) -> bytes:
+        site.namespace.open_write(ino)
+        return honest(data, size)
+
+    monkeypatch.setattr(source, "read", reopened)
+    site.drain()
+    assert digests(site) == {}
+
+
+def test_nothing_is_computed_unless_asked_for(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f.tmp", b"data")
+    site.write("f", b"data")
+    site.drain()
+    assert digests(site) == {}
+    assert site.objects() == {"f": b"data"}
+
+
+def test_digests_are_made_while_the_bucket_is_away(rclone_site: Site) -> None:
+    site = sealed_site(rclone_site)
+    site.proxy.inject(lambda _r: True, Act.FAIL, 1e9, 503)
+    with site.draining():
+        inos = {site.write(f"f{n}", b"%d" % n) for n in range(100)}
+        until(lambda: digests(site).keys() == inos, "all have a digest")
+        assert site.objects() == {}
+
+
+def test_fsck_compares_data_files_with_what_they_were(rclone_site: Site) -> None:
+    site = sealed_site(rclone_site)
+    for path in ("drained", "broken"):
+        site.write(path, os.urandom(11 * MIB))
+    settle(site)
+    site.drain()
+    inos = [site.write(path, b"data") for path in ("waiting.tmp", "fine.tmp")]
+    site.drain()
+    flip(site, "broken", 7)
+    flip(site, "waiting.tmp", 0)
+    database = Database(site.settings.database_url)
+    found = list(sealed.verify(database, DataFiles(site.settings.files_dir)))
+    database.close()
+    assert [file.ino for file, _why in found] == [site.attr("broken").ino, inos[0]]
+    assert all("changed on the disk" in why for _file, why in found)

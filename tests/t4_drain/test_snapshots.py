@@ -1,0 +1,394 @@
+"""Files that stay open are uploaded as of one moment, and finally as they were closed."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.drain import snapshots, still
+from gateway.namespace import fsck
+from gateway.types import ROOT_CRED, Attr, SetAttr
+from tests.support.s3proxy import Act
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, PREFIX, Site
+
+AGE_SECONDS = 0.3
+BLOCK_BYTES = 64 * 1024
+BLOCKS = 256
+
+
+@pytest.fixture
+def logging_site(site: Site) -> Site:
+    site.configure(max_open_age_seconds=AGE_SECONDS)
+    return site
+
+
+@pytest.fixture
+def rclone_logging(rclone_site: Site) -> Site:
+    rclone_site.configure(max_open_age_seconds=AGE_SECONDS)
+    return rclone_site
+
+
+def opened(site: Site, path: str) -> tuple[Attr, Path]:
+    """A file that a client made and keeps open, and its data file."""
+    parent, name = site.split(path)
+    attr = site.namespace.create(ROOT_CRED, parent, name, SetAttr(mode=0o644))
+    data = site.namespace.files.path(attr.ino, attr.epoch)
+    data.touch()
+    return attr, data
+
+
+def append(data: Path, more: bytes) -> None:
+    with data.open("ab", buffering=0) as file:
+        file.write(more)
+
+
+def is_laid_out_well(site: Site) -> bool:
+    database = Database(site.settings.database_url)
+    try:
+        return fsck.check(database, DataFiles(site.settings.files_dir)) == []
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("size", [10, 11 * MIB])
+def test_a_log_gets_an_object_while_it_is_open(logging_site: Site, size: int) -> None:
+    site = logging_site
+    attr, data = opened(site, "run/train.log")
+    first = os.urandom(size)
+    append(data, first)
+    with site.draining():
+        until(lambda: site.objects() == {"run/train.log": first}, "a snapshot")
+        found = site.metadata("run/train.log")
+        assert found["content-version"] == "1"
+        assert int(found["snapshot-ns"]) > data.stat().st_ctime_ns
+        assert found["mtime-ns"] == str(data.stat().st_mtime_ns)
+        assert site.rows("SELECT drained_version, write_open FROM inode WHERE kind = 1") == [(0, 1)]
+        append(data, b"more")
+        until(lambda: site.objects() == {"run/train.log": first + b"more"}, "another one")
+        until(lambda: site.rows("SELECT count(*) FROM upload") == [(0,)], "it is recorded")
+        append(data, b"end")
+        site.seal(attr.ino, first + b"moreend")
+        until(site.is_clean, "the final version is drained")
+    assert site.objects() == {"run/train.log": first + b"moreend"}
+    assert "snapshot-ns" not in site.metadata("run/train.log")
+    assert site.multiparts() == 0
+    assert is_laid_out_well(site)
+    counters = site.report()["counters"]
+    assert counters["snapshots"] >= 2
+    assert counters["uploads"] == 1
+
+
+def test_nothing_is_sent_twice_that_did_not_change(rclone_logging: Site) -> None:
+    site = rclone_logging
+    _attr, data = opened(site, "f.log")
+    _other, later = opened(site, "g.log")
+    append(data, b"data")
+    with site.draining():
+        until(lambda: "f.log" in site.objects(), "a snapshot")
+        append(later, b"data")
+        # Two more ages later the first one has had its chances.
+        until(lambda: "g.log" in site.objects(), "a snapshot")
+        append(later, b"more")
+        until(lambda: site.objects()["g.log"] == b"datamore", "another one")
+    assert [r.key for r in site.proxy.operations("PUT")].count(f"{PREFIX}/f.log") == 1
+
+
+def test_a_held_name_has_no_snapshot_and_nor_has_any_unless_asked_for(rclone_site: Site) -> None:
+    site = rclone_site
+    _attr, held = opened(site, "f.tmp")
+    append(held, b"unfinished")
+    _attr, data = opened(site, "f.log")
+    append(data, b"data")
+    site.write("closed", b"1")
+    with site.draining():
+        until(lambda: site.objects() == {"closed": b"1"}, "what is closed is drained")
+    site.configure(max_open_age_seconds=AGE_SECONDS)
+    with site.draining():
+        until(lambda: site.objects() == {"closed": b"1", "f.log": b"data"}, "the snapshot")
+    assert site.rows("SELECT key FROM object ORDER BY key") == [
+        (f"{PREFIX}/closed",),
+        (f"{PREFIX}/f.log",),
+    ]
+
+
+@contextmanager
+def rewriting(data: Path) -> Iterator[None]:
+    """A writer that rewrites a file again and again, block by block, each time in another order:
+    the order of round n is that of the seed n. Pauses now and then."""
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 1
+        with data.open("r+b", buffering=0) as file:
+            while not stop.is_set():
+                for block in order(number):
+                    os.pwrite(file.fileno(), number.to_bytes(8) * (BLOCK_BYTES // 8), block)
+                number += 1
+                if number % 16 == 0:
+                    stop.wait(0.4)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def order(number: int) -> list[int]:
+    return random.Random(number).sample(range(0, BLOCKS * BLOCK_BYTES, BLOCK_BYTES), BLOCKS)
+
+
+def is_one_moment(body: bytes) -> bool:
+    """Whether the writer was ever here: some blocks of one round, the first in its order, and all
+    others of the round before."""
+    numbers = {
+        at: int.from_bytes(body[at : at + 8]) for at in range(0, len(body), BLOCK_BYTES)
+    }  # fmt: skip
+    whole = all(
+        body[at : at + BLOCK_BYTES] == number.to_bytes(8) * (BLOCK_BYTES // 8)
+        for at, number in numbers.items()
+    )
+    newest = max(numbers.values())
+    done = [numbers[at] == newest for at in order(newest)]
+    return whole and set(numbers.values()) <= {newest - 1, newest} and done == sorted(done)[::-1]
+
+
+def test_a_file_that_is_rewritten_all_the_time_is_never_published_mixed(
+    rclone_logging: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy is made so slow that about half of them meet the writer."""
+    site = rclone_logging
+    honest = os.copy_file_range
+
+    def slow(*arguments: int) -> int:
+        time.sleep(0.002)
+        return honest(*arguments)
+
+    monkeypatch.setattr(os, "copy_file_range", slow)
+    monkeypatch.setattr(still, "CHUNK_BYTES", 4 * BLOCK_BYTES)
+    _attr, data = opened(site, "f")
+    append(data, bytes(BLOCKS * BLOCK_BYTES))
+    seen: dict[str, bool] = {}
+
+    def look() -> int:
+        try:
+            answer = site.client.get_object(Bucket=site.bucket, Key=f"{PREFIX}/f")
+        except ClientError:
+            return 0
+        body = answer["Body"].read()
+        seen[answer["ETag"]] = is_one_moment(body)
+        return len(seen)
+
+    with rewriting(data), site.draining():
+        until(lambda: look() >= 8, "eight snapshots", 60)
+    assert all(seen.values())
+
+
+def test_a_file_that_is_never_still_is_shown_and_not_uploaded(
+    rclone_logging: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = rclone_logging
+    monkeypatch.setattr(snapshots, "TRIES", 3)
+    _attr, data = opened(site, "f.log")
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.wait(0.01):
+            append(data, b"line\n")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        with site.draining():
+            until(lambda: site.report().get("restless_files") == 1, "it is shown")
+            assert site.report()["counters"]["snapshots_missed"] >= 1
+            assert site.proxy.operations("PUT") == []
+            stop.set()
+            until(lambda: site.objects() == {"f.log": data.read_bytes()}, "it is still now")
+            until(lambda: site.report()["restless_files"] == 0, "and not shown any more")
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_copy_waits_for_the_write_that_is_under_way(tmp_path: Path) -> None:
+    """A write sets the ctime when it begins; a long one could else be taken for none."""
+    size = 512 * MIB
+    path = tmp_path / "f"
+    path.write_bytes(b"o")
+    os.truncate(path, size)
+    body = b"n" * size
+    with path.open("r+b", buffering=0) as file:
+        before_ns = path.stat().st_ctime_ns
+        thread = threading.Thread(target=os.pwrite, args=(file.fileno(), body, 0))
+        thread.start()
+        while os.fstat(file.fileno()).st_ctime_ns == before_ns:
+            time.sleep(0)
+        still.await_writes(file.fileno())
+        last = os.pread(file.fileno(), 1, size - 1)
+        thread.join()
+    assert last == b"n"
+
+
+@pytest.mark.parametrize("change", ["write", "touch", "fresh"])
+def test_a_copy_is_believed_only_if_nothing_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * MIB)
+    honest = os.copy_file_range
+
+    def changing(*arguments: int) -> int:
+        count = honest(*arguments)
+        if change == "write":
+            with path.open("r+b") as writer:
+                writer.write(b"y")
+        elif change == "touch":
+            os.utime(path)
+        return count
+
+    with path.open("r+b", buffering=0) as source:
+        if change == "fresh":
+            os.pwrite(source.fileno(), b"y", 0)
+        else:
+            until(lambda: still.is_quiet(path.stat()), "the file is quiet")
+        with tempfile.TemporaryFile(dir=tmp_path, buffering=0) as target:
+            monkeypatch.setattr(os, "copy_file_range", changing)
+            assert still.copy(source.fileno(), target.fileno()) is None
+        monkeypatch.undo()
+        until(lambda: still.is_quiet(path.stat()), "the file is quiet")
+        with tempfile.TemporaryFile(dir=tmp_path, buffering=0) as target:
+            moment = still.copy(source.fileno(), target.fileno())
+            assert moment is not None
+            assert moment.size == MIB
+            target.seek(0)
+            assert target.read() == path.read_bytes()
+
+
+def test_holes_stay_holes(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    with path.open("wb") as file:
+        file.truncate(100 * MIB)
+        file.seek(50 * MIB)
+        file.write(b"data")
+    until(lambda: still.is_quiet(path.stat()), "the file is quiet")
+    with path.open("rb") as source, tempfile.TemporaryFile(dir=tmp_path, buffering=0) as target:
+        assert still.copy(source.fileno(), target.fileno()) is not None
+        assert os.fstat(target.fileno()).st_size == 100 * MIB
+        assert os.fstat(target.fileno()).st_blocks * 512 < MIB
+        assert os.pread(target.fileno(), 4, 50 * MIB) == b"data"
+
+
+@pytest.mark.parametrize("after", ["nothing", "append", "seal", "rename", "unlink"])
+@pytest.mark.parametrize(("size", "operation"), [(9, "PUT"), (11 * MIB, "PART"),
+                                                 (11 * MIB, "COMPLETE")])  # fmt: skip
+def test_killed_during_a_snapshot(
+    rclone_logging: Site, size: int, operation: str, after: str
+) -> None:
+    site = rclone_logging
+    attr, data = opened(site, "f")
+    expected = os.urandom(size)
+    append(data, expected)
+    when = Act.HOLD if operation == "PART" else Act.HOLD_ANSWER
+    held = site.proxy.inject(lambda r: r.operation == operation, when)
+    with site.process() as process:
+        held.wait()
+        site.kill(process)
+    held.discard()
+    name = "f"
+    if after == "append":
+        append(data, b"more")
+        expected += b"more"
+    elif after == "rename":
+        site.rename("f", "g")
+        name = "g"
+    elif after == "unlink":
+        site.unlink("f")
+    elif after == "seal":
+        site.seal(attr.ino, expected)
+    if after in ("seal", "unlink"):
+        site.drain()
+        assert site.objects() == ({name: expected} if after == "seal" else {})
+        if operation == "PART":
+            # Parts of a snapshot are never made the object of a version.
+            assert len(site.proxy.operations("COMPLETE")) == (after == "seal")
+    with site.draining():
+        if after not in ("seal", "unlink"):
+            until(lambda: site.objects() == {name: expected}, "a snapshot")
+            until(lambda: site.rows("SELECT count(*) FROM upload") == [(0,)], "it is recorded")
+            site.seal(attr.ino, expected)
+        until(site.is_clean, "everything is drained")
+    assert site.objects() == ({} if after == "unlink" else {name: expected})
+    if after != "unlink":
+        assert "snapshot-ns" not in site.metadata(name)
+    assert site.multiparts() == 0
+    assert is_laid_out_well(site)
+    names = {path.name for path in site.settings.files_dir.rglob("*") if path.is_file()}
+    assert names <= {f"{attr.ino}.{attr.epoch}"}, "no copy is left"
+
+
+@pytest.mark.parametrize("change", ["seal", "unlink", "rename", "hold"])
+def test_what_happens_to_a_file_during_its_snapshot(rclone_logging: Site, change: str) -> None:
+    site = rclone_logging
+    attr, data = opened(site, "f")
+    body = os.urandom(11 * MIB)
+    append(data, body)
+    held = site.proxy.inject(lambda r: r.operation == "PART", Act.HOLD)
+    with site.draining():
+        held.wait()
+        if change == "seal":
+            site.seal(attr.ino, body)
+        elif change == "unlink":
+            site.unlink("f")
+        else:
+            site.rename("f", "g" if change == "rename" else "f.tmp")
+        held.release()
+        if change == "rename":
+            until(lambda: site.objects() == {"g": body}, "a snapshot under the new name")
+        until(lambda: site.rows("SELECT count(*) FROM upload") == [(0,)], "no intent is left")
+        until(lambda: site.multiparts() == 0, "no upload is left")
+        if change == "seal":
+            until(site.is_clean, "the final version is drained")
+        elif change == "rename":
+            site.seal(attr.ino, body)
+            until(site.is_clean, "the final version is drained")
+    wanted = {"seal": {"f": body}, "rename": {"g": body}}
+    assert site.objects() == wanted.get(change, {})
+    # None of a snapshot that is not wanted any more.
+    assert len(site.proxy.operations("COMPLETE")) == {"seal": 1, "rename": 2}.get(change, 0)
+    if change in wanted:
+        assert "snapshot-ns" not in site.metadata("f" if change == "seal" else "g")
+
+
+def test_a_snapshot_of_a_file_that_was_renamed_moves_with_the_next(logging_site: Site) -> None:
+    site = logging_site
+    attr, data = opened(site, "old.log")
+    append(data, b"one")
+    with site.draining():
+        until(lambda: site.objects() == {"old.log": b"one"}, "a snapshot")
+        until(lambda: site.rows("SELECT count(*) FROM upload") == [(0,)], "it is recorded")
+        site.rename("old.log", "new.log")
+        other, fresh = opened(site, "old.log")
+        append(fresh, b"fresh")
+        append(data, b"two")
+        wanted = {"new.log": b"onetwo", "old.log": b"fresh"}
+        until(lambda: site.objects() == wanted, "each has its key")
+        site.seal(attr.ino, b"onetwo")
+        site.unlink("old.log")
+        until(site.is_clean, "everything is drained")
+    assert site.objects() == {"new.log": b"onetwo"}
+    assert other.ino != attr.ino
