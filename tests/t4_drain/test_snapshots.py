@@ -323,9 +323,6 @@ def test_killed_during_a_snapshot(
     if after in ("seal", "unlink"):
         site.drain()
         assert site.objects() == ({name: expected} if after == "seal" else {})
-        if operation == "PART":
-            # Parts of a snapshot are never made the object of a version.
-            assert len(site.proxy.operations("COMPLETE")) == (after == "seal")
     with site.draining():
         if after not in ("seal", "unlink"):
             until(lambda: site.objects() == {name: expected}, "a snapshot")
@@ -339,6 +336,27 @@ def test_killed_during_a_snapshot(
     assert is_laid_out_well(site)
     names = {path.name for path in site.settings.files_dir.rglob("*") if path.is_file()}
     assert names <= {f"{attr.ino}.{attr.epoch}"}, "no copy is left"
+
+
+def test_the_upload_of_a_snapshot_is_not_gone_on_with(moto_site: Site) -> None:
+    """Its metadata says that it is one, and would say so of the version that was closed."""
+    site = moto_site
+    site.configure(max_open_age_seconds=AGE_SECONDS, part_concurrency=1)
+    attr, data = opened(site, "f")
+    body = os.urandom(11 * MIB)
+    append(data, body)
+    held = site.proxy.inject(lambda r: r.query.get("partNumber") == "3", Act.HOLD)
+    with site.process() as process:
+        held.wait()
+        site.kill(process)
+    held.discard()
+    assert site.multiparts() == 1
+    site.seal(attr.ino, body)
+    site.proxy.forget()
+    site.drain()
+    assert site.objects() == {"f": body}
+    assert [len(site.proxy.operations(name)) for name in ("ABORT", "CREATE", "COMPLETE")] == [1] * 3
+    assert "snapshot-ns" not in site.metadata("f")
 
 
 @pytest.mark.parametrize("change", ["seal", "unlink", "rename", "hold"])
