@@ -61,6 +61,8 @@ def test_places_below_the_data_directory() -> None:
         ("drain", "bytes_per_second", -1, "must be at least 0"),
         ("drain", "requests_per_second", -0.5, "must be at least 0"),
         ("drain", "lease_seconds", 0, "between 1 and 3600"),
+        ("drain", "max_open_age_seconds", -1, "at least 0"),
+        ("drain", "checksum_at_seal", "yes", "must be true or false"),
         ("nfs", "port", 0, "between 1 and 65535"),
         ("nfs", "port", 65536, "between 1 and 65535"),
         ("nfs", "port", "2049", "a whole number"),
