@@ -123,6 +123,21 @@ def test_room_is_shared_and_never_overdrawn(tmp_path: Path, sanitizer: str) -> N
     assert run.stdout == "all passed\n"
 
 
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_calls_that_wait_are_gathered(tmp_path: Path, sanitizer: str) -> None:
+    program = build(
+        tmp_path / "test_call",
+        HERE / "test_call.c",
+        NATIVE / "call.c",
+        flags=["-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"],
+    )
+    run = subprocess.run(
+        ["setarch", "-R", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "all passed\n"
+
+
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = sysconfig.get_config_var("INSTSONAME")

@@ -1,0 +1,135 @@
+/* Tests of call.c without Python: the interpreter is a function in this program. */
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "python.h"
+
+#undef NDEBUG
+
+enum { THREADS = 16, ROUNDS = 500 };
+
+static atomic_int changing, reading, answered, batches, largest;
+static atomic_bool held;
+
+static bool is_read(uint32_t op)
+{
+	return op == SPW_LOOKUP || op == SPW_GETATTR;
+}
+
+void spw_python_run(const struct spw_item *items, uint32_t count)
+{
+	atomic_int *inside = is_read(items[0].op) ? &reading : &changing;
+
+	assert(count >= 1);
+	/* One thread at a time, and nothing of the other kind among it. */
+	assert(atomic_fetch_add(inside, 1) == 0);
+	for (int waited = 0; inside == &changing && atomic_load(&held) && waited < 5000; waited++)
+		usleep(1000);
+	for (uint32_t i = 0; i < count; i++) {
+		assert(is_read(items[i].op) == is_read(items[0].op));
+		items[i].reply->attr.ino = items[i].request->ino;
+		items[i].reply->status = items[i].request->ino % 7 == 0 ? ENOENT : 0;
+	}
+	atomic_fetch_add(&answered, (int)count);
+	atomic_fetch_add(&batches, 1);
+	if ((int)count > atomic_load(&largest))
+		atomic_store(&largest, (int)count);
+	atomic_fetch_sub(inside, 1);
+}
+
+static void call(enum spw_op op, uint64_t ino)
+{
+	struct spw_request request = { .ino = ino };
+	struct spw_reply reply = { .status = -1 };
+
+	/* Each gets its own answer. */
+	assert(spw_call(op, &request, &reply) == (ino % 7 == 0 ? ENOENT : 0));
+	assert(reply.attr.ino == ino);
+}
+
+static void *caller(void *argument)
+{
+	uint64_t number = *(uint64_t *)argument;
+
+	for (uint64_t i = 0; i < ROUNDS; i++)
+		call(i % 3 == 0 ? SPW_LOOKUP : SPW_CREATE, number * ROUNDS + i);
+	return NULL;
+}
+
+static void *change(void *argument)
+{
+	call(SPW_REMOVE, *(uint64_t *)argument);
+	return NULL;
+}
+
+static void everybody_is_answered(void)
+{
+	static uint64_t numbers[THREADS];
+	pthread_t threads[THREADS];
+
+	for (uint64_t i = 0; i < THREADS; i++) {
+		numbers[i] = i;
+		assert(pthread_create(&threads[i], NULL, caller, &numbers[i]) == 0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert(atomic_load(&answered) == THREADS * ROUNDS);
+}
+
+static void those_that_wait_go_in_together(void)
+{
+	static uint64_t numbers[THREADS];
+	pthread_t threads[THREADS];
+
+	atomic_store(&batches, 0);
+	atomic_store(&largest, 0);
+	atomic_store(&held, true);
+	for (uint64_t i = 0; i < THREADS; i++) {
+		numbers[i] = i;
+		assert(pthread_create(&threads[i], NULL, change, &numbers[i]) == 0);
+	}
+	/* All but the one that is inside wait by now, or come later: never one after the other. */
+	while (atomic_load(&changing) == 0)
+		usleep(1000);
+	usleep(50000);
+	atomic_store(&held, false);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	assert(atomic_load(&batches) < THREADS);
+}
+
+static void *slow_change(void *argument)
+{
+	call(SPW_CREATE, *(uint64_t *)argument);
+	return NULL;
+}
+
+static void reads_do_not_wait_for_changes(void)
+{
+	static uint64_t number = 1;
+	pthread_t thread;
+
+	atomic_store(&held, true);
+	assert(pthread_create(&thread, NULL, slow_change, &number) == 0);
+	while (atomic_load(&changing) == 0)
+		usleep(1000);
+	call(SPW_GETATTR, 5);
+	assert(atomic_load(&changing) == 1);
+	atomic_store(&held, false);
+	pthread_join(thread, NULL);
+}
+
+int main(void)
+{
+	everybody_is_answered();
+	those_that_wait_go_in_together();
+	reads_do_not_wait_for_changes();
+	puts("all passed");
+	return 0;
+}
