@@ -149,7 +149,10 @@ class Site:
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
             for entry in page.get("Contents", []):
                 key = entry["Key"]
-                body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+                try:
+                    body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+                except self.client.exceptions.NoSuchKey:
+                    continue  # deleted since it was listed: a drain is at work
                 below = key.startswith(PREFIX + "/")
                 found[key.removeprefix(PREFIX + "/") if below else "!" + key] = body
         return found
