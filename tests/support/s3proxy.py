@@ -221,6 +221,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.rfile.read(length // 2)
             return self._reset()
         body = self.rfile.read(length)
+        if len(body) < length:
+            # Killed in the middle: the server would wait for the rest for as long as we do.
+            return self._hang_up()
         request = self._parse(body)
         fault = proxy.fault_for(request)
         act = None if fault is None else fault.act

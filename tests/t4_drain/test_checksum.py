@@ -71,7 +71,7 @@ def test_a_bit_that_flips_after_the_seal_is_never_published(site: Site, size: in
     assert site.proxy.operations("COMPLETE") == site.proxy.operations("COMPLETE")[:1]
     (failure,) = site.report()["failures"]
     assert failure["job"] == f"upload of {PREFIX}/f"
-    assert failure["tries"] == 3
+    assert failure["tries"] >= 3
     assert "changed on the disk since they were sealed" in failure["error"]
     # The bytes are right again: nothing else has to be done. (rclone takes no part twice.)
     flip(site, "f", size - 1)
