@@ -198,7 +198,7 @@ def changed_names(in_flight: int, apart: bool, ours: Server, peer: Server) -> Ex
 def cached_names(in_flight: int, ours: Server, peer: Server) -> Experiment:
     """Names that the server has seen before."""
     connections, depth = FLIGHTS[in_flight]
-    directory = ("--dir", "cached", "--prefix", f"n{in_flight}-", "--count", CACHED[in_flight])
+    directory = ("--dir", f"cached{in_flight}", "--count", CACHED[in_flight])
     for server in (ours, peer):
         load.nfs(server.port, "create", *directory, *_flight(16, 1))
         # Ganesha keeps no more than some hundred names of a directory that was never listed.
