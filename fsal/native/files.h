@@ -42,7 +42,6 @@ struct spw_inode {
 	struct spw_inode *next; /* in its bucket of the table */
 	uint64_t ino;
 	uint64_t epoch;
-	uint32_t kind;
 	unsigned int handles; /* under the table's lock */
 	uint64_t born;        /* answers of reads that began before it are not believed */
 

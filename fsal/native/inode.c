@@ -50,7 +50,6 @@ static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 		abort(); /* as Ganesha's own allocator does */
 	inode->ino = attr->ino;
 	inode->epoch = attr->epoch;
-	inode->kind = attr->kind;
 	inode->born = born;
 	inode->fd = -1;
 	pthread_mutex_init(&inode->fd_lock, NULL);

@@ -90,6 +90,13 @@ def _of_first_name(column: Any) -> Any:
 
 # The first two conditions are those of ix_inode_dirty_drain_after, word for word, or SQLite would
 # not use it.
+_SEALED_AFTER = (
+    inode.c.kind == literal_column("1"),
+    inode.c.content_version > inode.c.drained_version,
+    inode.c.write_open == 0,
+    inode.c.nlink > 0,
+    tuple_(inode.c.drain_after_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+)
 DIRTY = Statement(
     select(
         inode.c.ino,
@@ -98,11 +105,7 @@ DIRTY = Statement(
         _of_first_name(dirent.c.name),
     )
     .where(
-        inode.c.kind == literal_column("1"),
-        inode.c.content_version > inode.c.drained_version,
-        inode.c.write_open == 0,
-        inode.c.nlink > 0,
-        tuple_(inode.c.drain_after_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+        *_SEALED_AFTER,
         inode.c.drain_after_ns <= b("now_ns"),
     )
     .order_by(inode.c.drain_after_ns, inode.c.ino)
@@ -113,11 +116,7 @@ SEALED = Statement(
     select(*_FILE, digest.c.content_version)
     .select_from(inode.outerjoin(digest, digest.c.ino == inode.c.ino))
     .where(
-        inode.c.kind == literal_column("1"),
-        inode.c.content_version > inode.c.drained_version,
-        inode.c.write_open == 0,
-        inode.c.nlink > 0,
-        tuple_(inode.c.drain_after_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+        *_SEALED_AFTER,
         inode.c.drain_after_ns <= b("until_ns"),
     )
     .order_by(inode.c.drain_after_ns, inode.c.ino)
