@@ -15,20 +15,24 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 3
+ABI = 4
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
 
 SET_MODE, SET_UID, SET_GID, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16
 
-OPERATIONS = (
+READS = (
     "lookup",
     "lookup_parent",
     "getattr",
     "readdir",
     "readlink",
     "verifier",
+    "getxattr",
+    "listxattr",
+)
+CHANGES = (
     "create",
     "mkdir",
     "symlink",
@@ -40,32 +44,12 @@ OPERATIONS = (
     "open_write",
     "seal",
     "reclaim",
-    "getxattr",
     "setxattr",
     "removexattr",
-    "listxattr",
-    "space",
-    "flow",
 )
+"""Those that change the namespace."""
+OPERATIONS = (*READS, *CHANGES, "space", "flow")
 """In the order of ``enum spw_op``."""
-
-CHANGES = frozenset(
-    {
-        "create",
-        "mkdir",
-        "symlink",
-        "mknod",
-        "link",
-        "rename",
-        "remove",
-        "setattr",
-        "open_write",
-        "seal",
-        "setxattr",
-        "removexattr",
-    }
-)
-"""Those that change the namespace. The rest reads, or returns at once."""
 
 log = logging.getLogger("spillway.fsal")
 
@@ -120,7 +104,7 @@ class SealStruct(ctypes.Structure):
 
 
 class OrphanStruct(ctypes.Structure):
-    _fields_ = (("ino", u64), ("epoch", u64))
+    _fields_ = (("ino", u64), ("epoch", u64), ("status", i32), ("pad", u32))
 
 
 class SpaceStruct(ctypes.Structure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -198,6 +199,19 @@ class Verbs:
 
         return operations, finish
 
+    def reclaim(self, request: Any) -> Change:
+        waiting = request.orphans[: request.entries_max]
+        operations = [self._changes.reclaim(orphan.ino) for orphan in waiting]
+
+        def finish(_request: Any, _reply: Any) -> None:
+            for orphan, operation in zip(waiting, operations, strict=True):
+                try:
+                    orphan.status = 0 if operation.outcome() else errno.ENOENT
+                except BaseException as exc:
+                    orphan.status = bridge.status_of("reclaim", exc)
+
+        return operations, finish
+
     def _make(self, operation: Operation[Attr]) -> Change:
         """A change that answers with an inode's attributes, and those of a directory."""
 
@@ -224,10 +238,6 @@ class Verbs:
     def flow(self, request: Any, reply: Any) -> None:
         client = name_of(request).decode("ascii", "replace")
         reply.attr.ino, reply.count = self._space.flow(request.ino, client)
-
-    def reclaim(self, request: Any, _reply: Any) -> None:
-        for orphan in request.orphans[: request.entries_max]:
-            self._ns.reclaim(orphan.ino, orphan.epoch)
 
     def batch(self, items: list[Any]) -> None:
         """Answer requests: those that change something in one transaction, in their order.

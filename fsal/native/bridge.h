@@ -13,18 +13,22 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 3
+#define SPW_ABI 4
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
 
 enum spw_op {
+	/* reads */
 	SPW_LOOKUP,        /* ino, name                        -> attr */
 	SPW_LOOKUP_PARENT, /* ino                              -> attr */
 	SPW_GETATTR,       /* ino                              -> attr */
 	SPW_READDIR,       /* ino, cookie, entries, buffer     -> count, eof */
 	SPW_READLINK,      /* ino, buffer                      -> length */
 	SPW_VERIFIER,      /* ino                              -> verifier, count = 1 if it has one */
+	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: buffer too small) */
+	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
+	/* changes of the namespace, SPW_CREATE to SPW_REMOVEXATTR */
 	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr, parent */
 	SPW_MKDIR,         /* ino, name, set                   -> attr, parent */
 	SPW_SYMLINK_OP,    /* ino, name, name2 = target, set   -> attr, parent */
@@ -35,11 +39,10 @@ enum spw_op {
 	SPW_SETATTR,       /* ino, set                         -> attr */
 	SPW_OPEN_WRITE,    /* ino                              -> attr */
 	SPW_SEAL,          /* seals                            -> attr and status in each */
-	SPW_RECLAIM,       /* orphans                          -> (nothing) */
-	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: buffer too small) */
+	SPW_RECLAIM,       /* orphans                          -> status in each */
 	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
 	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
-	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
+	/* what neither waits nor is waited for */
 	SPW_SPACE,         /* space                            -> dirty_bytes */
 	SPW_FLOW,          /* ino, name = client's address     -> attr.ino = top directory, count = weight */
 	SPW_OP_COUNT
@@ -108,6 +111,8 @@ struct spw_seal {
 struct spw_orphan {
 	uint64_t ino;
 	uint64_t epoch;
+	int32_t status; /* 0: its row is gone; preset to EIO by C */
+	uint32_t pad;
 };
 
 /* How much room is left for bytes, told to the namespace once a second. */
@@ -144,7 +149,7 @@ struct spw_request {
 	const uint32_t *groups;
 	struct spw_dirent *entries; /* entries_max of them */
 	struct spw_seal *seals;     /* entries_max of them */
-	const struct spw_orphan *orphans; /* entries_max of them */
+	struct spw_orphan *orphans;  /* entries_max of them */
 	char *buffer;               /* buffer_bytes */
 	uint32_t name_len;
 	uint32_t name2_len;

@@ -5,22 +5,27 @@
  * lock, and is answered by the next one that goes in, with all others that wait. Changes and reads
  * queue apart: a read must not wait for an fsync.
  */
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "python.h"
 
 #define TOGETHER 64u
 
-enum state { WAITING, ANSWERED, NEXT };
+enum { WAITING, ANSWERED, NEXT };
 
-/* A call that waits; on the stack of its thread. */
+/* A call that waits; on the stack of its thread. It sleeps on its state and not on a condition: whoever
+ * is woken from one must have the lane's lock again, which those that come and go fight for. */
 struct waiting {
 	struct waiting *next;
 	struct spw_item item;
-	enum state state;
-	pthread_cond_t changed;
+	_Atomic uint32_t state;
 };
 
 static struct lane {
@@ -32,27 +37,9 @@ static struct lane {
 
 static struct lane *lane_of(enum spw_op op)
 {
-	switch (op) {
-	case SPW_CREATE:
-	case SPW_MKDIR:
-	case SPW_SYMLINK_OP:
-	case SPW_MKNOD:
-	case SPW_LINK:
-	case SPW_RENAME:
-	case SPW_REMOVE:
-	case SPW_SETATTR:
-	case SPW_OPEN_WRITE:
-	case SPW_SEAL:
-	case SPW_SETXATTR:
-	case SPW_REMOVEXATTR:
-		return &changes;
-	case SPW_RECLAIM: /* may wait for the disk, and nobody waits for it */
-	case SPW_SPACE:
-	case SPW_FLOW:
-		return NULL;
-	default:
+	if (op < SPW_CREATE)
 		return &reads;
-	}
+	return op <= SPW_REMOVEXATTR ? &changes : NULL;
 }
 
 static void append_locked(struct lane *lane, struct waiting *call)
@@ -61,7 +48,7 @@ static void append_locked(struct lane *lane, struct waiting *call)
 	lane->last = &call->next;
 }
 
-/* Takes what waits from the queue; the thread's own call is among it, it is the first. */
+/* Takes what waits from the queue. */
 static unsigned int take_locked(struct lane *lane, struct waiting **calls)
 {
 	unsigned int count = 0;
@@ -75,38 +62,56 @@ static unsigned int take_locked(struct lane *lane, struct waiting **calls)
 	return count;
 }
 
-static void answer(struct lane *lane, const struct waiting *own)
+/* Returns when the state is another than WAITING. */
+static uint32_t sleep_on(_Atomic uint32_t *state)
 {
-	struct waiting *calls[TOGETHER];
-	struct spw_item items[TOGETHER];
-	unsigned int count = take_locked(lane, calls);
+	uint32_t now;
 
+	while ((now = atomic_load_explicit(state, memory_order_acquire)) == WAITING)
+		syscall(SYS_futex, state, FUTEX_WAIT_PRIVATE, WAITING, NULL, NULL, 0);
+	return now;
+}
+
+/* Its thread may return at once and the call be gone: only its address is used after the store, and
+ * whoever else sleeps there by then looks at its state and goes on sleeping. */
+static void wake(struct waiting *call, uint32_t state)
+{
+	_Atomic uint32_t *word = &call->state;
+
+	atomic_store_explicit(word, state, memory_order_release);
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Goes into Python with all that wait, the thread's own call the first of them; the thread is the one
+ * that is `busy`. */
+static void answer(struct lane *lane)
+{
+	struct waiting *calls[TOGETHER], *next;
+	struct spw_item items[TOGETHER];
+	unsigned int count;
+
+	pthread_mutex_lock(&lane->lock);
+	count = take_locked(lane, calls);
 	pthread_mutex_unlock(&lane->lock);
 	for (unsigned int i = 0; i < count; i++)
 		items[i] = calls[i]->item;
 	spw_python_run(items, count);
-	pthread_mutex_lock(&lane->lock);
-	for (unsigned int i = 0; i < count; i++) {
-		if (calls[i] == own)
-			continue;
-		calls[i]->state = ANSWERED;
-		pthread_cond_signal(&calls[i]->changed);
-	}
 	/* One of those that came meanwhile goes in next. */
-	lane->busy = lane->first != NULL;
-	if (lane->busy) {
-		lane->first->state = NEXT;
-		pthread_cond_signal(&lane->first->changed);
-	}
+	pthread_mutex_lock(&lane->lock);
+	next = lane->first;
+	lane->busy = next != NULL;
+	pthread_mutex_unlock(&lane->lock);
+	if (next != NULL)
+		wake(next, NEXT);
+	for (unsigned int i = 1; i < count; i++)
+		wake(calls[i], ANSWERED);
 }
 
 int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {
-	struct waiting call = {
-		.item = { .op = op, .request = request, .reply = reply },
-		.changed = PTHREAD_COND_INITIALIZER,
-	};
+	struct waiting call = { .item = { .op = op, .request = request, .reply = reply } };
 	struct lane *lane = lane_of(op);
+	bool is_next;
 
 	if (lane == NULL) {
 		spw_python_run(&call.item, 1);
@@ -114,16 +119,10 @@ int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply
 	}
 	pthread_mutex_lock(&lane->lock);
 	append_locked(lane, &call);
-	if (lane->busy) {
-		while (call.state == WAITING)
-			pthread_cond_wait(&call.changed, &lane->lock);
-	} else {
-		lane->busy = true;
-		call.state = NEXT;
-	}
-	if (call.state == NEXT)
-		answer(lane, &call);
+	is_next = !lane->busy;
+	lane->busy = true;
 	pthread_mutex_unlock(&lane->lock);
-	pthread_cond_destroy(&call.changed);
+	if (is_next || sleep_on(&call.state) == NEXT)
+		answer(lane);
 	return reply->status;
 }

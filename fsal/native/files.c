@@ -42,13 +42,32 @@ uint32_t spw_lost_count(void)
 
 /* ---- the descriptor ---- */
 
+struct name {
+	char text[48];
+};
+
+static struct name name_of(uint64_t ino, uint64_t epoch)
+{
+	struct name name;
+
+	snprintf(name.text, sizeof(name.text), "%llu.%llu", (unsigned long long)ino,
+		 (unsigned long long)epoch);
+	return name;
+}
+
+void spw_unlink(uint64_t ino, uint64_t epoch)
+{
+	struct name name = name_of(ino, epoch);
+
+	if (unlinkat(shard_fd[ino % SHARDS], name.text, 0) != 0 && errno != ENOENT)
+		fprintf(stderr, "spillway: %s: cannot be deleted: %s\n", name.text, strerror(errno));
+}
+
 static int open_locked(struct spw_inode *inode, int flags)
 {
-	char name[48];
+	struct name name = name_of(inode->ino, inode->epoch);
 
-	snprintf(name, sizeof(name), "%llu.%llu", (unsigned long long)inode->ino,
-		 (unsigned long long)inode->epoch);
-	inode->fd = openat(shard_fd[inode->ino % SHARDS], name, O_RDWR | O_CLOEXEC | flags, 0600);
+	inode->fd = openat(shard_fd[inode->ino % SHARDS], name.text, O_RDWR | O_CLOEXEC | flags, 0600);
 	if (inode->fd >= 0)
 		return 0;
 	/* Too many open files passes; the client should come back. */

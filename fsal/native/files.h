@@ -27,10 +27,10 @@
 /* The namespace, as far as bytes need it. Each returns 0 or an errno. */
 struct spw_inode_ops {
 	int (*open_write)(uint64_t ino, struct spw_attr *attr);
-	/* Each with a status of its own. */
+	/* Each with a status of its own, preset to EIO. */
 	void (*seal)(struct spw_seal *seals, uint32_t count);
 	int (*getattr)(uint64_t ino, struct spw_attr *attr);
-	void (*reclaim)(const struct spw_orphan *orphans, uint32_t count);
+	void (*reclaim)(struct spw_orphan *orphans, uint32_t count);
 };
 
 /* Room for the protocol side's share counters (struct fsal_share). */
@@ -162,6 +162,8 @@ int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint6
 int spw_truncate(struct spw_inode *inode, uint64_t size);
 int spw_commit(struct spw_inode *inode);
 int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *found);
+/* Deletes the data file, if there is one, of an inode whose row is gone. */
+void spw_unlink(uint64_t ino, uint64_t epoch);
 int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool allocate);
 
 /* Nanoseconds since 1970. */

@@ -20,6 +20,7 @@
 
 #include "bridge.h"
 #include "files.h"
+#include "fresh.h"
 #include "python.h"
 
 #if FSAL_MAJOR_VERSION != 11

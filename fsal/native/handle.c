@@ -80,11 +80,21 @@ static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist 
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 
+static void note_name(enum spw_op op, const struct spw_request *request)
+{
+	if (op == SPW_RENAME)
+		spw_fresh_name(request->ino2, request->name2, request->name2_len);
+	else if (op >= SPW_CREATE && op <= SPW_LINK)
+		spw_fresh_name(request->ino, request->name, request->name_len);
+}
+
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {
 	int rc;
 
-	reply->attr.ino = reply->parent.ino = reply->parent2.ino = reply->removed.ino = 0;
+	note_name(op, request);
+	reply->attr.ino = reply->parent.ino = reply->parent2.ino = 0;
+	reply->removed = (struct spw_removed){ 0 };
 	rc = spw_call(op, request, reply);
 	if (rc == 0) {
 		/* What was just made gets its inode object, and these attributes, with its handle. */
@@ -93,6 +103,8 @@ int spw_change(enum spw_op op, const struct spw_request *request, struct spw_rep
 		spw_changed(&reply->parent);
 		spw_changed(&reply->parent2);
 		spw_removed(&reply->removed);
+		if (reply->removed.kind == SPW_DIRECTORY)
+			spw_fresh_gone(reply->removed.ino);
 	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
 		spw_doubted(request->ino);
 		if (request->ino2 != 0)

@@ -84,7 +84,7 @@ static int ns_getattr(uint64_t ino, struct spw_attr *attr)
 	return call_attr(SPW_GETATTR, &request, attr);
 }
 
-static void ns_reclaim(const struct spw_orphan *orphans, uint32_t count)
+static void ns_reclaim(struct spw_orphan *orphans, uint32_t count)
 {
 	struct spw_request request = { .orphans = orphans, .entries_max = count };
 	struct spw_reply reply;

@@ -27,11 +27,14 @@ static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 	uint64_t asked = spw_asked();
+	bool is_parent = strcmp(name, "..") == 0;
 	struct spw_reply reply;
-	int rc = spw_call(strcmp(name, "..") == 0 ? SPW_LOOKUP_PARENT : SPW_LOOKUP, &request,
-			  &reply);
+	int rc;
 
 	*obj = NULL;
+	if (!is_parent && spw_fresh_lacks(request.ino, name, request.name_len))
+		return spw_status(ENOENT);
+	rc = spw_call(is_parent ? SPW_LOOKUP_PARENT : SPW_LOOKUP, &request, &reply);
 	if (rc == 0)
 		spw_answer(&reply.attr, asked, obj, out);
 	return spw_status(rc);
@@ -99,10 +102,15 @@ static fsal_status_t mkdir_(struct fsal_obj_handle *dir, const char *name,
 			    struct fsal_attrlist *out)
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
+	uint64_t began = spw_fresh_begin();
+	fsal_status_t status;
 
 	*obj = NULL;
 	request.set = spw_setattr_from(attrs_in);
-	return make(SPW_MKDIR, &request, obj, out);
+	status = make(SPW_MKDIR, &request, obj, out);
+	if (*obj != NULL)
+		spw_fresh_made(ino_of(*obj), began);
+	return status;
 }
 
 static fsal_status_t mknode(struct fsal_obj_handle *dir, const char *name, object_file_type_t type,

@@ -8,6 +8,7 @@
 #include "files.h"
 
 #define BATCH 64u
+#define GATHER_US 2000
 #define AGAIN_SECONDS 1
 
 struct orphan {
@@ -49,7 +50,7 @@ void spw_reclaim(uint64_t ino, uint64_t epoch)
 
 	if (orphan == NULL)
 		return; /* the next start reclaims it */
-	orphan->what = (struct spw_orphan){ .ino = ino, .epoch = epoch };
+	orphan->what = (struct spw_orphan){ .ino = ino, .epoch = epoch, .status = EIO };
 	pthread_mutex_lock(&queue.lock);
 	orphan->next = queue.orphans;
 	queue.orphans = orphan;
@@ -71,15 +72,20 @@ static unsigned int dequeue_orphans_locked(struct spw_orphan *orphans)
 	return count;
 }
 
-/* Waits for something to do. */
+/* Waits for something to do, and then for what comes with it: nobody waits for the sealer. */
 static unsigned int dequeue(struct spw_inode **inodes, struct spw_orphan *orphans,
 			    unsigned int *orphan_count)
 {
 	unsigned int count = 0;
 
 	pthread_mutex_lock(&queue.lock);
-	while (queue.first == NULL && queue.orphans == NULL)
-		pthread_cond_wait(&queue.work, &queue.lock);
+	if (queue.first == NULL && queue.orphans == NULL) {
+		while (queue.first == NULL && queue.orphans == NULL)
+			pthread_cond_wait(&queue.work, &queue.lock);
+		pthread_mutex_unlock(&queue.lock);
+		usleep(GATHER_US);
+		pthread_mutex_lock(&queue.lock);
+	}
 	*orphan_count = dequeue_orphans_locked(orphans);
 	while (count < BATCH && queue.first != NULL) {
 		inodes[count] = queue.first;
@@ -253,6 +259,16 @@ static bool seal_batch(struct spw_inode **inodes, unsigned int count)
 	return failed;
 }
 
+/* Their bytes go after their rows: a crash between costs space, never a file with a row. */
+static void reclaim_batch(struct spw_orphan *orphans, unsigned int count)
+{
+	if (count > 0)
+		spw_namespace()->reclaim(orphans, count);
+	for (unsigned int i = 0; i < count; i++)
+		if (orphans[i].status == 0)
+			spw_unlink(orphans[i].ino, orphans[i].epoch);
+}
+
 static void *sealer(void *argument)
 {
 	struct spw_inode *inodes[BATCH];
@@ -263,8 +279,7 @@ static void *sealer(void *argument)
 		unsigned int orphan_count, count = dequeue(inodes, orphans, &orphan_count);
 		bool failed = seal_batch(inodes, count);
 
-		if (orphan_count > 0)
-			spw_namespace()->reclaim(orphans, orphan_count);
+		reclaim_batch(orphans, orphan_count);
 		pthread_mutex_lock(&queue.lock);
 		queue.in_hand = 0;
 		pthread_cond_broadcast(&queue.idle);

@@ -30,7 +30,6 @@ from gateway.types import Attr
 T = TypeVar("T")
 
 BATCH_MAX = 256
-POSTED_MAX = 1024
 RESERVE_BLOCK = 4096
 
 
@@ -137,13 +136,10 @@ class Operation(Generic[T]):
 class _Request(Operation[T]):
     """An operation that waits; ``done`` is released when it ended."""
 
-    __slots__ = ("done", "then")
+    __slots__ = ("done",)
 
-    def __init__(
-        self, name: str, run: Callable[[Tx], T], then: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, name: str, run: Callable[[Tx], T]) -> None:
         super().__init__(name, run)
-        self.then = then
         self.done = threading.Lock()
         self.done.acquire()
 
@@ -183,17 +179,6 @@ class Writer:
         """
         self._commit(operations)
 
-    def post(self, name: str, operation: Callable[[Tx], object], then: Callable[[], None]) -> None:
-        """Run an operation later, without waiting, and ``then`` after its commit.
-
-        For clean-up that a restart would do anyway; an error is dropped. A caller that posts
-        faster than the disk commits waits here.
-        """
-        request = _Request(name, operation, then)
-        self._queue.put(request)
-        if self._queue.qsize() > POSTED_MAX:
-            request.done.acquire()
-
     def close(self) -> None:
         """Finish what is queued and stop."""
         self._queue.put(None)
@@ -228,8 +213,6 @@ class Writer:
             if batch:
                 self._commit(batch)
             for request in batch:
-                if request.then is not None and request.error is None:
-                    request.then()
                 request.done.release()
 
     def _commit(self, batch: Sequence[Operation[Any]]) -> None:

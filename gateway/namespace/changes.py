@@ -82,6 +82,9 @@ class Changes:
     def remove(self, cred: Cred, parent: int, name: bytes) -> Operation[Removed]:
         return Operation("remove", lambda tx: remove.remove(tx, cred, parent, name))
 
+    def reclaim(self, ino: int) -> Operation[bool]:
+        return Operation("reclaim", lambda tx: remove.reclaim(tx, ino))
+
     def setattr(self, ino: int, wanted: SetAttr) -> Operation[Attr]:
         return Operation("setattr", lambda tx: setattr.setattr_(tx, ino, wanted))
 

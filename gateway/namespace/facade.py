@@ -15,7 +15,7 @@ from gateway.db import schema
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Operation, Writer
-from gateway.namespace import lookup, remove, volume, xattr
+from gateway.namespace import lookup, volume, xattr
 from gateway.namespace.changes import Changes
 from gateway.types import Attr, Cred, Dirent, Removed, Sealed, SetAttr
 
@@ -154,14 +154,10 @@ class Namespace:
             return lookup.top_of(self._session(connection), ino)
 
     def reclaim(self, ino: int, epoch: int) -> None:
-        """End an orphan that nobody has open any more; returns at once."""
-        self._writer.post(
-            "reclaim", lambda tx: remove.reclaim(tx, ino), lambda: self._unlink(ino, epoch)
-        )
-
-    def _unlink(self, ino: int, epoch: int) -> None:
-        failpoints.hit(failpoints.RECLAIM_BEFORE_UNLINK)
-        self.files.remove(ino, epoch)
+        """End an orphan that nobody has open any more. What has a name is spared."""
+        if self._run(self.changes.reclaim(ino)):
+            failpoints.hit(failpoints.RECLAIM_BEFORE_UNLINK)
+            self.files.remove(ino, epoch)
 
     def _session(self, connection: object) -> sql.Session:
         return sql.Session(connection, self._database.dialect)

@@ -56,13 +56,12 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
     return Removed(victim.ino, victim.kind, left, victim.epoch, changed.change)
 
 
-def reclaim(tx: Tx, ino: int) -> None:
+def reclaim(tx: Tx, ino: int) -> bool:
     """End an orphan: its row goes now, its bytes may go after the commit.
 
-    Raises NotFound when it is none, so that the bytes of what has a name are spared.
+    False: it is none, and its bytes must be spared.
     """
-    if tx.run(sql.INODE_DELETE, the_ino=ino) == 0:
-        raise NotFound
+    return tx.run(sql.INODE_DELETE, the_ino=ino) > 0
 
 
 def note_renamed(tx: Tx, attr: Attr) -> None:

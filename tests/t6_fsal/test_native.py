@@ -76,66 +76,53 @@ def test_operations_are_in_the_order_of_the_header() -> None:
     assert [name.removesuffix("_OP").lower() for name in names[:-1]] == list(bridge.OPERATIONS)
 
 
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+SANITIZERS = pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+
+
+def run_suite(
+    directory: Path,
+    suite: str,
+    sources: tuple[str, ...],
+    sanitizer: str,
+    *flags: str,
+    root: str = "",
+) -> None:
+    """Build a program of tests with its sources and a sanitizer, and run it."""
+    program = build(
+        directory / suite,
+        HERE / f"{suite}.c",
+        *(NATIVE / source for source in sources),
+        flags=["-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", *flags],
+    )
+    # Address randomisation of newer kernels is more than this compiler's thread sanitizer knows.
+    command = ["setarch", "-R", str(program), *([root] if root else [])]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "all passed\n"
+
+
+@SANITIZERS
 @pytest.mark.parametrize("suite", ["test_inode", "test_seal"])
 def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
-    program = build(
-        tmp_path / suite,
-        HERE / f"{suite}.c",
-        NATIVE / "files.c",
-        NATIVE / "inode.c",
-        NATIVE / "seal.c",
-        NATIVE / "space.c",
-        flags=[
-            "-O1",
-            f"-fsanitize={sanitizer}",
-            "-fno-sanitize-recover=all",
-            "-Wl,--wrap=fdatasync",
-        ],
-    )
     files = DataFiles(tmp_path / "files")
     files.create()
-    # Address randomisation of newer kernels is more than this compiler's thread sanitizer knows.
-    run = subprocess.run(
-        ["setarch", "-R", program, files.root], capture_output=True, text=True, timeout=120
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == "all passed\n"
+    sources = ("files.c", "inode.c", "seal.c", "space.c")
+    run_suite(tmp_path, suite, sources, sanitizer, "-Wl,--wrap=fdatasync", root=str(files.root))
 
 
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+@SANITIZERS
 def test_room_is_shared_and_never_overdrawn(tmp_path: Path, sanitizer: str) -> None:
-    program = build(
-        tmp_path / "test_space",
-        HERE / "test_space.c",
-        NATIVE / "space.c",
-        flags=[
-            "-O1",
-            "-DSPW_WAIT_MS=0",
-            f"-fsanitize={sanitizer}",
-            "-fno-sanitize-recover=all",
-        ],
-    )
-    run = subprocess.run(
-        ["setarch", "-R", program], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == "all passed\n"
+    run_suite(tmp_path, "test_space", ("space.c",), sanitizer, "-DSPW_WAIT_MS=0")
 
 
-@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+@SANITIZERS
 def test_calls_that_wait_are_gathered(tmp_path: Path, sanitizer: str) -> None:
-    program = build(
-        tmp_path / "test_call",
-        HERE / "test_call.c",
-        NATIVE / "call.c",
-        flags=["-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"],
-    )
-    run = subprocess.run(
-        ["setarch", "-R", program], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == "all passed\n"
+    run_suite(tmp_path, "test_call", ("call.c",), sanitizer)
+
+
+@SANITIZERS
+def test_new_directories_know_what_they_lack(tmp_path: Path, sanitizer: str) -> None:
+    run_suite(tmp_path, "test_fresh", ("fresh.c",), sanitizer)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@
 #undef NDEBUG
 
 static struct {
-	int opens, seals, batches, getattrs, reclaims, fail_open, fail_seal;
+	int opens, seals, batches, getattrs, reclaims, fail_open, fail_seal, fail_reclaim;
 	struct spw_attr row;
 	struct spw_sealed last;
 } ns;
@@ -93,11 +93,14 @@ static inline int ns_getattr(uint64_t ino, struct spw_attr *attr)
 	return 0;
 }
 
-static inline void ns_reclaim(const struct spw_orphan *orphans, uint32_t count)
+static inline void ns_reclaim(struct spw_orphan *orphans, uint32_t count)
 {
 	pthread_mutex_lock(&ns_lock);
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		assert(orphans[i].ino > 0 && orphans[i].epoch == 0);
+		assert(orphans[i].status == EIO);
+		orphans[i].status = ns.fail_reclaim;
+	}
 	ns.reclaims += (int)count;
 	pthread_mutex_unlock(&ns_lock);
 }

@@ -115,6 +115,15 @@ static void files_that_close_together_are_sealed_together(void)
 	spw_inode_put(inode);
 }
 
+static bool has_bytes(uint64_t ino)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%02x/%llu.0", (unsigned int)(ino % 256),
+		 (unsigned long long)ino);
+	return faccessat(spw_files_dir_fd(), name, F_OK, 0) == 0;
+}
+
 static void orphans_are_reclaimed_with_the_last_handle(void)
 {
 	struct spw_inode *inode = fresh(), *again = get(next_ino);
@@ -129,10 +138,10 @@ static void orphans_are_reclaimed_with_the_last_handle(void)
 	assert(ns.seals == 0); /* a nameless file is never drained */
 	spw_inode_put(inode);
 	settle();
-	assert(ns.reclaims == 0);
+	assert(ns.reclaims == 0 && has_bytes(next_ino));
 	spw_inode_put(again);
 	settle();
-	assert(ns.reclaims == 1);
+	assert(ns.reclaims == 1 && !has_bytes(next_ino));
 	/* One that nobody has open goes at once; one with a name left does not. */
 	removed.ino = ++next_ino;
 	spw_removed(&removed);
@@ -142,6 +151,26 @@ static void orphans_are_reclaimed_with_the_last_handle(void)
 	spw_removed(&removed);
 	settle();
 	assert(ns.reclaims == 2);
+}
+
+static void bytes_stay_while_their_row_does(void)
+{
+	struct spw_inode *inode = fresh();
+	uint64_t ino = next_ino;
+	struct spw_removed removed = { .ino = ino, .kind = SPW_REGULAR, .nlink = 0 };
+
+	assert(put(inode, "abc", 0, false) == 0);
+	settle();
+	spw_inode_put(inode);
+	ns.reclaims = 0;
+	ns.fail_reclaim = ENOENT; /* it is none: another name was made for it */
+	spw_removed(&removed);
+	settle();
+	assert(ns.reclaims == 1 && has_bytes(ino));
+	ns.fail_reclaim = 0;
+	spw_removed(&removed);
+	settle();
+	assert(ns.reclaims == 2 && !has_bytes(ino));
 }
 
 enum { THREADS = 8, ROUNDS = 400 };
@@ -194,6 +223,7 @@ int main(int argc, char **argv)
 	a_writer_that_comes_before_the_seal_goes_on_with_the_version();
 	files_that_close_together_are_sealed_together();
 	orphans_are_reclaimed_with_the_last_handle();
+	bytes_stay_while_their_row_does();
 	many_writers_at_once();
 	puts("all passed");
 	return 0;

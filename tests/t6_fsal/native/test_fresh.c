@@ -1,0 +1,139 @@
+/* Which names a new directory cannot have. */
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "fresh.h"
+
+#undef NDEBUG
+
+/* Another directory of the same slot. */
+#define AFAR 1024u
+
+static bool lacks(uint64_t dir, const char *name)
+{
+	return spw_fresh_lacks(dir, name, (uint32_t)strlen(name));
+}
+
+static void name(uint64_t dir, const char *text)
+{
+	spw_fresh_name(dir, text, (uint32_t)strlen(text));
+}
+
+static void nothing_is_known_of_an_older_directory(void)
+{
+	assert(!lacks(7, "a"));
+	name(7, "a");
+	assert(!lacks(7, "a") && !lacks(7, "b"));
+}
+
+static void a_new_directory_has_what_was_made_in_it(void)
+{
+	spw_fresh_made(8, spw_fresh_begin());
+	assert(lacks(8, "a") && lacks(8, "b"));
+	name(8, "a");
+	assert(!lacks(8, "a") && lacks(8, "b") && lacks(8, ""));
+	/* A name that is removed may be asked for: the namespace knows. */
+	assert(!lacks(8, "a"));
+}
+
+static void many_names_are_all_remembered(void)
+{
+	char text[32];
+	int missed = 0;
+
+	spw_fresh_made(9, spw_fresh_begin());
+	for (int i = 0; i < 20000; i++) {
+		snprintf(text, sizeof(text), "shard-%d", i);
+		name(9, text);
+		assert(!lacks(9, text));
+		snprintf(text, sizeof(text), "other-%d", i);
+		if (i < 4000)
+			missed += !lacks(9, text);
+	}
+	assert(missed < 400); /* of 4,000 names there are most absent ones still known */
+}
+
+static void who_comes_before_the_answer_is_not_overlooked(void)
+{
+	/* Another client saw the directory and made a name in it before its maker was told. */
+	uint64_t began = spw_fresh_begin();
+
+	name(10, "early");
+	spw_fresh_made(10, began);
+	assert(!lacks(10, "early") && !lacks(10, "late"));
+	/* The same, with the slot in the hands of another directory. */
+	spw_fresh_made(11, spw_fresh_begin());
+	began = spw_fresh_begin();
+	name(11 + AFAR, "early");
+	spw_fresh_made(11 + AFAR, began);
+	assert(!lacks(11 + AFAR, "early"));
+	assert(lacks(11, "x"));
+}
+
+static void directories_of_one_slot_push_each_other_out(void)
+{
+	spw_fresh_made(12, spw_fresh_begin());
+	name(12, "a");
+	spw_fresh_made(12 + AFAR, spw_fresh_begin());
+	assert(!lacks(12, "a") && !lacks(12, "b"));
+	assert(lacks(12 + AFAR, "a"));
+}
+
+static void a_directory_that_is_gone_has_another_answer(void)
+{
+	spw_fresh_made(13, spw_fresh_begin());
+	assert(lacks(13, "a"));
+	spw_fresh_gone(13 + AFAR);
+	assert(lacks(13, "a"));
+	spw_fresh_gone(13);
+	assert(!lacks(13, "a"));
+}
+
+enum { THREADS = 4, NAMES = 2000 };
+
+static void *maker(void *argument)
+{
+	char text[32];
+
+	for (int i = 0; i < NAMES; i++) {
+		snprintf(text, sizeof(text), "%d-%d", *(int *)argument, i);
+		name(14, text);
+		assert(!lacks(14, text));
+	}
+	return NULL;
+}
+
+static void makers_do_not_lose_each_others_names(void)
+{
+	static int numbers[THREADS];
+	pthread_t threads[THREADS];
+	char text[32];
+
+	spw_fresh_made(14, spw_fresh_begin());
+	for (int i = 0; i < THREADS; i++) {
+		numbers[i] = i;
+		assert(pthread_create(&threads[i], NULL, maker, &numbers[i]) == 0);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < THREADS * NAMES; i++) {
+		snprintf(text, sizeof(text), "%d-%d", i / NAMES, i % NAMES);
+		assert(!lacks(14, text));
+	}
+}
+
+int main(void)
+{
+	nothing_is_known_of_an_older_directory();
+	a_new_directory_has_what_was_made_in_it();
+	many_names_are_all_remembered();
+	who_comes_before_the_answer_is_not_overlooked();
+	directories_of_one_slot_push_each_other_out();
+	a_directory_that_is_gone_has_another_answer();
+	makers_do_not_lose_each_others_names();
+	puts("all passed");
+	return 0;
+}
