@@ -51,7 +51,7 @@ void spw_fresh_made(uint64_t dir, uint64_t began)
 	pthread_mutex_unlock(&slot->lock);
 }
 
-void spw_fresh_name(uint64_t dir, const char *name, uint32_t length)
+static void note(uint64_t dir, const char *name, uint32_t length)
 {
 	uint64_t value = hash(name, length);
 	struct slot *slot = lock_slot(dir);
@@ -63,6 +63,24 @@ void spw_fresh_name(uint64_t dir, const char *name, uint32_t length)
 		slot->made_elsewhere = atomic_fetch_add(&now, 1);
 	}
 	pthread_mutex_unlock(&slot->lock);
+}
+
+void spw_fresh_change(enum spw_op op, const struct spw_request *request)
+{
+	switch (op) {
+	case SPW_CREATE:
+	case SPW_MKDIR:
+	case SPW_SYMLINK_OP:
+	case SPW_MKNOD:
+	case SPW_LINK:
+		note(request->ino, request->name, request->name_len);
+		break;
+	case SPW_RENAME:
+		note(request->ino2, request->name2, request->name2_len);
+		break;
+	default:
+		break;
+	}
 }
 
 bool spw_fresh_lacks(uint64_t dir, const char *name, uint32_t length)

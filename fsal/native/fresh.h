@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "bridge.h"
+
 /* Before a directory is made. */
 uint64_t spw_fresh_begin(void);
 
@@ -18,8 +20,8 @@ uint64_t spw_fresh_begin(void);
  * since, nothing is noted. */
 void spw_fresh_made(uint64_t dir, uint64_t began);
 
-/* Before a name is made in any directory, whether or not that succeeds. */
-void spw_fresh_name(uint64_t dir, const char *name, uint32_t length);
+/* Before every change, whether or not it succeeds: remembers the name that it makes, if it makes one. */
+void spw_fresh_change(enum spw_op op, const struct spw_request *request);
 
 /* Whether a directory is known not to have a name. */
 bool spw_fresh_lacks(uint64_t dir, const char *name, uint32_t length);

@@ -80,19 +80,11 @@ static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist 
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 
-static void note_name(enum spw_op op, const struct spw_request *request)
-{
-	if (op == SPW_RENAME)
-		spw_fresh_name(request->ino2, request->name2, request->name2_len);
-	else if (op >= SPW_CREATE && op <= SPW_LINK)
-		spw_fresh_name(request->ino, request->name, request->name_len);
-}
-
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {
 	int rc;
 
-	note_name(op, request);
+	spw_fresh_change(op, request);
 	reply->attr.ino = reply->parent.ino = reply->parent2.ino = 0;
 	reply->removed = (struct spw_removed){ 0 };
 	rc = spw_call(op, request, reply);

@@ -1,6 +1,8 @@
 /* Names: every operation is one call of the namespace, durable when it returns. */
 #include "fsal_python.h"
 
+#include <limits.h>
+
 #define READDIR_ENTRIES 128u /* as many as MDCACHE keeps in a chunk (Dir_Chunk) */
 #define READDIR_BYTES (READDIR_ENTRIES * 256u)
 
@@ -32,7 +34,8 @@ static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
 	int rc;
 
 	*obj = NULL;
-	if (!is_parent && spw_fresh_lacks(request.ino, name, request.name_len))
+	if (!is_parent && request.name_len <= NAME_MAX &&
+	    spw_fresh_lacks(request.ino, name, request.name_len))
 		return spw_status(ENOENT);
 	rc = spw_call(is_parent ? SPW_LOOKUP_PARENT : SPW_LOOKUP, &request, &reply);
 	if (rc == 0)

@@ -19,14 +19,38 @@ static bool lacks(uint64_t dir, const char *name)
 
 static void name(uint64_t dir, const char *text)
 {
-	spw_fresh_name(dir, text, (uint32_t)strlen(text));
+	struct spw_request request = {
+		.ino = dir, .name = text, .name_len = (uint32_t)strlen(text),
+	};
+
+	spw_fresh_change(SPW_CREATE, &request);
+}
+
+static void every_way_to_make_a_name_counts(void)
+{
+	static const enum spw_op makes[] = { SPW_CREATE, SPW_MKDIR, SPW_SYMLINK_OP, SPW_MKNOD,
+					     SPW_LINK, SPW_RENAME };
+	struct spw_request request = { .ino = 6, .ino2 = 6 + 1, .name = "one", .name2 = "two",
+				       .name_len = 3, .name2_len = 3 };
+
+	for (unsigned int i = 0; i < sizeof(makes) / sizeof(makes[0]); i++) {
+		bool renames = makes[i] == SPW_RENAME;
+
+		spw_fresh_made(6, spw_fresh_begin());
+		spw_fresh_made(7, spw_fresh_begin());
+		spw_fresh_change(makes[i], &request);
+		assert(lacks(6, "one") == renames && lacks(6, "two"));
+		assert(lacks(7, "two") == !renames && lacks(7, "one"));
+	}
+	spw_fresh_change(SPW_REMOVE, &request);
+	assert(lacks(6, "one"));
 }
 
 static void nothing_is_known_of_an_older_directory(void)
 {
-	assert(!lacks(7, "a"));
-	name(7, "a");
-	assert(!lacks(7, "a") && !lacks(7, "b"));
+	assert(!lacks(5, "a"));
+	name(5, "a");
+	assert(!lacks(5, "a") && !lacks(5, "b"));
 }
 
 static void a_new_directory_has_what_was_made_in_it(void)
@@ -128,6 +152,7 @@ static void makers_do_not_lose_each_others_names(void)
 int main(void)
 {
 	nothing_is_known_of_an_older_directory();
+	every_way_to_make_a_name_counts();
 	a_new_directory_has_what_was_made_in_it();
 	many_names_are_all_remembered();
 	who_comes_before_the_answer_is_not_overlooked();
