@@ -2,8 +2,10 @@
  *
  * Every thread that waits for the interpreter's lock costs those that have it: the lock changes hands
  * at each SQL statement. So whoever comes while another thread is inside queues here, without that
- * lock, and is answered by the next one that goes in, with all others that wait. Changes and reads
- * queue apart: a read must not wait for an fsync.
+ * lock. Whoever finds nobody inside goes in itself, once: that is the shortest way while there is
+ * little to do. What came meanwhile it leaves to the lane's own thread, which goes on, all that wait
+ * at a time, until nobody waits: handing Python from one caller to the next for each round would cost
+ * more than the round. Changes and reads queue apart: a read must not wait for an fsync.
  */
 #include <limits.h>
 #include <linux/futex.h>
@@ -18,7 +20,7 @@
 
 #define TOGETHER 64u
 
-enum { WAITING, ANSWERED, NEXT };
+enum { WAITING, ANSWERED };
 
 /* A call that waits; on the stack of its thread. It sleeps on its state and not on a condition: whoever
  * is woken from one must have the lane's lock again, which those that come and go fight for. */
@@ -30,10 +32,16 @@ struct waiting {
 
 static struct lane {
 	pthread_mutex_t lock;
+	pthread_cond_t left;
 	bool busy; /* a thread is in Python, or chosen to be */
+	bool mine; /* and it is the lane's own */
 	struct waiting *first, **last;
-} changes = { .lock = PTHREAD_MUTEX_INITIALIZER, .last = &changes.first },
-  reads = { .lock = PTHREAD_MUTEX_INITIALIZER, .last = &reads.first };
+} changes = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	      .left = PTHREAD_COND_INITIALIZER,
+	      .last = &changes.first },
+  reads = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .left = PTHREAD_COND_INITIALIZER,
+	    .last = &reads.first };
 
 static struct lane *lane_of(enum spw_op op)
 {
@@ -62,33 +70,30 @@ static unsigned int take_locked(struct lane *lane, struct waiting **calls)
 	return count;
 }
 
-/* Returns when the state is another than WAITING. */
-static uint32_t sleep_on(_Atomic uint32_t *state)
+static void sleep_on(struct waiting *call)
 {
-	uint32_t now;
-
-	while ((now = atomic_load_explicit(state, memory_order_acquire)) == WAITING)
-		syscall(SYS_futex, state, FUTEX_WAIT_PRIVATE, WAITING, NULL, NULL, 0);
-	return now;
+	while (atomic_load_explicit(&call->state, memory_order_acquire) == WAITING)
+		syscall(SYS_futex, &call->state, FUTEX_WAIT_PRIVATE, WAITING, NULL, NULL, 0);
 }
 
 /* Its thread may return at once and the call be gone: only its address is used after the store, and
  * whoever else sleeps there by then looks at its state and goes on sleeping. */
-static void wake(struct waiting *call, uint32_t state)
+static void wake(struct waiting *call)
 {
 	_Atomic uint32_t *word = &call->state;
 
-	atomic_store_explicit(word, state, memory_order_release);
+	atomic_store_explicit(word, ANSWERED, memory_order_release);
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Goes into Python with all that wait, the thread's own call the first of them; the thread is the one
- * that is `busy`. */
-static void answer(struct lane *lane)
+/* Goes into Python with all that wait, for the thread that is `busy`. own: its own call, or NULL.
+ * Returns whether others came meanwhile: then the lane's thread is the one that is busy. */
+static bool answer(struct lane *lane, const struct waiting *own)
 {
-	struct waiting *calls[TOGETHER], *next;
+	struct waiting *calls[TOGETHER];
 	struct spw_item items[TOGETHER];
 	unsigned int count;
+	bool more;
 
 	pthread_mutex_lock(&lane->lock);
 	count = take_locked(lane, calls);
@@ -96,22 +101,50 @@ static void answer(struct lane *lane)
 	for (unsigned int i = 0; i < count; i++)
 		items[i] = calls[i]->item;
 	spw_python_run(items, count);
-	/* One of those that came meanwhile goes in next. */
+	for (unsigned int i = 0; i < count; i++)
+		if (calls[i] != own)
+			wake(calls[i]);
 	pthread_mutex_lock(&lane->lock);
-	next = lane->first;
-	lane->busy = next != NULL;
+	more = lane->busy = lane->mine = lane->first != NULL;
 	pthread_mutex_unlock(&lane->lock);
-	if (next != NULL)
-		wake(next, NEXT);
-	for (unsigned int i = 1; i < count; i++)
-		wake(calls[i], ANSWERED);
+	return more;
+}
+
+static void *serve(void *argument)
+{
+	struct lane *lane = argument;
+
+	for (;;) {
+		pthread_mutex_lock(&lane->lock);
+		while (!lane->mine)
+			pthread_cond_wait(&lane->left, &lane->lock);
+		pthread_mutex_unlock(&lane->lock);
+		while (answer(lane, NULL))
+			;
+	}
+	return NULL;
+}
+
+int spw_calls_start(void)
+{
+	struct lane *lanes[] = { &changes, &reads };
+	pthread_attr_t attributes;
+	pthread_t thread;
+	int rc = 0;
+
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	for (unsigned int i = 0; rc == 0 && i < sizeof(lanes) / sizeof(lanes[0]); i++)
+		rc = pthread_create(&thread, &attributes, serve, lanes[i]);
+	pthread_attr_destroy(&attributes);
+	return rc;
 }
 
 int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {
 	struct waiting call = { .item = { .op = op, .request = request, .reply = reply } };
 	struct lane *lane = lane_of(op);
-	bool is_next;
+	bool is_alone;
 
 	if (lane == NULL) {
 		spw_python_run(&call.item, 1);
@@ -119,10 +152,12 @@ int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply
 	}
 	pthread_mutex_lock(&lane->lock);
 	append_locked(lane, &call);
-	is_next = !lane->busy;
+	is_alone = !lane->busy;
 	lane->busy = true;
 	pthread_mutex_unlock(&lane->lock);
-	if (is_next || sleep_on(&call.state) == NEXT)
-		answer(lane);
+	if (!is_alone)
+		sleep_on(&call);
+	else if (answer(lane, &call))
+		pthread_cond_signal(&lane->left);
 	return reply->status;
 }

@@ -167,6 +167,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	limits.dirty_limit_bytes = spw_python.dirty_limit_bytes;
 	limits.slow_per_mille = spw_python.slow_per_mille;
 	limits.full_wait_ms = spw_python.full_wait_ms;
+	start_or_die(spw_calls_start(), "the callers of the namespace");
 	start_or_die(spw_sealer_start(), "the sealer");
 	spw_space_start(&limits, &space_ops);
 	start_or_die(spw_space_thread(), "the watch over the space");

@@ -71,6 +71,7 @@ int main(int argc, char **argv)
 	assert(argc == 3);
 	if (spw_python_start(argv[1], argv[2]) != 0)
 		return 3;
+	assert(spw_calls_start() == 0);
 	for (int generation = 0; generation < 3; generation++) {
 		pthread_t threads[8];
 

@@ -16,6 +16,7 @@ enum { THREADS = 16, ROUNDS = 500 };
 
 static atomic_int changing, reading, answered, batches, largest;
 static atomic_bool held;
+static _Atomic pthread_t last_inside;
 
 static bool is_read(uint32_t op)
 {
@@ -27,6 +28,7 @@ void spw_python_run(const struct spw_item *items, uint32_t count)
 	atomic_int *inside = is_read(items[0].op) ? &reading : &changing;
 
 	assert(count >= 1);
+	atomic_store(&last_inside, pthread_self());
 	/* One thread at a time, and nothing of the other kind among it. */
 	assert(atomic_fetch_add(inside, 1) == 0);
 	for (int waited = 0; inside == &changing && atomic_load(&held) && waited < 5000; waited++)
@@ -73,6 +75,7 @@ static void everybody_is_answered(void)
 	static uint64_t numbers[THREADS];
 	pthread_t threads[THREADS];
 
+	atomic_store(&answered, 0);
 	for (uint64_t i = 0; i < THREADS; i++) {
 		numbers[i] = i;
 		assert(pthread_create(&threads[i], NULL, caller, &numbers[i]) == 0);
@@ -125,8 +128,21 @@ static void reads_do_not_wait_for_changes(void)
 	pthread_join(thread, NULL);
 }
 
+/* Whoever is alone goes in itself: no other thread is woken for it. */
+static void a_lone_call_stays_in_its_thread(void)
+{
+	atomic_store(&batches, 0);
+	call(SPW_CREATE, 1);
+	assert(pthread_equal(atomic_load(&last_inside), pthread_self()));
+	call(SPW_LOOKUP, 1);
+	assert(pthread_equal(atomic_load(&last_inside), pthread_self()));
+	assert(atomic_load(&batches) == 2);
+}
+
 int main(void)
 {
+	assert(spw_calls_start() == 0);
+	a_lone_call_stays_in_its_thread();
 	everybody_is_answered();
 	those_that_wait_go_in_together();
 	reads_do_not_wait_for_changes();
