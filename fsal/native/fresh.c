@@ -5,14 +5,13 @@
 #include <string.h>
 
 #define SLOTS 1024u
-#define BITS 32768u /* a Bloom filter of two bits a name: of 4,000 names, 1 in 20 is asked for in vain */
-#define WORDS (BITS / 64)
+#define COUNTS 16384u /* two of them a name: with 2,000 names, 1 in 20 absent ones is asked for */
 
 static struct slot {
 	pthread_mutex_t lock;
-	uint64_t dir;           /* 0: none */
+	uint64_t dir;            /* 0: none */
 	uint64_t made_elsewhere; /* when a name was last made in another directory of this slot */
-	uint64_t bits[WORDS];
+	uint8_t counts[COUNTS];  /* a counting Bloom filter; one that is full stays full */
 } slots[SLOTS] = { [0 ... SLOTS - 1] = { .lock = PTHREAD_MUTEX_INITIALIZER } };
 
 static atomic_uint_fast64_t now = 1;
@@ -46,21 +45,41 @@ void spw_fresh_made(uint64_t dir, uint64_t began)
 
 	if (slot->made_elsewhere < began) {
 		slot->dir = dir;
-		memset(slot->bits, 0, sizeof(slot->bits));
+		memset(slot->counts, 0, sizeof(slot->counts));
 	}
 	pthread_mutex_unlock(&slot->lock);
 }
 
-static void note(uint64_t dir, const char *name, uint32_t length)
+/* The count of one half of a name's hash. */
+static uint8_t *count_of(struct slot *slot, uint64_t value, int half)
+{
+	return &slot->counts[(value >> 32 * half) % COUNTS];
+}
+
+static void made(uint64_t dir, const char *name, uint32_t length)
 {
 	uint64_t value = hash(name, length);
 	struct slot *slot = lock_slot(dir);
 
-	if (slot->dir == dir) {
-		for (int half = 0; half < 2; half++, value >>= 32)
-			slot->bits[value % BITS / 64] |= 1ull << value % 64;
-	} else {
+	if (slot->dir != dir)
 		slot->made_elsewhere = atomic_fetch_add(&now, 1);
+	for (int half = 0; slot->dir == dir && half < 2; half++) {
+		uint8_t *count = count_of(slot, value, half);
+
+		*count += *count < UINT8_MAX;
+	}
+	pthread_mutex_unlock(&slot->lock);
+}
+
+static void unmade(uint64_t dir, const char *name, uint32_t length)
+{
+	uint64_t value = hash(name, length);
+	struct slot *slot = lock_slot(dir);
+
+	for (int half = 0; slot->dir == dir && half < 2; half++) {
+		uint8_t *count = count_of(slot, value, half);
+
+		*count -= *count > 0 && *count < UINT8_MAX;
 	}
 	pthread_mutex_unlock(&slot->lock);
 }
@@ -73,34 +92,42 @@ void spw_fresh_change(enum spw_op op, const struct spw_request *request)
 	case SPW_SYMLINK_OP:
 	case SPW_MKNOD:
 	case SPW_LINK:
-		note(request->ino, request->name, request->name_len);
+		made(request->ino, request->name, request->name_len);
 		break;
 	case SPW_RENAME:
-		note(request->ino2, request->name2, request->name2_len);
+		made(request->ino2, request->name2, request->name2_len);
 		break;
 	default:
 		break;
 	}
 }
 
-bool spw_fresh_lacks(uint64_t dir, const char *name, uint32_t length)
-{
-	uint64_t value = hash(name, length);
-	struct slot *slot = lock_slot(dir);
-	bool lacks = false;
-
-	if (slot->dir == dir)
-		for (int half = 0; half < 2; half++, value >>= 32)
-			lacks |= (slot->bits[value % BITS / 64] & 1ull << value % 64) == 0;
-	pthread_mutex_unlock(&slot->lock);
-	return lacks;
-}
-
-void spw_fresh_gone(uint64_t dir)
+static void gone(uint64_t dir)
 {
 	struct slot *slot = lock_slot(dir);
 
 	if (slot->dir == dir)
 		slot->dir = 0;
 	pthread_mutex_unlock(&slot->lock);
+}
+
+void spw_fresh_changed(enum spw_op op, const struct spw_request *request,
+		       const struct spw_reply *reply)
+{
+	/* A rename between two names of one file leaves both, and no directory changed. */
+	if (op == SPW_REMOVE || (op == SPW_RENAME && reply->parent.ino != 0))
+		unmade(request->ino, request->name, request->name_len);
+	if (reply->removed.kind == SPW_DIRECTORY)
+		gone(reply->removed.ino);
+}
+
+bool spw_fresh_lacks(uint64_t dir, const char *name, uint32_t length)
+{
+	uint64_t value = hash(name, length);
+	struct slot *slot = lock_slot(dir);
+	bool lacks = slot->dir == dir &&
+		     (*count_of(slot, value, 0) == 0 || *count_of(slot, value, 1) == 0);
+
+	pthread_mutex_unlock(&slot->lock);
+	return lacks;
 }

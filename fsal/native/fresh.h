@@ -23,10 +23,11 @@ void spw_fresh_made(uint64_t dir, uint64_t began);
 /* Before every change, whether or not it succeeds: remembers the name that it makes, if it makes one. */
 void spw_fresh_change(enum spw_op op, const struct spw_request *request);
 
+/* After every change that succeeded: forgets the name that it took away, or the directory, if it did. */
+void spw_fresh_changed(enum spw_op op, const struct spw_request *request,
+		       const struct spw_reply *reply);
+
 /* Whether a directory is known not to have a name. */
 bool spw_fresh_lacks(uint64_t dir, const char *name, uint32_t length);
-
-/* A directory is gone: looking up a name in it is another error then. */
-void spw_fresh_gone(uint64_t dir);
 
 #endif

@@ -95,8 +95,7 @@ int spw_change(enum spw_op op, const struct spw_request *request, struct spw_rep
 		spw_changed(&reply->parent);
 		spw_changed(&reply->parent2);
 		spw_removed(&reply->removed);
-		if (reply->removed.kind == SPW_DIRECTORY)
-			spw_fresh_gone(reply->removed.ino);
+		spw_fresh_changed(op, request, reply);
 	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
 		spw_doubted(request->ino);
 		if (request->ino2 != 0)

@@ -44,12 +44,12 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
     lost = victim.nlink if is_directory else 1
     changed = count_name(tx, victim.ino, -lost)
     left = changed.nlink
-    if left == 0 and victim.kind in (Kind.REGULAR, Kind.DIRECTORY):
-        tx.run(sql.REKEY_DELETE, the_ino=victim.ino)
     if left == 0 and victim.kind == Kind.REGULAR:
         # The row stays as an orphan: clients may have the file open (reclaim() ends it).
         _forget_object(tx, victim.ino)
     elif left == 0:
+        if is_directory:
+            tx.run(sql.REKEY_DELETE, the_ino=victim.ino)
         tx.run(sql.INODE_DELETE, the_ino=victim.ino)
     else:
         _may_need_new_key(tx, victim.ino)
@@ -75,7 +75,9 @@ def note_renamed(tx: Tx, attr: Attr) -> None:
 def _forget_object(tx: Tx, ino: int) -> None:
     row = tx.one(sql.OBJECT_KEY, ino=ino)
     if row is None:
+        # Most files that are deleted never were in the bucket, and so never had the wrong key.
         return
+    tx.run(sql.REKEY_DELETE, the_ino=ino)
     tx.run(sql.OBJECT_DELETE, the_ino=ino)
     key, content_version, etag = row
     sql.license_deletion(tx, tx.now_ns, key, ino, content_version, etag)
