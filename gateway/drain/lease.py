@@ -42,13 +42,20 @@ class Claims:
     """The lease of this drain and what it has claimed.
 
     Parameters: context, whose generation is not used; retries, saved with the claims; on_lost,
-    called when the lease is found lost.
+    called when the lease is found lost; on_drains, called with the number of drains that have one.
     """
 
-    def __init__(self, context: Context, retries: Retries, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        retries: Retries,
+        on_lost: Callable[[], None],
+        on_drains: Callable[[int], None],
+    ) -> None:
         self._context = replace(context, generation=None)
         self._retries = retries
         self._on_lost = on_lost
+        self._on_drains = on_drains
         self._seconds = context.settings.drain.lease_seconds
         self._lock = threading.Lock()
         self._busy: set[int | str] = set()
@@ -66,7 +73,7 @@ class Claims:
         """Begin a lease; returns its generation. Raises NamespaceError."""
         generation = secrets.randbits(62) | 1
         with self._context.writing() as view:
-            self._take_over(view)
+            others = self._take_over(view)
             view.session.run(
                 own.LEASE_INSERT,
                 generation=generation,
@@ -74,6 +81,7 @@ class Claims:
                 expires_ns=self._until_ns(),
             )
             self._retries.load(view.session)
+        self._on_drains(others + 1)
         with self._lock:
             self.generation = generation
             self._held.clear()
@@ -194,19 +202,26 @@ class Claims:
             renewed = view.session.run(
                 own.LEASE_RENEW, the_generation=generation, until_ns=self._until_ns()
             )
-            self._take_over(view)
+            others = self._take_over(view)
+        self._on_drains(others + 1)
         if not renewed and generation == self.generation:
             self._on_lost()
 
-    def _take_over(self, view: View) -> None:
+    def _take_over(self, view: View) -> int:
+        """Delete leases that ran out or whose holder is dead; returns how many others there are."""
+        others = 0
         now_ns = clock.now_ns()
         for generation, holder, expires_ns in view.session.all(own.LEASES):
             dead = is_dead(holder)
-            if generation == self.generation or not (dead or expires_ns < now_ns):
+            if generation == self.generation:
+                continue
+            if not dead and expires_ns >= now_ns:
+                others += 1
                 continue
             view.session.run(own.LEASE_DELETE, the_generation=generation)
             reason = "is dead" if dead else "did not renew it"
             log.warning("took over from the drain of process %s, which %s", pid_of(holder), reason)
+        return others
 
     def _until_ns(self) -> int:
         return clock.now_ns() + int(self._seconds * clock.NS)

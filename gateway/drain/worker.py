@@ -115,7 +115,7 @@ class Drain:
         """When unfinished multipart uploads were looked for, of earlier runs at first."""
         self._wake = threading.Event()
         self._lease_lost = threading.Event()
-        self._claims = Claims(self._context, self.retries, self._on_lease_lost)
+        self._claims = Claims(self._context, self.retries, self._on_lease_lost, self._pace.share)
         self._done_lock = threading.Lock()
         self.done = 0
         """Jobs that did something."""

@@ -5,7 +5,8 @@ is signed (a signature must not grow old while it waits) for the rates, before i
 place among those under way.
 
 - Rates are token buckets. In any window of w seconds there are at most rate * w + burst, where the
-  burst is a tenth of a second's worth, at least one request or one body.
+  burst is a tenth of a second's worth, at least one request or one body. Drains of one namespace
+  divide the rates among them.
 - Places: as many as the drain can use. Halved when the store says that it is too much (503,
   429) or does not answer in time, at most once for the requests under way then; one more after
   each ``STEADY`` requests without that. Never below one.
@@ -123,6 +124,7 @@ class Pace:
         self._settings = settings
         self._spans = [schedule.parse(entry) for entry in settings.schedule]
         self._stop = stop
+        self._drains = 1
         self._by_request = TokenBucket(settings.requests_per_second)
         self._by_byte = TokenBucket(self._bytes_per_second())
         self._lock = threading.Condition()
@@ -147,6 +149,13 @@ class Pace:
     def places(self) -> int:
         """How many requests may be under way now."""
         return self._places
+
+    def share(self, drains: int) -> None:
+        """From now on so many drains, this one among them, keep within the rates together."""
+        with self._lock:
+            if drains != self._drains:
+                self._drains = drains
+                self._by_request.change(self._settings.requests_per_second / drains)
 
     def counters(self) -> dict[str, int]:
         """What was counted so far. Only grow."""
@@ -219,7 +228,9 @@ class Pace:
                 self._places = max(1, self._places // 2)
 
     def _bytes_per_second(self) -> float:
-        return schedule.rate_at(self._spans, clock.minute_of_day(), self._settings.bytes_per_second)
+        settings = self._settings
+        rate = schedule.rate_at(self._spans, clock.minute_of_day(), settings.bytes_per_second)
+        return rate / self._drains
 
     # What boto calls, on the thread of the request.
 

@@ -61,6 +61,30 @@ def test_bytes_stay_under_their_ceiling(rclone_site: Site) -> None:
     assert sent[-1][0] - sent[0][0] >= (24 - 2 * 5) / 8
 
 
+def leases(site: Site) -> dict[int, int]:
+    """When each lease runs out."""
+    return dict(site.rows("SELECT generation, expires_ns FROM lease"))
+
+
+def test_two_drains_share_one_ceiling(rclone_site: Site) -> None:
+    """Whoever comes second halves its rate at once, the first when it next renews its lease."""
+    site = rclone_site
+    rate, workers = 40, 4
+    site.configure(requests_per_second=rate, workers=workers)
+    with site.process(), site.process():
+        until(lambda: len(leases(site)) == 2, "both have a lease")
+        before = leases(site)
+        until(lambda: all(leases(site)[k] > before[k] for k in before), "both have renewed it")
+        site.proxy.forget()
+        for rank in range(160):
+            site.write(f"step-100/rank-{rank:03d}", b"%d" % rank)
+        until(lambda: not site.left(), "everything is drained", 60)
+    requests = site.proxy.operations()
+    assert len(requests) >= 160
+    for window in (1.0, 3.0):
+        assert busiest(requests, window) <= rate * window + rate / 10 + 2 + 2 * workers
+
+
 def at_once(site: Site) -> int:
     return int(site.report().get("requests_at_once", 0))
 
