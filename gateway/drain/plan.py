@@ -15,7 +15,7 @@ from gateway.db import statements as sql
 from gateway.drain import doubt, garbage, move
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.paths import Place, object_of
+from gateway.drain.paths import Place, object_at, object_of
 from gateway.drain.upload import Outcome
 from gateway.errors import GatewayError
 from gateway.objectstore.s3 import DELETE_MAX
@@ -220,6 +220,14 @@ def _drop_rekey(context: Context, ino: int, seen: Place | None) -> None:
         at_home = stored is None or view.paths.key_of(ino) == stored.key
         if at_home and _place(view, ino) == seen:
             view.session.run(sql.REKEY_DELETE, the_ino=ino)
+
+
+def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
+    """What takes another file's object off the key of an inode; None: nothing is in the way."""
+    occupant = object_at(view.session, key)
+    if occupant is None or occupant.ino == ino:
+        return None
+    return move_job(context, move.make_way(context, view, occupant))
 
 
 def move_job(context: Context, planned: move.Move) -> Job:

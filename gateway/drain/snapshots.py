@@ -20,11 +20,10 @@ from functools import partial
 
 from gateway import clock
 from gateway.config import Settings
-from gateway.drain import move, still, upload
 from gateway.drain import statements as own
+from gateway.drain import still, upload
 from gateway.drain.context import Context, View
-from gateway.drain.paths import object_at
-from gateway.drain.plan import Job, Kind, Lane, Page, move_job
+from gateway.drain.plan import Job, Kind, Lane, Page, make_way
 from gateway.drain.upload import Outcome
 from gateway.errors import NoSpace
 
@@ -90,10 +89,7 @@ class Snapshots:
         key = view.paths.key_of(file.ino)
         if key is None:
             return None
-        occupant = object_at(view.session, key)
-        if occupant is not None and occupant.ino != file.ino:
-            return move_job(context, move.make_way(context, view, occupant))
-        return Job(
+        return make_way(context, view, file.ino, key) or Job(
             f"snapshot of {key}",
             Kind.SNAPSHOT,
             Lane.UPLOAD,

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway import clock
-from gateway.drain import move, upload
 from gateway.drain import statements as own
+from gateway.drain import upload
 from gateway.drain.context import Context, View
 from gateway.drain.order import Order
-from gateway.drain.paths import object_at
-from gateway.drain.plan import Batch, Job, Kind, Lane, Page, move_job
+from gateway.drain.plan import Batch, Job, Kind, Lane, Page, make_way
 
 SCAN_PAGE = 2048
 JOBS_PAGE = 64
@@ -123,10 +122,7 @@ def _job(context: Context, view: View, file: own.File, batch: Batch) -> Job | No
     key = view.paths.key_of(file.ino)
     if key is None:
         return None
-    occupant = object_at(view.session, key)
-    if occupant is not None and occupant.ino != file.ino:
-        return move_job(context, move.make_way(context, view, occupant))
-    return Job(
+    return make_way(context, view, file.ino, key) or Job(
         f"upload of {key}",
         Kind.UPLOAD,
         Lane.UPLOAD,
