@@ -97,8 +97,11 @@ class Bench:
         for in_flight in experiments.FLIGHTS:
             yield experiments.changed_names(in_flight, True, ours, dirsync)
         if not self._quick:
+            memory = stack.enter_context(sites.tmpfs(self._directory / "names-tmpfs"))
+            volatile = sites.start(stack, "vfs", memory / "vfs")
             for in_flight in (16, 64):
                 yield experiments.changed_names(in_flight, False, ours, dirsync)
+                yield experiments.changed_names(in_flight, True, ours, volatile, experiments.MEMORY)
         peer = sites.start(stack, "vfs", self._directory / "names-vfs")
         for in_flight in experiments.FLIGHTS:
             yield experiments.cached_names(in_flight, ours, peer)
@@ -144,7 +147,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="rows with targets, no whole saves")
     parser.add_argument("--groups", nargs="+", choices=GROUPS)
     parser.add_argument("--alternations", type=int)
-    parser.add_argument("--memory-files", type=int, default=200_000)
+    parser.add_argument("--memory-files", type=int, default=1_000_000)
     parser.add_argument("--report", action="store_true", help=f"renew {DOCS.name}")
     args = parser.parse_args()
     alternations = args.alternations or (QUICK_ALTERNATIONS if args.quick else ALTERNATIONS)

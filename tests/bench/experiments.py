@@ -22,6 +22,7 @@ Side = Callable[[int], Sequence[float]]
 
 VFS = "FSAL_VFS"
 DIRSYNC = "FSAL_VFS, ext4 dirsync"
+MEMORY = "FSAL_VFS, tmpfs"
 LOCAL = "local files, no NFS"
 
 FLIGHTS = {1: (1, 1), 16: (16, 1), 64: (16, 4)}
@@ -167,11 +168,14 @@ def ranks(ours: Server, peer: Server) -> Experiment:
     )
 
 
-def changed_names(in_flight: int, apart: bool, ours: Server, peer: Server) -> Experiment:
-    """Names made, renamed and removed, each durable when it is answered.
+def changed_names(
+    in_flight: int, apart: bool, ours: Server, peer: Server, against: str = DIRSYNC
+) -> Experiment:
+    """Names made, renamed and removed; ours are durable when they are answered, and dirsync's.
 
-    Parameters: apart, each connection in a directory of its own. Those rows have the targets: the
-    peer goes through one directory in single file, and would be too easy to beat there.
+    Parameters: apart, each connection in a directory of its own (dirsync goes through one directory
+    in single file); against, what the peer is: MEMORY, whose names cost no disk at all, shows how
+    far any server of this protocol could get on this machine, and is no target.
     """
     connections, depth = FLIGHTS[in_flight]
     place = ("--dir", "apart", "--apart") if apart else ("--dir", "together")
@@ -187,7 +191,7 @@ def changed_names(in_flight: int, apart: bool, ours: Server, peer: Server) -> Ex
     bounds = (1.0, 1.0, 1.0) if in_flight == 1 else (2.0, 1.2, 1.2)
     return Experiment(
         tuple(
-            Row(work, setting, DIRSYNC, "op/s", Target(bound) if apart else None)
+            Row(work, setting, against, "op/s", Target(bound) if against == DIRSYNC else None)
             for work, bound in zip(("create and close", "rename", "unlink"), bounds, strict=True)
         ),
         partial(side, ours),

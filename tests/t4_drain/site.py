@@ -157,6 +157,15 @@ class Site:
                 found[key.removeprefix(PREFIX + "/") if below else "!" + key] = body
         return found
 
+    def etags(self) -> dict[str, str]:
+        """The ETag of every object, by key below the prefix."""
+        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket)
+        return {
+            entry["Key"].removeprefix(PREFIX + "/"): entry["ETag"].strip('"')
+            for page in pages
+            for entry in page.get("Contents", [])
+        }
+
     def metadata(self, path: str) -> dict[str, str]:
         answer = self.client.head_object(Bucket=self.bucket, Key=f"{PREFIX}/{path}")
         return {name.lower(): value for name, value in answer["Metadata"].items()}
@@ -176,14 +185,14 @@ class Site:
             connection.close()
 
     def left(self) -> list[tuple[Any, ...]]:
-        """What is left to do: dirty files and rows that ask for work."""
-        return (
-            self.rows("SELECT * FROM inode WHERE kind = 1 AND content_version > drained_version")
-            + self.rows("SELECT 'upload', * FROM upload")
-            + self.rows("SELECT 'deletion', * FROM deletion")
-            + self.rows("SELECT 'rekey', * FROM rekey")
-            + self.rows("SELECT 'doubt', * FROM doubt")
-        )
+        """What is left to do, some of it: dirty files and rows that ask for work."""
+        dirty = "inode WHERE kind = 1 AND content_version > drained_version"
+        tables = (dirty, "upload", "deletion", "rekey", "doubt")
+        return [
+            (table, *row)
+            for table in tables
+            for row in self.rows(f"SELECT * FROM {table} LIMIT 10")
+        ]
 
     def is_clean(self) -> bool:
         return not self.left()
