@@ -56,6 +56,8 @@ def through_spillway(directory: Path, s3: RcloneServer) -> float:
         values={"drain": {"settle_seconds": 5.0}},
     )
     with gateway:
+        # A gateway runs for months: its start is not part of a save.
+        until((gateway.data_dir / "run" / "drain.json").exists, "the drain", STOP_SECONDS)
         options = ("--connections", RANKS, "--depth", DEPTH, "--file", FILE_BYTES)
         return load.nfs(gateway.port, "save", *options, export="/checkpoints").seconds
 

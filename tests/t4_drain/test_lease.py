@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gateway.drain.worker import Drain
 from tests.support.postgres import PostgresServer
-from tests.support.s3proxy import Act
+from tests.support.s3proxy import Act, Fault
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 from tests.t4_drain.site import MIB, PREFIX, Site
+
+
+@contextmanager
+def paused(site: Site, operation: str) -> Iterator[tuple[subprocess.Popen[bytes], Fault]]:
+    """A drain that is stopped while the proxy holds a request of it back; a second one runs."""
+    held = site.proxy.inject(lambda request: request.operation == operation, Act.HOLD)
+    with site.process() as first:
+        held.wait()
+        first.send_signal(signal.SIGSTOP)
+        with site.process():
+            yield first, held
 
 
 def leases(site: Site) -> int:
@@ -98,22 +112,18 @@ def test_a_drain_that_was_paused_for_too_long_harms_nothing(rclone_site: Site) -
     """Its last request reaches the bucket after a newer version did."""
     site = rclone_site
     site.write("f", b"old version")
-    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD)
-    with site.process() as first:
-        held.wait()
-        first.send_signal(signal.SIGSTOP)
-        with site.process():
-            until(lambda: not site.left(), "the other one takes over when the lease has run out")
-            assert "did not renew it" in site.output.read_text()
-            site.write("f", b"new")
-            until(lambda: not site.left(), "the new version is drained")
-            assert site.objects() == {"f": b"new"}
-            late = len(site.proxy.operations("PUT"))
-            held.release()
-            until(lambda: site.objects() == {"f": b"old version"}, "the late request arrives")
-            first.send_signal(signal.SIGCONT)
-            until(lambda: len(site.proxy.operations("PUT")) > late, "the file is sent again")
-            until(lambda: not site.left(), "everything is drained")
+    with paused(site, "PUT") as (first, held):
+        until(lambda: not site.left(), "the other one takes over when the lease has run out")
+        assert "did not renew it" in site.output.read_text()
+        site.write("f", b"new")
+        until(lambda: not site.left(), "the new version is drained")
+        assert site.objects() == {"f": b"new"}
+        late = len(site.proxy.operations("PUT"))
+        held.release()
+        until(lambda: site.objects() == {"f": b"old version"}, "the late request arrives")
+        first.send_signal(signal.SIGCONT)
+        until(lambda: len(site.proxy.operations("PUT")) > late, "the file is sent again")
+        until(lambda: not site.left(), "everything is drained")
     assert site.objects() == {"f": b"new"}
     assert site.rows("SELECT key, content_version, size FROM object") == [(f"{PREFIX}/f", 2, 3)]
     assert "is not what was recorded" in site.output.read_text()
@@ -122,35 +132,27 @@ def test_a_drain_that_was_paused_for_too_long_harms_nothing(rclone_site: Site) -
 def test_what_a_paused_drain_sent_of_a_deleted_file_goes_again(rclone_site: Site) -> None:
     site = rclone_site
     site.write("f", b"data")
-    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD)
-    with site.process() as first:
-        held.wait()
-        first.send_signal(signal.SIGSTOP)
-        with site.process():
-            until(lambda: not site.left(), "the other one takes over")
-            site.unlink("f")
-            until(lambda: not site.left() and not site.objects(), "the object is deleted")
-            held.release()
-            until(lambda: site.objects() == {"f": b"data"}, "the late request arrives")
-            first.send_signal(signal.SIGCONT)
-            until(lambda: not site.objects(), "it is deleted again")
-            until(lambda: not site.left(), "everything is settled")
+    with paused(site, "PUT") as (first, held):
+        until(lambda: not site.left(), "the other one takes over")
+        site.unlink("f")
+        until(lambda: not site.left() and not site.objects(), "the object is deleted")
+        held.release()
+        until(lambda: site.objects() == {"f": b"data"}, "the late request arrives")
+        first.send_signal(signal.SIGCONT)
+        until(lambda: not site.objects(), "it is deleted again")
+        until(lambda: not site.left(), "everything is settled")
 
 
 def test_a_multipart_upload_of_a_paused_drain_is_never_completed(rclone_site: Site) -> None:
     site = rclone_site
     data = os.urandom(17 * MIB)
     site.write("f", data)
-    held = site.proxy.inject(lambda r: r.operation == "PART", Act.HOLD)
-    with site.process() as first:
-        held.wait()
-        first.send_signal(signal.SIGSTOP)
-        with site.process():
-            until(lambda: not site.left(), "the other one takes over")
-            held.release()
-            first.send_signal(signal.SIGCONT)
-            until(lambda: leases(site) == 2, "it has noticed, and works again")
-            until(lambda: not site.left(), "everything is settled")
+    with paused(site, "PART") as (first, held):
+        until(lambda: not site.left(), "the other one takes over")
+        held.release()
+        first.send_signal(signal.SIGCONT)
+        until(lambda: leases(site) == 2, "it has noticed, and works again")
+        until(lambda: not site.left(), "everything is settled")
     assert len(site.proxy.operations("COMPLETE")) == 1
     assert site.multiparts() == 0
     assert site.objects() == {"f": data}

@@ -102,7 +102,7 @@ class ClientVm:
 
     Its root is the host's: reads see the host's files, writes stay in the guest's memory. What
     the host changes after boot may or may not show: pass late files through ``stdin``. /dev/shm,
-    /mnt, /run and /tmp are the guest's own and empty at boot.
+    /mnt, /run and /tmp are the guest's own and empty at boot, but for /run/host: the host's root.
 
     Safe to use from several threads. The machine dies with the process that booted it.
     """
@@ -127,6 +127,7 @@ class ClientVm:
         hostname: str | None = None,
         memory_mib: int = 1536,
         cpus: int = 2,
+        disk: Path | None = None,
         deadline_seconds: float = BOOT_DEADLINE_SECONDS,
     ) -> Self:
         """Boot a client and wait until it takes commands.
@@ -134,6 +135,8 @@ class ClientVm:
         :param console_log: file to be overwritten with the guest's console.
         :param hostname: by default a random one. An NFSv4 server tells clients apart by it: boot
             with the host name of a killed client to show the server that client's reboot.
+        :param disk: image of the disk /dev/vda. What the guest did not flush to it is lost when
+            the guest is killed; what it did is in the image.
         :raises ClientError: qemu is missing or failed, or the deadline passed; the message ends
             with the tail of the console.
         """
@@ -150,7 +153,8 @@ class ClientVm:
                 "VM_TOKEN": token,
             }
             try:
-                vm._spawn(_qemu_argv(image, parameters, memory_mib=memory_mib, cpus=cpus))
+                argv = _qemu_argv(image, parameters, memory_mib=memory_mib, cpus=cpus, disk=disk)
+                vm._spawn(argv)
                 connection = vm._accept(listener, token, deadline)
             except BaseException:
                 vm.kill()
@@ -230,22 +234,31 @@ class ClientVm:
         *,
         version: str = "4.1",
         options: str = "hard,timeo=50,retrans=2",
+        address: str = HOST_ADDRESS,
         timeout_seconds: float = 30.0,
     ) -> None:
-        """Mount an export of an NFS server that listens on the host's loopback interface.
+        """Mount an export of an NFS server.
 
         :param port: the server's TCP port.
         :param target: directory in the guest, created if missing.
         :param version: "4.0", "4.1" or "4.2".
         :param options: further mount options as the kernel's NFS client takes them. Two mounts
             of one export share their caches and options unless "nosharecache" is among them.
+        :param address: of the server; by default the host's loopback interface.
         :raises ClientError: the kernel refused, or gave up on the server, or time is up.
         """
-        fixed = f"addr={HOST_ADDRESS},clientaddr={GUEST_ADDRESS},proto=tcp,sec=sys"
+        fixed = f"addr={address},clientaddr={GUEST_ADDRESS},proto=tcp,sec=sys"
         text = f"vers={version},port={port},{fixed},{options}"
-        source = f"{HOST_ADDRESS}:{export}"
+        source = f"{address}:{export}"
         self.run([*AGENT, "mount", source, target, "nfs4", text], timeout_seconds=timeout_seconds)
         self._mounted.append(target)
+
+    def mount_disk(self, target: str) -> None:
+        """Mount the ext4 on the disk that the machine was booted with.
+
+        :raises ClientError: the kernel refused.
+        """
+        self.run([*AGENT, "mount", "/dev/vda", target, "ext4", ""])
 
     def umount(self, target: str = "/mnt/ckpt", *, timeout_seconds: float = 30.0) -> None:
         """Unmount what ``mount`` mounted on ``target``, writing back what is dirty.
@@ -353,7 +366,12 @@ class ClientVm:
 
 
 def _qemu_argv(
-    image: Image, parameters: Mapping[str, object], *, memory_mib: int, cpus: int
+    image: Image,
+    parameters: Mapping[str, object],
+    *,
+    memory_mib: int,
+    cpus: int,
+    disk: Path | None,
 ) -> list[str]:
     kernel_command_line = " ".join(f"{name}={value}" for name, value in parameters.items())
     root = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
@@ -372,4 +390,5 @@ def _qemu_argv(
         *("-virtfs", root),
         *("-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="),
         *("-device", "virtio-rng-pci"),
+        *(("-drive", f"file={disk},format=raw,if=virtio") if disk is not None else ()),
     ]
