@@ -59,7 +59,7 @@ soak: build
 
 # The drain beside rclone copy of the same files to the same server.
 bench-drain: build
-	$(PY) -m tests.bench.drain $(BUILD)
+	$(BENCH) --groups drain
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .

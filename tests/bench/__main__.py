@@ -13,15 +13,16 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.bench import experiments, report, saves, sites
+from tests.bench import drain, experiments, report, saves, sites
 from tests.bench.experiments import Experiment
 from tests.bench.rows import Measured, Target
 
 DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 ALTERNATIONS = 7
 QUICK_ALTERNATIONS = 3
+DRAIN_ALTERNATIONS = 5
 
-GROUPS = ("bytes", "tmpfs", "names", "listings", "memory", "saves")
+GROUPS = ("bytes", "tmpfs", "names", "listings", "memory", "saves", "drain")
 QUICK_GROUPS = ("bytes", "tmpfs", "names", "listings")
 
 
@@ -56,6 +57,9 @@ class Bench:
                     found[group] = self._said(
                         saves.measure(self._directory / "saves", self._alternations)
                     )
+                elif group == "drain":
+                    measured = drain.measure(self._directory, DRAIN_ALTERNATIONS)
+                    found[group] = [row for rows in measured for row in self._said(rows)]
                 else:
                     times = 1 if group == "memory" else self._alternations
                     found[group] = self._measure(planned[group](stack), times)
@@ -126,6 +130,7 @@ TITLES = {
     "listings": "Listings",
     "memory": "Memory",
     "saves": "A whole save, beside gateways to the same S3 server",
+    "drain": "The drain",
 }
 
 
@@ -134,7 +139,8 @@ def generated(found: dict[str, list[Measured]], alternations: int) -> str:
     below = sum(one.verdict == "below" for rows in found.values() for one in rows)
     judged = sum(one.verdict != "" for rows in found.values() for one in rows)
     parts = [
-        f"\n{report.machine()} {alternations} alternations a row; memory is measured once.\n"
+        f"\n{report.machine()} {alternations} alternations a row ({DRAIN_ALTERNATIONS} of the "
+        "drain's); memory is measured once.\n"
         f"{judged - below} of {judged} targets are met.\n"
     ]
     parts += [f"\n### {TITLES[group]}\n\n{report.table(rows)}" for group, rows in found.items()]

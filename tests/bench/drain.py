@@ -1,22 +1,20 @@
-"""The drain beside ``rclone copy``: ``python -m tests.bench.drain DIRECTORY``.
+"""The drain beside ``rclone copy``.
 
-Both send the same files to the same server (``rclone serve s3``) at equal concurrency, in turn; the
-ratio of each pair of runs counts, and the median of the ratios is printed. The drain is a daemon:
-its clock runs from the moment the files are due until none is dirty; rclone's from start to end.
+Both send the same files to the same server (``rclone serve s3``) at equal concurrency, in turn. The
+drain is a daemon: its clock runs from the moment the files are due until none is dirty; rclone's
+from start to end. Memory is the largest sum of resident sets of a program and its children.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import platform
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,12 +22,14 @@ from gateway import config
 from gateway.db.models import ROOT_INO
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.bench.rows import Measured, Row, Target
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
 from tests.support.volumes import make_settings, make_volume, query
 from tests.support.waiting import until
 
 MIB = 1024 * 1024
 BUCKET = "bench"
+PEER = "rclone copy"
 WORKERS = 4
 PARTS = 4
 PART_BYTES = 16 * MIB
@@ -44,6 +44,11 @@ class Load(NamedTuple):
     name: str
     files: int
     size: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether bytes are what takes the time."""
+        return self.size >= MIB
 
 
 LOADS = (Load("16 x 64 MiB", 16, 64 * MIB), Load("10,000 x 4 KiB", 10_000, 4096))
@@ -201,11 +206,19 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def measure(directory: Path, load: Load, pairs: int) -> str:
-    """Returns the load's row of the table."""
+def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
+    """The rows of each load: throughput and memory. Parameters: directory, on the disk meant."""
+    for load in LOADS:
+        scratch = Path(tempfile.mkdtemp(dir=directory))
+        try:
+            yield _rows(load, *_alternate(Bench(scratch, load), pairs))
+        finally:
+            shutil.rmtree(scratch)
+
+
+def _alternate(bench: Bench, pairs: int) -> tuple[list[Run], list[Run]]:
     ours: list[Run] = []
     theirs: list[Run] = []
-    bench = Bench(directory, load)
     with bench.server:
         bench.server.client().create_bucket(Bucket=BUCKET)
         for number in range(pairs):
@@ -213,36 +226,16 @@ def measure(directory: Path, load: Load, pairs: int) -> str:
             bench.forget(f"drain-{number}")
             theirs.append(bench.rclone(number))
             bench.forget(f"rclone-{number}")
-    total = load.files * load.size / MIB
-    ratio = statistics.median(b.seconds / a.seconds for a, b in zip(ours, theirs, strict=True))
-    cells = [load.name]
-    for runs in (ours, theirs):
-        seconds = statistics.median(run.seconds for run in runs)
-        cells += [f"{seconds:.2f}", f"{total / seconds:,.0f}", f"{load.files / seconds:,.0f}"]
-    cells.append(f"{ratio:.2f}")
-    cells += [f"{max(run.peak_bytes for run in runs) / MIB:.0f}" for runs in (ours, theirs)]
-    return "| " + " | ".join(cells) + " |"
+    return ours, theirs
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", type=Path, help="on the disk to measure")
-    parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--only", type=int, choices=range(len(LOADS)), help="one load")
-    args = parser.parse_args()
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    print(
-        "| files | drain s | MiB/s | files/s | rclone s | MiB/s | files/s | ratio "
-        "| drain MiB | rclone MiB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    for load in LOADS if args.only is None else [LOADS[args.only]]:
-        directory = Path(tempfile.mkdtemp(dir=args.directory)).absolute()
-        try:
-            print(measure(directory, load, args.pairs), flush=True)
-        finally:
-            shutil.rmtree(directory)
-
-
-if __name__ == "__main__":
-    main()
+def _rows(load: Load, ours: list[Run], theirs: list[Run]) -> list[Measured]:
+    amount, unit = (load.files * load.size / MIB, "MiB/s") if load.is_large else (load.files, "/s")
+    setting = f"{WORKERS} files, {PARTS} parts at a time"
+    speed = Row(f"upload of {load.name}", setting, PEER, unit, Target(1.0))
+    memory = Row("memory meanwhile", setting, PEER, "MiB", Target(512, at_most=True), "ours")
+    runs = (ours, theirs)
+    return [
+        Measured(speed, *(tuple(amount / run.seconds for run in side) for side in runs)),
+        Measured(memory, *(tuple(run.peak_bytes / MIB for run in side) for side in runs)),
+    ]

@@ -303,7 +303,7 @@ def memory(files: int, ours: Server, peer: Server) -> Experiment:
                 VFS,
                 "MiB",
                 bound,
-                difference=True,
+                counts="difference",
             ),
         ),
         partial(side, ours),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Target:
 class Row:
     """One line of the report.
 
-    Parameters: difference, what counts is how much more ours is, instead of the ratio.
+    Parameters: counts, what is compared: our value over the peer's, how much more ours is, or ours
+    alone.
     """
 
     work: str
@@ -34,7 +35,7 @@ class Row:
     peer: str
     unit: str
     target: Target | None = None
-    difference: bool = False
+    counts: Literal["ratio", "difference", "ours"] = "ratio"
 
 
 class Quartiles(NamedTuple):
@@ -63,8 +64,10 @@ class Measured:
     @property
     def comparison(self) -> Quartiles:
         """Of the comparisons of neighbouring runs, pair by pair."""
+        if self.row.counts == "ours":
+            return quartiles(self.ours)
         pairs = zip(self.ours, self.peers, strict=True)
-        if self.row.difference:
+        if self.row.counts == "difference":
             return quartiles([ours - peer for ours, peer in pairs])
         return quartiles([ours / peer for ours, peer in pairs])
 
@@ -78,7 +81,7 @@ class Measured:
     def cells(self) -> tuple[str, ...]:
         """The row's columns, as ``report.COLUMNS`` names them."""
         row, found = self.row, self.comparison
-        form = "{:+,.0f}" if row.difference else "{:.2f}"
+        form = {"ratio": "{:.2f}", "difference": "{:+,.0f}", "ours": "{:,.0f}"}[row.counts]
         low, median, high = (form.format(value) for value in found)
         return (
             row.work,

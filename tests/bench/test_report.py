@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -14,9 +15,9 @@ def measured(
     ours: tuple[float, ...],
     peers: tuple[float, ...],
     target: Target | None = None,
-    difference: bool = False,
+    counts: Literal["ratio", "difference", "ours"] = "ratio",
 ) -> Measured:
-    row = Row("work", "setting", "peer", "op/s", target, difference)
+    row = Row("work", "setting", "peer", "op/s", target, counts)
     return Measured(row, ours, peers)
 
 
@@ -43,8 +44,14 @@ def test_the_median_is_held_against_the_target(
     assert measured(values, (100.0,) * 3, target).verdict == verdict
 
 
+def test_a_bound_of_ours_alone_is_not_compared() -> None:
+    found = measured((500.0, 510.0), (1.0, 2.0), Target(512, at_most=True), counts="ours")
+    assert found.comparison.median == 505.0
+    assert found.verdict == "PASS"
+
+
 def test_a_difference_is_in_the_unit_of_the_row() -> None:
-    found = measured((450.0,), (200.0,), Target(300, at_most=True), difference=True)
+    found = measured((450.0,), (200.0,), Target(300, at_most=True), counts="difference")
     assert found.comparison.median == 250
     assert found.verdict == "PASS"
 
