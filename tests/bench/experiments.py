@@ -183,20 +183,24 @@ def changed_names(
     setting = f"{_shape(connections, depth)}, {'a directory each' if apart else 'one directory'}"
 
     def side(server: Server, _number: int) -> Sequence[float]:
-        return [
-            load.nfs(server.port, workload, *options, "--prefix", prefix).ops_per_second
-            for workload, prefix in (("create", "f"), ("rename", "f"), ("unlink", "t"))
-        ]
+        rates, costs = [], []
+        for workload, prefix in (("create", "f"), ("rename", "f"), ("unlink", "t")):
+            before = server.cpu_seconds()
+            done = load.nfs(server.port, workload, *options, "--prefix", prefix)
+            server.until_idle()
+            rates.append(done.ops_per_second)
+            costs.append((server.cpu_seconds() - before) / done.ops * 1e6)
+        return [*rates, *(costs if against == MEMORY else ())]
 
+    works = ("create and close", "rename", "unlink")
     bounds = (1.0, 1.0, 1.0) if in_flight == 1 else (2.0, 1.2, 1.2)
-    return Experiment(
-        tuple(
-            Row(work, setting, against, "op/s", Target(bound) if against == DIRSYNC else None)
-            for work, bound in zip(("create and close", "rename", "unlink"), bounds, strict=True)
-        ),
-        partial(side, ours),
-        partial(side, peer),
-    )
+    rows = [
+        Row(work, setting, against, "op/s", Target(bound) if against == DIRSYNC else None)
+        for work, bound in zip(works, bounds, strict=True)
+    ]
+    if against == MEMORY:
+        rows += [Row(f"{work}: server's processor", setting, against, "µs/op") for work in works]
+    return Experiment(tuple(rows), partial(side, ours), partial(side, peer))
 
 
 def cached_names(in_flight: int, ours: Server, peer: Server) -> Experiment:

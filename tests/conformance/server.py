@@ -96,15 +96,20 @@ class Server:
         assert self._process is not None
         return resident_mib(self._process.pid)
 
+    def cpu_seconds(self) -> float:
+        """Processor time of the server since it started, its own and the kernel's for it."""
+        assert self._process is not None
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        ticks = stat.rpartition(")")[2].split()[11:13]
+        return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
     def until_idle(self, timeout_seconds: float = 20.0) -> None:
         """Wait until it uses no processor time: what it does later must not count for others."""
-        assert self._process is not None
-        stat = Path(f"/proc/{self._process.pid}/stat")
-        seen = ""
+        seen = -1.0
 
         def unchanged() -> bool:
             nonlocal seen
-            before, seen = seen, " ".join(stat.read_text().rpartition(")")[2].split()[11:13])
+            before, seen = seen, self.cpu_seconds()
             return seen == before
 
         until(unchanged, "an idle NFS server", timeout_seconds)
