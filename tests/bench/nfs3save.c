@@ -1,10 +1,12 @@
 /* A checkpoint over NFSv3 (RFC 1813), for servers that speak no other: nfs3save HOST PORT RANKS BYTES
+ * PREFIX
  *
- * Each rank, on a connection of its own, writes f<n>.tmp in the export's root in UNSTABLE WRITEs of
- * 1 MiB, four at a time, sends COMMIT and renames it to f<n>. Prints what nfsload prints.
+ * Each rank, on a connection of its own, writes PREFIX<n>.tmp in the export's root in UNSTABLE WRITEs of
+ * 1 MiB, four at a time, sends COMMIT and renames it to PREFIX<n>. Prints what nfsload prints.
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "nfsload/rpc.h"
 #include "nfsload/stats.h"
@@ -28,7 +30,7 @@ struct rank {
     struct stats stats;
 };
 
-static const char *host, *port;
+static const char *host, *port, *prefix;
 static uint64_t file_bytes;
 static uint8_t block[MIB];
 static pthread_barrier_t ready;
@@ -181,8 +183,8 @@ static void *save(void *context)
     struct rank *rank = context;
     char temporary[32], final[32];
 
-    snprintf(final, sizeof final, "f%u", rank->number);
-    snprintf(temporary, sizeof temporary, "f%u.tmp", rank->number);
+    snprintf(final, sizeof final, "%s%u", prefix, rank->number);
+    snprintf(temporary, sizeof temporary, "%s%u.tmp", prefix, rank->number);
     rpc_connect(&rank->rpc, host, port);
     mount_root(rank);
     pthread_barrier_wait(&ready);
@@ -198,14 +200,15 @@ static void *save(void *context)
 
 int main(int argc, char **argv)
 {
-    unsigned ranks = argc == 5 ? (unsigned)atoi(argv[3]) : 0;
+    unsigned ranks = argc == 6 && strlen(argv[5]) < 16 ? (unsigned)atoi(argv[3]) : 0;
     pthread_t *threads = calloc(ranks + 1, sizeof *threads);
     struct stats **all = calloc(ranks + 1, sizeof *all);
 
     if (!ranks)
-        die("usage: nfs3save HOST PORT RANKS BYTES");
+        die("usage: nfs3save HOST PORT RANKS BYTES PREFIX");
     host = argv[1];
     port = argv[2];
+    prefix = argv[5];
     file_bytes = strtoull(argv[4], NULL, 10);
     for (size_t at = 0; at < sizeof block; at++)
         block[at] = (uint8_t)(at * 2654435761u >> 13);

@@ -1,7 +1,7 @@
 """A whole checkpoint through gateways to S3, as a user runs them, each with a fresh S3 server.
 
 Measured is the time until the last rename is answered, not until the bucket has the objects. Each
-save has a gateway, a bucket and a cache of its own, all on the same disk, gone afterwards.
+pair of saves has a gateway, a bucket and a cache of its own, all on the same disk, gone afterwards.
 """
 
 from __future__ import annotations
@@ -56,10 +56,14 @@ def through_spillway(directory: Path, s3: RcloneServer) -> float:
         values={"drain": {"settle_seconds": 5.0}},
     )
     with gateway:
-        # A gateway runs for months: its start is not part of a save.
         until((gateway.data_dir / "run" / "drain.json").exists, "the drain", STOP_SECONDS)
-        options = ("--connections", RANKS, "--depth", DEPTH, "--file", FILE_BYTES)
-        return load.nfs(gateway.port, "save", *options, export="/checkpoints").seconds
+
+        def save(name: str) -> float:
+            flight = ("--connections", RANKS, "--depth", DEPTH)
+            options = (*flight, "--file", FILE_BYTES, "--dir", name)
+            return load.nfs(gateway.port, "save", *options, export="/checkpoints").seconds
+
+        return _second(save)
 
 
 def through_rclone_nfs(directory: Path, s3: RcloneServer) -> float:
@@ -67,7 +71,8 @@ def through_rclone_nfs(directory: Path, s3: RcloneServer) -> float:
     command = [*_rclone("serve", "nfs", directory), "--addr", f"127.0.0.1:{port}", f"s3:{BUCKET}"]
     with _running(command, directory, _rclone_environ(s3)):
         until(partial(accepts, port), "rclone serve nfs", STOP_SECONDS)
-        return load.run("nfs3save", "127.0.0.1", port, RANKS, FILE_BYTES).seconds
+        arguments = ("127.0.0.1", port, RANKS, FILE_BYTES)
+        return _second(lambda name: load.run("nfs3save", *arguments, name).seconds)
 
 
 def through_rclone_mount(directory: Path, s3: RcloneServer) -> float:
@@ -89,7 +94,7 @@ def through_s3fs(directory: Path, s3: RcloneServer) -> float:
 
 def on_local_disk(directory: Path, _s3: RcloneServer) -> float:
     """No gateway: what the disk itself takes when every file is synced."""
-    return load.local_save(directory / "mnt", RANKS, FILE_BYTES)
+    return _second(partial(_save_files, directory / "mnt"))
 
 
 PEERS = (
@@ -117,8 +122,23 @@ def measure(directory: Path, alternations: int) -> list[Measured]:
     ]
 
 
+def _second(save: Callable[[str], float]) -> float:
+    """The seconds of a second save: a gateway runs for months, its first save is not what counts.
+
+    Parameters: save, called with a name that no other save has.
+    """
+    save("first")
+    os.sync()
+    return save("second")
+
+
+def _save_files(parent: Path, name: str) -> float:
+    (parent / name).mkdir()
+    return load.local_save(parent / name, RANKS, FILE_BYTES)
+
+
 def _once(directory: Path, save: Saver) -> float:
-    """MiB a second of one save in a directory that is gone afterwards."""
+    """MiB a second of the second save in a directory that is gone afterwards."""
     directory.mkdir()
     try:
         with RcloneServer(directory / "bucket") as s3:
@@ -137,7 +157,7 @@ def _through_mount(
     with _running(command, directory, environ):
         try:
             until(mount_point.is_mount, command[0], STOP_SECONDS)
-            return load.local_save(mount_point, RANKS, FILE_BYTES)
+            return _second(partial(_save_files, mount_point))
         finally:
             # At once: what is not in the bucket yet does not matter here.
             subprocess.run(["umount", "-l", mount_point], check=False)
