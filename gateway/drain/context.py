@@ -66,7 +66,7 @@ class Context:
     on_progress: Callable[[str, int, int], None] = lambda _key, _done, _total: None
     generation: int | None = None
     senders: Senders | None = None
-    """What sends small objects; None: the store does."""
+    """What sends small objects, in a drain."""
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Of the threads that write, one after the other."""
 

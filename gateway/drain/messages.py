@@ -23,7 +23,6 @@ Result = Stored | BucketError
 class Task(NamedTuple):
     """What the drain sends to a sender."""
 
-    number: int
     generation: int
     """Credentials are read again when it changes."""
     object: Small
@@ -32,6 +31,5 @@ class Task(NamedTuple):
 class Answer(NamedTuple):
     """What a sender answers."""
 
-    number: int
     result: Result
     how: Ended

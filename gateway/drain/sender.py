@@ -1,9 +1,9 @@
-"""A process that sends small objects for the drain: ``python -m gateway.drain.sender FD``.
+"""A process that sends small objects for the drain: ``python -m gateway.drain.sender FD...``.
 
 Signing and sending a small object is processor time under Python's one lock; so it is done beside
-the drain, not in it. A sender knows nothing of files, of the database or of rates: it is handed a
-body when it may be sent. It ends when its standard input does, that is, at once when the drain is
-killed: no request of a drain that is gone may overtake those of the next.
+the drain, not in it. A sender knows nothing of files, of the database or of rates: on each of its
+connections it is handed a body when it may be sent. It ends when its standard input does, that is,
+at once when the drain is killed: no request of a drain that is gone may overtake those of the next.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -34,7 +33,7 @@ class _Notes(threading.local):
     def admit(self, body_bytes: int) -> None:
         """The drain has admitted it."""
 
-    def begin(self, wait: bool = True) -> int:
+    def begin(self) -> int:
         return 1
 
     def end(self, number: int, how: Ended) -> None:
@@ -42,36 +41,33 @@ class _Notes(threading.local):
 
 
 def main() -> None:
-    """Serve until the drain closes the connection or ends."""
+    """Serve until the drain closes the connections or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_drain, daemon=True).start()
-    connection: Connection = Connection(int(sys.argv[1]))
-    settings: Settings
-    settings, threads = connection.recv()
+    connections: list[Connection] = [Connection(int(fd)) for fd in sys.argv[1:]]
+    settings: Settings = connections[0].recv()
     notes = _Notes()
     store = S3Store(settings, pace=notes, attempts=1)
-    lock = threading.Lock()
+    for connection in connections:
+        threading.Thread(target=_serve, args=(connection, store, notes)).start()
 
-    def send(task: Task) -> None:
+
+def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
+    generation = 0
+    while True:
+        try:
+            task: Task = connection.recv()
+        except EOFError:
+            return
+        if task.generation != generation:
+            generation = task.generation
+            store.reload()
         result: Result
         try:
             result = store.put(*task.object)
         except BucketError as exc:
             result = exc
-        with lock:
-            connection.send(Answer(task.number, result, notes.how))
-
-    generation = 0
-    with ThreadPoolExecutor(threads) as pool:
-        while True:
-            try:
-                task: Task = connection.recv()
-            except EOFError:
-                return
-            if task.generation != generation:
-                generation = task.generation
-                store.reload()
-            pool.submit(send, task)
+        connection.send(Answer(result, notes.how))
 
 
 def _end_with_the_drain() -> None:

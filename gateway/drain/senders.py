@@ -7,14 +7,16 @@ import socket
 import subprocess
 import sys
 import threading
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 from multiprocessing.connection import Connection
 from queue import LifoQueue
 
 from gateway.config import Settings
 from gateway.drain.messages import Answer, Result, Small, Task
 from gateway.errors import BucketError, StoreRefused, StoreUnavailable
+from gateway.objectstore.client import ATTEMPTS_MAX
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended, Pace
 from gateway.objectstore.s3 import S3Store
@@ -28,26 +30,24 @@ UNANSWERED_MAX = 3
 class Senders:
     """``drain.processes`` sender processes; with none, the drain sends by itself.
 
-    Together they send as many objects at a time as the drain has workers. Safe to use from several
-    threads. Parameters: settings; store, for the case of none; pace, which requests keep; stop, set
-    when the drain must end.
+    Each has so many connections that all workers of the drain can send at a time; on each goes one
+    object after the other. Safe to use from several threads. Parameters: settings; store, for the
+    case of none; pace, which requests keep; stop, set when the drain must end.
     """
 
     def __init__(
         self, settings: Settings, store: S3Store, pace: Pace, stop: threading.Event
     ) -> None:
-        self._settings = settings
         self._store = store
         self._pace = pace
         self._stop = stop
-        count = settings.drain.processes
-        self._threads = -(-settings.drain.workers // max(1, count))
         self._generation = 0
-        self._all: list[_Process] = []
-        # Started when it is needed first: an idle gateway needs no memory for it.
-        self._idle: LifoQueue[_Process | None] = LifoQueue()
-        for _ in range(count):
-            self._idle.put(None)
+        count = settings.drain.processes
+        channels = -(-settings.drain.workers // max(1, count))
+        self._processes = [_Process(settings, channels) for _ in range(count)]
+        self._idle: LifoQueue[tuple[_Process, int]] = LifoQueue()
+        for slot in product(self._processes, range(channels)):
+            self._idle.put(slot)
 
     def send(self, objects: Sequence[Small]) -> list[Result | None]:
         """Send a batch; returns what became of each object, None: it was not sent.
@@ -55,26 +55,22 @@ class Senders:
         When the bucket fails, the rest is not tried. Raises: StoreUnavailable when the process
         died: nothing is known of any of the objects.
         """
-        if not self._settings.drain.processes:
-            return send_here(self._store, objects)
-        process = self._idle.get()
+        if not self._processes:
+            return self._each(objects, self._send_here)
+        process, number = slot = self._idle.get()
+        connection: Connection | None = None
         try:
-            if process is None:
-                process = _Process(self._settings, self._threads)
-                self._all.append(process)
-            return self._converse(process, objects)
+            connection = process.connection(number)
+            return self._each(objects, partial(self._send_there, connection))
         except BaseException as exc:
             # What it still answers would be taken for the next batch's.
-            if process is not None:
-                process.end()
-                self._all.remove(process)
-                process = None
+            process.end(connection)
             if not isinstance(exc, (EOFError, OSError)):
                 raise
             log.warning("a sender process ended: %r", exc)
             raise StoreUnavailable("a sender process ended: another one is started") from exc
         finally:
-            self._idle.put(process)
+            self._idle.put(slot)
 
     def reload(self) -> None:
         """Read the credentials again: a person may have corrected them."""
@@ -82,45 +78,43 @@ class Senders:
 
     def close(self) -> None:
         """End the processes at once."""
-        for process in self._all:
+        for process in self._processes:
             process.end()
 
-    def _converse(self, process: _Process, objects: Sequence[Small]) -> list[Result | None]:
-        results: list[Result | None] = [None] * len(objects)
-        waiting = deque(range(len(objects)))
-        under_way: dict[int, int] = {}
-        admitted = -1
-        again: set[int] = set()
+    def _each(
+        self, objects: Sequence[Small], send: Callable[[Small], Result]
+    ) -> list[Result | None]:
+        results: list[Result | None] = []
         streak = _Streak()
+        for one in objects:
+            result: Result | None = streak.last
+            if not streak.is_hopeless() and not self._stop.is_set():
+                result = send(one)
+                streak.note(result)
+            results.append(result)
+        return results
+
+    def _send_here(self, one: Small) -> Result:
         try:
-            while waiting or under_way:
-                open_ = waiting and not streak.is_hopeless() and not self._stop.is_set()
-                if open_ and len(under_way) < self._threads:
-                    index = waiting[0]
-                    if admitted != index:
-                        self._pace.admit(len(objects[index].body))
-                        admitted = index
-                    # Waiting for a place with answers unread would keep their places for ever.
-                    if number := self._pace.begin(wait=not under_way):
-                        waiting.popleft()
-                        under_way[index] = number
-                        process.connection.send(Task(index, self._generation, objects[index]))
-                        continue
-                if not under_way:
-                    break
-                answer: Answer = process.connection.recv()
-                self._pace.end(under_way.pop(answer.number), answer.how)
-                if answer.how.is_lost and answer.number not in again:
-                    # A connection that was idle for too long looks like this.
-                    again.add(answer.number)
-                    waiting.append(answer.number)
-                    continue
-                results[answer.number] = answer.result
-                streak.note(answer.result)
-        finally:
-            for number in under_way.values():
-                self._pace.end(number, Ended(False))
-        return [streak.last if result is None else result for result in results]
+            return self._store.put(*one)
+        except BucketError as exc:
+            return exc
+
+    def _send_there(self, connection: Connection, one: Small) -> Result:
+        for _ in range(ATTEMPTS_MAX):
+            self._pace.admit(len(one.body))
+            number = self._pace.begin()
+            how = Ended(False)
+            try:
+                connection.send(Task(self._generation, one))
+                answer: Answer = connection.recv()
+                how = answer.how
+            finally:
+                self._pace.end(number, how)
+            if not how.is_lost:
+                break
+            # A connection that was idle for too long looks like this.
+        return answer.result
 
 
 class _Streak:
@@ -142,37 +136,49 @@ class _Streak:
         return self._unanswered >= UNANSWERED_MAX
 
 
-def send_here(store: S3Store, objects: Sequence[Small]) -> list[Result | None]:
-    """Send a batch from this process, one after the other."""
-    results: list[Result | None] = []
-    streak = _Streak()
-    for one in objects:
-        result: Result | None = streak.last
-        if not streak.is_hopeless():
-            try:
-                result = store.put(*one)
-            except BucketError as exc:
-                result = exc
-            streak.note(result)
-        results.append(result)
-    return results
-
-
 class _Process:
-    def __init__(self, settings: Settings, threads: int) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway.drain.sender", str(theirs.fileno())],
-                stdin=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-            )
-        self.connection = Connection(ours.detach())
-        self.connection.send((settings, threads))
+    """A sender that is started when it is needed, and anew after it has ended: an idle gateway
+    needs no memory for it. Safe to use from several threads.
 
-    def end(self) -> None:
-        self._process.kill()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        self._process.wait()
-        self.connection.close()
+    Parameters: settings; channels, how many connections it has.
+    """
+
+    def __init__(self, settings: Settings, channels: int) -> None:
+        self._settings = settings
+        self._channels = channels
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connections: list[Connection] = []
+
+    def connection(self, number: int) -> Connection:
+        """One of its connections. Raises OSError."""
+        with self._lock:
+            if self._process is None:
+                self._start()
+            return self._connections[number]
+
+    def end(self, connection: Connection | None = None) -> None:
+        """End it at once. Parameters: connection, one of the process that is meant."""
+        with self._lock:
+            process = self._process
+            if process is None or (connection and connection not in self._connections):
+                return
+            process.kill()
+            if process.stdin is not None:
+                process.stdin.close()
+            process.wait()
+            # Each is closed with its last user: a thread may be reading from it.
+            self._process, self._connections = None, []
+
+    def _start(self) -> None:
+        pairs = [socket.socketpair() for _ in range(self._channels)]
+        theirs = [str(sender.fileno()) for _, sender in pairs]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "gateway.drain.sender", *theirs],
+            stdin=subprocess.PIPE,
+            pass_fds=[sender.fileno() for _, sender in pairs],
+        )
+        for _, sender in pairs:
+            sender.close()
+        self._connections = [Connection(ours.detach()) for ours, _ in pairs]
+        self._connections[0].send(self._settings)

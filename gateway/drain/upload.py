@@ -23,7 +23,6 @@ from gateway.drain.context import Context
 from gateway.drain.intent import Sent, Started
 from gateway.drain.messages import Small
 from gateway.drain.parts import send_parts
-from gateway.drain.senders import send_here
 from gateway.errors import DataFileError, GatewayError
 from gateway.objectstore.objects import MIB, Stored
 
@@ -118,10 +117,8 @@ def upload_many(
     if not started or context.stop.is_set():
         return results
     objects = [Small(one.key, bodies[at], intent.metadata(one)) for at, one in started.items()]
-    if context.senders is None:
-        answers = send_here(context.store, objects)
-    else:
-        answers = context.senders.send(objects)
+    assert context.senders is not None, "only a drain uploads"
+    answers = context.senders.send(objects)
     with context.writing() as view:
         for (index, one), answer in zip(started.items(), answers, strict=True):
             if isinstance(answer, Stored):

@@ -23,7 +23,7 @@ class Section:
     """A range of an open file; each iteration reads it from its start.
 
     Parameters: fd; start and size, in bytes. A block is valid until the next one is asked for.
-    Raises DataFileError when the file ends before the range does.
+    Raises DataFileError when the file ends before the range does, or cannot be read.
     """
 
     def __init__(self, fd: int, start: int, size: int) -> None:
@@ -35,6 +35,13 @@ class Section:
         return self._size
 
     def __iter__(self) -> Iterator[memoryview]:
+        try:
+            yield from self._blocks()
+        except OSError as exc:
+            # It is the disk's, not the connection's.
+            raise DataFileError(f"data file cannot be read: {exc.strerror}") from exc
+
+    def _blocks(self) -> Iterator[memoryview]:
         at, end = self._start, self._start + self._size
         buffer = memoryview(bytearray(min(BLOCK_BYTES, self._size)))
         while at < end:

@@ -107,7 +107,7 @@ def connect(settings: Settings, pace: Gate | None, attempts: int) -> Connection:
     made.meta.events.register_first("needs-retry.s3.CreateMultipartUpload", _not_again)
     if pace is not None:
         pace.attach(made)
-    return Connection(made, Wire(settings, session, made, connections, attempts, pace))
+    return Connection(made, Wire(settings, session, made, attempts, pace))
 
 
 def _add_content_md5(params: dict[str, Any], **_event: object) -> None:

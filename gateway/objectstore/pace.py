@@ -86,8 +86,8 @@ class Gate(Protocol):
     def admit(self, body_bytes: int) -> None:
         """Wait until a request of so many bytes may be made."""
 
-    def begin(self, wait: bool = True) -> int:
-        """Take a place; returns the number of the request, 0: there is none, without waiting."""
+    def begin(self) -> int:
+        """Wait for a place and take it; returns the number of the request."""
 
     def end(self, number: int, how: Ended) -> None:
         """A request is over."""
@@ -107,9 +107,9 @@ class Ended(NamedTuple):
 
 
 def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> Ended:
-    """What an answer says about the pace."""
+    """What an answer says about the pace. Parameters: headers, found in lower case."""
     too_much = status in TOO_MUCH
-    after = retry_after_seconds(headers.get("Retry-After")) if too_much else 0.0
+    after = retry_after_seconds(headers.get("retry-after")) if too_much else 0.0
     return Ended(too_much, after, body_bytes if status < 300 else 0)
 
 
@@ -192,12 +192,10 @@ class Pace:
             self._by_request.spend(1.0)
             self._by_byte.spend(body_bytes)
 
-    def begin(self, wait: bool = True) -> int:
-        """Take a place; returns the number of the request, 0: there is none, without waiting."""
+    def begin(self) -> int:
+        """Wait for a place and take it; returns the number of the request."""
         with self._lock:
             while self._under_way >= self._places and not self._stop.is_set():
-                if not wait:
-                    return 0
                 self._lock.wait(SCHEDULE_SECONDS)
             self._under_way += 1
             self._sent += 1

@@ -48,7 +48,7 @@ class TcpProxy:
     def _serve(self, client: socket.socket) -> None:
         upstream = ("127.0.0.1", self._upstream_port)
         with client, suppress(OSError), socket.create_connection(upstream) as server:
-            answers = threading.Thread(target=_copy, args=(server, client), daemon=True)
+            answers = threading.Thread(target=copy, args=(server, client), daemon=True)
             answers.start()
             while data := client.recv(CHUNK_BYTES):
                 if self._wants_cut(data):
@@ -68,7 +68,8 @@ class TcpProxy:
         self._listener.close()
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def copy(source: socket.socket, target: socket.socket) -> None:
+    """What comes from one goes to the other, until the end."""
     with suppress(OSError):
         while data := source.recv(CHUNK_BYTES):
             with suppress(OSError):

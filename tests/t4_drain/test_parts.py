@@ -121,6 +121,16 @@ def test_a_file_that_ends_early_is_not_a_hole(tmp_path: Path) -> None:
                 digest(Section(file.fileno(), start, 100))
 
 
+def test_what_the_disk_does_not_give_is_not_the_stores_fault(tmp_path: Path) -> None:
+    """An OSError of the disk must not pass for a lost connection."""
+    path = tmp_path / "f"
+    path.write_bytes(b"x" * 10)
+    unreadable = os.open(path, os.O_WRONLY)
+    with pytest.raises(DataFileError, match="cannot be read"):
+        digest(Section(unreadable, 0, 10))
+    os.close(unreadable)
+
+
 def test_a_sparse_file_arrives(rclone_site: Site) -> None:
     site = rclone_site
     data = bytes(11 * MIB) + b"end"
