@@ -29,33 +29,33 @@ def rename(
     """
     check_name(old_name)
     check_name(new_name)
-    source_dir = get_directory(tx, old_parent)
-    target_dir = source_dir if new_parent == old_parent else get_directory(tx, new_parent)
     moved = find(tx, old_parent, old_name)
     if moved is None:
+        source_dir, _ = _directories(tx, old_parent, new_parent)
         permissions.require_entry_change(source_dir, cred)
         raise NotFound
+    replaced = find(tx, new_parent, new_name)
+    if replaced is not None or moved.kind == Kind.DIRECTORY:
+        # Refused often, and a refusal is cheap only before the first change.
+        source_dir, target_dir = _directories(tx, old_parent, new_parent)
+        permissions.require_removal(source_dir, moved, cred)
+        permissions.require_entry_change(target_dir, cred)
+        if replaced is not None:
+            if replaced.ino == moved.ino:
+                return moved, None
+            permissions.require_removal(target_dir, replaced, cred)
+            _require_replaceable(moved, replaced)
+        if moved.kind == Kind.DIRECTORY and old_parent != new_parent:
+            if not permissions.allowed(moved, cred, permissions.WRITE):
+                raise AccessDenied
+            _require_outside(tx, moved.ino, new_parent)
+        if replaced is not None:
+            # Before the entry goes: it may be the one in the directory it would replace.
+            require_empty(tx, replaced)
+
+    source_dir, target_dir = _change_directories(tx, moved, replaced, old_parent, new_parent)
     permissions.require_removal(source_dir, moved, cred)
     permissions.require_entry_change(target_dir, cred)
-    replaced = find(tx, new_parent, new_name)
-    if replaced is not None:
-        # Checked here and not where Ganesha did: another client may have changed it since.
-        if replaced.ino == moved.ino:
-            return moved, None
-        permissions.require_removal(target_dir, replaced, cred)
-        if moved.kind == Kind.DIRECTORY and replaced.kind != Kind.DIRECTORY:
-            raise NotADirectory
-        if moved.kind != Kind.DIRECTORY and replaced.kind == Kind.DIRECTORY:
-            raise IsADirectory
-    changes_parent = old_parent != new_parent
-    if moved.kind == Kind.DIRECTORY and changes_parent:
-        if not permissions.allowed(moved, cred, permissions.WRITE):
-            raise AccessDenied
-        _require_outside(tx, moved.ino, new_parent)
-
-    if replaced is not None:
-        # Before the entry goes: it may be the one in the directory it would replace.
-        require_empty(tx, replaced)
     if replaced is None:
         removed = None
         tx.run(
@@ -71,24 +71,39 @@ def rename(
         # The name stays, and its cookie with it: a listing in progress shows it once.
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
         removed = lose_name(tx, replaced)
-    _count_links(tx, moved, replaced, old_parent, new_parent)
     note_renamed(tx, moved)
     return count_name(tx, moved.ino, 0), removed
 
 
-def _count_links(
+def _directories(tx: Tx, old_parent: int, new_parent: int) -> tuple[Attr, Attr]:
+    source_dir = get_directory(tx, old_parent)
+    return source_dir, source_dir if new_parent == old_parent else get_directory(tx, new_parent)
+
+
+def _require_replaceable(moved: Attr, replaced: Attr) -> None:
+    """Checked here and not where Ganesha did: another client may have changed it since."""
+    if moved.kind == Kind.DIRECTORY and replaced.kind != Kind.DIRECTORY:
+        raise NotADirectory
+    if moved.kind != Kind.DIRECTORY and replaced.kind == Kind.DIRECTORY:
+        raise IsADirectory
+
+
+def _change_directories(
     tx: Tx, moved: Attr, replaced: Attr | None, old_parent: int, new_parent: int
-) -> None:
-    """Both directories changed; each subdirectory counts as a link of the one that holds it."""
+) -> tuple[Attr, Attr]:
+    """Both directories change, each subdirectory counts as a link of the one that holds it.
+
+    Returns them as they are now.
+    """
     comes = int(moved.kind == Kind.DIRECTORY)
     goes = int(replaced is not None and replaced.kind == Kind.DIRECTORY)
     if old_parent == new_parent:
-        directory_changed(tx, old_parent, links=-goes)
-        return
+        directory = directory_changed(tx, old_parent, links=-goes)
+        return directory, directory
     if comes:
         tx.run(sql.REPARENT, the_ino=moved.ino, new_parent=new_parent)
-    directory_changed(tx, old_parent, links=-comes)
-    directory_changed(tx, new_parent, links=comes - goes)
+    source_dir = directory_changed(tx, old_parent, links=-comes)
+    return source_dir, directory_changed(tx, new_parent, links=comes - goes)
 
 
 def _require_outside(tx: Tx, moved: int, new_parent: int) -> None:

@@ -70,6 +70,9 @@ def test_a_directory_cannot_go_below_itself(namespace: Namespace) -> None:
     for target in (a, b, c):
         with pytest.raises(errors.CrossesItself):
             namespace.rename(ROOT_CRED, ROOT, b"a", target.ino, b"x")
+    with pytest.raises(errors.CrossesItself):
+        # Not NotEmpty, though what it would replace is that too.
+        namespace.rename(ROOT_CRED, ROOT, b"a", a.ino, b"b")
     assert namespace.lookup(ROOT, b"a").ino == a.ino
 
 
