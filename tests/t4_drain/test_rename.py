@@ -343,10 +343,14 @@ def test_a_large_directory_of_drained_files(site: Site) -> None:
         until(site.is_clean, "all are drained", limit_seconds)
     site.rename("old", "new")
     began = time.monotonic()
+    copies = itertools.count()
+    held = site.proxy.inject(
+        lambda r: r.operation == "COPY" and next(copies) >= count // 2, Act.HOLD, times=CHORES
+    )
     with site.process() as process:
-        half = count // 2
-        until(lambda: len(site.proxy.operations("COPY")) > half, "half of it", limit_seconds)
+        until(held.arrived.is_set, "half of it", limit_seconds)
         site.kill(process)
+    held.discard()
     found = site.etags()
     for path, etag in etags.items():
         assert etag in (found.get("old/" + path), found.get("new/" + path)), path

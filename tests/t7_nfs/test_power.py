@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from gateway import config
 from tests.support.client import MOUNT, start_program
 from tests.support.gateway import PLUGINS_DIR, PROGRAM
@@ -94,6 +96,7 @@ def files_in(vm: ClientVm, directory: str) -> dict[str, str]:
     return {"latest": latest, **{name: found for found, name in map(str.split, sums)}}
 
 
+@pytest.mark.timeout(900)  # the gateway runs on emulated processors, for half of the usual limit
 def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with disk.open("wb") as image:
