@@ -81,7 +81,7 @@ class Bench:
         ours = sites.start(stack, "spillway", self._directory / "bytes-spillway")
         peer = sites.start(stack, "vfs", self._directory / "bytes-vfs")
         yield from experiments.sequential("disk", ours, peer)
-        yield from experiments.logs(ours, peer)
+        yield from experiments.logs("disk", ours, peer)
         yield experiments.ranks(ours, peer)
         if not self._quick:
             yield experiments.random_blocks("disk", None, ours, peer)
@@ -93,6 +93,7 @@ class Bench:
         peer = sites.start(stack, "vfs", directory / "vfs")
         yield from experiments.sequential("tmpfs", ours, peer)
         yield experiments.random_blocks("tmpfs", Target(0.90), ours, peer)
+        yield from experiments.logs("tmpfs", ours, peer)
 
     def _names(self, stack: ExitStack) -> Iterator[Experiment]:
         directory = stack.enter_context(sites.dirsync_ext4(self._directory / "dirsync"))
