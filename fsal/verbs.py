@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from fsal import bridge
 from fsal.bridge import (
@@ -33,6 +33,8 @@ def put_buffer(request: Any, reply: Any, data: bytes) -> None:
         raise TooBig
     ctypes.memmove(request.buffer, data, len(data))
 
+
+T = TypeVar("T")
 
 Change = tuple[Sequence[Operation[Any]], Callable[[Any, Any], None]]
 """What is to be run, and what fills the reply from the outcome (and raises it)."""
@@ -189,26 +191,36 @@ class Verbs:
             for item in waiting
         ]
 
-        def finish(_request: Any, _reply: Any) -> None:
-            for item, operation in zip(waiting, operations, strict=True):
-                try:
-                    put_attr(item.attr, operation.outcome())
-                    item.status = 0
-                except BaseException as exc:
-                    item.status = bridge.status_of("seal", exc)
+        def answer(item: Any, attr: Attr) -> int:
+            put_attr(item.attr, attr)
+            return 0
 
-        return operations, finish
+        return self._of_many("seal", waiting, operations, answer)
 
     def reclaim(self, request: Any) -> Change:
         waiting = request.orphans[: request.entries_max]
         operations = [self._changes.reclaim(orphan.ino) for orphan in waiting]
 
+        def answer(_orphan: Any, is_gone: bool) -> int:
+            return 0 if is_gone else errno.ENOENT
+
+        return self._of_many("reclaim", waiting, operations, answer)
+
+    def _of_many(
+        self,
+        name: str,
+        parts: Sequence[Any],
+        operations: list[Operation[T]],
+        answer: Callable[[Any, T], int],
+    ) -> Change:
+        """A change of many inodes, each with a status of its own."""
+
         def finish(_request: Any, _reply: Any) -> None:
-            for orphan, operation in zip(waiting, operations, strict=True):
+            for part, operation in zip(parts, operations, strict=True):
                 try:
-                    orphan.status = 0 if operation.outcome() else errno.ENOENT
+                    part.status = answer(part, operation.outcome())
                 except BaseException as exc:
-                    orphan.status = bridge.status_of("reclaim", exc)
+                    part.status = bridge.status_of(name, exc)
 
         return operations, finish
 

@@ -149,7 +149,7 @@ struct spw_request {
 	const uint32_t *groups;
 	struct spw_dirent *entries; /* entries_max of them */
 	struct spw_seal *seals;     /* entries_max of them */
-	struct spw_orphan *orphans;  /* entries_max of them */
+	struct spw_orphan *orphans; /* entries_max of them */
 	char *buffer;               /* buffer_bytes */
 	uint32_t name_len;
 	uint32_t name2_len;

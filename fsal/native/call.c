@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "python.h"
+#include "thread.h"
 
 #define TOGETHER 64u
 
@@ -127,17 +128,9 @@ static void *serve(void *argument)
 
 int spw_calls_start(void)
 {
-	struct lane *lanes[] = { &changes, &reads };
-	pthread_attr_t attributes;
-	pthread_t thread;
-	int rc = 0;
+	int rc = spw_thread_start(serve, &changes);
 
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	for (unsigned int i = 0; rc == 0 && i < sizeof(lanes) / sizeof(lanes[0]); i++)
-		rc = pthread_create(&thread, &attributes, serve, lanes[i]);
-	pthread_attr_destroy(&attributes);
-	return rc;
+	return rc != 0 ? rc : spw_thread_start(serve, &reads);
 }
 
 int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "files.h"
+#include "thread.h"
 
 #define BATCH 64u
 #define GATHER_US 2000

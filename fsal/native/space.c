@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "space.h"
+#include "thread.h"
 
 #define TICK_MS 100u
 #ifndef SPW_WAIT_MS /* tests do not wait */
@@ -371,10 +372,5 @@ static void *ticker(void *argument)
 
 int spw_space_thread(void)
 {
-	pthread_t thread;
-	int rc = pthread_create(&thread, NULL, ticker, NULL);
-
-	if (rc == 0)
-		pthread_detach(thread);
-	return rc;
+	return spw_thread_start(ticker, NULL);
 }

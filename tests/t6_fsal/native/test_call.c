@@ -14,7 +14,7 @@
 
 enum { THREADS = 16, ROUNDS = 500 };
 
-static atomic_int changing, reading, answered, batches, largest;
+static atomic_int changing, reading, answered, batches;
 static atomic_bool held;
 static _Atomic pthread_t last_inside;
 
@@ -40,8 +40,6 @@ void spw_python_run(const struct spw_item *items, uint32_t count)
 	}
 	atomic_fetch_add(&answered, (int)count);
 	atomic_fetch_add(&batches, 1);
-	if ((int)count > atomic_load(&largest))
-		atomic_store(&largest, (int)count);
 	atomic_fetch_sub(inside, 1);
 }
 
@@ -91,7 +89,6 @@ static void those_that_wait_go_in_together(void)
 	pthread_t threads[THREADS];
 
 	atomic_store(&batches, 0);
-	atomic_store(&largest, 0);
 	atomic_store(&held, true);
 	for (uint64_t i = 0; i < THREADS; i++) {
 		numbers[i] = i;
