@@ -107,16 +107,21 @@ void spw_fd_release(struct spw_inode *inode)
 
 /* ---- stable storage ---- */
 
+static void sync_failed(struct spw_inode *inode, const char *call)
+{
+	fprintf(stderr, "spillway: inode %llu: %s failed: %s\n", (unsigned long long)inode->ino, call,
+		strerror(errno));
+	atomic_store(&inode->error, EIO);
+	atomic_fetch_add(&lost, 1);
+}
+
 static void sync_now(struct spw_inode *inode, int fd)
 {
 	uint_fast64_t covered = atomic_load(&inode->writes);
 
 	if (fdatasync(fd) != 0 ||
 	    (!inode->entry_durable && fsync(shard_fd[inode->ino % SHARDS]) != 0)) {
-		fprintf(stderr, "spillway: inode %llu: fdatasync failed: %s\n",
-			(unsigned long long)inode->ino, strerror(errno));
-		atomic_store(&inode->error, EIO);
-		atomic_fetch_add(&lost, 1);
+		sync_failed(inode, "fdatasync");
 		return;
 	}
 	inode->entry_durable = true;
@@ -146,6 +151,14 @@ int spw_sync_fd(struct spw_inode *inode, int fd)
 	}
 	pthread_mutex_unlock(&inode->sync_lock);
 	return rc;
+}
+
+int spw_sync_times(struct spw_inode *inode, int fd)
+{
+	if (fsync(fd) == 0)
+		return 0;
+	sync_failed(inode, "fsync");
+	return EIO;
 }
 
 int spw_commit(struct spw_inode *inode)

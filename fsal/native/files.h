@@ -125,8 +125,14 @@ int spw_sealer_start(void);
 /* Waits until nothing is left to be sealed or reclaimed, but not for longer. Whether nothing is. */
 bool spw_sealer_flush(unsigned int seconds);
 
-/* Sets the data file's mtime, if it is open for writing: fstat is the truth then. */
-void spw_touch(struct spw_inode *inode, int64_t mtime_ns);
+/* Keeps a file that is open for writing from being sealed until spw_writer_end. Whether it is open:
+ * nothing is kept otherwise. */
+bool spw_keep_open(struct spw_inode *inode);
+
+/* A client has set the mtime: sets the data file's, on stable storage, if the file is open for writing
+ * (fstat is the truth then). A seal that began before would put the old one back: see spw_keep_open.
+ * Returns 0 or an errno. */
+int spw_touch(struct spw_inode *inode, int64_t mtime_ns);
 
 /* For inode.c and seal.c alone; `meta` is held. */
 void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr);
@@ -153,6 +159,10 @@ int spw_fd_get(struct spw_inode *inode, int flags, int *fd);
  * share one fdatasync. A failure is final: the kernel
  * drops the pages it could not write, so a later success would be a lie. Returns 0 or an errno. */
 int spw_sync_fd(struct spw_inode *inode, int fd);
+
+/* Puts the file's times on stable storage, which fdatasync leaves out. A failure is as final: the
+ * kernel tells of lost bytes once, and this may be when. Returns 0 or an errno. */
+int spw_sync_times(struct spw_inode *inode, int fd);
 
 /* Each returns 0 or an errno. Amounts in bytes. */
 int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,

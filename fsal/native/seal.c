@@ -102,6 +102,47 @@ static unsigned int dequeue(struct spw_inode **inodes, struct spw_orphan *orphan
 
 /* ---- writers ---- */
 
+/* Gives the data file an mtime, if there is one: whoever has only the file (after a crash, or to seal
+ * it) must find the mtime that clients were told. */
+static int carry_mtime(struct spw_inode *inode, int64_t mtime_ns)
+{
+	struct timespec times[2] = {
+		{ .tv_nsec = UTIME_OMIT },
+		{ .tv_sec = mtime_ns / 1000000000, .tv_nsec = mtime_ns % 1000000000 },
+	};
+	struct stat st;
+	int fd, rc;
+
+	if (times[1].tv_nsec < 0) {
+		times[1].tv_nsec += 1000000000;
+		times[1].tv_sec--;
+	}
+	rc = spw_fd_get(inode, 0, &fd);
+	if (rc != 0)
+		return rc == ENOENT ? 0 : rc; /* never written */
+	if (fstat(fd, &st) != 0)
+		rc = errno;
+	else if (spw_ns(&st.st_mtim) != mtime_ns)
+		rc = futimens(fd, times) != 0 ? errno : spw_sync_times(inode, fd);
+	spw_fd_release(inode);
+	return rc;
+}
+
+/* The version moves, and from here on fstat is the truth. A client may have set the mtime since the
+ * file was sealed: then it is in the row alone. */
+static int open_locked(struct spw_inode *inode, struct spw_attr *attr)
+{
+	int rc = 0;
+
+	if (inode->attr_known)
+		*attr = inode->attr;
+	else
+		rc = spw_namespace()->getattr(inode->ino, attr);
+	if (rc == 0)
+		rc = carry_mtime(inode, attr->mtime_ns);
+	return rc != 0 ? rc : spw_namespace()->open_write(inode->ino, attr);
+}
+
 int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
 {
 	struct spw_attr attr;
@@ -111,7 +152,7 @@ int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
 	if (created != NULL)
 		attr = *created;
 	else if (!inode->write_open)
-		rc = spw_namespace()->open_write(inode->ino, &attr);
+		rc = open_locked(inode, &attr);
 	if (rc == 0 && !inode->write_open) {
 		spw_learn_locked(inode, &attr);
 		inode->write_open = true;
@@ -135,26 +176,26 @@ void spw_writer_end(struct spw_inode *inode)
 		enqueue(inode);
 }
 
-void spw_touch(struct spw_inode *inode, int64_t mtime_ns)
+bool spw_keep_open(struct spw_inode *inode)
 {
-	struct timespec times[2] = {
-		{ .tv_nsec = UTIME_OMIT },
-		{ .tv_sec = mtime_ns / 1000000000, .tv_nsec = mtime_ns % 1000000000 },
-	};
-	int fd;
+	bool is_open;
 
-	if (times[1].tv_nsec < 0) {
-		times[1].tv_nsec += 1000000000;
-		times[1].tv_sec--;
-	}
 	pthread_mutex_lock(&inode->meta);
-	if (inode->write_open && spw_fd_get(inode, 0, &fd) == 0) {
-		if (futimens(fd, times) != 0)
-			fprintf(stderr, "spillway: inode %llu: futimens: %s\n",
-				(unsigned long long)inode->ino, strerror(errno));
-		spw_fd_release(inode);
-	}
+	is_open = inode->write_open;
+	if (is_open)
+		inode->writers++;
 	pthread_mutex_unlock(&inode->meta);
+	return is_open;
+}
+
+int spw_touch(struct spw_inode *inode, int64_t mtime_ns)
+{
+	int rc;
+
+	pthread_mutex_lock(&inode->meta);
+	rc = inode->write_open ? carry_mtime(inode, mtime_ns) : 0;
+	pthread_mutex_unlock(&inode->meta);
+	return rc;
 }
 
 /* ---- sealing ---- */
@@ -293,15 +334,7 @@ static void *sealer(void *argument)
 
 int spw_sealer_start(void)
 {
-	pthread_attr_t attributes;
-	pthread_t thread;
-	int rc;
-
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	rc = pthread_create(&thread, &attributes, sealer, NULL);
-	pthread_attr_destroy(&attributes);
-	return rc;
+	return spw_thread_start(sealer, NULL);
 }
 
 bool spw_sealer_flush(unsigned int seconds)

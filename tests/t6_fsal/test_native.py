@@ -107,7 +107,8 @@ def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
     sources = ("files.c", "inode.c", "seal.c", "space.c")
-    run_suite(tmp_path, suite, sources, sanitizer, "-Wl,--wrap=fdatasync", root=str(files.root))
+    wrapped = "-Wl,--wrap=fdatasync,--wrap=fsync"
+    run_suite(tmp_path, suite, sources, sanitizer, wrapped, root=str(files.root))
 
 
 @SANITIZERS

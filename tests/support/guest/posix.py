@@ -218,6 +218,20 @@ def times_are_kept_to_the_nanosecond() -> None:
     assert Path("timed").stat().st_mtime_ns > 1_600_000_000_000_000_000
 
 
+def times_set_after_a_close_stay() -> None:
+    """As rsync, tar and cp -p do; the server seals the files meanwhile."""
+    mtime_ns = 1_600_000_000_987_654_321
+    names = [f"copied-{number}" for number in range(300)]
+    for name in names:
+        Path(name).write_bytes(b"x")
+        os.utime(name, ns=(mtime_ns, mtime_ns))
+    found = []
+    for name in names:
+        with open(name) as file:  # asks the server again
+            found.append(os.fstat(file.fileno()).st_mtime_ns)
+    assert [name for name, ns in zip(names, found, strict=True) if ns != mtime_ns] == []
+
+
 def locks_exclude() -> None:
     with open("locked", "w+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX, 10, 0)

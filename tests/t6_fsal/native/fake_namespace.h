@@ -24,7 +24,7 @@ static struct {
 
 static pthread_mutex_t ns_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int fdatasync_error;
-static atomic_int fdatasyncs;
+static atomic_int fdatasyncs, fsyncs; /* of data files */
 static atomic_bool fdatasync_held;
 
 int __real_fdatasync(int fd);
@@ -42,6 +42,20 @@ int __wrap_fdatasync(int fd)
 		return -1;
 	}
 	return __real_fdatasync(fd);
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+		return __real_fsync(fd);
+	atomic_fetch_add(&fsyncs, 1);
+	errno = atomic_load(&fdatasync_error);
+	return errno != 0 ? -1 : __real_fsync(fd);
 }
 
 static inline int ns_open_write(uint64_t ino, struct spw_attr *attr)

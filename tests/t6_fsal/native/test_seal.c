@@ -90,6 +90,91 @@ static void a_writer_that_comes_before_the_seal_goes_on_with_the_version(void)
 	spw_inode_put(inode);
 }
 
+/* The data file of an inode, if it is there. */
+static bool data_file(uint64_t ino, struct stat *st)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%02x/%llu.0", (unsigned int)(ino % 256),
+		 (unsigned long long)ino);
+	return fstatat(spw_files_dir_fd(), name, st, 0) == 0;
+}
+
+static bool has_bytes(uint64_t ino)
+{
+	struct stat st;
+
+	return data_file(ino, &st);
+}
+
+static int64_t mtime_of_data(uint64_t ino)
+{
+	struct stat st;
+
+	assert(data_file(ino, &st));
+	return spw_ns(&st.st_mtim);
+}
+
+static void a_seal_waits_for_an_mtime_that_is_being_set(void)
+{
+	struct spw_inode *inode = fresh();
+	int before;
+
+	assert(!spw_keep_open(inode)); /* nothing would be sealed */
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	assert(spw_keep_open(inode));
+	end(inode);
+	assert(ns.seals == 0);
+	before = atomic_load(&fsyncs);
+	assert(spw_touch(inode, -1) == 0); /* 1969 */
+	assert(atomic_load(&fsyncs) == before + 1 && mtime_of_data(next_ino) == -1);
+	end(inode);
+	assert(ns.seals == 1 && ns.last.mtime_ns == -1);
+	spw_inode_put(inode);
+}
+
+static void a_disk_error_while_an_mtime_is_set_is_final(void)
+{
+	struct spw_inode *inode = fresh();
+	uint32_t before = spw_lost_count();
+
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	atomic_store(&fdatasync_error, EIO); /* the kernel tells it once */
+	assert(spw_touch(inode, 5) == EIO);
+	atomic_store(&fdatasync_error, 0);
+	assert(spw_commit(inode) == EIO && spw_lost_count() == before + 1);
+	assert(spw_truncate(inode, 0) == 0); /* none of the lost bytes is left */
+	end(inode);
+	spw_inode_put(inode);
+}
+
+static void the_data_file_has_the_mtime_of_the_row_when_a_writer_comes(void)
+{
+	struct spw_inode *inode = fresh();
+	struct spw_attr attr;
+	int before;
+
+	assert(put(inode, "abc", 0, false) == 0);
+	settle();
+	before = atomic_load(&fsyncs);
+	attr = row_of(next_ino);
+	attr.mtime_ns = ns.row.mtime_ns = 1600000000987654321;
+	attr.change = ++ns.row.change;
+	spw_changed(&attr);
+	assert(spw_touch(inode, attr.mtime_ns) == 0); /* nobody writes: the row is the truth */
+	assert(mtime_of_data(next_ino) != attr.mtime_ns && atomic_load(&fsyncs) == before);
+	/* From here on a crash leaves the data file alone to say it. */
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(mtime_of_data(next_ino) == attr.mtime_ns && atomic_load(&fsyncs) == before + 1);
+	end(inode);
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(atomic_load(&fsyncs) == before + 1);
+	end(inode);
+	spw_inode_put(inode);
+}
+
 static void files_that_close_together_are_sealed_together(void)
 {
 	struct spw_inode *inode = fresh(), *others[8];
@@ -113,15 +198,6 @@ static void files_that_close_together_are_sealed_together(void)
 	for (unsigned int i = 0; i < 8; i++)
 		spw_inode_put(others[i]);
 	spw_inode_put(inode);
-}
-
-static bool has_bytes(uint64_t ino)
-{
-	char name[32];
-
-	snprintf(name, sizeof(name), "%02x/%llu.0", (unsigned int)(ino % 256),
-		 (unsigned long long)ino);
-	return faccessat(spw_files_dir_fd(), name, F_OK, 0) == 0;
 }
 
 static void orphans_are_reclaimed_with_the_last_handle(void)
@@ -221,6 +297,9 @@ int main(int argc, char **argv)
 	the_seal_comes_after_the_sync();
 	a_failed_seal_is_tried_again_and_loses_no_size();
 	a_writer_that_comes_before_the_seal_goes_on_with_the_version();
+	a_seal_waits_for_an_mtime_that_is_being_set();
+	a_disk_error_while_an_mtime_is_set_is_final();
+	the_data_file_has_the_mtime_of_the_row_when_a_writer_comes();
 	files_that_close_together_are_sealed_together();
 	orphans_are_reclaimed_with_the_last_handle();
 	bytes_stay_while_their_row_does();
