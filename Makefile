@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test slow lint pynfs posix scale bench bench-quick bench-drain soak build deps bench-deps clean
+.PHONY: demo test slow lint ceph pynfs posix scale bench bench-quick bench-drain soak build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -16,6 +16,7 @@ APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ga
     git procps postgresql nfs-ganesha-vfs
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
+CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 
 demo: build
 	$(PY) -m tests.demo
@@ -29,6 +30,11 @@ slow: build
 	SPILLWAY_PROPERTY_STEPS=10000 $(PY) -m pytest -s tests/t3_namespace/test_model.py
 	SPILLWAY_FAULT_SECONDS=120 $(PY) -m pytest -s tests/t4_drain/test_faults.py
 	SPILLWAY_RENAMED_FILES=100000 $(PY) -m pytest -s --timeout=7200 tests/t4_drain/test_rename.py -k "a_large_directory and rclone"
+
+# The drain's suite on Ceph's object gateway, a third kind of server.
+ceph: build
+	@$(MAKE) -s deps APT_PACKAGES="$(CEPH_PACKAGES)"
+	SPILLWAY_S3_SERVER=ceph $(PY) -m pytest tests/t4_drain
 
 # Protocol and POSIX conformance, beside Ganesha's own FSAL_VFS on the same disk.
 pynfs: build
@@ -77,7 +83,7 @@ deps:
 	}
 
 bench-deps:
-	@dpkg-query -W $(BENCH_PACKAGES) >/dev/null 2>&1 || $(MAKE) -s deps APT_PACKAGES="$(BENCH_PACKAGES)"
+	@$(MAKE) -s deps APT_PACKAGES="$(BENCH_PACKAGES)"
 
 $(VENV)/.installed: pyproject.toml | deps
 	/usr/bin/python3 -m venv $(VENV)

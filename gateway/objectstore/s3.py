@@ -45,6 +45,10 @@ from gateway.objectstore.pace import Gate
 DELETE_MAX = 1000
 """Keys that one DeleteObjects takes."""
 
+_UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
+"""What stores say of a multipart upload that they do not know, or that was completed: Ceph's
+the second, when it is asked for its parts."""
+
 T = TypeVar("T")
 
 
@@ -129,7 +133,7 @@ class S3Store:
             try:
                 answer = self._call("list_parts", key, UploadId=upload_id, PartNumberMarker=marker)
             except (ObjectRefused, StoreRefused) as exc:
-                if _code(exc) in ("NoSuchUpload", "404"):
+                if _code(exc) in _UNKNOWN_UPLOAD:
                     return None
                 raise
             for part in answer.get("Parts", []):
@@ -166,7 +170,7 @@ class S3Store:
         try:
             self._call("abort_multipart_upload", key, UploadId=upload_id)
         except ObjectRefused as exc:
-            if _code(exc) not in ("NoSuchUpload", "404"):
+            if _code(exc) not in _UNKNOWN_UPLOAD:
                 raise
 
     def delete_many(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
@@ -273,7 +277,7 @@ class S3Store:
                 },
             )
         except ObjectRefused as exc:
-            if _code(exc) == "NoSuchUpload":
+            if _code(exc) in _UNKNOWN_UPLOAD:
                 return None
             raise
 

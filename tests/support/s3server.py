@@ -51,7 +51,7 @@ def credentials(secret_key: str = SECRET_KEY) -> str:
     return f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {secret_key}\n"
 
 
-class _Server(ABC):
+class Server(ABC):
     """A server process on a port that it keeps over restarts."""
 
     def __init__(self, log_path: Path) -> None:
@@ -124,7 +124,7 @@ class _Server(ABC):
         self.stop()
 
 
-class RcloneServer(_Server):
+class RcloneServer(Server):
     """``rclone serve s3`` over a local directory; a bucket is a subdirectory of it.
 
     Parameters: directory, made if missing; options, more of rclone's.
@@ -148,7 +148,7 @@ class RcloneServer(_Server):
         ]
 
 
-class MotoServer(_Server):
+class MotoServer(Server):
     """moto's S3, in memory.
 
     Parameters: directory, for its log.

@@ -9,21 +9,38 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ceph import ON_CEPH, CephServer
 from tests.support.s3proxy import S3Proxy
-from tests.support.s3server import MotoServer, RcloneServer
+from tests.support.s3server import MotoServer, RcloneServer, Server
 from tests.t4_drain.site import Site
 
 _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RcloneServer]:
+def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CephServer]:
+    with CephServer(tmp_path_factory.mktemp("s3") / "ceph") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rclone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    if ON_CEPH:
+        yield request.getfixturevalue("ceph")
+        return
     with RcloneServer(tmp_path_factory.mktemp("s3") / "rclone") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+def moto(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    if ON_CEPH:
+        yield request.getfixturevalue("ceph")
+        return
     with MotoServer(tmp_path_factory.mktemp("s3") / "moto") as server:
         yield server
 
@@ -36,7 +53,7 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
     """Makes gateways on a given server; they end with the test."""
     with ExitStack() as stack:
 
-        def make(server: RcloneServer | MotoServer, database_url: str = "") -> Site:
+        def make(server: Server, database_url: str = "") -> Site:
             number = next(_numbers)
             proxy = stack.enter_context(S3Proxy(server.port))
             site = Site(tmp_path / str(number), server, f"bucket-{number}", proxy, database_url)
@@ -46,7 +63,7 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
         yield make
 
 
-@pytest.fixture(params=["rclone", "moto"])
+@pytest.fixture(params=["rclone"] if ON_CEPH else ["rclone", "moto"])
 def site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
     """A gateway on each kind of server."""
     return make_site(request.getfixturevalue(request.param))

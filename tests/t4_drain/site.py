@@ -20,7 +20,7 @@ from gateway.errors import NotFound
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.s3proxy import DEADLINE_SECONDS, S3Proxy
-from tests.support.s3server import MotoServer, RcloneServer, credentials, die_with_parent
+from tests.support.s3server import Server, credentials, die_with_parent
 from tests.support.volumes import make_settings, make_volume
 
 MIB = 1024 * 1024
@@ -38,7 +38,7 @@ class Site:
     def __init__(
         self,
         directory: Path,
-        server: RcloneServer | MotoServer,
+        server: Server,
         bucket: str,
         proxy: S3Proxy,
         database_url: str = "",

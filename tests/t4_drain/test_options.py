@@ -18,6 +18,7 @@ import pytest
 from gateway.config import Settings
 from gateway.errors import StoreRefused
 from gateway.objectstore.s3 import S3Store
+from tests.support.ceph import ON_CEPH
 from tests.support.s3server import MotoServer, RcloneServer, credentials
 from tests.support.volumes import make_settings
 from tests.t4_drain.site import MIB, Site
@@ -159,6 +160,7 @@ def metadata_endpoint() -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.skipif(ON_CEPH, reason="it knows only its own users; moto knows every role")
 @pytest.mark.parametrize(
     ("variable", "path"),
     [
@@ -203,10 +205,15 @@ def test_no_credentials_at_all(
     ("options", "found"),
     [
         ({"storage_class": "STANDARD_IA"}, {"StorageClass": "STANDARD_IA"}),
-        ({"encryption": "AES256"}, {"ServerSideEncryption": "AES256"}),
-        (
+        pytest.param(
+            {"encryption": "AES256"},
+            {"ServerSideEncryption": "AES256"},
+            marks=pytest.mark.skipif(ON_CEPH, reason="Ceph 16 has no SSE-S3"),
+        ),
+        pytest.param(
             {"encryption": "aws:kms", "kms_key": "alias/mine"},
             {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/mine"},
+            marks=pytest.mark.skipif(ON_CEPH, reason="Ceph 16 copies no encrypted objects"),
         ),
         ({}, {"StorageClass": None, "SSEKMSKeyId": None}),
     ],

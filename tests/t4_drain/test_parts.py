@@ -42,6 +42,20 @@ def test_an_interrupted_upload_goes_on_where_it_was(site: Site) -> None:
     assert site.multiparts() == 0
 
 
+@pytest.mark.parametrize("code", ["NoSuchUpload", "NoSuchKey"])
+def test_an_upload_that_the_store_forgot_is_begun_anew(rclone_site: Site, code: str) -> None:
+    """Each store has a word of its own for it."""
+    site = rclone_site
+    data = os.urandom(17 * MIB)
+    site.configure(part_concurrency=1)
+    site.write("f", data)
+    killed_after_two_parts(site)
+    site.proxy.inject(lambda r: r.operation == "LIST PARTS", Act.FAIL, 1, 404, code)
+    site.drain()
+    assert site.objects() == {"f": data}
+    assert site.left() == []
+
+
 def test_a_listed_part_with_other_bytes_is_sent_again(moto_site: Site) -> None:
     """The local bytes decide, not the number in the list. (rclone takes no part twice.)"""
     site = moto_site
