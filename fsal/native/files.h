@@ -87,6 +87,9 @@ uint64_t spw_asked(void);
  * corrected where this side knows better. asked: of spw_asked(). */
 struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked);
 
+/* The attributes of an inode, if there is an object for it that knows them. */
+bool spw_inode_known(uint64_t ino, struct spw_attr *attr);
+
 /* One handle less. The last one reclaims an orphan. */
 void spw_inode_put(struct spw_inode *inode);
 

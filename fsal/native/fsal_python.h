@@ -20,6 +20,7 @@
 
 #include "bridge.h"
 #include "files.h"
+#include "dentry.h"
 #include "fresh.h"
 #include "python.h"
 

@@ -82,12 +82,14 @@ static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist 
 
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {
+	uint64_t began = spw_dentry_change(op, request);
 	int rc;
 
 	spw_fresh_change(op, request);
 	reply->attr.ino = reply->parent.ino = reply->parent2.ino = 0;
 	reply->removed = (struct spw_removed){ 0 };
 	rc = spw_call(op, request, reply);
+	spw_dentry_changed(op, request, rc == 0 ? reply : NULL, began);
 	if (rc == 0) {
 		/* What was just made gets its inode object, and these attributes, with its handle. */
 		if (op < SPW_CREATE || op > SPW_MKNOD)

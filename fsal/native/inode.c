@@ -133,6 +133,30 @@ struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
 	return inode;
 }
 
+bool spw_inode_known(uint64_t ino, struct spw_attr *attr)
+{
+	struct bucket *bucket = bucket_of(ino);
+	struct spw_inode *inode;
+	bool known;
+
+	pthread_mutex_lock(&bucket->lock);
+	inode = find_locked(bucket, ino);
+	if (inode != NULL)
+		inode->handles++;
+	pthread_mutex_unlock(&bucket->lock);
+	if (inode == NULL)
+		return false;
+	pthread_mutex_lock(&inode->meta);
+	known = inode->attr_known;
+	if (known) {
+		*attr = inode->attr;
+		overlay_locked(inode, attr);
+	}
+	pthread_mutex_unlock(&inode->meta);
+	spw_inode_put(inode);
+	return known;
+}
+
 void spw_inode_put(struct spw_inode *inode)
 {
 	struct bucket *bucket = bucket_of(inode->ino);

@@ -24,23 +24,62 @@ static fsal_status_t make(enum spw_op op, const struct spw_request *request,
 	return spw_status(rc);
 }
 
+/* Asks the namespace for a name, unless both the name and its inode are known here. */
+static int find(struct spw_request *request, struct spw_attr *attr)
+{
+	uint64_t began = spw_dentry_asked();
+	uint64_t ino = spw_dentry_find(request->ino, request->name, request->name_len);
+	struct spw_reply reply;
+	int rc;
+
+	if (ino != 0 && spw_inode_known(ino, attr))
+		return 0;
+	rc = spw_call(SPW_LOOKUP, request, &reply);
+	if (rc != 0)
+		return rc;
+	*attr = reply.attr;
+	spw_dentry_learn(request->ino, request->name, request->name_len, attr->ino, began);
+	return 0;
+}
+
+static int find_parent(struct spw_request *request, struct spw_attr *attr)
+{
+	struct spw_reply reply;
+	int rc = spw_call(SPW_LOOKUP_PARENT, request, &reply);
+
+	if (rc == 0)
+		*attr = reply.attr;
+	return rc;
+}
+
 static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
 			    struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 	uint64_t asked = spw_asked();
 	bool is_parent = strcmp(name, "..") == 0;
-	struct spw_reply reply;
+	struct spw_attr attr;
 	int rc;
 
 	*obj = NULL;
 	if (!is_parent && request.name_len <= NAME_MAX &&
 	    spw_fresh_lacks(request.ino, name, request.name_len))
 		return spw_status(ENOENT);
-	rc = spw_call(is_parent ? SPW_LOOKUP_PARENT : SPW_LOOKUP, &request, &reply);
+	rc = is_parent ? find_parent(&request, &attr) : find(&request, &attr);
 	if (rc == 0)
-		spw_answer(&reply.attr, asked, obj, out);
+		spw_answer(&attr, asked, obj, out);
 	return spw_status(rc);
+}
+
+/* Remembers the names of a listing. */
+static void learn(const struct spw_request *request, uint32_t count, uint64_t began)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		const char *name = request->buffer + request->entries[i].name_offset;
+
+		spw_dentry_learn(request->ino, name, (uint32_t)strlen(name),
+				 request->entries[i].attr.ino, began);
+	}
 }
 
 /* Hands entries to MDCACHE; false when it wants no more. */
@@ -83,11 +122,12 @@ static fsal_status_t readdir_(struct fsal_obj_handle *dir, fsal_cookie_t *whence
 	request.cookie = whence != NULL ? *whence : 0;
 	*eof = false;
 	while (more) {
-		uint64_t asked = spw_asked();
+		uint64_t asked = spw_asked(), began = spw_dentry_asked();
 
 		rc = spw_call(SPW_READDIR, &request, &reply);
 		if (rc != 0)
 			break;
+		learn(&request, reply.count, began);
 		more = deliver(&request, reply.count, asked, attrmask, cb, dir_state, &stopped);
 		if (reply.eof) {
 			*eof = !stopped;

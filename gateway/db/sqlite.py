@@ -16,6 +16,9 @@ from sqlalchemy.engine import URL, Dialect
 from gateway.errors import NamespaceError, NoSpace, TryAgain
 
 BUSY_TIMEOUT_SECONDS = 30.0
+PAGE_BYTES = 1024
+"""Of databases made from now on. A commit writes every page of which it changed a few bytes: with
+4 KiB names are made and moved more slowly, and found no faster."""
 READ_CACHE_KIB = 4096
 WRITE_CACHE_KIB = 65_536
 
@@ -43,6 +46,7 @@ class Sqlite:
         )
         cache_kib = WRITE_CACHE_KIB if for_writing else READ_CACHE_KIB
         for pragma in (
+            f"page_size = {PAGE_BYTES}",
             f"busy_timeout = {int(BUSY_TIMEOUT_SECONDS * 1000)}",
             "journal_mode = WAL",
             "synchronous = FULL",

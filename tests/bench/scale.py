@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=1_000_000)
     parser.add_argument("--url", default="", help="database (default: SQLite in the directory)")
     args = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(dir=args.directory))
+    directory = Path(tempfile.mkdtemp(dir=args.directory.absolute()))
     try:
         settings = make_settings(directory / "data", {"namespace": {"url": args.url}})
         make_volume(settings)

@@ -235,7 +235,11 @@ class NamespaceMachine(Pair):
         ino = self.an_inode(data, Kind.REGULAR)
         if ino in self.model.nodes and self.model.nodes[ino].write_open:
             return  # the C side tells of the first writer only
-        self.same(lambda: self.model.open_write(ino), lambda: self.ns.open_write(ino))
+        node = self.same(lambda: self.model.open_write(ino), lambda: self.ns.open_write(ino))
+        # As the C side does: the data file has the row's mtime before there is a writer.
+        if node and node.data is not None:
+            mtime_ns = self.ns.getattr(ino).mtime_ns
+            os.utime(self.ns.files.path(ino, 0), ns=(mtime_ns, mtime_ns))
 
     @rule(data=st.data(), size=st.integers(0, 9000))
     def write(self, data: st.DataObject, size: int) -> None:

@@ -126,6 +126,11 @@ def test_new_directories_know_what_they_lack(tmp_path: Path, sanitizer: str) -> 
     run_suite(tmp_path, "test_fresh", ("fresh.c",), sanitizer)
 
 
+@SANITIZERS
+def test_names_are_remembered_and_never_wrong(tmp_path: Path, sanitizer: str) -> None:
+    run_suite(tmp_path, "test_dentry", ("dentry.c",), sanitizer)
+
+
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = sysconfig.get_config_var("INSTSONAME")

@@ -1,0 +1,114 @@
+#include "dentry.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define SLOTS 65536u
+#define LOCKS 256u
+#define LONGEST 103u /* longer names are asked for each time; a slot has 128 bytes */
+
+/* A name has one slot, and drives out who was there. */
+static struct slot {
+	uint64_t dir;
+	uint64_t ino;     /* 0: none */
+	uint64_t touched; /* when a change of a name of this slot began or ended, or one was learned */
+	uint8_t length;
+	char name[LONGEST];
+} slots[SLOTS];
+
+static pthread_mutex_t locks[LOCKS] = { [0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER };
+static atomic_uint_fast64_t now = 1;
+
+/* FNV-1a. */
+static unsigned int slot_of(uint64_t dir, const char *name, uint32_t length)
+{
+	uint64_t value = 14695981039346656037u ^ dir * 0x9e3779b97f4a7c15u;
+
+	for (uint32_t i = 0; i < length; i++)
+		value = (value ^ (unsigned char)name[i]) * 1099511628211u;
+	return (unsigned int)((value >> 32 ^ value) % SLOTS);
+}
+
+static bool is_of(const struct slot *slot, uint64_t dir, const char *name, uint32_t length)
+{
+	return slot->ino != 0 && slot->dir == dir && slot->length == length &&
+	       memcmp(slot->name, name, length) == 0;
+}
+
+uint64_t spw_dentry_asked(void)
+{
+	return atomic_fetch_add(&now, 1);
+}
+
+void spw_dentry_learn(uint64_t dir, const char *name, uint32_t length, uint64_t ino, uint64_t began)
+{
+	unsigned int at = slot_of(dir, name, length);
+	struct slot *slot = &slots[at];
+
+	pthread_mutex_lock(&locks[at % LOCKS]);
+	/* Somebody else was here since: which answer is the newer one nobody knows. */
+	slot->ino = slot->touched < began && length <= LONGEST ? ino : 0;
+	slot->touched = atomic_fetch_add(&now, 1);
+	if (slot->ino != 0) {
+		slot->dir = dir;
+		slot->length = (uint8_t)length;
+		memcpy(slot->name, name, length);
+	}
+	pthread_mutex_unlock(&locks[at % LOCKS]);
+}
+
+static void forget(uint64_t dir, const char *name, uint32_t length)
+{
+	unsigned int at = slot_of(dir, name, length);
+
+	pthread_mutex_lock(&locks[at % LOCKS]);
+	slots[at].ino = 0;
+	slots[at].touched = atomic_fetch_add(&now, 1);
+	pthread_mutex_unlock(&locks[at % LOCKS]);
+}
+
+/* Which names a change touches: one that it takes away, one that it makes. */
+static bool takes(enum spw_op op)
+{
+	return op == SPW_REMOVE || op == SPW_RENAME;
+}
+
+static bool makes(enum spw_op op)
+{
+	return op >= SPW_CREATE && op <= SPW_LINK;
+}
+
+uint64_t spw_dentry_change(enum spw_op op, const struct spw_request *request)
+{
+	if (takes(op) || makes(op))
+		forget(request->ino, request->name, request->name_len);
+	if (op == SPW_RENAME)
+		forget(request->ino2, request->name2, request->name2_len);
+	return atomic_fetch_add(&now, 1);
+}
+
+void spw_dentry_changed(enum spw_op op, const struct spw_request *request,
+			const struct spw_reply *reply, uint64_t began)
+{
+	uint64_t made = reply != NULL ? reply->attr.ino : 0; /* 0 forgets */
+
+	if (takes(op))
+		forget(request->ino, request->name, request->name_len);
+	if (makes(op))
+		spw_dentry_learn(request->ino, request->name, request->name_len, made, began);
+	if (op == SPW_RENAME)
+		spw_dentry_learn(request->ino2, request->name2, request->name2_len, made, began);
+}
+
+uint64_t spw_dentry_find(uint64_t dir, const char *name, uint32_t length)
+{
+	unsigned int at = slot_of(dir, name, length);
+	uint64_t ino;
+
+	pthread_mutex_lock(&locks[at % LOCKS]);
+	ino = is_of(&slots[at], dir, name, length) ? slots[at].ino : 0;
+	pthread_mutex_unlock(&locks[at % LOCKS]);
+	return ino;
+}
