@@ -80,6 +80,15 @@ static struct spw_inode *find_locked(const struct bucket *bucket, uint64_t ino)
 	return inode;
 }
 
+static struct spw_inode *hold_locked(const struct bucket *bucket, uint64_t ino)
+{
+	struct spw_inode *inode = find_locked(bucket, ino);
+
+	if (inode != NULL)
+		inode->handles++;
+	return inode;
+}
+
 /* An existing inode object with one more handle, or NULL: then its bucket remembers that something
  * happened, because an answer that is on its way may be older. */
 static struct spw_inode *find_changed(uint64_t ino)
@@ -88,10 +97,8 @@ static struct spw_inode *find_changed(uint64_t ino)
 	struct spw_inode *inode;
 
 	pthread_mutex_lock(&bucket->lock);
-	inode = find_locked(bucket, ino);
-	if (inode != NULL)
-		inode->handles++;
-	else
+	inode = hold_locked(bucket, ino);
+	if (inode == NULL)
 		bucket->changed = atomic_fetch_add(&now, 1) + 1;
 	pthread_mutex_unlock(&bucket->lock);
 	return inode;
@@ -140,9 +147,7 @@ bool spw_inode_known(uint64_t ino, struct spw_attr *attr)
 	bool known;
 
 	pthread_mutex_lock(&bucket->lock);
-	inode = find_locked(bucket, ino);
-	if (inode != NULL)
-		inode->handles++;
+	inode = hold_locked(bucket, ino);
 	pthread_mutex_unlock(&bucket->lock);
 	if (inode == NULL)
 		return false;
