@@ -190,12 +190,13 @@ bool spw_keep_open(struct spw_inode *inode)
 
 int spw_touch(struct spw_inode *inode, int64_t mtime_ns)
 {
-	int rc;
+	bool is_open;
 
 	pthread_mutex_lock(&inode->meta);
-	rc = inode->write_open ? carry_mtime(inode, mtime_ns) : 0;
+	is_open = inode->write_open;
 	pthread_mutex_unlock(&inode->meta);
-	return rc;
+	/* Without the lock: all that was written goes to the disk with it. */
+	return is_open ? carry_mtime(inode, mtime_ns) : 0;
 }
 
 /* ---- sealing ---- */
