@@ -1,7 +1,8 @@
 """Side by side with other servers, on the same disk: ``python -m tests.bench DIRECTORY``.
 
-Servers alternate (ours, the peer's, ours …) and their runs are compared pair by pair. Prints each
-row as soon as it is known; a comparison is a median, with quartiles. Takes root, for mounts.
+Servers alternate (ours, the peer's, the peer's, ours …) and their runs are compared pair by pair.
+Prints each row as soon as it is known; a comparison is a median, with quartiles. Takes root, for
+mounts.
 """
 
 from __future__ import annotations

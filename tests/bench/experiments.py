@@ -43,11 +43,15 @@ class Experiment:
     """So many bytes are moved that it matters where memory for them comes from."""
 
     def run(self, alternations: int) -> list[Measured]:
-        """Ours, the peer's, ours, the peer's …; what is still to be written is written first."""
+        """Ours, the peer's, the peer's, ours …; what is still to be written is written first.
+
+        The order of a pair changes because whoever writes first after a pause finds a slower disk.
+        """
         ours: list[Sequence[float]] = []
         peers: list[Sequence[float]] = []
         for number in range(alternations):
-            for side, values in ((self.ours, ours), (self.peer, peers)):
+            pair = ((self.ours, ours), (self.peer, peers))
+            for side, values in pair if number % 2 == 0 else reversed(pair):
                 os.sync()
                 if self.is_large:
                     load.claim_memory()
