@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "hash.h"
+
 #define SLOTS 65536u
 #define LOCKS 256u
 #define LONGEST 103u /* longer names are asked for each time; a slot has 128 bytes */
@@ -21,13 +23,10 @@ static struct slot {
 static pthread_mutex_t locks[LOCKS] = { [0 ... LOCKS - 1] = PTHREAD_MUTEX_INITIALIZER };
 static atomic_uint_fast64_t now = 1;
 
-/* FNV-1a. */
 static unsigned int slot_of(uint64_t dir, const char *name, uint32_t length)
 {
-	uint64_t value = 14695981039346656037u ^ dir * 0x9e3779b97f4a7c15u;
+	uint64_t value = spw_hash(dir * 0x9e3779b97f4a7c15u, name, length);
 
-	for (uint32_t i = 0; i < length; i++)
-		value = (value ^ (unsigned char)name[i]) * 1099511628211u;
 	return (unsigned int)((value >> 32 ^ value) % SLOTS);
 }
 
@@ -61,12 +60,7 @@ void spw_dentry_learn(uint64_t dir, const char *name, uint32_t length, uint64_t 
 
 static void forget(uint64_t dir, const char *name, uint32_t length)
 {
-	unsigned int at = slot_of(dir, name, length);
-
-	pthread_mutex_lock(&locks[at % LOCKS]);
-	slots[at].ino = 0;
-	slots[at].touched = atomic_fetch_add(&now, 1);
-	pthread_mutex_unlock(&locks[at % LOCKS]);
+	spw_dentry_learn(dir, name, length, 0, 0);
 }
 
 /* Which names a change touches: one that it takes away, one that it makes. */

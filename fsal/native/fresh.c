@@ -4,6 +4,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "hash.h"
+
 #define SLOTS 1024u
 #define COUNTS 16384u /* two of them a name: with 2,000 names, 1 in 20 absent ones is asked for */
 
@@ -24,16 +26,6 @@ static struct slot *lock_slot(uint64_t dir)
 	return slot;
 }
 
-/* FNV-1a; its halves are two hashes. */
-static uint64_t hash(const char *name, uint32_t length)
-{
-	uint64_t value = 14695981039346656037u;
-
-	for (uint32_t i = 0; i < length; i++)
-		value = (value ^ (unsigned char)name[i]) * 1099511628211u;
-	return value;
-}
-
 uint64_t spw_fresh_begin(void)
 {
 	return atomic_fetch_add(&now, 1);
@@ -50,7 +42,7 @@ void spw_fresh_made(uint64_t dir, uint64_t began)
 	pthread_mutex_unlock(&slot->lock);
 }
 
-/* The count of one half of a name's hash. */
+/* The count of one half of a name's hash: its halves are two hashes. */
 static uint8_t *count_of(struct slot *slot, uint64_t value, int half)
 {
 	return &slot->counts[(value >> 32 * half) % COUNTS];
@@ -58,7 +50,7 @@ static uint8_t *count_of(struct slot *slot, uint64_t value, int half)
 
 static void made(uint64_t dir, const char *name, uint32_t length)
 {
-	uint64_t value = hash(name, length);
+	uint64_t value = spw_hash(0, name, length);
 	struct slot *slot = lock_slot(dir);
 
 	if (slot->dir != dir)
@@ -73,7 +65,7 @@ static void made(uint64_t dir, const char *name, uint32_t length)
 
 static void unmade(uint64_t dir, const char *name, uint32_t length)
 {
-	uint64_t value = hash(name, length);
+	uint64_t value = spw_hash(0, name, length);
 	struct slot *slot = lock_slot(dir);
 
 	for (int half = 0; slot->dir == dir && half < 2; half++) {
@@ -123,7 +115,7 @@ void spw_fresh_changed(enum spw_op op, const struct spw_request *request,
 
 bool spw_fresh_lacks(uint64_t dir, const char *name, uint32_t length)
 {
-	uint64_t value = hash(name, length);
+	uint64_t value = spw_hash(0, name, length);
 	struct slot *slot = lock_slot(dir);
 	bool lacks = slot->dir == dir &&
 		     (*count_of(slot, value, 0) == 0 || *count_of(slot, value, 1) == 0);

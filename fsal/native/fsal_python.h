@@ -19,8 +19,8 @@
 #include "sal_data.h"
 
 #include "bridge.h"
-#include "files.h"
 #include "dentry.h"
+#include "files.h"
 #include "fresh.h"
 #include "python.h"
 

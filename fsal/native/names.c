@@ -24,31 +24,29 @@ static fsal_status_t make(enum spw_op op, const struct spw_request *request,
 	return spw_status(rc);
 }
 
-/* Asks the namespace for a name, unless both the name and its inode are known here. */
-static int find(struct spw_request *request, struct spw_attr *attr)
+/* Asks the namespace who an inode's name, or its parent, is. */
+static int ask(enum spw_op op, const struct spw_request *request, struct spw_attr *attr)
+{
+	struct spw_reply reply;
+	int rc = spw_call(op, request, &reply);
+
+	if (rc == 0)
+		*attr = reply.attr;
+	return rc;
+}
+
+/* Asks for a name, unless both the name and its inode are known here. */
+static int find(const struct spw_request *request, struct spw_attr *attr)
 {
 	uint64_t began = spw_dentry_asked();
 	uint64_t ino = spw_dentry_find(request->ino, request->name, request->name_len);
-	struct spw_reply reply;
 	int rc;
 
 	if (ino != 0 && spw_inode_known(ino, attr))
 		return 0;
-	rc = spw_call(SPW_LOOKUP, request, &reply);
-	if (rc != 0)
-		return rc;
-	*attr = reply.attr;
-	spw_dentry_learn(request->ino, request->name, request->name_len, attr->ino, began);
-	return 0;
-}
-
-static int find_parent(struct spw_request *request, struct spw_attr *attr)
-{
-	struct spw_reply reply;
-	int rc = spw_call(SPW_LOOKUP_PARENT, request, &reply);
-
+	rc = ask(SPW_LOOKUP, request, attr);
 	if (rc == 0)
-		*attr = reply.attr;
+		spw_dentry_learn(request->ino, request->name, request->name_len, attr->ino, began);
 	return rc;
 }
 
@@ -65,7 +63,7 @@ static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
 	if (!is_parent && request.name_len <= NAME_MAX &&
 	    spw_fresh_lacks(request.ino, name, request.name_len))
 		return spw_status(ENOENT);
-	rc = is_parent ? find_parent(&request, &attr) : find(&request, &attr);
+	rc = is_parent ? ask(SPW_LOOKUP_PARENT, &request, &attr) : find(&request, &attr);
 	if (rc == 0)
 		spw_answer(&attr, asked, obj, out);
 	return spw_status(rc);

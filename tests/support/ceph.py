@@ -9,7 +9,6 @@ import os
 import subprocess
 import uuid
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.support.s3server import (
@@ -59,13 +58,8 @@ class CephServer(Server):
             self._end_cluster()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, value, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
         self._end_cluster()
 
     def admin(self, *args: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import threading
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from types import TracebackType
 from typing import Self
 from urllib.parse import quote, urlsplit
 
@@ -28,12 +27,7 @@ class ForwardProxy:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._server.shutdown()
         self._server.server_close()
 

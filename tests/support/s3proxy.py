@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
@@ -187,12 +186,7 @@ class S3Proxy:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for fault in self.faults:
             fault.discard()
         self._server.shutdown()

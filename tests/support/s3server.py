@@ -16,7 +16,6 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import boto3
@@ -115,12 +114,7 @@ class Server(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
 

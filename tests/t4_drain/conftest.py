@@ -23,26 +23,28 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CephServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def rclone(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+def _running(
+    request: pytest.FixtureRequest, kind: type[RcloneServer | MotoServer], directory: Path
 ) -> Iterator[Server]:
     if ON_CEPH:
         yield request.getfixturevalue("ceph")
         return
-    with RcloneServer(tmp_path_factory.mktemp("s3") / "rclone") as server:
+    with kind(directory) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def rclone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    yield from _running(request, RcloneServer, tmp_path_factory.mktemp("s3") / "rclone")
 
 
 @pytest.fixture(scope="session")
 def moto(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    if ON_CEPH:
-        yield request.getfixturevalue("ceph")
-        return
-    with MotoServer(tmp_path_factory.mktemp("s3") / "moto") as server:
-        yield server
+    yield from _running(request, MotoServer, tmp_path_factory.mktemp("s3") / "moto")
 
 
 MakeSite = Callable[..., Site]
