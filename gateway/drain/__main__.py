@@ -23,6 +23,8 @@ def main() -> int:
     parser.add_argument("--config", type=Path, default=config.DEFAULT_CONFIG)
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
+    # No line tells of threads or processes; to find out which takes longer than the rest of a line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # Ours only: the libraries' notes are no events of the gateway.
     logging.getLogger("drain").setLevel(logging.INFO)
     stop = threading.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gateway.config import Settings
 from gateway.errors import BucketError
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended
@@ -20,16 +21,25 @@ class Small(NamedTuple):
 Result = Stored | BucketError
 
 
+class Setup(NamedTuple):
+    """What a sender is told first, on one of its connections."""
+
+    settings: Settings
+    address: str
+    """Of the bucket's objects, up to their keys."""
+
+
 class Task(NamedTuple):
     """What the drain sends to a sender."""
 
     generation: int
     """Credentials are read again when it changes."""
-    object: Small
+    objects: list[Small]
+    """One after the other; the first that the store does not take is the last that is sent."""
 
 
 class Answer(NamedTuple):
-    """What a sender answers."""
+    """What became of one object; a sender answers a list, in their order."""
 
     result: Result
     how: Ended

@@ -15,9 +15,9 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gateway.config import Settings
-from gateway.drain.messages import Answer, Result, Task
+from gateway.drain.messages import Answer, Result, Setup, Small, Task
 from gateway.errors import BucketError
+from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended
 from gateway.objectstore.s3 import S3Store
 
@@ -36,8 +36,8 @@ class _Notes(threading.local):
     def begin(self) -> int:
         return 1
 
-    def end(self, number: int, how: Ended) -> None:
-        self.how = how
+    def end(self, number: int, *hows: Ended) -> None:
+        (self.how,) = hows
 
 
 def main() -> None:
@@ -45,9 +45,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_drain, daemon=True).start()
     connections: list[Connection] = [Connection(int(fd)) for fd in sys.argv[1:]]
-    settings: Settings = connections[0].recv()
+    setup: Setup = connections[0].recv()
     notes = _Notes()
-    store = S3Store(settings, pace=notes, attempts=1)
+    store = S3Store(setup.settings, pace=notes, attempts=1, address=setup.address)
     for connection in connections:
         threading.Thread(target=_serve, args=(connection, store, notes)).start()
 
@@ -62,12 +62,19 @@ def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
         if task.generation != generation:
             generation = task.generation
             store.reload()
-        result: Result
-        try:
-            result = store.put(*task.object)
-        except BucketError as exc:
-            result = exc
-        connection.send(Answer(result, notes.how))
+        answers: list[Answer] = []
+        for one in task.objects:
+            answers.append(Answer(_put(store, one), notes.how))
+            if not isinstance(answers[-1].result, Stored):
+                break
+        connection.send(answers)
+
+
+def _put(store: S3Store, one: Small) -> Result:
+    try:
+        return store.put(*one)
+    except BucketError as exc:
+        return exc
 
 
 def _end_with_the_drain() -> None:

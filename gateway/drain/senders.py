@@ -14,15 +14,18 @@ from multiprocessing.connection import Connection
 from queue import LifoQueue
 
 from gateway.config import Settings
-from gateway.drain.messages import Answer, Result, Small, Task
+from gateway.drain.messages import Answer, Result, Setup, Small, Task
 from gateway.errors import BucketError, StoreRefused, StoreUnavailable
 from gateway.objectstore.client import ATTEMPTS_MAX
-from gateway.objectstore.objects import Stored
+from gateway.objectstore.objects import KIB, Stored
 from gateway.objectstore.pace import Ended, Pace
 from gateway.objectstore.s3 import S3Store
 
 log = logging.getLogger("drain")
 
+TASK_FILES = 16
+TASK_BYTES = 256 * KIB
+"""Of the objects that a sender is handed at a time while nothing limits the drain."""
 UNANSWERED_MAX = 3
 """So many objects in a row that the store did not take, and the rest of a batch is not tried."""
 
@@ -31,7 +34,9 @@ class Senders:
     """``drain.processes`` sender processes; with none, the drain sends by itself.
 
     Each has so many connections that all workers of the drain can send at a time; on each goes one
-    object after the other. Safe to use from several threads. Parameters: settings; store, for the
+    object after the other. While nothing limits the drain a sender is handed several at a time: a
+    message for each takes as much of the drain's time as all else. Safe to use from several
+    threads. Parameters: settings; store, for the
     case of none; pace, which requests keep; stop, set when the drain must end.
     """
 
@@ -44,7 +49,7 @@ class Senders:
         self._generation = 0
         count = settings.drain.processes
         channels = -(-settings.drain.workers // max(1, count))
-        self._processes = [_Process(settings, channels) for _ in range(count)]
+        self._processes = [_Process(settings, store, channels) for _ in range(count)]
         self._idle: LifoQueue[tuple[_Process, int]] = LifoQueue()
         for slot in product(self._processes, range(channels)):
             self._idle.put(slot)
@@ -56,12 +61,12 @@ class Senders:
         died: nothing is known of any of the objects.
         """
         if not self._processes:
-            return self._each(objects, self._send_here)
+            return self._send_all(objects, self._send_here)
         process, number = slot = self._idle.get()
         connection: Connection | None = None
         try:
             connection = process.connection(number)
-            return self._each(objects, partial(self._send_there, connection))
+            return self._send_all(objects, partial(self._send_there, connection))
         except BaseException as exc:
             # What it still answers would be taken for the next batch's.
             process.end(connection)
@@ -81,40 +86,61 @@ class Senders:
         for process in self._processes:
             process.end()
 
-    def _each(
-        self, objects: Sequence[Small], send: Callable[[Small], Result]
+    def _send_all(
+        self, objects: Sequence[Small], send: Callable[[Sequence[Small]], list[Result]]
     ) -> list[Result | None]:
         results: list[Result | None] = []
         streak = _Streak()
-        for one in objects:
-            result: Result | None = streak.last
-            if not streak.is_hopeless() and not self._stop.is_set():
-                result = send(one)
+        while len(results) < len(objects):
+            if streak.is_hopeless() or self._stop.is_set():
+                return results + [streak.last] * (len(objects) - len(results))
+            done = send(objects[len(results) :])
+            for result in done:
                 streak.note(result)
-            results.append(result)
+            results += done
         return results
 
-    def _send_here(self, one: Small) -> Result:
+    def _send_here(self, objects: Sequence[Small]) -> list[Result]:
+        """Send the first; returns what became of it."""
         try:
-            return self._store.put(*one)
+            return [self._store.put(*objects[0])]
         except BucketError as exc:
-            return exc
+            return [exc]
 
-    def _send_there(self, connection: Connection, one: Small) -> Result:
+    def _send_there(self, connection: Connection, objects: Sequence[Small]) -> list[Result]:
+        """Send the first, or several; returns what became of those that were sent."""
+        task = Task(self._generation, _first(objects) if self._pace.is_free() else [objects[0]])
         for _ in range(ATTEMPTS_MAX):
-            self._pace.admit(len(one.body))
-            number = self._pace.begin()
-            how = Ended(False)
-            try:
-                connection.send(Task(self._generation, one))
-                answer: Answer = connection.recv()
-                how = answer.how
-            finally:
-                self._pace.end(number, how)
-            if not how.is_lost:
+            answers = self._ask(connection, task)
+            if not answers[0].how.is_lost:
                 break
             # A connection that was idle for too long looks like this.
-        return answer.result
+        if len(answers) > 1 and answers[-1].how.is_lost:
+            # It is the first of the next.
+            answers.pop()
+        return [answer.result for answer in answers]
+
+    def _ask(self, connection: Connection, task: Task) -> list[Answer]:
+        self._pace.admit(sum(len(one.body) for one in task.objects))
+        number = self._pace.begin()
+        hows = [Ended(False)]
+        try:
+            connection.send(task)
+            answers: list[Answer] = connection.recv()
+            hows = [answer.how for answer in answers]
+        finally:
+            self._pace.end(number, *hows)
+        return answers
+
+
+def _first(objects: Sequence[Small]) -> list[Small]:
+    """As many as a sender may be handed at a time; at least one."""
+    size = 0
+    for count, one in enumerate(objects[:TASK_FILES]):
+        size += len(one.body)
+        if count and size > TASK_BYTES:
+            return list(objects[:count])
+    return list(objects[:TASK_FILES])
 
 
 class _Streak:
@@ -140,18 +166,20 @@ class _Process:
     """A sender that is started when it is needed, and anew after it has ended: an idle gateway
     needs no memory for it. Safe to use from several threads.
 
-    Parameters: settings; channels, how many connections it has.
+    Parameters: settings; store, which knows the bucket's address; channels, how many connections it
+    has.
     """
 
-    def __init__(self, settings: Settings, channels: int) -> None:
+    def __init__(self, settings: Settings, store: S3Store, channels: int) -> None:
         self._settings = settings
+        self._store = store
         self._channels = channels
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._connections: list[Connection] = []
 
     def connection(self, number: int) -> Connection:
-        """One of its connections. Raises OSError."""
+        """One of its connections. Raises OSError, BucketError."""
         with self._lock:
             if self._process is None:
                 self._start()
@@ -171,6 +199,7 @@ class _Process:
             self._process, self._connections = None, []
 
     def _start(self) -> None:
+        setup = Setup(self._settings, self._store.address())
         pairs = [socket.socketpair() for _ in range(self._channels)]
         theirs = [str(sender.fileno()) for _, sender in pairs]
         self._process = subprocess.Popen(
@@ -181,4 +210,4 @@ class _Process:
         for _, sender in pairs:
             sender.close()
         self._connections = [Connection(ours.detach()) for ours, _ in pairs]
-        self._connections[0].send(self._settings)
+        self._connections[0].send(setup)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import ssl
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import boto3
 import botocore.session
@@ -59,30 +60,57 @@ _BUSY = {"429", "BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeo
 _BUSY |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
 
 
-class Connection(NamedTuple):
-    """The two ways to the bucket, with one set of credentials."""
+class Connection:
+    """The two ways to the bucket, with one set of credentials; nothing is contacted yet.
 
-    client: S3Client
-    wire: Wire
-    """For the requests that carry bodies."""
-
-
-def connect(settings: Settings, pace: Gate | None, attempts: int) -> Connection:
-    """Set up the configured address and credentials; nothing is contacted yet.
-
-    Parameters: settings; pace, what every request must pass; attempts, how
-    often to try a request.
+    Parameters: settings; pace, what every request must pass; attempts, how often to try a request;
+    address, of the bucket, where somebody has asked a client for it already.
 
     Raises: StoreRefused when the credentials file or the CA bundle exists but cannot be used.
     Without the credentials file, boto's own chain (environment, the role of the container or the
     instance) is asked at the first request.
     """
+
+    def __init__(
+        self, settings: Settings, pace: Gate | None, attempts: int, address: str | None = None
+    ) -> None:
+        self._settings = settings
+        self._pace = pace
+        self._attempts = attempts
+        self._address = address
+        self._session = botocore.session.Session()
+        if settings.credentials_file.exists():
+            _use_credentials(self._session, settings)
+        if settings.bucket.ca_bundle:
+            _check_ca_bundle(settings.bucket.ca_bundle)
+
+    @cached_property
+    def address(self) -> str:
+        """The URL of the bucket's objects, up to their keys."""
+        if self._address is not None:
+            return self._address
+        probe: str = self.client.generate_presigned_url(
+            "put_object", Params={"Bucket": self._settings.bucket.name, "Key": "k"}
+        )
+        return probe.partition("?")[0].removesuffix("k")
+
+    @cached_property
+    def wire(self) -> Wire:
+        """For the requests that carry bodies."""
+        return Wire(self._settings, self._session, self.address, self._attempts, self._pace)
+
+    @cached_property
+    def client(self) -> S3Client:
+        """For all others. To make one takes a third of a second of processor time: a process that
+        only sends bodies never does."""
+        made = _client(self._settings, self._session, self._attempts)
+        if self._pace is not None:
+            self._pace.attach(made)
+        return made
+
+
+def _client(settings: Settings, session: botocore.session.Session, attempts: int) -> S3Client:
     bucket = settings.bucket
-    session = botocore.session.Session()
-    if settings.credentials_file.exists():
-        _use_credentials(session, settings)
-    if bucket.ca_bundle:
-        _check_ca_bundle(bucket.ca_bundle)
     connections = settings.drain.workers * settings.drain.part_concurrency + SPARE_CONNECTIONS
     made: S3Client = boto3.Session(botocore_session=session).client(
         "s3",
@@ -105,9 +133,7 @@ def connect(settings: Settings, pace: Gate | None, attempts: int) -> Connection:
     for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration", "CopyObject"):
         made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
     made.meta.events.register_first("needs-retry.s3.CreateMultipartUpload", _not_again)
-    if pace is not None:
-        pace.attach(made)
-    return Connection(made, Wire(settings, session, made, attempts, pace))
+    return made
 
 
 def _add_content_md5(params: dict[str, Any], **_event: object) -> None:

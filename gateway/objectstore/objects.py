@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from gateway.errors import ObjectRefused
 
-MIB = 1024 * 1024
+KIB = 1024
+MIB = 1024 * KIB
 PARTS_MAX = 10_000
 PART_MAX_BYTES = 5 * 1024 * MIB
 OBJECT_MAX_BYTES = PARTS_MAX * PART_MAX_BYTES

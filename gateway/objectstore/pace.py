@@ -89,8 +89,8 @@ class Gate(Protocol):
     def begin(self) -> int:
         """Wait for a place and take it; returns the number of the request."""
 
-    def end(self, number: int, how: Ended) -> None:
-        """A request is over."""
+    def end(self, number: int, *hows: Ended) -> None:
+        """A request is over, or all that went one after the other in its place."""
 
 
 class Ended(NamedTuple):
@@ -192,6 +192,14 @@ class Pace:
             self._by_request.spend(1.0)
             self._by_byte.spend(body_bytes)
 
+    def is_free(self) -> bool:
+        """Whether nothing limits the drain: no rate, and the store has not said lately that it is
+        too much."""
+        with self._lock:
+            return self._places == self._most and not (
+                self._by_request.rate or self._spans or self._settings.bytes_per_second
+            )
+
     def begin(self) -> int:
         """Wait for a place and take it; returns the number of the request."""
         with self._lock:
@@ -201,33 +209,40 @@ class Pace:
             self._sent += 1
             return self._sent
 
-    def end(self, number: int, how: Ended) -> None:
-        """A request is over. Parameters: number, from begin; how."""
-        too_much, retry_after_seconds, taken_bytes, _ = how
+    def end(self, number: int, *hows: Ended) -> None:
+        """A request is over, or all that went one after the other in its place.
+
+        Parameters: number, from begin; hows, of each.
+        """
         with self._lock:
-            self.bytes += taken_bytes
             self._under_way -= 1
-            self.requests += 1
-            self.throttles += too_much
+            for how in hows:
+                self._count(number, how)
             self._lock.notify_all()
-            if retry_after_seconds > 0:
-                until = clock.monotonic_seconds() + retry_after_seconds
-                self._resume_at = max(self._resume_at, until)
-            if not too_much:
-                self._steady += 1
-                if self._steady >= STEADY:
-                    self._steady = 0
-                    self._places = min(self._most, self._places + 1)
-                return
-            self._steady = 0
-            # What was sent before the last halving says nothing of the rate since.
-            if number > self._halved_at:
-                self._halved_at = self._sent
-                self._places = max(1, self._places // 2)
+
+    def _count(self, number: int, how: Ended) -> None:
+        self.bytes += how.taken_bytes
+        self.requests += 1
+        self.throttles += how.too_much
+        if how.retry_after_seconds > 0:
+            until = clock.monotonic_seconds() + how.retry_after_seconds
+            self._resume_at = max(self._resume_at, until)
+        if not how.too_much:
+            self._steady += 1
+            if self._steady >= STEADY:
+                self._steady = 0
+                self._places = min(self._most, self._places + 1)
+            return
+        self._steady = 0
+        # What was sent before the last halving says nothing of the rate since.
+        if number > self._halved_at:
+            self._halved_at = self._sent
+            self._places = max(1, self._places // 2)
 
     def _bytes_per_second(self) -> float:
-        settings = self._settings
-        rate = schedule.rate_at(self._spans, clock.minute_of_day(), settings.bytes_per_second)
+        rate: float = self._settings.bytes_per_second
+        if self._spans:
+            rate = schedule.rate_at(self._spans, clock.minute_of_day(), rate)
         return rate / self._drains
 
     # What boto calls, on the thread of the request.

@@ -11,7 +11,7 @@ Retries are few here: the drain retries, with its own pauses, and shows that it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -56,7 +56,8 @@ class S3Store:
     """One bucket. Safe to use from several threads.
 
     Parameters: settings; copy_max_bytes, what one CopyObject may take; pace, which lets requests
-    pass (None: all at once); attempts, how often to try a request. Nothing is contacted yet.
+    pass (None: all at once); attempts, how often to try a request; address, of another store's
+    same bucket. Nothing is contacted yet.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class S3Store:
         copy_max_bytes: int = COPY_MAX_BYTES,
         pace: Gate | None = None,
         attempts: int | None = None,
+        address: str | None = None,
     ) -> None:
+        self._address = address
         self._pace = pace
         self._attempts = client.ATTEMPTS_MAX if attempts is None else attempts
         self._settings = settings
@@ -77,6 +80,11 @@ class S3Store:
     def reload(self) -> None:
         """Read the credentials again at the next request: a person may have corrected them."""
         self._connection = None
+
+    def address(self) -> str:
+        """The URL of the bucket's objects, up to their keys. Raises StoreRefused."""
+        with self._typed("put_object", None):
+            return self._connected().address
 
     def check(self) -> None:
         """Whether the bucket answers us. Raises StoreUnavailable or StoreRefused, with a remedy."""
@@ -321,16 +329,25 @@ class S3Store:
         return answer
 
     def _do(self, operation: str, key: str | None, request: Callable[[client.Connection], T]) -> T:
-        try:
-            # A local name: another thread may reload() meanwhile.
-            connected = self._connection
-            if connected is None:
-                connected = client.connect(self._settings, self._pace, self._attempts)
-                self._connection = connected
+        with self._typed(operation, key):
+            connected = self._connected()
             failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="before"))
             answer = request(connected)
             failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="after"))
             return answer
+
+    def _connected(self) -> client.Connection:
+        # A local name: another thread may reload() meanwhile.
+        connected = self._connection
+        if connected is None:
+            connected = client.Connection(self._settings, self._pace, self._attempts, self._address)
+            self._connection = connected
+        return connected
+
+    @contextmanager
+    def _typed(self, operation: str, key: str | None) -> Iterator[None]:
+        try:
+            yield
         except (ClientError, BotoCoreError, ResponseParserError) as exc:
             raise client.typed(self._settings, operation, key, exc) from exc
 

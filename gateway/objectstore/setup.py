@@ -47,7 +47,7 @@ class Setup:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._client = client.connect(settings, None, client.ATTEMPTS_MAX).client
+        self._client = client.Connection(settings, None, client.ATTEMPTS_MAX).client
         prefix = settings.bucket.prefix
         self._prefix = f"{prefix}/" if prefix else ""
 

@@ -26,21 +26,20 @@ from gateway.objectstore.transport import Answer, Timeouts, Transport
 
 if TYPE_CHECKING:
     from botocore.session import Session
-    from mypy_boto3_s3.client import S3Client
 
 
 class Wire:
     """Sends bodies to one bucket. Safe to use from several threads.
 
-    Parameters: settings; session, for credentials; made, the client, for the bucket's address;
-    attempts, how often to try when a connection fails; pace, what every request passes.
+    Parameters: settings; session, for credentials; address, of the bucket's objects up to their
+    keys; attempts, how often to try when a connection fails; pace, what every request passes.
     """
 
     def __init__(
         self,
         settings: Settings,
         session: Session,
-        made: S3Client,
+        address: str,
         attempts: int,
         pace: Gate | None,
     ) -> None:
@@ -49,15 +48,12 @@ class Wire:
         self._region = bucket.region
         self._attempts = attempts
         self._pace = pace
-        probe = made.generate_presigned_url(
-            "put_object", Params={"Bucket": bucket.name, "Key": "k"}
-        )
-        address = urlsplit(probe)
-        self._above = address.path.removesuffix("k")
-        self._is_tls = address.scheme == "https"
+        to = urlsplit(address)
+        self._above = to.path
+        self._is_tls = to.scheme == "https"
         self._parser: Any = create_parser("rest-xml")
         timeouts = Timeouts(bucket.connect_timeout_seconds, bucket.read_timeout_seconds)
-        origin = f"{address.scheme}://{address.netloc}"
+        origin = f"{to.scheme}://{to.netloc}"
         self._transport = Transport(origin, bucket.ca_bundle, timeouts)
 
     def put(

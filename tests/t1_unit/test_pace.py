@@ -133,3 +133,25 @@ def test_a_stop_ends_all_waiting() -> None:
     limited.admit(1000)
     stop.set()
     assert timed(lambda: limited.admit(1000)) < 1
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"requests_per_second": 1000.0},
+        {"bytes_per_second": 1 << 30},
+        {"schedule": ["08:00-20:00 200MiB"]},
+    ],
+)
+def test_a_drain_with_a_rate_is_not_free(limit: dict[str, Any]) -> None:
+    assert not pace(**limit).is_free()
+
+
+def test_a_drain_is_not_free_after_the_store_had_too_much() -> None:
+    busy = pace(places=4)
+    assert busy.is_free()
+    busy.end(busy.begin(), Ended(False), Ended(True))
+    assert (busy.places, busy.is_free()) == (2, False)
+    busy.end(busy.begin(), *[Ended(False)] * (2 * STEADY))
+    assert (busy.places, busy.is_free()) == (4, True)
+    assert busy.counters()["requests"] == 2 + 2 * STEADY

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 
+import pytest
+
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
 from tests.t4_drain.site import MIB, Site
@@ -21,7 +23,8 @@ def busiest(requests: list[Request], seconds: float) -> int:
     return most
 
 
-def test_a_burst_of_200_ranks_is_a_smooth_stream(rclone_site: Site) -> None:
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_burst_of_200_ranks_is_a_smooth_stream(rclone_site: Site, processes: int) -> None:
     """The ceiling: in a window of w seconds at most rate * w, and a burst of a tenth of a second.
 
     A request may also be delayed between our leave to send it and the server: as many as there
@@ -31,7 +34,7 @@ def test_a_burst_of_200_ranks_is_a_smooth_stream(rclone_site: Site) -> None:
     rate, workers = 60, 8
     for rank in range(200):
         site.write(f"step-100/rank-{rank:03d}", b"%d" % rank)
-    site.configure(requests_per_second=rate, workers=workers)
+    site.configure(requests_per_second=rate, workers=workers, processes=processes)
     with site.process():
         until(lambda: not site.left(), "everything is drained", 60)
     requests = site.proxy.operations()

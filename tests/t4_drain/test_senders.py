@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from pathlib import Path
@@ -42,6 +43,48 @@ def test_many_small_files_arrive(site: Site) -> None:
     assert site.objects() == contents
     assert len(site.proxy.operations("PUT")) == FILES
     assert site.left() == []
+
+
+def test_an_object_that_is_refused_holds_up_no_other(rclone_site: Site) -> None:
+    site = rclone_site
+    site.configure(processes=1, workers=1)
+    contents = fill(site)
+    refused = next(path for path in contents if path.endswith("/150"))
+    site.proxy.inject(
+        lambda r: r.operation == "PUT" and r.key.endswith(refused),
+        Act.FAIL,
+        times=math.inf,
+        status=400,
+        code="InvalidRequest",
+    )
+    site.drain()
+    del contents[refused]
+    assert site.objects() == contents
+    others = [r for r in site.proxy.operations("PUT") if not r.key.endswith(refused)]
+    assert len(others) == FILES - 1
+
+
+def test_a_connection_that_is_lost_among_many_is_only_tried_again(rclone_site: Site) -> None:
+    site = rclone_site
+    site.configure(processes=1, workers=1)
+    contents = fill(site)
+    site.proxy.inject(lambda r: r.operation == "PUT" and "/15" in r.key, Act.DROP, times=2)
+    site.drain()
+    assert site.objects() == contents
+    assert site.left() == []
+    assert len(site.proxy.operations("PUT")) == FILES + 2
+    assert site.report()["counters"]["retries"] == 0
+
+
+def test_a_bucket_that_is_busy_is_not_asked_for_all_that_was_handed_out(rclone_site: Site) -> None:
+    site = rclone_site
+    site.configure(processes=1, workers=1)
+    fill(site)
+    site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, times=math.inf)
+    site.drain()
+    asked = len(site.proxy.operations("PUT"))
+    # Three in a row for each batch that was begun before the first came back.
+    assert 1 <= asked <= 6
 
 
 def test_a_killed_sender_is_replaced(rclone_site: Site) -> None:
