@@ -109,6 +109,9 @@ int spw_change(enum spw_op op, const struct spw_request *request, struct spw_rep
 void spw_drop_privileges(struct spw_handle *self);
 
 /* names.c */
+
+/* Asks who a name is, unless both the name and its inode are known here. Returns 0 or the errno. */
+int spw_find(const struct spw_request *request, struct spw_attr *attr);
 void spw_names_ops(struct fsal_obj_ops *ops);
 
 /* open.c */

@@ -35,8 +35,7 @@ static int ask(enum spw_op op, const struct spw_request *request, struct spw_att
 	return rc;
 }
 
-/* Asks for a name, unless both the name and its inode are known here. */
-static int find(const struct spw_request *request, struct spw_attr *attr)
+int spw_find(const struct spw_request *request, struct spw_attr *attr)
 {
 	uint64_t began = spw_dentry_asked();
 	uint64_t ino = spw_dentry_find(request->ino, request->name, request->name_len);
@@ -63,7 +62,7 @@ static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
 	if (!is_parent && request.name_len <= NAME_MAX &&
 	    spw_fresh_lacks(request.ino, name, request.name_len))
 		return spw_status(ENOENT);
-	rc = is_parent ? ask(SPW_LOOKUP_PARENT, &request, &attr) : find(&request, &attr);
+	rc = is_parent ? ask(SPW_LOOKUP_PARENT, &request, &attr) : spw_find(&request, &attr);
 	if (rc == 0)
 		spw_answer(&attr, asked, obj, out);
 	return spw_status(rc);

@@ -188,7 +188,7 @@ static int create_or_find(uint64_t parent, const char *name, fsal_openflags_t op
 		*created = rc == 0;
 	}
 	if (rc == EEXIST) {
-		rc = spw_call(SPW_LOOKUP, &request, reply);
+		rc = spw_find(&request, &reply->attr);
 		if (rc == 0)
 			rc = judge_existing(&reply->attr, createmode, verifier);
 	}
