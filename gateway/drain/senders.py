@@ -35,9 +35,10 @@ class Senders:
 
     Each has so many connections that all workers of the drain can send at a time; on each goes one
     object after the other. While nothing limits the drain a sender is handed several at a time: a
-    message for each takes as much of the drain's time as all else. Safe to use from several
-    threads. Parameters: settings; store, for the
-    case of none; pace, which requests keep; stop, set when the drain must end.
+    message for each would take a third of the drain's own time. Safe to use from several threads.
+
+    Parameters: settings; store, for the bucket's address, and to send with no processes; pace,
+    which requests keep; stop, set when the drain must end.
     """
 
     def __init__(
