@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test slow lint ceph pynfs posix scale bench bench-quick bench-drain soak build deps bench-deps clean
+.PHONY: demo test slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-profile soak build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -16,6 +16,7 @@ APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ga
     git procps postgresql nfs-ganesha-vfs
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
+PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
 CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 
 demo: build
@@ -58,6 +59,11 @@ bench: build bench-deps $(NFS3SAVE)
 
 bench-quick: build bench-deps
 	$(BENCH) --quick
+
+# What an operation on names costs the server, by whose code it is spent in.
+bench-profile: build
+	@$(MAKE) -s deps APT_PACKAGES="$(PROFILE_PACKAGES)"
+	unshare --mount $(PY) -m tests.bench.profile $(BUILD)
 
 # 64 clients for ten minutes; SOAK="--seconds 60" for less.
 soak: build

@@ -8,6 +8,7 @@ import os
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -48,9 +49,14 @@ def claim_memory() -> None:
     mmap.mmap(-1, CLAIMED_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 
-def run(program: str, *arguments: object, errors_allowed: bool = False) -> Load:
-    """Run nfsload or nfs3save. Raises RuntimeError when it failed or counted errors."""
-    words = [str(PROGRAMS / program), *map(str, arguments)]
+def run(
+    program: str, *arguments: object, errors_allowed: bool = False, under: Sequence[object] = ()
+) -> Load:
+    """Run nfsload or nfs3save. Raises RuntimeError when it failed or counted errors.
+
+    Parameters: under, a command that runs it.
+    """
+    words = [*map(str, under), str(PROGRAMS / program), *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     if done.returncode != 0 and not (errors_allowed and done.returncode == 1):
         raise RuntimeError(f"{' '.join(words)}:\n{done.stdout}{done.stderr}")
@@ -59,12 +65,16 @@ def run(program: str, *arguments: object, errors_allowed: bool = False) -> Load:
 
 
 def nfs(
-    port: int, workload: str, *options: object, export: str = EXPORT, errors_allowed: bool = False
+    port: int,
+    workload: str,
+    *options: object,
+    export: str = EXPORT,
+    errors_allowed: bool = False,
+    under: Sequence[object] = (),
 ) -> Load:
     """Run a workload of nfsload against a server on loopback."""
-    return run(
-        "nfsload", "127.0.0.1", port, export, workload, *options, errors_allowed=errors_allowed
-    )
+    words = ("127.0.0.1", port, export, workload, *options)
+    return run("nfsload", *words, errors_allowed=errors_allowed, under=under)
 
 
 def local_save(directory: Path, ranks: int, file_bytes: int) -> float:

@@ -91,15 +91,18 @@ class Server:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
             raise RuntimeError(f"the NFS server died:\n{tail}\n{self._stderr.read_text()[-4000:]}")
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def resident_mib(self) -> float:
         """Memory of the server that is in RAM."""
-        assert self._process is not None
-        return resident_mib(self._process.pid)
+        return resident_mib(self.pid)
 
     def cpu_seconds(self) -> float:
         """Processor time of the server since it started, its own and the kernel's for it."""
-        assert self._process is not None
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text()
+        stat = Path(f"/proc/{self.pid}/stat").read_text()
         ticks = stat.rpartition(")")[2].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 

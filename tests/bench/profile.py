@@ -1,0 +1,83 @@
+"""Where the server's processor time goes when names change: ``python -m tests.bench.profile DIR``.
+
+Takes root and perf (Debian's linux-perf). Prints microseconds for each operation, by whose code
+they were spent in, of Spillway and of FSAL_VFS on an ext4 mounted dirsync.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.bench import experiments, load, report, sites
+from tests.conformance.server import Server
+
+PARTS = {
+    r"\[kernel": "kernel",
+    r"lib(ganesha|ntirpc|fsalvfs)|ganesha\.nfsd": "Ganesha",
+    r"libfsalpython": "the FSAL in C",
+    r"libpython|_ctypes|_sqlite3|libffi": "Python",
+    r"libsqlite3": "SQLite",
+}
+OTHERS = "libc and others"
+NAMES = 40_000
+HERTZ = 199
+"""More often, and the sampling costs as much as what it measures."""
+
+
+def profile(server: Server, workload: str, prefix: str, record: Path) -> dict[str, float]:
+    """Microseconds of the server's processor time for each operation, in all and by part."""
+    perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", HERTZ, "-p", server.pid, "-o", record)
+    connections, depth = experiments.FLIGHTS[16]
+    before = server.cpu_seconds()
+    done = load.nfs(
+        server.port,
+        workload,
+        *("--dir", "apart", "--apart", "--prefix", prefix, "--count", NAMES),
+        *("--connections", connections, "--depth", depth),
+        under=(*perf, "--"),
+    )
+    micros = (server.cpu_seconds() - before) / done.ops * 1e6
+    found: defaultdict[str, float] = defaultdict(float, {"in all": micros})
+    for line in _shares(record):
+        percent, name = line.split(maxsplit=1)
+        part = next((part for form, part in PARTS.items() if re.match(form, name)), OTHERS)
+        found[part] += micros * float(percent.rstrip("%")) / 100
+    return found
+
+
+def _shares(record: Path) -> list[str]:
+    """Lines of a share and the library it was spent in."""
+    command = ("perf", "report", "-q", "--stdio", "--sort", "dso", "-i", str(record))
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [line.strip() for line in printed.splitlines() if line.strip()]
+
+
+def main() -> None:
+    parent = Path(sys.argv[1]).absolute()
+    with tempfile.TemporaryDirectory(dir=parent) as made, ExitStack() as stack:
+        directory = Path(made)
+        disk = stack.enter_context(sites.dirsync_ext4(directory / "dirsync"))
+        ours = sites.start(stack, "spillway", directory / "spillway")
+        peer = sites.start(stack, "vfs", disk / "vfs")
+        print(report.machine())
+        print("16 connections x 1, a directory each; µs of the server's processor time\n")
+        print("| work | part | ours | FSAL_VFS, ext4 dirsync |\n| --- | --- | --- | --- |")
+        for work, prefix in (("create", "f"), ("rename", "f"), ("unlink", "t")):
+            both = [profile(one, work, prefix, directory / "perf.data") for one in (ours, peer)]
+            for part in ("in all", *PARTS.values(), OTHERS):
+                print(
+                    f"| {work} | {part} | "
+                    + " | ".join(f"{side[part]:.0f}" for side in both)
+                    + " |"
+                )
+                work = ""
+
+
+if __name__ == "__main__":
+    main()
