@@ -33,6 +33,7 @@ CACHED = {1: 4000, 16: 6000, 64: 6000}
 PASSES = 5
 """Over names that a server has in its memory: once takes a tenth of a second, which says little."""
 RANDOM_OPS = 30_000
+SEQUENTIAL_MIB = {"disk": 512, "tmpfs": 1024}
 PER_DIRECTORY = 10_000
 
 
@@ -77,7 +78,8 @@ def _shape(connections: int, depth: int) -> str:
 def sequential(where: str, ours: Server, peer: Server) -> Iterator[Experiment]:
     """1 MiB WRITEs with a final COMMIT, then READs of the same files (from the page cache)."""
     target = Target(0.95)
-    for connections, depth, file_mib in ((1, 8, 1024), (16, 2, 64)):
+    total_mib = SEQUENTIAL_MIB[where]
+    for connections, depth, file_mib in ((1, 8, total_mib), (16, 2, total_mib // 16)):
         setting = f"{where}, {_shape(connections, depth)}"
 
         def side(
