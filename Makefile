@@ -52,7 +52,8 @@ scale: build
 
 # Side by side with Ganesha's FSAL_VFS, rclone and s3fs; bench renews docs/benchmarks.md. As root.
 # A mount namespace: what is mounted for it goes with it, however it ends.
-BENCH = unshare --mount $(PY) -m tests.bench $(BUILD)
+MOUNTING = unshare --mount $(PY) -m
+BENCH = $(MOUNTING) tests.bench $(BUILD)
 
 bench: build bench-deps $(NFS3SAVE)
 	$(BENCH) --report
@@ -63,7 +64,7 @@ bench-quick: build bench-deps
 # What an operation on names costs the server, by whose code it is spent in.
 bench-profile: build
 	@$(MAKE) -s deps APT_PACKAGES="$(PROFILE_PACKAGES)"
-	unshare --mount $(PY) -m tests.bench.profile $(BUILD)
+	$(MOUNTING) tests.bench.profile $(BUILD)
 
 # 64 clients for ten minutes; SOAK="--seconds 60" for less.
 soak: build

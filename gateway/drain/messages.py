@@ -21,7 +21,7 @@ class Small(NamedTuple):
 Result = Stored | BucketError
 
 
-class Setup(NamedTuple):
+class Handshake(NamedTuple):
     """What a sender is told first, on one of its connections."""
 
     settings: Settings

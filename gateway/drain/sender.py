@@ -15,7 +15,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gateway.drain.messages import Answer, Result, Setup, Small, Task
+from gateway.drain.messages import Answer, Handshake, Result, Small, Task
 from gateway.errors import BucketError
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended
@@ -45,9 +45,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_drain, daemon=True).start()
     connections: list[Connection] = [Connection(int(fd)) for fd in sys.argv[1:]]
-    setup: Setup = connections[0].recv()
+    handshake: Handshake = connections[0].recv()
     notes = _Notes()
-    store = S3Store(setup.settings, pace=notes, attempts=1, address=setup.address)
+    store = S3Store(handshake.settings, pace=notes, attempts=1, address=handshake.address)
     for connection in connections:
         threading.Thread(target=_serve, args=(connection, store, notes)).start()
 

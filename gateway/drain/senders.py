@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from queue import LifoQueue
 
 from gateway.config import Settings
-from gateway.drain.messages import Answer, Result, Setup, Small, Task
+from gateway.drain.messages import Answer, Handshake, Result, Small, Task
 from gateway.errors import BucketError, StoreRefused, StoreUnavailable
 from gateway.objectstore.client import ATTEMPTS_MAX
 from gateway.objectstore.objects import KIB, Stored
@@ -200,7 +200,7 @@ class _Process:
             self._process, self._connections = None, []
 
     def _start(self) -> None:
-        setup = Setup(self._settings, self._store.address())
+        handshake = Handshake(self._settings, self._store.address())
         pairs = [socket.socketpair() for _ in range(self._channels)]
         theirs = [str(sender.fileno()) for _, sender in pairs]
         self._process = subprocess.Popen(
@@ -211,4 +211,4 @@ class _Process:
         for _, sender in pairs:
             sender.close()
         self._connections = [Connection(ours.detach()) for ours, _ in pairs]
-        self._connections[0].send(setup)
+        self._connections[0].send(handshake)

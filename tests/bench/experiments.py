@@ -28,6 +28,8 @@ LOCAL = "local files, no NFS"
 FLIGHTS = {1: (1, 1), 16: (16, 1), 64: (16, 4)}
 """Requests in flight: connections, and requests on each ("16 connections x 4")."""
 LISTED = 10_000
+CHANGES = (("create", "f"), ("rename", "f"), ("unlink", "t"))
+"""Workloads, each with the prefix of the names that it finds or makes."""
 NAMED = {1: 300, 16: 2000, 64: 4000}
 CACHED = {1: 4000, 16: 6000, 64: 6000}
 PASSES = 5
@@ -205,7 +207,7 @@ def changed_names(
 
     def side(server: Server, _number: int) -> Sequence[float]:
         rates, costs = [], []
-        for workload, prefix in (("create", "f"), ("rename", "f"), ("unlink", "t")):
+        for workload, prefix in CHANGES:
             before = server.cpu_seconds()
             done = load.nfs(server.port, workload, *options, "--prefix", prefix)
             server.until_idle()

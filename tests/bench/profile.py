@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,6 +26,7 @@ PARTS = {
     r"libsqlite3": "SQLite",
 }
 OTHERS = "libc and others"
+IN_ALL = "in all"
 NAMES = 40_000
 HERTZ = 199
 """More often, and the sampling costs as much as what it measures."""
@@ -32,7 +34,7 @@ HERTZ = 199
 
 def profile(server: Server, workload: str, prefix: str, record: Path) -> dict[str, float]:
     """Microseconds of the server's processor time for each operation, in all and by part."""
-    perf = ("perf", "record", "-q", "-e", "cpu-clock", "-F", HERTZ, "-p", server.pid, "-o", record)
+    perf = ("perf", "record", "-e", "cpu-clock", "-F", HERTZ, "-p", server.pid, "-o", record)
     connections, depth = experiments.FLIGHTS[16]
     before = server.cpu_seconds()
     done = load.nfs(
@@ -42,8 +44,10 @@ def profile(server: Server, workload: str, prefix: str, record: Path) -> dict[st
         *("--connections", connections, "--depth", depth),
         under=(*perf, "--"),
     )
+    # Files are sealed after the answer to their CLOSE.
+    server.until_idle()
     micros = (server.cpu_seconds() - before) / done.ops * 1e6
-    found: defaultdict[str, float] = defaultdict(float, {"in all": micros})
+    found: defaultdict[str, float] = defaultdict(float, {IN_ALL: micros})
     for line in _shares(record):
         percent, name = line.split(maxsplit=1)
         part = next((part for form, part in PARTS.items() if re.match(form, name)), OTHERS)
@@ -67,16 +71,16 @@ def main() -> None:
         peer = sites.start(stack, "vfs", disk / "vfs")
         print(report.machine())
         print("16 connections x 1, a directory each; µs of the server's processor time\n")
-        print("| work | part | ours | FSAL_VFS, ext4 dirsync |\n| --- | --- | --- | --- |")
-        for work, prefix in (("create", "f"), ("rename", "f"), ("unlink", "t")):
-            both = [profile(one, work, prefix, directory / "perf.data") for one in (ours, peer)]
-            for part in ("in all", *PARTS.values(), OTHERS):
-                print(
-                    f"| {work} | {part} | "
-                    + " | ".join(f"{side[part]:.0f}" for side in both)
-                    + " |"
-                )
-                work = ""
+        columns = ("work", "part", "ours", experiments.DIRSYNC)
+        print(report.markdown(columns, _rows((ours, peer), directory / "perf.data")))
+
+
+def _rows(servers: Sequence[Server], record: Path) -> Iterator[tuple[str, ...]]:
+    for workload, prefix in experiments.CHANGES:
+        sides = [profile(server, workload, prefix, record) for server in servers]
+        for part in (IN_ALL, *PARTS.values(), OTHERS):
+            shown = workload if part == IN_ALL else ""
+            yield (shown, part, *(f"{side[part]:.0f}" for side in sides))
 
 
 if __name__ == "__main__":

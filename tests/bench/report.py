@@ -26,8 +26,13 @@ def line(cells: Sequence[str]) -> str:
 
 def table(measured: Iterable[Measured]) -> str:
     """The rows in Markdown."""
-    rows = [COLUMNS, ("---",) * len(COLUMNS), *(one.cells() for one in measured)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows) + "\n"
+    return markdown(COLUMNS, (one.cells() for one in measured))
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [columns, ("---",) * len(columns), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
 def machine() -> str:
