@@ -53,6 +53,15 @@ class Volume(Base):
     next_ino: Mapped[int]
     """Numbers below are handed out or lost; reserved in blocks so that a crash reuses none."""
     next_cookie: Mapped[int]
+    bucket: Mapped[str | None] = mapped_column(String)
+    """Name of the bucket that has this namespace's objects. NULL: nothing was drained yet."""
+    prefix: Mapped[str | None] = mapped_column(String)
+    """Of the keys in that bucket."""
+    gateway: Mapped[bytes | None]
+    """16 random bytes: the gateway that has the data files. NULL: none was started yet."""
+    mark: Mapped[int] = mapped_column(server_default="0")
+    """Moves at each start and every minute in which something changed. The stamp of the data files
+    has the same number, so an older copy of either is recognised (gateway.data.stamp)."""
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 
 
@@ -171,8 +180,9 @@ class Object(Base):
     content_version: Mapped[int]
     size: Mapped[int]
     etag: Mapped[str] = mapped_column(String)
-    checksum: Mapped[str] = mapped_column(String)
-    """``md5:<hex>`` of a single PUT, ``md5-parts:<part bytes>:<hex>`` of a multipart upload."""
+    checksum: Mapped[str | None] = mapped_column(String)
+    """``md5:<hex>`` of a single PUT, ``md5-parts:<part bytes>:<hex>`` of a multipart upload. NULL:
+    the object was made by another program."""
     stored_ns: Mapped[int]
     """Of a snapshot (content_version > the inode's drained_version): the moment it shows."""
 
@@ -200,8 +210,12 @@ class Upload(Base):
     upload_id: Mapped[str | None] = mapped_column(String)
     """Of the multipart upload; None for a single PUT."""
     part_bytes: Mapped[int | None]
-    """Size of its parts: a restart goes on with the same. None: it is not to be gone on with."""
+    """A restart resumes with this part size. NULL means: never resume."""
     started_ns: Mapped[int]
+    generation: Mapped[int] = mapped_column(server_default="0")
+    """Of the inode. 0: not known (a row older than this column)."""
+
+    __table_args__ = (Index("ix_upload_key", "key"),)
 
 
 class Deletion(Base):
@@ -218,6 +232,8 @@ class Deletion(Base):
     etag: Mapped[str | None] = mapped_column(String)
     """Of the object, where it was recorded."""
     deleted_ns: Mapped[int]
+    generation: Mapped[int] = mapped_column(server_default="0")
+    """Of the inode. 0: not known (a row older than this column)."""
 
 
 class Rekey(Base):
@@ -261,6 +277,8 @@ class Retry(Base):
     """One line, of the last try."""
     next_ns: Mapped[int]
     """Not tried again before."""
+    ino: Mapped[int] = mapped_column(server_default="0")
+    """Of the file that the job uploads; 0: the job is not an upload."""
 
 
 class Override(Base):
@@ -284,4 +302,21 @@ class Doubt(Base):
     key: Mapped[str] = mapped_column(String, primary_key=True)
     ino: Mapped[int]
     """Of the file whose bytes may have been put there; 0: none."""
+    noted_ns: Mapped[int]
+    look_ns: Mapped[int] = mapped_column(server_default="0")
+    """The key is not looked at before this time."""
+
+
+class Damage(Base):
+    """A file whose local bytes are known to be lost or incomplete. It is never sealed or drained
+    while its content version is the one that was damaged."""
+
+    __tablename__ = "damage"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    content_version: Mapped[int]
+    """The version whose bytes are damaged; a newer version that began empty is whole."""
+    reason: Mapped[str] = mapped_column(String)
+    """One line, shown to a person."""
     noted_ns: Mapped[int]

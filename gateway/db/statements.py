@@ -86,6 +86,7 @@ claim: Any = models.Claim.__table__
 retry: Any = models.Retry.__table__
 override: Any = models.Override.__table__
 doubt: Any = models.Doubt.__table__
+damage: Any = models.Damage.__table__
 
 ATTR = [inode.c[name] for name in Attr._fields]
 
@@ -290,4 +291,5 @@ def license_deletion(
         content_version=content_version,
         etag=etag,
         deleted_ns=now_ns,
+        generation=0,
     )

@@ -30,7 +30,11 @@ def note(context: Context, names: Iterable[int | str]) -> None:
         for key in (name for name in names if isinstance(name, str)):
             view.session.run(own.DOUBT_DELETE, the_key=key)
             view.session.run(
-                own.DOUBT_INSERT, key=key, ino=inos[0] if inos else 0, noted_ns=clock.now_ns()
+                own.DOUBT_INSERT,
+                key=key,
+                ino=inos[0] if inos else 0,
+                noted_ns=clock.now_ns(),
+                look_ns=0,
             )
 
 

@@ -120,6 +120,7 @@ def intend(
         upload_id=None,
         part_bytes=None,
         started_ns=clock.now_ns(),
+        generation=0,
     )
     at_key = prior if prior is not None and prior.key == key else None
     return Started(file, key, at_key, None, rest, snapshot_ns)

@@ -105,6 +105,7 @@ class Retries:
                     tries=found.tries,
                     error=found.error,
                     next_ns=found.next_ns,
+                    ino=0,
                 )
 
     def shown(self, most: int) -> list[dict[str, Any]]:

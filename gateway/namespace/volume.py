@@ -40,6 +40,10 @@ def create(database: Database) -> bool:
                 boot=0,
                 next_ino=FIRST_FREE_INO,
                 next_cookie=FIRST_COOKIE,
+                bucket=None,
+                prefix=None,
+                gateway=None,
+                mark=0,
             )
             _insert_root(session)
         return True

@@ -26,7 +26,8 @@ INODE = (
     " :target, NULL, :parent, 1, :drained, :open, 0, 2, 0)"
 )  # fmt: skip
 DATA: list[tuple[str, dict[str, object]]] = [
-    ("INSERT INTO volume VALUES (1, :fs_id, 3, 100, 100)", {"fs_id": b"0123456789abcdef"}),
+    ("INSERT INTO volume (id, fs_id, boot, next_ino, next_cookie)"
+     " VALUES (1, :fs_id, 3, 100, 100)", {"fs_id": b"0123456789abcdef"}),
     (INODE, {"ino": 2, "kind": 7, "nlink": 3, "size": 0, "target": None, "parent": 2,
              "drained": 0, "open": 0}),
     (INODE, {"ino": 16, "kind": 7, "nlink": 2, "size": 0, "target": None, "parent": 2,
@@ -46,7 +47,10 @@ DATA: list[tuple[str, dict[str, object]]] = [
 ]  # fmt: skip
 """What revision 0001 can hold, and every later one."""
 OLD_DELETION = "INSERT INTO deletion VALUES ('gone', 1)"
-DELETION = "INSERT INTO deletion VALUES ('gone', 17, 1, NULL, 1)"
+DELETION = (
+    "INSERT INTO deletion (key, ino, content_version, etag, deleted_ns)"
+    " VALUES ('gone', 17, 1, NULL, 1)"
+)
 
 
 def at_revision(url: str, revision: str) -> Database:
