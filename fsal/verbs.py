@@ -242,6 +242,7 @@ class Verbs:
         put_buffer(request, reply, b"".join(b"user." + name + b"\0" for name in names))
 
     def space(self, request: Any, reply: Any) -> None:
+        self._ns.keep_mark()
         space = request.space
         reply.dirty_bytes = self._space.report(
             space.headroom_bytes, space.unsealed_bytes, Level(space.level), space.flows

@@ -4,6 +4,7 @@
     ├── UserError                 a person must act; the message is one line and says how
     │   ├── ConfigError           a key of the configuration: names key, value, remedy
     │   ├── SchemaError           the database is older or newer than this program
+    │   ├── IdentityError         database, data files and bucket do not belong together
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
@@ -47,6 +48,10 @@ class ConfigError(UserError):
 
 class SchemaError(UserError):
     """The database's schema is not the one this program was built for."""
+
+
+class IdentityError(UserError):
+    """The database, the data files or the bucket are not those that belong together."""
 
 
 class BucketError(UserError):

@@ -9,7 +9,7 @@ import sys
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
 
-from gateway.cli import atomic
+from gateway import atomic
 from gateway.config import Settings
 from gateway.errors import ConfigError
 

@@ -13,14 +13,18 @@ import io
 import os
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway import config
-from gateway.cli import atomic, checks, database, ganesha_conf
+from gateway import atomic, config
+from gateway.cli import checks, database, ganesha_conf
 from gateway.config import Settings
 from gateway.data.layout import SHARDS, DataFiles
-from gateway.errors import UserError
+from gateway.db.engine import Database
+from gateway.errors import IdentityError, UserError
+from gateway.namespace import identity
 
 OWN_NAMES = {
     "files",
@@ -94,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
         _say(f"configuration {path}: written")
     _say(_directories(settings))
     _say(database.make_current(settings))
+    _say(_files(settings))
     _say(_credentials(settings, keys))
     written = ganesha_conf.write(settings)
     _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
@@ -102,23 +107,42 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make_directories(settings: Settings) -> bool:
-    """The directories below data_dir, for `up` too. False: all were there. Raises UserError."""
-    missing = False
+    """The directories below data_dir, for `up` too. False: all were there. Raises UserError.
+
+    Not that of the data files: on the mount point of a disk that is not mounted it would be made
+    in the wrong place.
+    """
+    with _told(settings):
+        missing = [
+            path
+            for path in (settings.log_dir, settings.run_dir, settings.recovery_dir)
+            if not path.is_dir()
+        ]
+        for path in missing:
+            path.mkdir(mode=0o700)
+    return bool(missing)
+
+
+def make_files_directory(settings: Settings) -> bool:
+    """The directory of the data files. False: it was there. Raises UserError."""
+    with _told(settings):
+        root = settings.files_dir
+        found = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+        if len(found) >= SHARDS:
+            return False
+        DataFiles(root).create()
+    return True
+
+
+@contextmanager
+def _told(settings: Settings) -> Iterator[None]:
     try:
-        for path in (settings.log_dir, settings.run_dir, settings.recovery_dir):
-            if not path.is_dir():
-                path.mkdir(mode=0o700)
-                missing = True
-        shards = len(list(settings.files_dir.iterdir())) if settings.files_dir.is_dir() else 0
-        if shards < SHARDS:
-            DataFiles(settings.files_dir).create()
-            missing = True
+        yield
     except OSError as exc:
         raise UserError(
             f"cannot make {exc.filename}: {exc.strerror}: check mode and owner of "
             f"{settings.data_dir}"
         ) from None
-    return missing
 
 
 def _say(line: str) -> None:
@@ -192,7 +216,23 @@ def _data_dir(settings: Settings) -> str:
 
 def _directories(settings: Settings) -> str:
     made = make_directories(settings)
-    return f"directories files, log, run, recovery: {'made' if made else 'exist'}"
+    return f"directories log, run, recovery: {'made' if made else 'exist'}"
+
+
+def _files(settings: Settings) -> str:
+    """Make the directory of the data files and stamp it as this namespace's, once."""
+    where = f"data files {settings.files_dir}"
+    database = Database(settings.database_url)
+    try:
+        made = identity.claim(
+            database, DataFiles(settings.files_dir), lambda: make_files_directory(settings)
+        )
+    except IdentityError as exc:
+        # The rest can be set up all the same; `up` refuses to start.
+        return f"data files: {exc}"
+    finally:
+        database.close()
+    return f"{where}: {'stamped' if made else 'exist'}"
 
 
 def _keys(key_id: str | None) -> Keys | None:

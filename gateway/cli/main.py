@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gateway.cli import bucket, database, drain, init, queue, status, up
+from gateway.cli import adopt, bucket, database, drain, init, queue, status, up
 from gateway.config import DEFAULT_CONFIG
 from gateway.errors import UserError
 
@@ -41,6 +41,7 @@ SUBCOMMANDS = (
     Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
+    Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
 )
 

@@ -18,13 +18,16 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from gateway import clock, config
-from gateway.cli import atomic, checks, ganesha_conf, state
-from gateway.cli.init import make_directories
+from gateway import atomic, clock, config
+from gateway.cli import checks, ganesha_conf, state
+from gateway.cli.init import make_directories, make_files_directory
 from gateway.cli.process import Child, Command, Phase, start_ticks
 from gateway.config import Settings
+from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
+from gateway.errors import NamespaceError, UserError
+from gateway.namespace import identity
 
 GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
@@ -55,8 +58,13 @@ def prepared(settings: Settings) -> Iterator[None]:
         database = Database(settings.database_url)
         try:
             schema.require_current(database)
+            identity.require(database, DataFiles(settings.files_dir))
+            identity.require_bucket(database, settings.bucket)
+        except NamespaceError as exc:
+            raise UserError(f"cannot read {database.url}: {exc}") from None
         finally:
             database.close()
+        make_files_directory(settings)
         checks.require_programs(settings)
         # Edits of the TOML file take effect here; a bad one stops us before the port is touched.
         ganesha_conf.write(settings)

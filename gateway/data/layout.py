@@ -67,15 +67,21 @@ class DataFiles:
         return self.root.parent / "lost+found"
 
     def set_aside(self, ino: int, epoch: int) -> None:
-        """Move a data file that no inode owns out of the way; nothing is deleted."""
+        """Move a data file that no inode owns out of the way; nothing is deleted or replaced."""
         self.aside.mkdir(exist_ok=True)
-        self.path(ino, epoch).rename(self.aside / f"{ino}.{epoch}")
+        target = self.aside / f"{ino}.{epoch}"
+        number = 0
+        while target.exists():
+            number += 1
+            target = self.aside / f"{ino}.{epoch}.{number}"
+        self.path(ino, epoch).rename(target)
         sync_directory(self.aside)
 
     def walk(self) -> Iterator[tuple[int, int]]:
         """(ino, epoch) of every data file there is."""
         for shard in range(SHARDS):
-            for entry in os.scandir(self.root / f"{shard:02x}"):
+            directory = self.root / f"{shard:02x}"
+            for entry in os.scandir(directory) if directory.is_dir() else ():
                 if match := _NAME.fullmatch(entry.name):
                     yield int(match[1]), int(match[2])
 

@@ -20,6 +20,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 ROOT_INO = 2
+RESERVED_NAME = b".spillway"
+"""In the root: no client can make it. Its place is kept for what the gateway itself shows there."""
 FIRST_FREE_INO = 16
 FIRST_COOKIE = 16
 """Cookies 0 to 2 are reserved by NFS (RFC 8881 section 18.23)."""

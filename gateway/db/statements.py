@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, case, delete, func, insert, literal_column, select, update
+from sqlalchemy import (
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.elements import ClauseElement
@@ -94,6 +105,16 @@ ATTR = [inode.c[name] for name in Attr._fields]
 VOLUME_INSERT = Statement(insert(volume))
 VOLUME = Statement(select(volume.c.fs_id, volume.c.boot))
 VOLUME_BOOT = Statement(update(volume).values(boot=volume.c.boot + 1))
+IDENTITY = Statement(
+    select(volume.c.fs_id, volume.c.gateway, volume.c.mark, volume.c.bucket, volume.c.prefix)
+)
+MARK = Statement(update(volume).values(gateway=b("gateway"), mark=b("mark")))
+BUCKET = Statement(update(volume).values(bucket=b("bucket"), prefix=b("prefix")))
+NUMBERS_ABOVE = Statement(
+    update(volume)
+    .where(volume.c.next_ino <= b("largest"))
+    .values(next_ino=b("largest") + literal_column("1"))
+)
 RESERVE = Statement(
     update(volume)
     .values(next_ino=volume.c.next_ino + b("inos"), next_cookie=volume.c.next_cookie + b("cookies"))
@@ -194,11 +215,79 @@ SAME_CONTENT_OBJECT = Statement(
 )
 # Literals, word for word those of the partial indexes: a parameter would not match them.
 WRITE_OPEN = Statement(
-    select(inode.c.ino, inode.c.epoch, inode.c.mtime_ns).where(
-        inode.c.write_open == literal_column("1")
+    select(inode.c.ino, inode.c.epoch, inode.c.size, inode.c.mtime_ns).where(
+        inode.c.write_open == literal_column("1"),
+        ~exists().where(
+            damage.c.ino == inode.c.ino, damage.c.content_version == inode.c.content_version
+        ),
     )
 )
-ORPHANS = Statement(select(inode.c.ino, inode.c.epoch).where(inode.c.nlink == literal_column("0")))
+"""Files that a start must seal. A damaged one stays open for writing, so that nothing drains it."""
+# An orphan that owns an object is a contradiction: fsck reports it, and its bytes are spared.
+ORPHANS = Statement(
+    select(inode.c.ino, inode.c.epoch).where(
+        inode.c.nlink == literal_column("0"),
+        ~exists().where(object_.c.ino == inode.c.ino),
+    )
+)
+DAMAGE = Statement(
+    select(damage.c.reason)
+    .select_from(damage.join(inode, damage.c.ino == inode.c.ino))
+    .where(damage.c.ino == b("ino"), damage.c.content_version == inode.c.content_version)
+)
+"""Of a file whose present version is damaged."""
+DAMAGE_DELETE = Statement(delete(damage).where(damage.c.ino == b("the_ino")))
+DAMAGE_INSERT = Statement(
+    insert(damage).from_select(
+        ["ino", "content_version", "reason", "noted_ns"],
+        select(
+            inode.c.ino,
+            inode.c.content_version,
+            bindparam("reason", type_=damage.c.reason.type),
+            bindparam("noted_ns", type_=damage.c.noted_ns.type),
+        ).where(inode.c.ino == b("ino")),
+    )
+)
+
+FILES_WITH_BYTES = Statement(
+    select(inode.c.ino, inode.c.epoch)
+    .where(
+        inode.c.kind == literal_column("1"),
+        inode.c.residency == literal_column("2"),
+        inode.c.size > 0,
+        inode.c.nlink > 0,
+        inode.c.ino > 0,
+    )
+    .order_by(inode.c.ino)
+    .limit(b("most"))
+)
+
+FILES_AFTER = Statement(
+    select(inode.c.ino, inode.c.epoch, inode.c.size)
+    .where(
+        inode.c.kind == literal_column("1"),
+        inode.c.residency == literal_column("2"),
+        inode.c.write_open == 0,
+        inode.c.nlink > 0,
+        inode.c.ino > b("after"),
+    )
+    .order_by(inode.c.ino)
+    .limit(b("most"))
+)
+TAKE_BYTES = Statement(
+    update(inode)
+    .where(inode.c.ino == b("the_ino"))
+    .values(
+        size=b("size"),
+        used=b("used"),
+        mtime_ns=b("mtime_ns"),
+        ctime_ns=b("now_ns"),
+        drain_after_ns=b("now_ns"),
+        change=inode.c.change + (1 << 32),
+        content_version=inode.c.content_version + 1,
+    )
+)
+"""The data file has newer bytes than the row, which is of a restored database."""
 
 DIRTY_BYTES = Statement(
     select(func.coalesce(func.sum(inode.c.used), 0)).where(
@@ -255,6 +344,31 @@ XATTR_DELETE = Statement(
 )
 
 # what the bucket must hear of
+# another bucket: what was said of the former one is forgotten
+ONLY_IN_BUCKET = Statement(
+    select(func.count())
+    .select_from(inode)
+    .where(inode.c.kind == literal_column("1"), inode.c.residency != literal_column("2"))
+)
+OBJECTS_FORGET = Statement(delete(object_))
+UPLOADS_FORGET = Statement(delete(upload))
+DELETIONS_FORGET = Statement(delete(deletion))
+REKEYS_FORGET = Statement(delete(rekey))
+DOUBTS_FORGET = Statement(delete(doubt))
+DRAIN_AGAIN = Statement(
+    update(inode)
+    .where(inode.c.kind == literal_column("1"), inode.c.nlink > 0, inode.c.content_version > 0)
+    .values(drained_version=0)
+)
+ANYTHING_DRAINED = Statement(
+    select(literal_column("1")).where(
+        or_(
+            exists().where(object_.c.ino > 0),
+            exists().where(upload.c.ino > 0),
+            exists().where(deletion.c.key > ""),
+        )
+    )
+)
 OBJECT_KEY = Statement(
     select(object_.c.key, object_.c.content_version, object_.c.etag).where(
         object_.c.ino == b("ino")

@@ -68,6 +68,10 @@ class Tx(sql.Session):
         """Whether there is something to undo."""
         return self._writes > 0
 
+    def reserve(self, operations: int) -> None:
+        """Make sure that so many operations find numbers, where no writer has done so."""
+        self._ids.reserve(self, operations)
+
     def new_ino(self) -> int:
         """An inode number that was never used."""
         return self._ids.ino()
@@ -155,6 +159,8 @@ class Writer:
         self._connection: Connection | None = database.connect(for_writing=True)
         self._queue: SimpleQueue[_Request[Any] | None] = SimpleQueue()
         self._ids = Ids()
+        self.commits = 0
+        """Transactions that were committed."""
         self._committing = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="namespace-writer", daemon=True)
         self._thread.start()
@@ -219,6 +225,7 @@ class Writer:
         with self._committing:
             try:
                 self._transact(batch)
+                self.commits += 1
                 self._ids.spent(len(batch))
             except BaseException as exc:
                 self._ids.forget()

@@ -54,3 +54,13 @@ def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
         drain_after_ns=drain_after_ns,
     )
     return get(tx, ino) if row is None else Attr(*row)
+
+
+def damage(tx: Tx, ino: int, reason: str) -> None:
+    """Record that the bytes of the present version are lost: it is never sealed or drained.
+
+    Parameters: reason, one line for a person. The first reason stays.
+    """
+    if tx.one(sql.DAMAGE, ino=ino) is None:
+        tx.run(sql.DAMAGE_DELETE, the_ino=ino)
+        tx.run(sql.DAMAGE_INSERT, ino=ino, reason=reason, noted_ns=tx.now_ns)

@@ -15,7 +15,7 @@ from gateway.errors import (
     TooManyLinks,
 )
 from gateway.namespace import permissions
-from gateway.namespace.lookup import check_name, find, get, get_directory
+from gateway.namespace.lookup import check_new_name, find, get, get_directory
 from gateway.types import LINK_MAX, SYMLINK_MAX_BYTES, Attr, Cred, Kind, Residency, SetAttr
 
 _SPECIAL = (Kind.CHARACTER, Kind.BLOCK, Kind.SOCKET, Kind.FIFO)
@@ -139,7 +139,7 @@ def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
 
 def _prepare(tx: Tx, cred: Cred, parent: int, name: bytes, links: int = 0) -> Attr:
     """Check that a name can be made, and change the directory for it: one statement for both."""
-    check_name(name)
+    check_new_name(parent, name)
     if find(tx, parent, name) is not None:
         permissions.require_entry_change(get_directory(tx, parent), cred)
         raise Exists

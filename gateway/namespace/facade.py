@@ -15,7 +15,7 @@ from gateway.db import schema
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Operation, Writer
-from gateway.namespace import lookup, volume, xattr
+from gateway.namespace import identity, lookup, volume, xattr
 from gateway.namespace.changes import Changes
 from gateway.types import Attr, Cred, Dirent, Removed, Sealed, SetAttr
 
@@ -27,7 +27,8 @@ T = TypeVar("T")
 class Namespace:
     """Opens and recovers the namespace.
 
-    Parameters: settings. Raises SchemaError when the database is missing, older or newer.
+    Parameters: settings. Raises SchemaError when the database is missing, older or newer;
+    IdentityError when the data files are not those of the database.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -35,7 +36,9 @@ class Namespace:
         schema.require_current(self._database)
         self.files = DataFiles(settings.files_dir)
         self._writer = Writer(self._database)
-        self.boot = volume.boot(self._writer)
+        self._mark = identity.Mark(self._database, self._writer, self.files)
+        # Before anything is changed: recovery would take the files of another disk for its own.
+        self.boot = self._mark.begin(volume.boot)
         self.changes = Changes(self.boot.generation, int(settings.drain.settle_seconds * NS))
         reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
         self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
@@ -147,6 +150,10 @@ class Namespace:
         with self._database.reader() as connection:
             row = self._session(connection).one(sql.DIRTY_BYTES)
             return 0 if row is None else int(row[0])
+
+    def keep_mark(self) -> None:
+        """Move the mark of database and data files, at most once a minute."""
+        self._mark.keep()
 
     def top_of(self, ino: int) -> tuple[int, bytes]:
         """The directory directly below the root that an inode is in (the root itself: b"")."""

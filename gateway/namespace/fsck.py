@@ -15,6 +15,9 @@ from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
+from gateway.db.writer import Ids, Tx
+from gateway.errors import IdentityError
+from gateway.namespace import identity, lostfound
 
 
 class Problem(NamedTuple):
@@ -72,7 +75,7 @@ CHECKS = (
         "directory names",
         _sql(
             "SELECT i.ino, count(d.ino) FROM inode i LEFT JOIN dirent d ON d.ino = i.ino"
-            f" WHERE i.kind = 7 AND i.ino <> {ROOT_INO} GROUP BY i.ino HAVING count(d.ino) <> 1"
+            f" WHERE i.kind = 7 AND i.ino <> {ROOT_INO} GROUP BY i.ino HAVING count(d.ino) > 1"
         ),
         "directory {0} has {1} names",
     ),
@@ -84,6 +87,7 @@ CHECKS = (
             " JOIN reached r ON d.parent = r.ino)"
             " SELECT i.ino FROM inode i WHERE i.nlink > 0"
             " AND i.ino NOT IN (SELECT ino FROM reached)"
+            " AND EXISTS (SELECT 1 FROM dirent d WHERE d.ino = i.ino)"
         ),
         "inode {0} cannot be reached from the root",
     ),
@@ -105,7 +109,8 @@ CHECKS = (
         _sql(
             "SELECT i.ino, i.nlink, count(d.ino) FROM inode i"
             " LEFT JOIN dirent d ON d.ino = i.ino WHERE i.kind <> 7"
-            " GROUP BY i.ino, i.nlink HAVING i.nlink <> count(d.ino)"
+            # Without any name it belongs into lost+found: a count of 0 would end it.
+            " GROUP BY i.ino, i.nlink HAVING i.nlink <> count(d.ino) AND count(d.ino) > 0"
         ),
         "inode {0} has link count {1} and {2} names",
         "counted anew",
@@ -164,6 +169,15 @@ CHECKS = (
     ),
 )
 
+NAMELESS = _sql(
+    "SELECT i.ino FROM inode i WHERE i.nlink > 0"
+    f" AND i.ino <> {ROOT_INO} AND NOT EXISTS (SELECT 1 FROM dirent d WHERE d.ino = i.ino)"
+    " ORDER BY i.ino"
+)
+_DAMAGED = _sql(
+    "SELECT d.ino, d.reason FROM damage d JOIN inode i ON i.ino = d.ino"
+    " WHERE d.content_version = i.content_version AND i.nlink > 0 ORDER BY d.ino"
+)
 _FILES = _sql(
     "SELECT ino, epoch, size, write_open, nlink, residency FROM inode WHERE kind = 1 ORDER BY ino"
 )
@@ -178,7 +192,14 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
     connection = database.connect(for_writing=True)
     try:
         session = sql.Session(connection, database.dialect)
-        found = []
+        found = list(_check_identity(session, files))
+        for (ino,) in session.all(NAMELESS):
+            if repair:
+                with database.transaction(connection):
+                    lostfound.keep(Tx(connection, database.dialect, Ids(), "fsck"), ino)
+            found.append(
+                Problem("nameless", f"inode {ino} has no name", f"named {lostfound.shown(ino)}")
+            )
         for law in CHECKS:
             for row in session.all(law.query):
                 if repair and law.fix is not None:
@@ -191,13 +212,24 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
         connection.close()
 
 
+def _check_identity(session: sql.Session, files: DataFiles) -> Iterator[Problem]:
+    """Database and data files must be those that belong together."""
+    try:
+        identity.require_files(session, files)
+    except IdentityError as exc:
+        yield Problem("stamp", str(exc), "")
+
+
 def _check_files(session: sql.Session, files: DataFiles, repair: bool) -> Iterator[Problem]:
     """Rows and data files must belong together."""
     known = set()
+    damaged = dict(map(tuple, session.all(_DAMAGED)))
+    for ino, reason in damaged.items():
+        yield Problem("damaged", f"inode {ino}: {reason}", "")
     for ino, epoch, size, write_open, nlink, residency in session.all(_FILES):
         known.add((ino, epoch))
-        if nlink == 0 or write_open or residency != 2:
-            continue  # settled at the next start, or not here at all
+        if nlink == 0 or write_open or residency != 2 or ino in damaged:
+            continue  # settled at the next start, or not here at all, or reported above
         path = files.path(ino, epoch)
         found_bytes = path.stat().st_size if path.exists() else 0
         if found_bytes != size:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from gateway.db import statements as sql
-from gateway.db.models import ROOT_INO
-from gateway.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound, Stale
+from gateway.db.models import RESERVED_NAME, ROOT_INO
+from gateway.errors import (
+    InvalidArgument,
+    NameTooLong,
+    NotADirectory,
+    NotFound,
+    NotPermitted,
+    Stale,
+)
 from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
 
 
@@ -14,6 +21,13 @@ def check_name(name: bytes) -> None:
         raise NameTooLong
     if not name or name in (b".", b"..") or b"/" in name or b"\0" in name:
         raise InvalidArgument
+
+
+def check_new_name(parent: int, name: bytes) -> None:
+    """Raises NameTooLong, InvalidArgument, or NotPermitted for a name that nothing may get."""
+    check_name(name)
+    if parent == ROOT_INO and name == RESERVED_NAME:
+        raise NotPermitted
 
 
 def get(session: sql.Session, ino: int) -> Attr:

@@ -13,7 +13,7 @@ from gateway.errors import (
 )
 from gateway.namespace import permissions
 from gateway.namespace.create import count_name, directory_changed
-from gateway.namespace.lookup import check_name, find, get_directory
+from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
 from gateway.namespace.remove import lose_name, note_renamed, require_empty
 from gateway.types import Attr, Cred, Kind, Removed
 
@@ -28,7 +28,7 @@ def rename(
     NotEmpty, CrossesItself, AccessDenied, NotPermitted, Stale.
     """
     check_name(old_name)
-    check_name(new_name)
+    check_new_name(new_parent, new_name)
     moved = find(tx, old_parent, old_name)
     if moved is None:
         source_dir, _ = _directories(tx, old_parent, new_parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from functools import partial
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from gateway.db.models import FIRST_COOKIE, FIRST_FREE_INO, ROOT_INO
 from gateway.db.writer import Tx, Writer
 from gateway.namespace import content, remove
 from gateway.types import Attr, Kind, Residency, Sealed
+
+log = logging.getLogger("spillway.volume")
 
 
 class Boot(NamedTuple):
@@ -85,16 +88,12 @@ def _insert_root(session: sql.Session) -> None:
     )
 
 
-def boot(writer: Writer) -> Boot:
+def boot(tx: Tx) -> Boot:
     """Count a start, durably: the write verifier made of it tells clients to resend."""
-
-    def operation(tx: Tx) -> Boot:
-        tx.run(sql.VOLUME_BOOT)
-        row = tx.one(sql.VOLUME)
-        assert row is not None, "the volume row is missing"
-        return Boot(row[0], row[1], secrets.randbits(62))
-
-    return writer.run("boot", operation)
+    tx.run(sql.VOLUME_BOOT)
+    row = tx.one(sql.VOLUME)
+    assert row is not None, "the volume row is missing"
+    return Boot(row[0], row[1], secrets.randbits(62))
 
 
 def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
@@ -107,20 +106,29 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     for ino, epoch in orphans:
         writer.run("reclaim", partial(remove.reclaim, ino=ino))
         files.remove(ino, epoch)
-    sealed = writer.run("recover", lambda tx: tx.all(sql.WRITE_OPEN))
-    for ino, epoch, mtime_ns in sealed:
-        data = _found(files, ino, epoch, mtime_ns)
+    sealed = 0
+    for ino, epoch, size, mtime_ns in writer.run("recover", lambda tx: tx.all(sql.WRITE_OPEN)):
+        data = _found(files, ino, epoch, size, mtime_ns)
+        if data is None:
+            reason = f"data file {files.path(ino, epoch)} is missing, {size} bytes expected"
+            log.error("inode %d: %s: it is not sealed and not drained", ino, reason)
+            writer.run("damage", partial(content.damage, ino=ino, reason=reason))
+            continue
         writer.run("seal", partial(content.seal, ino=ino, data=data, settle_ns=wait_ns))
         failpoints.hit(failpoints.RECOVER_AFTER_SEAL)
-    return len(sealed), len(orphans)
+        sealed += 1
+    return sealed, len(orphans)
 
 
-def _found(files: DataFiles, ino: int, epoch: int, mtime_ns: int) -> Sealed:
+def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | None:
     """What a crash left of a data file that had a writer, now on stable storage.
 
-    Parameters: mtime_ns, of the row, for a file that was never written.
+    Parameters: size (bytes) and mtime_ns, of the row. A file without bytes may never have had a
+    data file. None: the row has bytes and the data file is missing. Sealing that as empty would
+    replace the object, which may be the last copy.
     """
     stat = files.sync(ino, epoch)
-    if stat is None:
-        return Sealed(0, 0, mtime_ns, content.CRASH_CHANGE_STEP)
-    return Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, content.CRASH_CHANGE_STEP)
+    if stat is not None:
+        step = content.CRASH_CHANGE_STEP
+        return Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, step)
+    return Sealed(0, 0, mtime_ns, content.CRASH_CHANGE_STEP) if size == 0 else None

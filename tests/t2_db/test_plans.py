@@ -25,9 +25,11 @@ STATEMENTS = {
 def explain(database: Database, statement: namespace_statements.Statement) -> list[str]:
     sql, fixed = statement.compiled(database.dialect)
     names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
-    blobs = {name for name in names if "name" in name or name == "value"}
+    blobs = {name for name in names if "name" in name or name in ("value", "gateway")}
+    texts = {name for name in names if "key" in name}
+    texts |= {"etag", "checksum", "bucket", "prefix", "reason"} & set(names)
     values = {name: fixed.get(name, b"" if name in blobs else 1) for name in names}
-    values |= {name: "k" for name in names if "key" in name or name in ("etag", "checksum")}
+    values |= dict.fromkeys(texts, "k")
     with database.reader() as connection:
         if database.path:
             found = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)

@@ -68,9 +68,10 @@ def test_data_survives_the_upgrade(revision: str, database_url: str, tmp_path: P
     database = at_revision(database_url, revision)
     schema.upgrade(database)
     settings = make_settings(tmp_path / "data", {"namespace": {"url": database_url}})
-    DataFiles(settings.files_dir).create()
+    files = DataFiles(settings.files_dir)
+    files.create()
+    files.path(17, 0).write_bytes(b"12345")
     opened = Namespace(settings)
-    opened.files.path(17, 0).write_bytes(b"12345")
     assert opened.boot.boot == 4
     assert opened.recovered == (1, 0)
     assert opened.lookup(2, b"dir").ino == 16

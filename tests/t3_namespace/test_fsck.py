@@ -109,3 +109,69 @@ def test_a_missing_data_file_is_found(healthy: Namespace, settings: Settings) ->
     [problem] = check(settings)
     assert problem.check == "size"
     assert f"inode {attr.ino} has 5 bytes" in problem.detail
+
+
+def test_an_inode_without_a_name_is_kept_in_lost_and_found(
+    healthy: Namespace, settings: Settings
+) -> None:
+    file = create(healthy, b"precious")
+    healthy.files.path(file.ino, file.epoch).write_bytes(b"checkpoint")
+    healthy.seal(file.ino, Sealed(10, 4096, 1, 1))
+    directory = mkdir(healthy, b"run")
+    inside = mkdir(healthy, b"inside", directory.ino)
+    query(
+        settings,
+        "INSERT INTO object VALUES (:ino, 'precious', 1, 10, 'e', 'c', 1)",
+        ino=file.ino,
+    )
+    query(settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=file.ino)
+    for ino in (file.ino, directory.ino):
+        query(settings, "DELETE FROM dirent WHERE ino = :ino", ino=ino)
+    query(settings, "UPDATE inode SET nlink = nlink - 1 WHERE ino = 2")
+    found = [problem for problem in check(settings, repair=True) if problem.check == "nameless"]
+    assert [problem.repair for problem in found] == [
+        f"named /lost+found/#{ino}" for ino in (file.ino, directory.ino)
+    ]
+    assert check(settings) == []
+    healthy.close()
+    again = Namespace(settings)
+    lost = again.lookup(ROOT, b"lost+found").ino
+    assert again.lookup(lost, b"#%d" % file.ino).size == 10
+    assert again.lookup(again.lookup(lost, b"#%d" % directory.ino).ino, b"inside") == inside
+    assert again.files.path(file.ino, file.epoch).read_bytes() == b"checkpoint"
+    # The object is at a key that is not the path any more: the drain moves it.
+    assert (file.ino,) in query(settings, "SELECT ino FROM rekey")
+    again.close()
+
+
+def test_an_orphan_that_owns_an_object_stops_no_start(
+    healthy: Namespace, settings: Settings
+) -> None:
+    file = create(healthy, b"f")
+    healthy.files.path(file.ino, file.epoch).write_bytes(b"checkpoint")
+    healthy.seal(file.ino, Sealed(10, 4096, 1, 1))
+    healthy.close()
+    query(settings, "INSERT INTO object VALUES (:ino, 'f', 1, 10, 'e', 'c', 1)", ino=file.ino)
+    query(settings, "DELETE FROM dirent WHERE ino = :ino", ino=file.ino)
+    query(settings, "UPDATE inode SET nlink = 0 WHERE ino = :ino", ino=file.ino)
+    Namespace(settings).close()
+    assert healthy.files.path(file.ino, file.epoch).read_bytes() == b"checkpoint"
+    assert "nameless object" in {problem.check for problem in check(settings)}
+
+
+def test_what_was_set_aside_before_is_not_replaced(healthy: Namespace, settings: Settings) -> None:
+    for body in (b"first", b"second"):
+        healthy.files.path(777_777, 0).write_bytes(body)
+        check(settings, repair=True)
+    assert (healthy.files.aside / "777777.0").read_bytes() == b"first"
+    assert (healthy.files.aside / "777777.0.1").read_bytes() == b"second"
+
+
+def test_a_disk_that_is_not_there_is_one_problem_more_and_repairs_nothing(
+    healthy: Namespace, settings: Settings
+) -> None:
+    before = query(settings, "SELECT ino, size, nlink FROM inode ORDER BY ino")
+    settings.files_dir.rename(settings.files_dir.with_name("unmounted"))
+    found = check(settings, repair=True)
+    assert {problem.check for problem in found} == {"stamp", "size"}
+    assert query(settings, "SELECT ino, size, nlink FROM inode ORDER BY ino") == before

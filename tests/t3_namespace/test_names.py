@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from gateway import errors
+from gateway.config import Settings
 from gateway.namespace.facade import Namespace
 from gateway.types import LINK_MAX, ROOT_CRED, Attr, Cred, Kind, SetAttr
+from tests.support.volumes import query
 
 ROOT = 2
 ALICE = Cred(1000, 1000, (1000, 5000))
@@ -254,3 +256,26 @@ class TestPermissions:
             namespace.rename(BOB, parent, b"mine", parent, b"f")
         namespace.rename(BOB, parent, b"mine", parent, b"free")
         namespace.remove(ALICE, parent, b"f")
+
+
+def test_the_gateways_own_name_in_the_root_can_only_be_taken_away(
+    namespace: Namespace, settings: Settings
+) -> None:
+    name = b".spillway"
+    file, directory = create(namespace, b"f"), mkdir(namespace, b"d")
+    for refused in (
+        lambda: create(namespace, name),
+        lambda: mkdir(namespace, name),
+        lambda: namespace.symlink(ROOT_CRED, ROOT, name, b"d", SetAttr()),
+        lambda: namespace.mknod(ROOT_CRED, ROOT, name, Kind.FIFO, 0, SetAttr()),
+        lambda: namespace.link(ROOT_CRED, file.ino, ROOT, name),
+        lambda: namespace.rename(ROOT_CRED, ROOT, b"f", ROOT, name),
+        lambda: namespace.rename(ROOT_CRED, ROOT, b"d", ROOT, name),
+    ):
+        with pytest.raises(errors.NotPermitted):
+            refused()
+    create(namespace, name, directory.ino)
+    # A version before this rule may have let a client make it.
+    query(settings, "UPDATE dirent SET name = :name WHERE ino = :ino", name=name, ino=file.ino)
+    namespace.rename(ROOT_CRED, ROOT, name, ROOT, b"g")
+    assert namespace.lookup(ROOT, b"g").ino == file.ino

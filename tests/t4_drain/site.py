@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from gateway import clock, config
-from gateway.db.models import ROOT_INO
+from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.drain.worker import Drain
 from gateway.errors import NotFound
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.s3proxy import DEADLINE_SECONDS, S3Proxy
 from tests.support.s3server import Server, credentials, die_with_parent
-from tests.support.volumes import make_settings, make_volume
+from tests.support.volumes import make_settings, make_volume, query
 
 MIB = 1024 * 1024
 PART_BYTES = 5 * MIB
@@ -123,6 +123,12 @@ class Site:
         self.put_data(attr, data)
         self.seal(attr.ino, data)
         return attr.ino
+
+    def write_reserved(self, data: bytes) -> None:
+        """A file at /.spillway, which clients could make before the name was reserved."""
+        ino = self.write("any other name", data)
+        rename = "UPDATE dirent SET name = :name WHERE ino = :ino"
+        query(self.settings, rename, name=RESERVED_NAME, ino=ino)
 
     def put_data(self, attr: Attr, data: bytes) -> None:
         self.namespace.files.path(attr.ino, attr.epoch).write_bytes(data)

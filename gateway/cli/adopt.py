@@ -1,0 +1,68 @@
+"""`spillway adopt`: takes over data files or a bucket that the namespace did not have before."""
+
+from __future__ import annotations
+
+import argparse
+
+from gateway import config
+from gateway.cli import checks
+from gateway.config import Settings
+from gateway.data.layout import DataFiles
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, UserError
+from gateway.namespace import adopt
+
+WHAT = {
+    "files": "the data files below data_dir, after a disk was replaced or a backup restored",
+    "bucket": "the configured bucket and prefix; everything is drained to them again",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    listed = "; ".join(f"{name}: {text}" for name, text in WHAT.items())
+    parser.add_argument("what", choices=sorted(WHAT), help=listed)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Take it over and say what that meant; exit status 1 when bytes are lost. Raises UserError."""
+    settings = config.load(args.config)
+    checks.require_data_dir(settings)
+    database = Database(settings.database_url)
+    try:
+        with checks.locked(settings):
+            schema.require_current(database)
+            return (
+                _files(database, settings) if args.what == "files" else _bucket(database, settings)
+            )
+    except NamespaceError as exc:
+        raise UserError(f"cannot write {database.url}: {exc}") from None
+    finally:
+        database.close()
+
+
+def _files(database: Database, settings: Settings) -> int:
+    files = DataFiles(settings.files_dir)
+    files.create()
+    found = adopt.adopt_files(database, files)
+    print(f"data files {files.root}: adopted; {found.files} files looked at")
+    if found.taken:
+        print(
+            f"{found.taken} files have newer bytes than the database says: they are drained again"
+        )
+    if found.damaged:
+        print(
+            f"{found.damaged} files have lost bytes: they are kept, shown as damaged by spillway "
+            "fsck, and never sent over their objects in the bucket"
+        )
+    return 1 if found.damaged else 0
+
+
+def _bucket(database: Database, settings: Settings) -> int:
+    files = adopt.adopt_bucket(database, settings.bucket)
+    bucket = settings.bucket
+    print(
+        f"bucket {bucket.name}, prefix {bucket.prefix!r}: adopted; {files} files will be sent; "
+        "what is in the former bucket stays there"
+    )
+    return 0

@@ -1,0 +1,63 @@
+"""The stamp of the data files: to which namespace and gateway they belong, and how old they are.
+
+``files/stamp.json`` lies on the disk of the data files. A mount point without its disk has no
+stamp, and the stamp of another disk has other values. ``gateway.namespace.identity`` compares it
+with the row of the volume.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gateway import atomic
+from gateway.errors import IdentityError
+
+NAME = "stamp.json"
+
+
+class Stamp(NamedTuple):
+    """What the data files say of themselves."""
+
+    fs_id: str
+    """Of the namespace, in hexadecimal digits."""
+    gateway: str
+    """Of the gateway, in hexadecimal digits."""
+    marks: tuple[int, ...]
+    """The volume's mark. Two numbers while the mark moves: either may be in the database."""
+    directory: int
+    """Inode number of the directory of the data files. A copy of the files has another one."""
+
+
+def directory_of(root: Path) -> int:
+    """The inode number of a directory, as a stamp has it. Raises OSError."""
+    return root.stat().st_ino
+
+
+def read(root: Path) -> Stamp | None:
+    """The stamp of the data files below a directory; None: there is none.
+
+    Raises IdentityError when the file is there and cannot be understood.
+    """
+    path = root / NAME
+    try:
+        found: Any = json.loads(path.read_bytes())
+        return Stamp(
+            str(found["fs_id"]),
+            str(found["gateway"]),
+            tuple(int(mark) for mark in found["marks"]),
+            int(found["directory"]),
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError, OSError) as exc:
+        raise IdentityError(
+            f"the stamp {path} of the data files cannot be read ({exc}): check the disk; if it "
+            "is sound: spillway fsck, then: spillway adopt files"
+        ) from None
+
+
+def write(root: Path, stamp: Stamp) -> None:
+    """Write the stamp, durably. Raises OSError."""
+    atomic.replace(root / NAME, json.dumps(stamp._asdict()) + "\n", 0o600)

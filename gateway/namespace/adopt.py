@@ -1,0 +1,140 @@
+"""Binds a namespace to data files or to a bucket that it did not have before.
+
+A person says so, after a disk was replaced, a backup restored, or another bucket chosen. Files
+whose bytes are not there are recorded as damaged: they are neither drained nor sealed, so that
+their objects stay. Runs while nothing else does.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple
+
+from gateway import clock
+from gateway.config import Bucket
+from gateway.data import stamp
+from gateway.data.layout import DataFiles
+from gateway.data.stamp import Stamp
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.errors import IdentityError
+from gateway.namespace import identity
+
+PAGE = 1024
+
+
+class Adopted(NamedTuple):
+    """What the adoption of data files found."""
+
+    files: int
+    """Regular files that were looked at."""
+    damaged: int
+    """Of which so many have lost bytes, and are recorded so."""
+    taken: int
+    """Of which so many have newer bytes than the database says, and are drained again."""
+
+
+def adopt_files(database: Database, files: DataFiles) -> Adopted:
+    """Make the data files below a directory those of this namespace.
+
+    Raises IdentityError when they are another namespace's: inode numbers of two namespaces name
+    different files.
+    """
+    connection = database.connect(for_writing=True)
+    try:
+        session = sql.Session(connection, database.dialect)
+        found, stamped = identity.of(session), stamp.read(files.root)
+        if stamped is not None and stamped.fs_id != found.fs_id.hex():
+            raise IdentityError(
+                f"{files.root} belongs to another namespace: give this one a directory of its own"
+            )
+        marks = () if stamped is None else stamped.marks
+        is_older = found.mark < max(marks, default=0)
+        adopted = _compare(database, connection, files, is_older=is_older)
+        with database.transaction(connection):
+            # A database that was restored would hand out the numbers of these files again.
+            largest = max((ino for ino, _epoch in files.walk()), default=0)
+            session.run(sql.NUMBERS_ABOVE, largest=largest)
+        mark = max((found.mark, *marks)) + 1
+        gateway = found.gateway or secrets.token_bytes(16)
+        stamp.write(files.root, _stamp(found, gateway, mark, files))
+        with database.transaction(connection):
+            session.run(sql.MARK, gateway=gateway, mark=mark)
+        return adopted
+    finally:
+        connection.close()
+
+
+def _stamp(found: identity.Identity, gateway: bytes, mark: int, files: DataFiles) -> Stamp:
+    directory = stamp.directory_of(files.root)
+    return Stamp(found.fs_id.hex(), gateway.hex(), (mark,), directory)
+
+
+def _compare(
+    database: Database, connection: object, files: DataFiles, *, is_older: bool
+) -> Adopted:
+    """Compare rows and data files, a page of rows to a transaction.
+
+    Parameters: is_older, the database is older than the data files.
+    """
+    session = sql.Session(connection, database.dialect)
+    looked, damaged, taken, after = 0, 0, 0, 0
+    while rows := session.all(sql.FILES_AFTER, after=after, most=PAGE):
+        with database.transaction(connection):
+            for ino, epoch, size in rows:
+                path = files.path(ino, epoch)
+                found = path.stat() if path.exists() else None
+                if (0 if found is None else found.st_size) == size:
+                    continue
+                if found is not None and is_older:
+                    taken += 1
+                    session.run(
+                        sql.TAKE_BYTES,
+                        the_ino=ino,
+                        size=found.st_size,
+                        used=found.st_blocks * 512,
+                        mtime_ns=found.st_mtime_ns,
+                        now_ns=clock.now_ns(),
+                    )
+                    continue
+                damaged += 1
+                there = "is missing" if found is None else f"has {found.st_size} bytes"
+                session.run(sql.DAMAGE_DELETE, the_ino=ino)
+                session.run(
+                    sql.DAMAGE_INSERT,
+                    ino=ino,
+                    reason=f"data file {path} {there}, {size} bytes expected",
+                    noted_ns=clock.now_ns(),
+                )
+        looked, after = looked + len(rows), rows[-1][0]
+    return Adopted(looked, damaged, taken)
+
+
+def adopt_bucket(database: Database, bucket: Bucket) -> int:
+    """Make the configured bucket and prefix those of this namespace; everything is drained again.
+
+    What is in the former bucket stays there: no licence to delete in it is kept. Returns how many
+    files will be sent. Raises IdentityError when some bytes are only in the former bucket.
+    """
+    connection = database.connect(for_writing=True)
+    try:
+        session = sql.Session(connection, database.dialect)
+        with database.transaction(connection):
+            row = session.one(sql.ONLY_IN_BUCKET)
+            if row is not None and row[0]:
+                raise IdentityError(
+                    f"the bytes of {row[0]} files are only in the present bucket: copy them first"
+                )
+            for statement in (
+                sql.OBJECTS_FORGET,
+                sql.UPLOADS_FORGET,
+                sql.DELETIONS_FORGET,
+                sql.REKEYS_FORGET,
+                sql.DOUBTS_FORGET,
+            ):
+                session.run(statement)
+            files = session.run(sql.DRAIN_AGAIN)
+            session.run(sql.BUCKET, bucket=bucket.name, prefix=bucket.prefix)
+        return files
+    finally:
+        connection.close()

@@ -1,0 +1,237 @@
+"""Whether database, data files and bucket belong together. Nothing starts unless they do.
+
+The row of the volume and the stamp of the data files (``gateway.data.stamp``) name the same
+namespace and the same gateway, and have the same mark. The mark moves at each start of the NFS
+server and in every minute in which something changed. So an older copy of the database, or of the
+data files, has an older mark and is refused before anything is read or changed.
+
+A mark moves in three steps: the stamp names the old and the new number, the database has the new
+one, the stamp names the new one alone. A crash leaves a stamp that names the database's number.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from gateway import clock
+from gateway.config import Bucket
+from gateway.data import stamp
+from gateway.data.layout import DataFiles
+from gateway.data.stamp import Stamp
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.db.writer import Tx, Writer
+from gateway.errors import GatewayError, IdentityError
+
+log = logging.getLogger("spillway.identity")
+
+T = TypeVar("T")
+
+MARK_SECONDS = 60.0
+READINGS = 3
+SAMPLE = 16
+"""Files whose bytes are looked for where a database has no gateway yet."""
+
+
+class Identity(NamedTuple):
+    """What the row of the volume says."""
+
+    fs_id: bytes
+    gateway: bytes | None
+    mark: int
+    bucket: str | None
+    prefix: str | None
+
+
+def of(session: sql.Session) -> Identity:
+    """The identity of a namespace that was made."""
+    row = session.one(sql.IDENTITY)
+    assert row is not None, "the volume row is missing"
+    return Identity(*row)
+
+
+def problem(found: Identity, stamped: Stamp | None, directory: int) -> str | None:
+    """Why data files are not those of a namespace, and the remedy; None: they are.
+
+    Parameters: directory, the inode number of the directory of the data files.
+    """
+    if stamped is None:
+        return (
+            "has no stamp: its disk is not mounted, or it is another directory: mount the disk or "
+            "correct gateway.data_dir; if the bytes are lost for good: spillway adopt files"
+        )
+    if stamped.fs_id != found.fs_id.hex():
+        return (
+            "belongs to another namespace: put back gateway.data_dir or namespace.url as they were"
+        )
+    if found.gateway is not None and stamped.gateway != found.gateway.hex():
+        return (
+            "belongs to another gateway of this namespace: only the gateway that has the bytes "
+            "may run; if that one is gone for good: spillway adopt files"
+        )
+    if stamped.directory != directory:
+        return (
+            "is a copy of the data files: a gateway may be running on the original; if that one "
+            "is gone for good: spillway adopt files"
+        )
+    if found.mark in stamped.marks:
+        return None
+    if found.mark < max(stamped.marks):
+        return (
+            "is newer than the database, which was restored from a backup: put the newer database "
+            "back, or run: spillway fsck --repair, then: spillway adopt files"
+        )
+    return (
+        "is older than the database: it is an old snapshot of the disk: put the newer disk back, "
+        "or run: spillway fsck, then: spillway adopt files"
+    )
+
+
+def require_files(session: sql.Session, files: DataFiles) -> Identity:
+    """The identity of a namespace whose data files are there. Raises IdentityError."""
+    found = of(session)
+    stamped = stamp.read(files.root)
+    if found.gateway is None and stamped is None:
+        _require_bytes(session, files)
+        return found
+    directory = stamp.directory_of(files.root) if files.root.is_dir() else 0
+    why = problem(found, stamped, directory)
+    if why is not None:
+        raise IdentityError(f"{files.root} {why}")
+    return found
+
+
+def require(database: Database, files: DataFiles) -> None:
+    """``require_files`` for other processes than the NFS server. Raises IdentityError, TryAgain.
+
+    It looks again before it refuses: the server may move the mark between the two readings.
+    """
+    for attempt in range(READINGS):
+        try:
+            with database.reader() as connection:
+                require_files(sql.Session(connection, database.dialect), files)
+            return
+        except IdentityError:
+            if attempt == READINGS - 1:
+                raise
+
+
+def _require_bytes(session: sql.Session, files: DataFiles) -> None:
+    """A database older than the stamps has none: then some of its files must be there."""
+    rows = session.all(sql.FILES_WITH_BYTES, most=SAMPLE)
+    if rows and not any(files.path(ino, epoch).exists() for ino, epoch in rows):
+        raise IdentityError(
+            f"{files.root} has none of the files of this namespace: mount its disk or correct "
+            "gateway.data_dir; if the bytes are lost for good: spillway adopt files"
+        )
+
+
+class Mark:
+    """Moves the mark of a namespace, in its database and in the stamp of its data files.
+
+    Parameters: database, writer, files. Nothing is read or changed before ``begin``.
+    """
+
+    def __init__(self, database: Database, writer: Writer, files: DataFiles) -> None:
+        self._database = database
+        self._writer = writer
+        self._files = files
+        self._identity: Identity
+        self._commits = 0
+        self._moved_seconds = 0.0
+
+    def begin(self, start: Callable[[Tx], T]) -> T:
+        """Check that the data files are the namespace's, then run a start and move the mark.
+
+        Parameters: start, in one transaction with the mark. The first start makes the gateway's
+        id. Raises IdentityError, OSError.
+        """
+        with self._database.reader() as connection:
+            session = sql.Session(connection, self._database.dialect)
+            self._identity = require_files(session, self._files)
+        if self._identity.gateway is None:
+            stamped = stamp.read(self._files.root)
+            gateway = secrets.token_bytes(16) if stamped is None else bytes.fromhex(stamped.gateway)
+            self._identity = self._identity._replace(gateway=gateway)
+        return self._move(start)
+
+    def keep(self) -> None:
+        """Move the mark if something was committed and the last move is a minute ago."""
+        if self._writer.commits == self._commits:
+            return
+        if clock.monotonic_seconds() - self._moved_seconds < MARK_SECONDS:
+            return
+        try:
+            self._move(lambda _tx: None)
+        except (OSError, GatewayError) as exc:
+            # The next minute tries again. Until then a restored database may look like this one.
+            log.warning("cannot move the mark of database and data files: %s", exc)
+
+    def _move(self, beside: Callable[[Tx], T]) -> T:
+        before = self._identity.mark
+        gateway = self._identity.gateway
+
+        def record(tx: Tx) -> T:
+            tx.run(sql.MARK, gateway=gateway, mark=before + 1)
+            return beside(tx)
+
+        # Both numbers until the commit is known: its answer may be lost.
+        self._stamp(before, before + 1)
+        result = self._writer.run("mark", record)
+        self._identity = self._identity._replace(mark=before + 1)
+        self._stamp(before + 1)
+        self._commits = self._writer.commits
+        self._moved_seconds = clock.monotonic_seconds()
+        return result
+
+    def _stamp(self, *marks: int) -> None:
+        found = self._identity
+        assert found.gateway is not None
+        directory = stamp.directory_of(self._files.root)
+        stamp.write(
+            self._files.root, Stamp(found.fs_id.hex(), found.gateway.hex(), marks, directory)
+        )
+
+
+def require_bucket(database: Database, bucket: Bucket) -> None:
+    """Check that the configured bucket and prefix are those that have the namespace's objects.
+
+    They are recorded while nothing was drained yet. Raises IdentityError, TryAgain.
+    """
+    with database.reader() as connection:
+        session = sql.Session(connection, database.dialect)
+        found = of(session)
+        if (found.bucket, found.prefix) == (bucket.name, bucket.prefix):
+            return
+        with database.transaction(connection):
+            if found.bucket is not None and session.one(sql.ANYTHING_DRAINED) is not None:
+                raise IdentityError(
+                    f"this namespace's objects are in bucket {found.bucket!r} with prefix "
+                    f"{found.prefix!r}, the configuration has {bucket.name!r} and "
+                    f"{bucket.prefix!r}: put bucket.name and bucket.prefix back; to send "
+                    "everything to the new place: spillway adopt bucket"
+                )
+            session.run(sql.BUCKET, bucket=bucket.name, prefix=bucket.prefix)
+
+
+def claim(database: Database, files: DataFiles, make_directory: Callable[[], object]) -> bool:
+    """Stamp the data files of a namespace that no gateway was started on.
+
+    Parameters: make_directory, makes the directory of the data files where it is missing. It is
+    not called while the data files are another namespace's. False: they have this namespace's
+    stamp. Raises IdentityError, OSError, NamespaceError.
+    """
+    with database.reader() as connection:
+        found = require_files(sql.Session(connection, database.dialect), files)
+    make_directory()
+    if found.gateway is not None:
+        return False
+    writer = Writer(database)
+    try:
+        Mark(database, writer, files).begin(lambda _tx: None)
+    finally:
+        writer.close()
+    return True

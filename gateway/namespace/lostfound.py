@@ -1,0 +1,48 @@
+"""``/lost+found`` of the namespace: where a repair puts inodes that have no name.
+
+A repair never ends an inode: its bytes may be the only copy of a checkpoint.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from gateway.db import statements as sql
+from gateway.db.models import ROOT_INO
+from gateway.db.writer import Tx
+from gateway.namespace import create, remove
+from gateway.namespace.lookup import find, get
+from gateway.types import ROOT_CRED, Attr, Kind, SetAttr
+
+NAME = b"lost+found"
+
+
+def shown(ino: int) -> str:
+    """The path that an inode gets, for people."""
+    return f"/{NAME.decode()}/#{ino}"
+
+
+def keep(tx: Tx, ino: int) -> None:
+    """Give an inode without any name one, in its own transaction."""
+    tx.reserve(2)
+    attr = get(tx, ino)
+    is_directory = attr.kind == Kind.DIRECTORY
+    directory = _directory(tx)
+    if is_directory:
+        tx.run(sql.REPARENT, the_ino=ino, new_parent=directory.ino)
+    else:
+        create.count_name(tx, ino, 1 - attr.nlink)
+    create.add_name(tx, directory.ino, b"#%d" % ino, ino)
+    create.directory_changed(tx, directory.ino, links=int(is_directory))
+    remove.note_renamed(tx, attr)
+
+
+def _directory(tx: Tx) -> Attr:
+    """The directory, made if there is none. Another inode of its name stays as it is."""
+    name = NAME
+    while (found := find(tx, ROOT_INO, name)) is not None and found.kind != Kind.DIRECTORY:
+        name += b"_"
+    if found is not None:
+        return found
+    wanted = SetAttr(mode=0o700, uid=0, gid=0)
+    return create.mkdir(tx, ROOT_CRED, ROOT_INO, name, wanted, generation=secrets.randbits(62))

@@ -1,0 +1,281 @@
+"""A namespace opens only on its own data files, and only when both are of the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway import failpoints
+from gateway.config import Settings
+from gateway.data import stamp
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.errors import IdentityError
+from gateway.namespace import adopt, fsck, identity
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.support.volumes import make_settings, make_volume, query
+from tests.t3_namespace.test_crash import run
+
+ROOT = 2
+
+
+def save(namespace: Namespace, name: bytes, data: bytes) -> int:
+    attr = namespace.create(ROOT_CRED, ROOT, name, SetAttr())
+    namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
+    namespace.seal(attr.ino, Sealed(len(data), 4096, 1, 1))
+    return attr.ino
+
+
+def state(settings: Settings) -> list[tuple[object, ...]]:
+    """What a refused start must leave as it is."""
+    rows = query(settings, "SELECT boot, mark, next_ino FROM volume")
+    return rows + query(settings, "SELECT ino, size, write_open, content_version FROM inode")
+
+
+@pytest.fixture
+def stopped(settings: Settings) -> Settings:
+    """A namespace with one file, after a stop."""
+    namespace = Namespace(settings)
+    save(namespace, b"f", b"12345")
+    namespace.close()
+    return settings
+
+
+def unmount(settings: Settings) -> None:
+    settings.files_dir.rename(settings.files_dir.with_name("unmounted"))
+    DataFiles(settings.files_dir).create()
+
+
+def remove_the_directory(settings: Settings) -> None:
+    settings.files_dir.rename(settings.files_dir.with_name("unmounted"))
+
+
+def change_stamp(settings: Settings, **values: object) -> None:
+    path = settings.files_dir / stamp.NAME
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def copy_the_files(settings: Settings) -> None:
+    original = settings.files_dir.with_name("original")
+    settings.files_dir.rename(original)
+    shutil.copytree(original, settings.files_dir)
+
+
+def put_back_an_older_snapshot(settings: Settings) -> None:
+    old = (settings.files_dir / stamp.NAME).read_text()
+    Namespace(settings).close()
+    (settings.files_dir / stamp.NAME).write_text(old)
+
+
+def restore_an_older_database(settings: Settings) -> None:
+    [(mark,)] = query(settings, "SELECT mark FROM volume")
+    Namespace(settings).close()
+    query(settings, "UPDATE volume SET mark = :mark, boot = boot - 1", mark=mark)
+
+
+def damage_the_stamp(settings: Settings) -> None:
+    (settings.files_dir / stamp.NAME).write_text("{")
+
+
+@pytest.mark.parametrize(
+    ("surprise", "said"),
+    [
+        (unmount, "is not mounted"),
+        (remove_the_directory, "is not mounted"),
+        (lambda s: change_stamp(s, fs_id="00" * 16), "another namespace"),
+        (lambda s: change_stamp(s, gateway="00" * 16), "another gateway"),
+        (copy_the_files, "is a copy"),
+        (put_back_an_older_snapshot, "older than the database"),
+        (restore_an_older_database, "restored from a backup"),
+        (damage_the_stamp, "cannot be read"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+def test_other_surroundings_are_refused_and_nothing_changes(
+    stopped: Settings, surprise: Callable[[Settings], None], said: str
+) -> None:
+    surprise(stopped)
+    before = state(stopped)
+    with pytest.raises(IdentityError, match=said):
+        Namespace(stopped)
+    assert state(stopped) == before
+
+
+@pytest.mark.parametrize("surprise", [copy_the_files, restore_an_older_database, damage_the_stamp])
+def test_a_person_can_adopt_the_files(
+    stopped: Settings, surprise: Callable[[Settings], None]
+) -> None:
+    surprise(stopped)
+    if surprise is damage_the_stamp:
+        (stopped.files_dir / stamp.NAME).unlink()
+    database = Database(stopped.database_url)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 0)
+    namespace = Namespace(stopped)
+    assert namespace.lookup(ROOT, b"f").size == 5
+    namespace.close()
+    assert fsck.check(database, DataFiles(stopped.files_dir)) == []
+
+
+def test_files_of_another_namespace_are_never_adopted(stopped: Settings) -> None:
+    change_stamp(stopped, fs_id="00" * 16)
+    with pytest.raises(IdentityError, match="directory of its own"):
+        adopt.adopt_files(Database(stopped.database_url), DataFiles(stopped.files_dir))
+
+
+def test_adopting_an_empty_disk_keeps_files_and_objects(stopped: Settings) -> None:
+    [(ino,)] = query(stopped, "SELECT ino FROM inode WHERE kind = 1")
+    query(stopped, "INSERT INTO object VALUES (:ino, 'k', 1, 5, 'e', 'c', 1)", ino=ino)
+    query(stopped, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
+    unmount(stopped)
+    database = Database(stopped.database_url)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 1, 0)
+    Namespace(stopped).close()
+    assert query(stopped, "SELECT key, content_version FROM object") == [("k", 1)]
+    [problem] = fsck.check(database, DataFiles(stopped.files_dir), repair=True)
+    assert (problem.check, problem.repair) == ("damaged", "")
+    assert "is missing, 5 bytes expected" in problem.detail
+
+
+def test_numbers_of_adopted_files_are_not_handed_out_again(stopped: Settings) -> None:
+    query(stopped, "UPDATE volume SET next_ino = 100, mark = 0")
+    stray = DataFiles(stopped.files_dir).path(5000, 0)
+    stray.write_bytes(b"of a file that the backup does not know")
+    adopt.adopt_files(Database(stopped.database_url), DataFiles(stopped.files_dir))
+    namespace = Namespace(stopped)
+    assert namespace.create(ROOT_CRED, ROOT, b"new", SetAttr()).ino > 5000
+    namespace.close()
+
+
+def test_bytes_newer_than_a_restored_database_are_drained_again(stopped: Settings) -> None:
+    [(ino,)] = query(stopped, "SELECT ino FROM inode WHERE kind = 1")
+    DataFiles(stopped.files_dir).path(ino, 0).write_bytes(b"1234567")
+    query(stopped, "UPDATE volume SET mark = 0")
+    database = Database(stopped.database_url)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 1)
+    found = query(stopped, "SELECT size, content_version - drained_version FROM inode WHERE kind=1")
+    assert found == [(7, 2)]
+
+
+def test_the_mark_moves_while_something_changes(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "MARK_SECONDS", 0.0)
+    namespace = Namespace(settings)
+    marks = [query(settings, "SELECT mark FROM volume")]
+    namespace.create(ROOT_CRED, ROOT, b"a", SetAttr())
+    for _ in range(2):
+        namespace.keep_mark()
+        marks.append(query(settings, "SELECT mark FROM volume"))
+        found = stamp.read(settings.files_dir)
+        assert found is not None
+        assert [found.marks] == marks[-1]
+    namespace.close()
+    assert marks[1] != marks[0]
+    assert marks[2] == marks[1], "nothing had changed"
+
+
+def start(settings: Settings, failpoint: str) -> None:
+    failpoints.arm(failpoint)
+    Namespace(settings)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("failpoint", ["mark.1", failpoints.BEFORE_COMMIT, failpoints.AFTER_COMMIT])
+def test_a_crash_while_the_mark_moves_refuses_nothing(stopped: Settings, failpoint: str) -> None:
+    for _ in range(2):
+        assert run(start, stopped, failpoint) == -signal.SIGKILL
+    Namespace(stopped).close()
+
+
+def test_a_first_start_wants_some_of_the_bytes(stopped: Settings) -> None:
+    """A database older than the stamps, its disk not mounted."""
+    query(stopped, "UPDATE volume SET gateway = NULL")
+    unmount(stopped)
+    with pytest.raises(IdentityError, match="none of the files"):
+        Namespace(stopped)
+    shutil.rmtree(stopped.files_dir)
+    stopped.files_dir.with_name("unmounted").rename(stopped.files_dir)
+    (stopped.files_dir / stamp.NAME).unlink()
+    Namespace(stopped).close()
+
+
+def test_a_lost_data_file_is_not_sealed_as_empty(settings: Settings) -> None:
+    namespace = Namespace(settings)
+    ino = save(namespace, b"f", b"checkpoint\n")
+    query(settings, "INSERT INTO object VALUES (:ino, 'f', 1, 11, 'e', 'c', 1)", ino=ino)
+    query(settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
+    namespace.open_write(ino)
+    namespace.close()
+    namespace.files.path(ino, 0).unlink()
+    for _ in range(2):
+        namespace = Namespace(settings)
+        assert namespace.recovered == (0, 0)
+        assert namespace.getattr(ino).size == 11
+        namespace.close()
+    assert query(settings, "SELECT write_open FROM inode WHERE ino = :ino", ino=ino) == [(1,)]
+    [problem] = fsck.check(Database(settings.database_url), namespace.files)
+    assert problem.check == "damaged"
+    assert "is missing, 11 bytes expected" in problem.detail
+
+
+@pytest.fixture
+def bucket_site(tmp_path: Path) -> Settings:
+    made = make_settings(tmp_path / "data")
+    make_volume(made)
+    Namespace(made).close()
+    return made
+
+
+def at_bucket(settings: Settings, **values: str) -> None:
+    changed = make_settings(settings.data_dir, {"bucket": {"name": "checkpoints", **values}})
+    identity.require_bucket(Database(changed.database_url), changed.bucket)
+
+
+def test_another_bucket_or_prefix_is_refused_once_something_was_drained(
+    bucket_site: Settings,
+) -> None:
+    at_bucket(bucket_site, name="a-typo")
+    at_bucket(bucket_site, prefix="p")
+    query(bucket_site, "INSERT INTO object VALUES (2, 'p/k', 1, 5, 'e', 'c', 1)")
+    at_bucket(bucket_site, prefix="p")
+    for other in ({"name": "other", "prefix": "p"}, {"prefix": "q"}):
+        with pytest.raises(IdentityError, match=r"put bucket\.name and bucket\.prefix back"):
+            at_bucket(bucket_site, **other)
+    assert query(bucket_site, "SELECT bucket, prefix FROM volume") == [("checkpoints", "p")]
+
+
+def test_an_adopted_bucket_gets_everything_again(bucket_site: Settings) -> None:
+    namespace = Namespace(bucket_site)
+    ino = save(namespace, b"f", b"12345")
+    namespace.close()
+    at_bucket(bucket_site)
+    query(bucket_site, "INSERT INTO object VALUES (:ino, 'f', 1, 5, 'e', 'c', 1)", ino=ino)
+    query(bucket_site, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
+    query(
+        bucket_site,
+        "INSERT INTO deletion (key, ino, content_version, deleted_ns) VALUES ('gone', 9, 1, 1)",
+    )
+    other = make_settings(bucket_site.data_dir, {"bucket": {"name": "other"}})
+    assert adopt.adopt_bucket(Database(other.database_url), other.bucket) == 1
+    at_bucket(bucket_site, name="other")
+    assert query(other, "SELECT drained_version FROM inode WHERE ino = :ino", ino=ino) == [(0,)]
+    assert query(other, "SELECT key FROM object UNION SELECT key FROM deletion") == []
+    assert fsck.check(Database(other.database_url), DataFiles(other.files_dir)) == []
+
+
+def test_a_bucket_that_has_the_only_bytes_is_not_left(bucket_site: Settings) -> None:
+    namespace = Namespace(bucket_site)
+    ino = save(namespace, b"f", b"12345")
+    namespace.close()
+    query(
+        bucket_site, "UPDATE inode SET drained_version = 1, residency = 0 WHERE ino = :ino", ino=ino
+    )
+    with pytest.raises(IdentityError, match="only in the present bucket"):
+        adopt.adopt_bucket(Database(bucket_site.database_url), bucket_site.bucket)
