@@ -18,6 +18,7 @@
 #define PROGRESS_BYTES (1 << 20)
 #define REFUSAL_KEPT_MS 20000u /* clients ask again after 15 s at the latest */
 #define WAITERS_MAX 32u        /* of the server's 200 threads */
+#define WRITE_MAX_BYTES (9 << 20) /* of the server's buffers: what is larger is an ALLOCATE */
 #define FLOWS 256u
 #define FLOW_IDLE_MS 2000u
 
@@ -258,6 +259,12 @@ static bool pay_locked(struct flow *flow, int64_t bytes)
 	return true;
 }
 
+/* Whether there is no use in waiting: what is granted for one tick is never kept for the next. */
+static bool never_fits(int64_t bytes)
+{
+	return bytes > WRITE_MAX_BYTES && bytes >= atomic_load(&space.headroom);
+}
+
 static int take_slowly(uint64_t ino, uint64_t *top, const char *client, int64_t bytes)
 {
 	bool waited = false;
@@ -267,7 +274,7 @@ static int take_slowly(uint64_t ino, uint64_t *top, const char *client, int64_t 
 	for (;;) {
 		struct flow *flow = flow_locked(ino, top, client);
 
-		if (refuses_locked())
+		if (refuses_locked() || never_fits(bytes))
 			rc = ENOSPC;
 		else if (pay_locked(flow, bytes))
 			rc = 0;
@@ -288,6 +295,8 @@ int spw_space_take(uint64_t ino, uint64_t *top, const char *client, uint64_t byt
 	int64_t slow_below = atomic_load(&space.slow_below);
 	int_fast64_t headroom = atomic_load(&space.headroom);
 
+	if (bytes > INT64_MAX)
+		return ENOSPC;
 	atomic_fetch_add(&space.pending, wanted);
 	/* Never taken and given back: a look in between would find more than there is. */
 	while (headroom - wanted > slow_below) {
