@@ -15,7 +15,7 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 4
+ABI = 5
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -31,6 +31,7 @@ READS = (
     "verifier",
     "getxattr",
     "listxattr",
+    "damages",
 )
 CHANGES = (
     "create",
@@ -44,6 +45,7 @@ CHANGES = (
     "open_write",
     "seal",
     "reclaim",
+    "damage",
     "setxattr",
     "removexattr",
 )

@@ -147,7 +147,8 @@ class Verbs:
         return [operation], finish
 
     def remove(self, request: Any) -> Change:
-        operation = self._changes.remove(cred_of(request), request.ino, name_of(request))
+        only = (request.ino2, request.cookie) if request.ino2 else None
+        operation = self._changes.remove(cred_of(request), request.ino, name_of(request), only)
 
         def finish(request: Any, reply: Any) -> None:
             removed = operation.outcome()
@@ -172,14 +173,7 @@ class Verbs:
         )
 
     def open_write(self, request: Any) -> Change:
-        operation = self._changes.open_write(request.ino)
-
-        def finish(_request: Any, reply: Any) -> None:
-            attr = operation.outcome()
-            self._ns.opened(attr)
-            put_attr(reply.attr, attr)
-
-        return [operation], finish
+        return self._make(self._changes.open_write(request.ino))
 
     def seal(self, request: Any) -> Change:
         waiting = request.seals[: request.entries_max]
@@ -205,6 +199,16 @@ class Verbs:
             return 0 if is_gone else errno.ENOENT
 
         return self._of_many("reclaim", waiting, operations, answer)
+
+    def damage(self, request: Any) -> Change:
+        reason = name_of(request).decode("utf-8", "replace") if request.name_len else ""
+        changes, ino = self._changes, request.ino
+        operation = changes.damaged(ino, reason) if reason else changes.whole(ino)
+
+        def finish(_request: Any, _reply: Any) -> None:
+            operation.outcome()
+
+        return [operation], finish
 
     def _of_many(
         self,
@@ -240,6 +244,11 @@ class Verbs:
     def listxattr(self, request: Any, reply: Any) -> None:
         names = self._ns.listxattr(request.ino)
         put_buffer(request, reply, b"".join(b"user." + name + b"\0" for name in names))
+
+    def damages(self, request: Any, reply: Any) -> None:
+        found = self._ns.damages(request.cookie, request.entries_max)
+        put_buffer(request, reply, b"".join(ino.to_bytes(8, "little") for ino in found))
+        reply.count = len(found)
 
     def space(self, request: Any, reply: Any) -> None:
         self._ns.keep_mark()

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 4
+#define SPW_ABI 5
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -28,6 +28,7 @@ enum spw_op {
 	SPW_VERIFIER,      /* ino                              -> verifier, count = 1 if it has one */
 	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: buffer too small) */
 	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
+	SPW_DAMAGES,       /* cookie = after ino, buffer       -> count inode numbers in the buffer */
 	/* changes of the namespace, SPW_CREATE to SPW_REMOVEXATTR */
 	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr, parent */
 	SPW_MKDIR,         /* ino, name, set                   -> attr, parent */
@@ -35,11 +36,13 @@ enum spw_op {
 	SPW_MKNOD,         /* ino, name, kind, rdev, set       -> attr, parent */
 	SPW_LINK,          /* ino2 = inode, ino, name          -> attr, parent */
 	SPW_RENAME,        /* ino, name, ino2, name2           -> attr, removed, parent, parent2 */
-	SPW_REMOVE,        /* ino, name                        -> removed, parent */
+	SPW_REMOVE,        /* ino, name; ino2, cookie: only if it is this inode with this change
+			    *                                  -> removed, parent */
 	SPW_SETATTR,       /* ino, set                         -> attr */
 	SPW_OPEN_WRITE,    /* ino                              -> attr */
 	SPW_SEAL,          /* seals                            -> attr and status in each */
 	SPW_RECLAIM,       /* orphans                          -> status in each */
+	SPW_DAMAGE,        /* ino, name = reason; none: it is whole again */
 	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
 	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
 	/* what neither waits nor is waited for */

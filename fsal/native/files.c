@@ -8,6 +8,8 @@
 
 #include "files.h"
 
+#define ASIDE "../lost+found" /* gateway/data/layout.py has the same place */
+#define ASIDE_MAX 1000u
 #define SHARDS 256u /* gateway/data/layout.py has the same rule */
 
 static int shard_fd[SHARDS];
@@ -63,24 +65,75 @@ void spw_unlink(uint64_t ino, uint64_t epoch)
 		fprintf(stderr, "spillway: %s: cannot be deleted: %s\n", name.text, strerror(errno));
 }
 
-static int open_locked(struct spw_inode *inode, int flags)
+/* Moves a data file out of the way under a name that is free; nothing is deleted. */
+static int set_aside(int shard, const char *name)
 {
-	struct name name = name_of(inode->ino, inode->epoch);
+	char to[64];
+	int aside, rc = EEXIST;
 
-	inode->fd = openat(shard_fd[inode->ino % SHARDS], name.text, O_RDWR | O_CLOEXEC | flags, 0600);
-	if (inode->fd >= 0)
-		return 0;
-	/* Too many open files passes; the client should come back. */
-	return errno == EMFILE || errno == ENFILE ? EAGAIN : errno;
+	if (mkdirat(dir_fd, ASIDE, 0700) != 0 && errno != EEXIST)
+		return errno;
+	aside = openat(dir_fd, ASIDE, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (aside < 0)
+		return errno;
+	for (unsigned int i = 0; rc == EEXIST && i < ASIDE_MAX; i++) {
+		snprintf(to, sizeof(to), i == 0 ? "%s" : "%s~%u", name, i);
+		rc = renameat2(shard, name, aside, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
+	}
+	if (rc == 0 && (fsync(aside) != 0 || fsync(shard) != 0))
+		rc = errno;
+	close(aside);
+	return rc;
 }
 
-int spw_fd_get(struct spw_inode *inode, int flags, int *fd)
+int spw_expect_no_file(uint64_t ino, uint64_t epoch)
+{
+	struct name name = name_of(ino, epoch);
+	int shard = shard_fd[ino % SHARDS], rc;
+
+	if (faccessat(shard, name.text, F_OK, 0) != 0)
+		return errno == ENOENT ? 0 : EIO;
+	rc = set_aside(shard, name.text);
+	fprintf(stderr, "spillway: a data file %s was there before its inode: %s; run: spillway fsck\n",
+		name.text, rc == 0 ? "moved to lost+found" : strerror(rc));
+	return rc == 0 ? 0 : EIO;
+}
+
+static int open_locked(struct spw_inode *inode, enum spw_absent absent)
+{
+	struct name name = name_of(inode->ino, inode->epoch);
+	int shard = shard_fd[inode->ino % SHARDS];
+	struct stat st;
+
+	inode->fd = openat(shard, name.text, O_RDWR | O_CLOEXEC);
+	if (inode->fd < 0 && errno == ENOENT && absent != SPW_ABSENT_FAILS) {
+		if (absent == SPW_ABSENT_IF_NEW && !inode->may_create)
+			return EIO;
+		inode->fd = openat(shard, name.text, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
+	}
+	if (inode->fd < 0) /* Too many open files passes; the client should come back. */
+		return errno == EMFILE || errno == ENFILE ? EAGAIN : errno;
+	inode->may_create = false;
+	/* Bytes from before are of a version that was sealed, with its entry. */
+	if (fstat(inode->fd, &st) == 0 && st.st_size > 0)
+		atomic_store(&inode->entry_durable, true);
+	return 0;
+}
+
+void spw_fd_expect(struct spw_inode *inode, bool is_empty)
+{
+	pthread_mutex_lock(&inode->fd_lock);
+	inode->may_create = is_empty;
+	pthread_mutex_unlock(&inode->fd_lock);
+}
+
+int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd)
 {
 	int rc = 0;
 
 	pthread_mutex_lock(&inode->fd_lock);
 	if (inode->fd < 0)
-		rc = open_locked(inode, flags);
+		rc = open_locked(inode, absent);
 	if (rc == 0)
 		inode->fd_users++;
 	*fd = inode->fd;
@@ -109,8 +162,12 @@ void spw_fd_release(struct spw_inode *inode)
 
 static void sync_failed(struct spw_inode *inode, const char *call)
 {
-	fprintf(stderr, "spillway: inode %llu: %s failed: %s\n", (unsigned long long)inode->ino, call,
-		strerror(errno));
+	char reason[128];
+
+	snprintf(reason, sizeof(reason), "%s failed: %s", call, strerror(errno));
+	fprintf(stderr, "spillway: inode %llu: %s\n", (unsigned long long)inode->ino, reason);
+	/* Before anybody is told: a restart must not take the file for whole. */
+	spw_damage_note(inode, reason);
 	atomic_store(&inode->error, EIO);
 	atomic_fetch_add(&lost, 1);
 }
@@ -120,11 +177,11 @@ static void sync_now(struct spw_inode *inode, int fd)
 	uint_fast64_t covered = atomic_load(&inode->writes);
 
 	if (fdatasync(fd) != 0 ||
-	    (!inode->entry_durable && fsync(shard_fd[inode->ino % SHARDS]) != 0)) {
+	    (!atomic_load(&inode->entry_durable) && fsync(shard_fd[inode->ino % SHARDS]) != 0)) {
 		sync_failed(inode, "fdatasync");
 		return;
 	}
-	inode->entry_durable = true;
+	atomic_store(&inode->entry_durable, true);
 	atomic_store(&inode->synced, covered);
 }
 
@@ -167,7 +224,7 @@ int spw_commit(struct spw_inode *inode)
 
 	if (atomic_load(&inode->synced) >= atomic_load(&inode->writes))
 		return atomic_load(&inode->error);
-	rc = spw_fd_get(inode, 0, &fd);
+	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
 	if (rc != 0)
 		return rc;
 	rc = spw_sync_fd(inode, fd);
@@ -176,13 +233,13 @@ int spw_commit(struct spw_inode *inode)
 }
 
 /* Begins a change of the bytes: a writer and its descriptor. */
-static int change_begin(struct spw_inode *inode, int *fd)
+static int change_begin(struct spw_inode *inode, enum spw_absent absent, int *fd)
 {
 	int rc = spw_writer_begin(inode, NULL);
 
 	if (rc != 0)
 		return rc;
-	rc = spw_fd_get(inode, O_CREAT, fd);
+	rc = spw_fd_get(inode, absent, fd);
 	if (rc != 0)
 		spw_writer_end(inode);
 	return rc;
@@ -208,7 +265,10 @@ int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64
 
 	*amount = 0;
 	*eof = true;
-	rc = spw_fd_get(inode, 0, &fd);
+	rc = atomic_load(&inode->error);
+	if (rc != 0) /* some of the bytes are not what was written */
+		return rc;
+	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
 	if (rc == ENOENT) {
 		/* Never written: there is no data file. Anything else is lost data. */
 		rc = spw_getattr(inode, &attr);
@@ -253,7 +313,7 @@ int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint6
 	*amount = 0;
 	rc = atomic_load(&inode->error);
 	if (rc == 0)
-		rc = change_begin(inode, &fd);
+		rc = change_begin(inode, SPW_ABSENT_IF_NEW, &fd);
 	if (rc != 0)
 		return rc;
 	put = pwritev(fd, iov, count, (off_t)offset);
@@ -270,24 +330,60 @@ int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint6
 	return rc;
 }
 
+/* Counts a change that left the bytes as they were: there is nothing to sync for it. */
+static void count_touched(struct spw_inode *inode)
+{
+	uint_fast64_t before = atomic_fetch_add(&inode->writes, 1);
+
+	(void)atomic_compare_exchange_strong(&inode->synced, &before, before + 1);
+}
+
+/* None of the bytes that were lost is left: once that is durable, the file is whole again. */
+static int sync_emptied(struct spw_inode *inode, int fd)
+{
+	int error = atomic_exchange(&inode->error, 0);
+	int rc = spw_sync_fd(inode, fd);
+
+	if (rc == 0 && error != 0)
+		rc = spw_damage_clear(inode);
+	if (rc != 0 && error != 0)
+		atomic_store(&inode->error, error);
+	return rc;
+}
+
+static int truncate_fd(struct spw_inode *inode, int fd, uint64_t size)
+{
+	bool is_touched;
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return errno;
+	is_touched = size == 0 && st.st_size == 0 && st.st_blocks == 0 &&
+		     atomic_load(&inode->error) == 0;
+	if (ftruncate(fd, (off_t)size) != 0)
+		return errno;
+	if (is_touched) {
+		count_touched(inode);
+		return 0;
+	}
+	atomic_fetch_add(&inode->writes, 1);
+	grow(inode, fd);
+	return size == 0 ? sync_emptied(inode, fd) : spw_sync_fd(inode, fd);
+}
+
 int spw_truncate(struct spw_inode *inode, uint64_t size)
 {
+	enum spw_absent absent = size == 0 ? SPW_ABSENT_IS_EMPTY : SPW_ABSENT_IF_NEW;
 	int fd, rc;
 
 	if (size > INT64_MAX)
 		return EFBIG;
-	rc = change_begin(inode, &fd);
+	rc = size > 0 ? atomic_load(&inode->error) : 0;
+	if (rc == 0)
+		rc = change_begin(inode, absent, &fd);
 	if (rc != 0)
 		return rc;
-	if (ftruncate(fd, (off_t)size) != 0) {
-		rc = errno;
-	} else {
-		atomic_fetch_add(&inode->writes, 1);
-		grow(inode, fd);
-		if (size == 0) /* none of the bytes that were lost is left */
-			atomic_store(&inode->error, 0);
-		rc = spw_sync_fd(inode, fd);
-	}
+	rc = truncate_fd(inode, fd, size);
 	change_end(inode);
 	return rc;
 }
@@ -297,9 +393,9 @@ int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *fou
 	off_t at;
 	int fd, rc;
 
-	rc = spw_fd_get(inode, 0, &fd);
-	if (rc != 0)
-		return rc == ENOENT ? ENXIO : rc;
+	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
+	if (rc != 0) /* an empty file is never asked about: its bytes are lost */
+		return rc == ENOENT ? EIO : rc;
 	at = lseek(fd, (off_t)offset, whence);
 	rc = at < 0 ? errno : 0;
 	*found = (uint64_t)at;
@@ -310,18 +406,19 @@ int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *fou
 int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool allocate)
 {
 	int mode = allocate ? 0 : FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE;
-	int fd, rc;
+	int fd, rc = atomic_load(&inode->error);
 
-	rc = change_begin(inode, &fd);
+	if (rc == 0)
+		rc = change_begin(inode, SPW_ABSENT_IF_NEW, &fd);
 	if (rc != 0)
 		return rc;
-	if (fallocate(fd, mode, (off_t)offset, (off_t)length) != 0) {
+	if (fallocate(fd, mode, (off_t)offset, (off_t)length) != 0)
 		rc = errno == ENOSPC ? spw_space_refused() : errno;
-	} else {
-		atomic_fetch_add(&inode->writes, 1);
-		grow(inode, fd);
+	/* Also what failed may have changed a part. */
+	atomic_fetch_add(&inode->writes, 1);
+	grow(inode, fd);
+	if (rc == 0)
 		rc = spw_sync_fd(inode, fd);
-	}
 	change_end(inode);
 	return rc;
 }

@@ -31,6 +31,10 @@ struct spw_inode_ops {
 	void (*seal)(struct spw_seal *seals, uint32_t count);
 	int (*getattr)(uint64_t ino, struct spw_attr *attr);
 	void (*reclaim)(struct spw_orphan *orphans, uint32_t count);
+	/* Bytes of the file are lost, durably; reason NULL: it is whole again. */
+	int (*damage)(uint64_t ino, const char *reason);
+	/* The next inodes of which that is known, in ascending order. */
+	int (*damages)(uint64_t after, uint64_t *inos, uint32_t most, uint32_t *count);
 };
 
 /* Room for the protocol side's share counters (struct fsal_share). */
@@ -48,23 +52,28 @@ struct spw_inode {
 	pthread_mutex_t fd_lock;
 	int fd;                /* -1: closed */
 	unsigned int fd_users; /* open states and running operations */
+	bool may_create;       /* the row has no bytes, and the data file was not opened since */
 	struct spw_shares shares;
 
 	pthread_mutex_t meta;
 	unsigned int writers; /* open states that may write, and running changes */
 	bool write_open;      /* the namespace has it open for writing: fstat is the truth */
+	bool fd_kept;         /* `write_open` holds the descriptor */
 	bool orphan;          /* no name is left: reclaim it with the last handle */
+	bool gone;            /* its row is reclaimed already: only the data file is left */
 	bool attr_known;      /* `attr` is the namespace's row */
 	uint64_t change_seen; /* an answer with a smaller `change` is old */
 	struct spw_attr attr;
 
 	struct spw_inode *next_unsealed; /* under the sealer's lock, with `unsealed` */
 	bool unsealed;                   /* queued to be sealed; the queue has a handle on it */
+	uint64_t again_ms;               /* it could not be sealed, and is tried again then */
+	uint32_t pause_ms;
 
 	pthread_mutex_t sync_lock;
 	pthread_cond_t sync_done;
-	bool syncing;       /* one thread syncs for all that wait */
-	bool entry_durable; /* the data file's directory entry was fsynced; the syncing thread's */
+	bool syncing;              /* one thread syncs for all that wait */
+	atomic_bool entry_durable; /* the data file's directory entry was fsynced */
 
 	atomic_uint_fast64_t writes; /* changes of the bytes; never reset, so a slow sync cannot lie */
 	atomic_uint_fast64_t synced; /* of which so many are on stable storage */
@@ -73,6 +82,7 @@ struct spw_inode {
 	atomic_uint_fast64_t grown;  /* bytes it takes more than that */
 	uint64_t top;                /* directory below the root that it is in; 0: not asked yet */
 	atomic_int error;            /* an fdatasync failed: stays failed (0: none) */
+	atomic_bool is_noted;        /* and the namespace has a row of it */
 };
 
 /* ---- inode.c: the table, attributes ---- */
@@ -108,25 +118,20 @@ bool spw_is_privileged(struct spw_inode *inode);
 /* An inode lost a name. A file without any left is reclaimed when nobody has it open. */
 void spw_removed(const struct spw_removed *removed);
 
-/* ---- seal.c: writers ---- */
+/* The row of an inode without a name is gone: so are its bytes, as soon as nobody has it open. */
+void spw_reclaimed(uint64_t ino, uint64_t epoch);
+
+/* ---- writer.c ---- */
 
 /* A writer comes: the first one tells the namespace, durably, before it returns 0.
- * created: the namespace made the file open for writing, with these attributes. */
+ * created: the namespace made the file open for writing, with these attributes; not believed when
+ * something newer was seen of it. */
 int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created);
 
 /* A writer goes: after the last one the bytes are put on stable storage and the file is sealed,
  * later, by a thread that seals all that wait in one transaction. Nobody was promised the seal: a
  * crash before it makes the next start seal. */
 void spw_writer_end(struct spw_inode *inode);
-
-/* A file lost its last name, and nobody has it open: the same thread tells the namespace. */
-void spw_reclaim(uint64_t ino, uint64_t epoch);
-
-/* Starts that thread. Returns 0 or an errno. */
-int spw_sealer_start(void);
-
-/* Waits until nothing is left to be sealed or reclaimed, but not for longer. Whether nothing is. */
-bool spw_sealer_flush(unsigned int seconds);
 
 /* Keeps a file that is open for writing from being sealed until spw_writer_end. Whether it is open:
  * nothing is kept otherwise. */
@@ -137,7 +142,35 @@ bool spw_keep_open(struct spw_inode *inode);
  * Returns 0 or an errno. */
 int spw_touch(struct spw_inode *inode, int64_t mtime_ns);
 
-/* For inode.c and seal.c alone; `meta` is held. */
+/* ---- seal.c ---- */
+
+/* Queues a file whose last writer went. */
+void spw_seal_later(struct spw_inode *inode);
+
+/* A file lost its last name, and nobody has it open: the same thread tells the namespace. */
+void spw_reclaim(uint64_t ino, uint64_t epoch);
+
+/* Starts that thread. Returns 0 or an errno. */
+int spw_sealer_start(void);
+
+/* Waits until nothing is left to be sealed or reclaimed, but not for longer. Whether nothing is. */
+bool spw_sealer_flush(unsigned int seconds);
+
+/* ---- damage.c: files whose bytes are known to be lost ---- */
+
+/* Asks the namespace what it knows of earlier starts. Returns 0 or an errno. */
+int spw_damage_start(void);
+
+/* Gives a new inode object the error that was known at the start. */
+void spw_damage_recall(struct spw_inode *inode);
+
+/* Tells the namespace that bytes are lost. When it cannot be told, the sealer tries again. */
+void spw_damage_note(struct spw_inode *inode, const char *reason);
+
+/* None of the lost bytes is left. Returns 0 or an errno. */
+int spw_damage_clear(struct spw_inode *inode);
+
+/* For inode.c, writer.c and seal.c alone; `meta` is held. */
 void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr);
 
 /* The namespace, as it was given at the start. */
@@ -155,8 +188,22 @@ int spw_files_start(const char *dir);
 void spw_fd_hold(struct spw_inode *inode);
 void spw_fd_release(struct spw_inode *inode);
 
-/* A descriptor to use until spw_fd_release. flags: O_CREAT or 0. Returns 0 or an errno. */
-int spw_fd_get(struct spw_inode *inode, int flags, int *fd);
+/* What is done where there is no data file. */
+enum spw_absent {
+	SPW_ABSENT_FAILS,    /* ENOENT */
+	SPW_ABSENT_IF_NEW,   /* it is made, or EIO when it should have bytes */
+	SPW_ABSENT_IS_EMPTY, /* it is made: the old bytes are not wanted */
+};
+
+/* A descriptor to use until spw_fd_release. Returns 0 or an errno. */
+int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd);
+
+/* Whether a data file may be made: its row says that it is empty. */
+void spw_fd_expect(struct spw_inode *inode, bool is_empty);
+
+/* A new inode has no data file. One that is there was another inode's, whose number a restored
+ * database gave out again: it is moved to lost+found. Returns 0 or EIO. */
+int spw_expect_no_file(uint64_t ino, uint64_t epoch);
 
 /* Puts all changes that were answered so far on stable storage; threads that wait at the same time
  * share one fdatasync. A failure is final: the kernel
@@ -179,10 +226,15 @@ int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *fou
 void spw_unlink(uint64_t ino, uint64_t epoch);
 int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool allocate);
 
-/* Nanoseconds since 1970. */
+/* Nanoseconds since 1970; what 64 bits cannot hold (before 1677, after 2262) is cut to what they can. */
 static inline int64_t spw_ns(const struct timespec *time)
 {
-	return time->tv_sec * 1000000000LL + time->tv_nsec;
+	int64_t ns;
+
+	if (__builtin_mul_overflow((int64_t)time->tv_sec, 1000000000LL, &ns) ||
+	    __builtin_add_overflow(ns, (int64_t)time->tv_nsec, &ns))
+		return time->tv_sec < 0 ? INT64_MIN : INT64_MAX;
+	return ns;
 }
 
 /* Changes when accepted bytes are known to be lost: part of the NFS write verifier. */

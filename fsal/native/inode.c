@@ -52,6 +52,7 @@ static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 	inode->epoch = attr->epoch;
 	inode->born = born;
 	inode->fd = -1;
+	spw_damage_recall(inode);
 	pthread_mutex_init(&inode->fd_lock, NULL);
 	pthread_mutex_init(&inode->meta, NULL);
 	pthread_mutex_init(&inode->sync_lock, NULL);
@@ -180,9 +181,26 @@ void spw_inode_put(struct spw_inode *inode)
 	pthread_mutex_unlock(&bucket->lock);
 	if (!last)
 		return;
-	if (inode->orphan)
+	if (inode->gone)
+		spw_unlink(inode->ino, inode->epoch);
+	else if (inode->orphan)
 		spw_reclaim(inode->ino, inode->epoch);
 	inode_free(inode);
+}
+
+void spw_reclaimed(uint64_t ino, uint64_t epoch)
+{
+	struct spw_inode *inode = find_changed(ino);
+
+	if (inode == NULL) {
+		spw_unlink(ino, epoch);
+		return;
+	}
+	/* Its maker was still on the way when it lost its name. */
+	pthread_mutex_lock(&inode->meta);
+	inode->orphan = inode->gone = true;
+	pthread_mutex_unlock(&inode->meta);
+	spw_inode_put(inode);
 }
 
 void spw_removed(const struct spw_removed *removed)
@@ -255,7 +273,7 @@ static void overlay_locked(struct spw_inode *inode, struct spw_attr *attr)
 	struct stat st;
 	int fd;
 
-	if (!inode->write_open || writes == 0 || spw_fd_get(inode, 0, &fd) != 0)
+	if (!inode->write_open || writes == 0 || spw_fd_get(inode, SPW_ABSENT_FAILS, &fd) != 0)
 		return;
 	if (fstat(fd, &st) == 0) {
 		attr->size = (uint64_t)st.st_size;

@@ -93,6 +93,30 @@ static void ns_reclaim(struct spw_orphan *orphans, uint32_t count)
 	(void)spw_call(SPW_RECLAIM, &request, &reply);
 }
 
+static int ns_damage(uint64_t ino, const char *reason)
+{
+	struct spw_request request = {
+		.ino = ino, .name = reason,
+		.name_len = reason != NULL ? (uint32_t)strlen(reason) : 0,
+	};
+	struct spw_reply reply;
+
+	return spw_call(SPW_DAMAGE, &request, &reply);
+}
+
+static int ns_damages(uint64_t after, uint64_t *inos, uint32_t most, uint32_t *count)
+{
+	struct spw_request request = {
+		.cookie = after, .buffer = (char *)inos, .entries_max = most,
+		.buffer_bytes = most * (uint32_t)sizeof(*inos),
+	};
+	struct spw_reply reply;
+	int rc = spw_call(SPW_DAMAGES, &request, &reply);
+
+	*count = rc == 0 ? reply.count : 0;
+	return rc;
+}
+
 /* ---- disk and namespace, as space.c needs them ---- */
 
 static int disk(uint64_t *total_bytes, uint64_t *free_bytes)
@@ -142,6 +166,8 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 		.seal = ns_seal,
 		.getattr = ns_getattr,
 		.reclaim = ns_reclaim,
+		.damage = ns_damage,
+		.damages = ns_damages,
 	};
 	static const struct spw_space_ops space_ops = {
 		.disk = disk,
@@ -168,6 +194,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	limits.slow_per_mille = spw_python.slow_per_mille;
 	limits.full_wait_ms = spw_python.full_wait_ms;
 	start_or_die(spw_calls_start(), "the callers of the namespace");
+	start_or_die(spw_damage_start(), "the list of damaged files");
 	start_or_die(spw_sealer_start(), "the sealer");
 	spw_space_start(&limits, &space_ops);
 	start_or_die(spw_space_thread(), "the watch over the space");

@@ -1,6 +1,8 @@
 /* Opens: creation, shares, upgrades, truncation, closing. The descriptor belongs to the inode. */
 #include "fsal_python.h"
 
+#include "FSAL/access_check.h"
+
 _Static_assert(sizeof(struct fsal_share) <= sizeof(struct spw_shares), "room for the shares");
 
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
@@ -52,10 +54,10 @@ static fsal_status_t share_change(struct spw_inode *inode, fsal_openflags_t from
 /* ---- open states ---- */
 
 /* Enters a state's open: share, descriptor, writer, truncation; all or nothing.
- * created: the attributes of a file that the namespace just made open for writing, or NULL. */
+ * is_new: this open made the file; created: the attributes of a file that the namespace just made open for writing, or NULL. */
 static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
-				fsal_openflags_t openflags, const struct spw_attr *created,
-				uint64_t size)
+				fsal_openflags_t openflags, bool is_new,
+				const struct spw_attr *created, uint64_t size)
 {
 	bool writes = (openflags & FSAL_O_WRITE) != 0;
 	fsal_status_t status = share_change(inode, FSAL_O_CLOSED, openflags);
@@ -66,7 +68,7 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 	spw_fd_hold(inode);
 	if (writes)
 		rc = spw_writer_begin(inode, created);
-	if (rc == 0 && (size > 0 || ((openflags & FSAL_O_TRUNC) && created == NULL))) {
+	if (rc == 0 && (size > 0 || ((openflags & FSAL_O_TRUNC) && !is_new))) {
 		rc = spw_truncate(inode, size);
 		if (rc != 0 && writes)
 			spw_writer_end(inode);
@@ -83,13 +85,13 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 
 /* An open without a state: only truncation is left of it. */
 static fsal_status_t open_file(struct spw_inode *inode, struct state_t *state,
-			       fsal_openflags_t openflags, const struct spw_attr *created,
-			       uint64_t size)
+			       fsal_openflags_t openflags, bool is_new,
+			       const struct spw_attr *created, uint64_t size)
 {
 	fsal_status_t status;
 
 	if (state != NULL)
-		return state_open(inode, state, openflags, created, size);
+		return state_open(inode, state, openflags, is_new, created, size);
 	if (created != NULL) {
 		int rc = spw_writer_begin(inode, created);
 
@@ -129,7 +131,7 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 		return fsalstat(obj->type == DIRECTORY ? ERR_FSAL_ISDIR : ERR_FSAL_SYMLINK, 0);
 	if (createmode >= FSAL_EXCLUSIVE && !verifier_matches(self->fh.ino, verifier))
 		return spw_status(EEXIST);
-	status = open_file(self->inode, state, openflags, NULL, 0);
+	status = open_file(self->inode, state, openflags, false, NULL, 0);
 	if (FSAL_IS_ERROR(status))
 		return status;
 	*caller_perm_check = true;
@@ -146,14 +148,55 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 	return status;
 }
 
-/* Takes a file away again that could not be opened after it was made. */
-static void undo_create(uint64_t parent, const char *name)
+/* Takes a file away again that could not be opened after it was made; nothing else that has the name by
+ * now, and not the file itself when somebody has changed it. */
+static void undo_create(uint64_t parent, const char *name, const struct spw_attr *created)
 {
 	struct spw_request request = spw_request_for(parent, name);
 	struct spw_reply reply;
 
 	request.uid = 0;
+	request.ino2 = created->ino;
+	request.cookie = created->change;
 	(void)spw_change(SPW_REMOVE, &request, &reply);
+}
+
+/* A file that was made open for writing, and could not be opened, has a writer no more: it is sealed,
+ * or it would not be drained before the next start. */
+static void settle_refused(struct spw_inode *inode, const struct spw_attr *created,
+			   fsal_openflags_t openflags)
+{
+	if (created != NULL && (openflags & FSAL_O_WRITE) && spw_writer_begin(inode, created) == 0)
+		spw_writer_end(inode);
+}
+
+/* Ganesha checks an open by name after it, and a second open of the same owner not at all: whoever may
+ * not write must not have emptied the file by then. */
+static fsal_status_t check_write(struct fsal_obj_handle *obj, fsal_openflags_t openflags,
+				 bool is_owners)
+{
+	if (openflags & FSAL_O_RECLAIM) /* it was checked before the restart */
+		return fsalstat(ERR_FSAL_NO_ERROR, 0);
+	return fsal_test_access(obj, FSAL_WRITE_ACCESS, NULL, NULL, is_owners);
+}
+
+/* The first open of a file by the name that an OPEN gave. created: what the namespace just made, or
+ * NULL. */
+static fsal_status_t open_made(struct fsal_obj_handle *obj, struct state_t *state,
+			       fsal_openflags_t openflags, const struct spw_attr *created,
+			       uint64_t size, bool is_owners)
+{
+	struct spw_inode *inode = spw_handle_of(obj)->inode;
+	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
+	bool is_open = created != NULL && (openflags & FSAL_O_WRITE);
+
+	if (created != NULL)
+		status = spw_status(spw_expect_no_file(created->ino, created->epoch));
+	else if (openflags & FSAL_O_TRUNC)
+		status = check_write(obj, openflags, is_owners);
+	if (FSAL_IS_ERROR(status))
+		return status;
+	return open_file(inode, state, openflags, created != NULL, is_open ? created : NULL, size);
 }
 
 /* What an existing name means to a creation: 0 to open it, or the errno. */
@@ -202,7 +245,7 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 			   struct fsal_attrlist *out, bool *caller_perm_check)
 {
 	uint64_t parent = spw_handle_of(obj)->fh.ino;
-	const struct spw_attr *open_for_writing;
+	struct spw_attr found;
 	uint64_t asked = spw_asked();
 	struct fsal_obj_handle *made;
 	struct spw_reply reply;
@@ -221,16 +264,20 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 	if (reply.attr.kind != SPW_REGULAR)
 		return fsalstat(reply.attr.kind == SPW_DIRECTORY ? ERR_FSAL_ISDIR
 								 : ERR_FSAL_SYMLINK, 0);
-	open_for_writing = created && (openflags & FSAL_O_WRITE) ? &reply.attr : NULL;
+	found = reply.attr; /* before it is corrected by what was seen since */
 	made = spw_handle_new(&reply.attr, asked);
 	if (created && FSAL_TEST_MASK(attrs_in->valid_mask, ATTR_SIZE))
 		size = attrs_in->filesize;
-	status = open_file(spw_handle_of(made)->inode, state, openflags, open_for_writing, size);
+	status = open_made(made, state, openflags, created ? &found : NULL, size,
+			   createmode >= FSAL_EXCLUSIVE);
 	if (FSAL_IS_ERROR(status)) {
+		settle_refused(spw_handle_of(made)->inode, created ? &found : NULL, openflags);
 		made->obj_ops->release(made);
-		if (created)
-			undo_create(parent, name);
-		return status;
+		/* With another client's share in the way the file is that client's by now. */
+		if (created && status.major != ERR_FSAL_SHARE_DENIED)
+			undo_create(parent, name, &found);
+		/* Its name was removed meanwhile. STALE would be the directory's. */
+		return status.major == ERR_FSAL_STALE ? spw_status(EAGAIN) : status;
 	}
 	if (out != NULL) {
 		rc = spw_getattr(spw_handle_of(made)->inode, &reply.attr);
@@ -250,9 +297,13 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	fsal_openflags_t old = fd_of(state)->openflags;
 	bool wrote = (old & FSAL_O_WRITE) != 0, writes = (openflags & FSAL_O_WRITE) != 0;
-	fsal_status_t status = share_change(inode, old, openflags);
+	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
 	int rc = 0;
 
+	if ((writes && !wrote) || (openflags & FSAL_O_TRUNC))
+		status = check_write(obj, openflags, false);
+	if (!FSAL_IS_ERROR(status))
+		status = share_change(inode, old, openflags);
 	if (FSAL_IS_ERROR(status))
 		return status;
 	if (old == FSAL_O_CLOSED)

@@ -310,15 +310,15 @@ class Doubt(Base):
 
 
 class Damage(Base):
-    """A file whose local bytes are known to be lost or incomplete. It is never sealed or drained
-    while its content version is the one that was damaged."""
+    """A file whose local bytes are known to be lost or incomplete. It is neither sealed nor drained
+    until it is truncated to nothing."""
 
     __tablename__ = "damage"
     ino: Mapped[int] = mapped_column(
         ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
     content_version: Mapped[int]
-    """The version whose bytes are damaged; a newer version that began empty is whole."""
+    """The version in which the damage was found."""
     reason: Mapped[str] = mapped_column(String)
     """One line, shown to a person."""
     noted_ns: Mapped[int]

@@ -174,9 +174,12 @@ OPEN_WRITE = Statement(
 )
 SEAL = Statement(
     update(inode)
-    .where(inode.c.ino == b("the_ino"), inode.c.write_open == 1)
+    .where(inode.c.ino == b("the_ino"))
     .values(
         write_open=0,
+        # One that is not open was sealed before, and its version may be in the bucket: these bytes
+        # are of another one.
+        content_version=inode.c.content_version + 1 - inode.c.write_open,
         size=b("size"),
         used=b("used"),
         mtime_ns=b("mtime_ns"),
@@ -217,12 +220,10 @@ SAME_CONTENT_OBJECT = Statement(
 WRITE_OPEN = Statement(
     select(inode.c.ino, inode.c.epoch, inode.c.size, inode.c.mtime_ns).where(
         inode.c.write_open == literal_column("1"),
-        ~exists().where(
-            damage.c.ino == inode.c.ino, damage.c.content_version == inode.c.content_version
-        ),
+        ~exists().where(damage.c.ino == inode.c.ino),
     )
 )
-"""Files that a start must seal. A damaged one stays open for writing, so that nothing drains it."""
+"""Those that a start may seal: of a damaged file the data file is not the truth."""
 # An orphan that owns an object is a contradiction: fsck reports it, and its bytes are spared.
 ORPHANS = Statement(
     select(inode.c.ino, inode.c.epoch).where(
@@ -230,25 +231,6 @@ ORPHANS = Statement(
         ~exists().where(object_.c.ino == inode.c.ino),
     )
 )
-DAMAGE = Statement(
-    select(damage.c.reason)
-    .select_from(damage.join(inode, damage.c.ino == inode.c.ino))
-    .where(damage.c.ino == b("ino"), damage.c.content_version == inode.c.content_version)
-)
-"""Of a file whose present version is damaged."""
-DAMAGE_DELETE = Statement(delete(damage).where(damage.c.ino == b("the_ino")))
-DAMAGE_INSERT = Statement(
-    insert(damage).from_select(
-        ["ino", "content_version", "reason", "noted_ns"],
-        select(
-            inode.c.ino,
-            inode.c.content_version,
-            bindparam("reason", type_=damage.c.reason.type),
-            bindparam("noted_ns", type_=damage.c.noted_ns.type),
-        ).where(inode.c.ino == b("ino")),
-    )
-)
-
 FILES_WITH_BYTES = Statement(
     select(inode.c.ino, inode.c.epoch)
     .where(
@@ -263,7 +245,7 @@ FILES_WITH_BYTES = Statement(
 )
 
 FILES_AFTER = Statement(
-    select(inode.c.ino, inode.c.epoch, inode.c.size)
+    select(inode.c.ino, inode.c.epoch, inode.c.size, inode.c.content_version)
     .where(
         inode.c.kind == literal_column("1"),
         inode.c.residency == literal_column("2"),
@@ -294,6 +276,14 @@ DIRTY_BYTES = Statement(
         inode.c.kind == literal_column("1"), inode.c.content_version > inode.c.drained_version
     )
 )
+
+# damage
+CONTENT_VERSION = Statement(select(inode.c.content_version).where(inode.c.ino == b("ino")))
+DAMAGES = Statement(
+    select(damage.c.ino).where(damage.c.ino > b("after")).order_by(damage.c.ino).limit(b("most"))
+)
+DAMAGE_INSERT = Statement(insert(damage))
+DAMAGE_DELETE = Statement(delete(damage).where(damage.c.ino == b("the_ino")))
 
 # dirent
 LOOKUP = Statement(

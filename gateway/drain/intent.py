@@ -51,11 +51,14 @@ class Sent(NamedTuple):
 
 
 def current(view: View, planned: own.File, key: str) -> own.File | None:
-    """The file, if it is still that version, complete or open as planned, and has that key."""
+    """The file, if it is still that version, whole, complete or open as planned, and has that
+    key."""
     file = file_of(view.session, planned.ino)
     if file is None or file.content_version != planned.content_version:
         return None
     if file.write_open != planned.write_open:
+        return None
+    if view.session.one(own.DAMAGE, ino=file.ino) is not None:
         return None
     return file if view.paths.key_of(planned.ino) == key else None
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, bindparam, delete, func, insert, literal_column, select, tuple_, update
+from sqlalchemy import (
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
 
 from gateway.db.statements import (
     Statement,
     b,
     claim,
+    damage,
     deletion,
     digest,
     dirent,
@@ -88,6 +100,7 @@ def _of_first_name(column: Any) -> Any:
     return first.scalar_subquery()
 
 
+_IS_WHOLE = ~exists().where(damage.c.ino == inode.c.ino)
 # The first two conditions are those of ix_inode_dirty_drain_after, word for word, or SQLite would
 # not use it.
 _SEALED_AFTER = (
@@ -96,6 +109,7 @@ _SEALED_AFTER = (
     inode.c.write_open == 0,
     inode.c.nlink > 0,
     tuple_(inode.c.drain_after_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+    _IS_WHOLE,
 )
 DIRTY = Statement(
     select(
@@ -126,13 +140,18 @@ SEALED = Statement(
 OPEN = Statement(
     select(*_FILE)
     .where(
-        inode.c.write_open == literal_column("1"), inode.c.nlink > 0, inode.c.ino > b("after_ino")
+        inode.c.write_open == literal_column("1"),
+        inode.c.nlink > 0,
+        inode.c.ino > b("after_ino"),
+        _IS_WHOLE,
     )
     .order_by(inode.c.ino)
     .limit(b("most"))
 )
 """Files that are open for writing."""
 
+DAMAGE = Statement(select(damage.c.reason).where(damage.c.ino == b("ino")))
+"""Why the local bytes of a file are not what was written."""
 DRAINED = Statement(
     update(inode)
     .where(

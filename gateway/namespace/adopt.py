@@ -81,7 +81,7 @@ def _compare(
     looked, damaged, taken, after = 0, 0, 0, 0
     while rows := session.all(sql.FILES_AFTER, after=after, most=PAGE):
         with database.transaction(connection):
-            for ino, epoch, size in rows:
+            for ino, epoch, size, version in rows:
                 path = files.path(ino, epoch)
                 found = path.stat() if path.exists() else None
                 if (0 if found is None else found.st_size) == size:
@@ -103,6 +103,7 @@ def _compare(
                 session.run(
                     sql.DAMAGE_INSERT,
                     ino=ino,
+                    content_version=version,
                     reason=f"data file {path} {there}, {size} bytes expected",
                     noted_ns=clock.now_ns(),
                 )

@@ -79,8 +79,10 @@ class Changes:
             "rename", lambda tx: rename.rename(tx, cred, old_parent, old_name, new_parent, new_name)
         )
 
-    def remove(self, cred: Cred, parent: int, name: bytes) -> Operation[Removed]:
-        return Operation("remove", lambda tx: remove.remove(tx, cred, parent, name))
+    def remove(
+        self, cred: Cred, parent: int, name: bytes, only: tuple[int, int] | None = None
+    ) -> Operation[Removed]:
+        return Operation("remove", lambda tx: remove.remove(tx, cred, parent, name, only))
 
     def reclaim(self, ino: int) -> Operation[bool]:
         return Operation("reclaim", lambda tx: remove.reclaim(tx, ino))
@@ -101,3 +103,9 @@ class Changes:
 
     def seal(self, ino: int, data: Sealed) -> Operation[Attr]:
         return Operation("seal", lambda tx: content.seal(tx, ino, data, self._settle_ns))
+
+    def damaged(self, ino: int, reason: str) -> Operation[None]:
+        return Operation("damaged", lambda tx: content.damaged(tx, ino, reason))
+
+    def whole(self, ino: int) -> Operation[None]:
+        return Operation("whole", lambda tx: content.whole(tx, ino))

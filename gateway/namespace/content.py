@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.db import statements as sql
 from gateway.db.writer import Tx
-from gateway.errors import InvalidArgument
+from gateway.errors import InvalidArgument, Stale
 from gateway.namespace.lookup import get
 from gateway.types import Attr, Sealed
 
@@ -32,7 +32,8 @@ def open_write(tx: Tx, ino: int) -> Attr:
 def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
     """The last writer closed; its bytes are on disk. Opened but never written: nothing changed.
 
-    One that is not open for writing stays as it is. Raises Stale.
+    Bytes written into a file that is not open for writing are a version of their own: whoever
+    wrote them did not know that it was sealed. Raises Stale.
     """
     drain_after_ns = tx.now_ns + settle_ns
     if data.writes == 0:
@@ -56,11 +57,18 @@ def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
     return get(tx, ino) if row is None else Attr(*row)
 
 
-def damage(tx: Tx, ino: int, reason: str) -> None:
-    """Record that the bytes of the present version are lost: it is never sealed or drained.
+def damaged(tx: Tx, ino: int, reason: str) -> None:
+    """Bytes of a file are lost: until it is emptied it is neither sealed nor drained.
 
-    Parameters: reason, one line for a person. The first reason stays.
+    Parameters: reason, one line for a person. Raises Stale.
     """
-    if tx.one(sql.DAMAGE, ino=ino) is None:
-        tx.run(sql.DAMAGE_DELETE, the_ino=ino)
-        tx.run(sql.DAMAGE_INSERT, ino=ino, reason=reason, noted_ns=tx.now_ns)
+    row = tx.one(sql.CONTENT_VERSION, ino=ino)
+    if row is None:
+        raise Stale
+    tx.run(sql.DAMAGE_DELETE, the_ino=ino)
+    tx.run(sql.DAMAGE_INSERT, ino=ino, content_version=row[0], reason=reason, noted_ns=tx.now_ns)
+
+
+def whole(tx: Tx, ino: int) -> None:
+    """A damaged file was emptied: none of the lost bytes is left."""
+    tx.run(sql.DAMAGE_DELETE, the_ino=ino)

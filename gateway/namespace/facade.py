@@ -160,6 +160,18 @@ class Namespace:
         with self._database.reader() as connection:
             return lookup.top_of(self._session(connection), ino)
 
+    def damaged(self, ino: int, reason: str) -> None:
+        self._run(self.changes.damaged(ino, reason))
+
+    def whole(self, ino: int) -> None:
+        self._run(self.changes.whole(ino))
+
+    def damages(self, after: int, most: int) -> list[int]:
+        """The next damaged files, by inode number."""
+        with self._database.reader() as connection:
+            rows = self._session(connection).all(sql.DAMAGES, after=after, most=most)
+            return [row[0] for row in rows]
+
     def reclaim(self, ino: int, epoch: int) -> None:
         """End an orphan that nobody has open any more. What has a name is spared."""
         if self._run(self.changes.reclaim(ino)):

@@ -176,7 +176,7 @@ NAMELESS = _sql(
 )
 _DAMAGED = _sql(
     "SELECT d.ino, d.reason FROM damage d JOIN inode i ON i.ino = d.ino"
-    " WHERE d.content_version = i.content_version AND i.nlink > 0 ORDER BY d.ino"
+    " WHERE i.nlink > 0 ORDER BY d.ino"
 )
 _FILES = _sql(
     "SELECT ino, epoch, size, write_open, nlink, residency FROM inode WHERE kind = 1 ORDER BY ino"

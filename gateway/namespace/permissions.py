@@ -26,6 +26,13 @@ def allowed(attr: Attr, cred: Cred, wanted: int) -> bool:
     return bits & wanted == wanted
 
 
+def without_privileges(mode: int) -> int:
+    """The mode of a file without setuid and setgid; setgid without group execute means no privilege
+    and stays."""
+    kept = mode & ~SETUID
+    return kept & ~SETGID if mode & EXECUTE << 3 else kept
+
+
 def require_ownership(cred: Cred, wanted: SetAttr) -> None:
     """What is made belongs to its maker, unless that is root. Raises NotPermitted."""
     if cred.uid == 0:

@@ -11,13 +11,18 @@ from gateway.namespace.lookup import check_name, find, get_directory
 from gateway.types import Attr, Cred, Kind, Removed
 
 
-def remove(tx: Tx, cred: Cred, parent: int, name: bytes) -> Removed:
+def remove(
+    tx: Tx, cred: Cred, parent: int, name: bytes, only: tuple[int, int] | None = None
+) -> Removed:
     """Remove a file, link or empty directory by name (NFSv4 REMOVE does not tell them apart).
 
+    Parameters: only, inode number and ``change``: removes nothing else that has the name.
     Raises NotFound, NotEmpty, AccessDenied, NotPermitted, Stale.
     """
     check_name(name)
     victim = find(tx, parent, name)
+    if victim is not None and only not in (None, (victim.ino, victim.change)):
+        raise NotFound
     if victim is None:
         permissions.require_entry_change(get_directory(tx, parent), cred)
         raise NotFound

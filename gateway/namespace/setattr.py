@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from gateway.db import statements as sql
 from gateway.db.writer import Tx
+from gateway.namespace import permissions
 from gateway.namespace.lookup import get
-from gateway.types import Attr, SetAttr
+from gateway.types import Attr, Kind, SetAttr
 
 
 def setattr_(tx: Tx, ino: int, wanted: SetAttr) -> Attr:
     """Apply what is not None; permissions were checked by Ganesha (fsal_setattr). Raises Stale."""
     old = get(tx, ino)
+    mode = old.mode if wanted.mode is None else wanted.mode & 0o7777
+    if old.kind == Kind.REGULAR and (wanted.uid is not None or wanted.gid is not None):
+        # As Linux does, for root too: the new owner has not asked for what the old one had set up.
+        mode = permissions.without_privileges(mode)
     row = tx.change(
         sql.SETATTR,
         the_ino=ino,
-        mode=old.mode if wanted.mode is None else wanted.mode & 0o7777,
+        mode=mode,
         uid=old.uid if wanted.uid is None else wanted.uid,
         gid=old.gid if wanted.gid is None else wanted.gid,
         atime_ns=old.atime_ns if wanted.atime_ns is None else wanted.atime_ns,

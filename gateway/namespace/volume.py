@@ -112,7 +112,7 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
         if data is None:
             reason = f"data file {files.path(ino, epoch)} is missing, {size} bytes expected"
             log.error("inode %d: %s: it is not sealed and not drained", ino, reason)
-            writer.run("damage", partial(content.damage, ino=ino, reason=reason))
+            writer.run("damaged", partial(content.damaged, ino=ino, reason=reason))
             continue
         writer.run("seal", partial(content.seal, ino=ino, data=data, settle_ns=wait_ns))
         failpoints.hit(failpoints.RECOVER_AFTER_SEAL)

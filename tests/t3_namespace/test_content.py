@@ -57,6 +57,22 @@ def test_seal_records_what_the_data_file_said(namespace: Namespace, settings: Se
     assert row(settings, attr.ino) == Row(1, 0, 0, 10)
 
 
+def test_a_seal_with_writes_of_a_file_that_is_not_open_is_a_new_version(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = create(namespace, b"f")
+    namespace.seal(attr.ino, Sealed(10, 4096, 77, 3))
+    drained(settings, attr.ino, "f")
+    sealed = namespace.seal(attr.ino, Sealed(size=20, used=8192, mtime_ns=88, writes=2))
+    assert (sealed.size, sealed.used, sealed.mtime_ns) == (20, 8192, 88)
+    assert sealed.change == attr.change + 5
+    # The bucket has version 1: these bytes are none that it knows.
+    assert row(settings, attr.ino) == Row(2, 1, 0, 20)
+    unchanged = namespace.seal(attr.ino, Sealed(0, 0, 0, writes=0))
+    assert unchanged == sealed
+    assert row(settings, attr.ino) == Row(2, 1, 0, 20)
+
+
 def test_opening_for_write_moves_the_version_first(
     namespace: Namespace, settings: Settings
 ) -> None:
@@ -183,3 +199,41 @@ def test_a_crash_seals_open_files_and_reclaims_orphans(
     wait = query(settings, "SELECT drain_after_ns FROM inode WHERE ino = :ino", ino=written.ino)
     assert wait[0][0] > found.ctime_ns
     after.close()
+
+
+def test_a_damaged_file_is_never_sealed_by_a_restart(
+    namespace: Namespace, settings: Settings
+) -> None:
+    lost, whole = create(namespace, b"lost"), create(namespace, b"whole")
+    for attr in (lost, whole):
+        namespace.files.path(attr.ino, attr.epoch).write_bytes(b"some of it")
+    namespace.damaged(lost.ino, "fdatasync failed: Input/output error")
+    namespace.damaged(lost.ino, "fdatasync failed: No space left on device")
+    assert query(settings, "SELECT ino, content_version, reason FROM damage") == [
+        (lost.ino, 1, "fdatasync failed: No space left on device")
+    ]
+    namespace.close()
+
+    after = Namespace(settings)
+    assert after.recovered == (1, 0)
+    assert row(settings, lost.ino) == Row(1, 0, 1, 0)
+    assert row(settings, whole.ino) == Row(1, 0, 0, 10)
+    assert after.damages(0, 10) == [lost.ino]
+    assert after.damages(lost.ino, 10) == []
+    # Emptied by a client, it is as whole as any.
+    after.whole(lost.ino)
+    assert after.damages(0, 10) == []
+    after.close()
+    again = Namespace(settings)
+    assert again.recovered == (1, 0)
+    again.close()
+
+
+def test_a_damage_goes_with_its_file(namespace: Namespace, settings: Settings) -> None:
+    attr = create(namespace, b"f")
+    namespace.damaged(attr.ino, "lost")
+    namespace.remove(ROOT_CRED, ROOT, b"f")
+    namespace.reclaim(attr.ino, attr.epoch)
+    assert query(settings, "SELECT ino FROM damage") == []
+    with pytest.raises(errors.Stale):
+        namespace.damaged(attr.ino, "lost")

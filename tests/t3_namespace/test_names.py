@@ -50,6 +50,51 @@ def test_the_verifier_of_an_exclusive_create_survives_setattr(namespace: Namespa
     assert namespace.verifier(create(namespace, b"g").ino) is None
 
 
+@pytest.mark.parametrize(
+    ("mode", "left"),
+    [
+        (0o6755, 0o755),
+        (0o4755, 0o755),
+        (0o6745, 0o2745),  # sgid without group execute is no privilege: mandatory locking
+        (0o644, 0o644),
+    ],
+)
+@pytest.mark.parametrize("wanted", [SetAttr(uid=1000), SetAttr(gid=5000), SetAttr(uid=0, gid=0)])
+def test_a_new_owner_or_group_takes_the_privileges_of_a_file(
+    namespace: Namespace, mode: int, left: int, wanted: SetAttr
+) -> None:
+    attr = create(namespace, b"f")
+    namespace.setattr(attr.ino, SetAttr(mode=mode))
+    assert namespace.setattr(attr.ino, wanted).mode == left
+    # In the same request, too: the owner comes after the mode.
+    assert namespace.setattr(attr.ino, wanted._replace(mode=mode)).mode == left
+
+
+def test_directories_keep_their_bits_with_a_new_owner(namespace: Namespace) -> None:
+    attr = mkdir(namespace, b"d", mode=0o6777)
+    assert namespace.setattr(attr.ino, SetAttr(uid=1000, gid=5000)).mode == 0o6777
+
+
+def test_an_undone_create_removes_nothing_of_anybody_else(namespace: Namespace) -> None:
+    def undo(attr: Attr) -> None:
+        operation = namespace.changes.remove(ROOT_CRED, ROOT, b"f", only=(attr.ino, attr.change))
+        namespace.run_together([operation])
+        operation.outcome()
+
+    ours = create(namespace, b"f")
+    namespace.rename(ROOT_CRED, ROOT, b"f", ROOT, b"away")
+    theirs = create(namespace, b"f")
+    with pytest.raises(errors.NotFound):
+        undo(ours)
+    assert namespace.lookup(ROOT, b"f") == theirs
+    written = namespace.open_write(theirs.ino)
+    with pytest.raises(errors.NotFound):
+        undo(theirs)
+    assert namespace.lookup(ROOT, b"f") == written
+    undo(written)
+    assert names(namespace, ROOT) == [b"away"]
+
+
 def test_setgid_directories_hand_on_their_group(namespace: Namespace) -> None:
     parent = namespace.mkdir(ROOT_CRED, ROOT, b"d", SetAttr(mode=0o2777, gid=77))
     assert create(namespace, b"f", parent.ino, ALICE).gid == 77

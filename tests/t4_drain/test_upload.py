@@ -156,7 +156,7 @@ def test_a_file_opened_during_its_upload_is_not_published(site: Site) -> None:
     assert len(site.proxy.operations("COMPLETE")) == 1
 
 
-@pytest.mark.parametrize("change", ["open", "unlink", "rename", "hold"])
+@pytest.mark.parametrize("change", ["open", "unlink", "rename", "hold", "damage"])
 def test_a_small_file_is_checked_again_after_its_bytes_were_read(
     rclone_site: Site, change: str
 ) -> None:
@@ -167,6 +167,7 @@ def test_a_small_file_is_checked_again_after_its_bytes_were_read(
         "unlink": lambda: site.unlink("f"),
         "rename": lambda: site.rename("f", "g"),
         "hold": lambda: site.rename("f", "f.tmp"),
+        "damage": lambda: site.namespace.damaged(ino, "fdatasync failed: Input/output error"),
     }
 
     def on_progress(_key: str, _done_bytes: int, _total_bytes: int) -> None:

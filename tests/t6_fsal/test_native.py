@@ -102,11 +102,11 @@ def run_suite(
 
 
 @SANITIZERS
-@pytest.mark.parametrize("suite", ["test_inode", "test_seal"])
+@pytest.mark.parametrize("suite", ["test_inode", "test_seal", "test_data_file", "test_damage"])
 def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
-    sources = ("files.c", "inode.c", "seal.c", "space.c")
+    sources = ("files.c", "inode.c", "writer.c", "seal.c", "damage.c", "space.c")
     wrapped = "-Wl,--wrap=fdatasync,--wrap=fsync"
     run_suite(tmp_path, suite, sources, sanitizer, wrapped, root=str(files.root))
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "files.h"
@@ -18,6 +19,9 @@
 
 static struct {
 	int opens, seals, batches, getattrs, reclaims, fail_open, fail_seal, fail_reclaim;
+	int damages, fail_damage;
+	uint64_t damaged;       /* inode whose bytes are lost; 0: none */
+	uint64_t never_sealed; /* inode whose seal fails; 0: none */
 	struct spw_attr row;
 	struct spw_sealed last;
 } ns;
@@ -25,6 +29,7 @@ static struct {
 static pthread_mutex_t ns_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int fdatasync_error;
 static atomic_int fdatasyncs, fsyncs; /* of data files */
+static atomic_int directory_syncs;
 static atomic_bool fdatasync_held;
 
 int __real_fdatasync(int fd);
@@ -51,8 +56,10 @@ int __wrap_fsync(int fd)
 {
 	struct stat st;
 
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+		atomic_fetch_add(&directory_syncs, 1);
 		return __real_fsync(fd);
+	}
 	atomic_fetch_add(&fsyncs, 1);
 	errno = atomic_load(&fdatasync_error);
 	return errno != 0 ? -1 : __real_fsync(fd);
@@ -81,8 +88,8 @@ static inline void ns_seal(struct spw_seal *seals, uint32_t count)
 		const struct spw_sealed *data = &seals[i].data;
 
 		assert(seals[i].status == EIO); /* what nobody answers failed */
-		seals[i].status = ns.fail_seal;
-		if (ns.fail_seal != 0)
+		seals[i].status = seals[i].ino == ns.never_sealed ? EIO : ns.fail_seal;
+		if (seals[i].status != 0)
 			continue;
 		ns.seals++;
 		ns.last = *data;
@@ -117,6 +124,32 @@ static inline void ns_reclaim(struct spw_orphan *orphans, uint32_t count)
 	}
 	ns.reclaims += (int)count;
 	pthread_mutex_unlock(&ns_lock);
+}
+
+static inline int ns_damage(uint64_t ino, const char *reason)
+{
+	int rc;
+
+	pthread_mutex_lock(&ns_lock);
+	rc = ns.fail_damage;
+	if (rc == 0) {
+		ns.damages += reason != NULL;
+		ns.damaged = reason != NULL ? ino : 0;
+	}
+	pthread_mutex_unlock(&ns_lock);
+	return rc;
+}
+
+/* Known from before the start. */
+enum { DAMAGED_FIRST = 50, DAMAGED_COUNT = 40 };
+
+static inline int ns_damages(uint64_t after, uint64_t *inos, uint32_t most, uint32_t *count)
+{
+	uint64_t next = after < DAMAGED_FIRST ? DAMAGED_FIRST : after + 1;
+
+	for (*count = 0; *count < most && next < DAMAGED_FIRST + DAMAGED_COUNT; next++)
+		inos[(*count)++] = next;
+	return 0;
 }
 
 static uint64_t next_ino = 100;
@@ -163,6 +196,7 @@ static inline struct spw_inode *fresh(void)
 	ns.row.nlink = 1;
 	ns.row.change = 1;
 	atomic_store(&fdatasync_error, 0);
+	atomic_store(&directory_syncs, 0);
 	return get(++next_ino);
 }
 
@@ -189,6 +223,23 @@ static inline void expect(struct spw_inode *inode, uint64_t offset, size_t wante
 	assert(eof == at_end);
 }
 
+/* The data file of an inode, if it is there. */
+static inline bool data_file(uint64_t ino, struct stat *st)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%02x/%llu.0", (unsigned int)(ino % 256),
+		 (unsigned long long)ino);
+	return fstatat(spw_files_dir_fd(), name, st, 0) == 0;
+}
+
+static inline bool has_bytes(uint64_t ino)
+{
+	struct stat st;
+
+	return data_file(ino, &st);
+}
+
 static void fake_namespace_start(const char *files_dir)
 {
 	static const struct spw_inode_ops ops = {
@@ -196,11 +247,13 @@ static void fake_namespace_start(const char *files_dir)
 		.seal = ns_seal,
 		.getattr = ns_getattr,
 		.reclaim = ns_reclaim,
+		.damage = ns_damage,
+		.damages = ns_damages,
 	};
-
 
 	spw_inodes_start(&ops);
 	assert(spw_files_start("/nonexistent") == ENOENT);
 	assert(spw_files_start(files_dir) == 0);
+	assert(spw_damage_start() == 0);
 	assert(spw_sealer_start() == 0);
 }

@@ -90,23 +90,6 @@ static void a_writer_that_comes_before_the_seal_goes_on_with_the_version(void)
 	spw_inode_put(inode);
 }
 
-/* The data file of an inode, if it is there. */
-static bool data_file(uint64_t ino, struct stat *st)
-{
-	char name[32];
-
-	snprintf(name, sizeof(name), "%02x/%llu.0", (unsigned int)(ino % 256),
-		 (unsigned long long)ino);
-	return fstatat(spw_files_dir_fd(), name, st, 0) == 0;
-}
-
-static bool has_bytes(uint64_t ino)
-{
-	struct stat st;
-
-	return data_file(ino, &st);
-}
-
 static int64_t mtime_of_data(uint64_t ino)
 {
 	struct stat st;
@@ -249,6 +232,129 @@ static void bytes_stay_while_their_row_does(void)
 	assert(ns.reclaims == 2 && !has_bytes(ino));
 }
 
+/* Another client opens, writes and closes a new file before its maker's thread goes on. */
+static void a_creation_that_others_overtook_is_a_version_of_its_own(void)
+{
+	struct spw_attr created;
+	struct spw_inode *inode;
+	uint64_t asked = spw_asked();
+
+	spw_inode_put(fresh());
+	created = row_of(++next_ino); /* the CREATE is answered, its thread waits */
+	inode = get(next_ino);
+	assert(put(inode, "theirs", 0, false) == 0);
+	settle();
+	assert(ns.opens == 1 && ns.seals == 1);
+	spw_inode_put(spw_inode_get(&(struct spw_attr){ .ino = next_ino, .change = created.change },
+				    asked));
+	assert(spw_writer_begin(inode, &created) == 0);
+	assert(ns.opens == 2); /* not the version that was sealed, and may be in the bucket */
+	end(inode);
+	spw_inode_put(inode);
+	/* Nor when nothing is left here that saw it. */
+	ns.row.size = 0;
+	asked = spw_asked();
+	created = row_of(++next_ino);
+	inode = get(next_ino);
+	assert(put(inode, "theirs", 0, false) == 0);
+	settle();
+	spw_inode_put(inode);
+	inode = spw_inode_get(&(struct spw_attr){ .ino = next_ino, .change = created.change }, asked);
+	ns.opens = 0;
+	assert(spw_writer_begin(inode, &created) == 0);
+	assert(ns.opens == 1);
+	end(inode);
+	spw_inode_put(inode);
+}
+
+static void a_creation_that_nobody_overtook_is_open_already(void)
+{
+	struct spw_attr created, answer;
+	uint64_t asked;
+	struct spw_inode *inode;
+
+	spw_inode_put(fresh());
+	asked = spw_asked();
+	created = answer = row_of(++next_ino);
+	inode = spw_inode_get(&answer, asked);
+	assert(spw_writer_begin(inode, &created) == 0);
+	assert(ns.opens == 0);
+	assert(put(inode, "ours", 0, false) == 0);
+	end(inode);
+	assert(ns.seals == 1 && ns.last.size == 4);
+	spw_inode_put(inode);
+}
+
+/* A client creates a file, another one removes its name before the first has a handle of it. */
+static void a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes(void)
+{
+	struct spw_removed removed = { .kind = SPW_REGULAR, .nlink = 0 };
+	struct spw_attr created, answer;
+	struct spw_inode *inode;
+	uint64_t asked;
+
+	spw_inode_put(fresh());
+	asked = spw_asked();
+	created = answer = row_of(++next_ino);
+	removed.ino = next_ino;
+	removed.change = ++ns.row.change;
+	spw_removed(&removed);
+	inode = spw_inode_get(&answer, asked);
+	assert(spw_writer_begin(inode, &created) == 0); /* its row was still there */
+	settle();
+	assert(ns.reclaims == 1);
+	assert(put(inode, "abc", 0, false) == 0);
+	expect(inode, 0, 3, "abc", true);
+	end(inode);
+	spw_inode_put(inode);
+	settle();
+	assert(ns.seals == 0 && !has_bytes(next_ino));
+}
+
+static void await_seals(int wanted)
+{
+	for (int seals = 0, waited = 0; seals < wanted; waited++) {
+		assert(waited < 10000);
+		usleep(1000);
+		pthread_mutex_lock(&ns_lock);
+		seals = ns.seals;
+		pthread_mutex_unlock(&ns_lock);
+	}
+}
+
+static void a_file_that_cannot_be_sealed_holds_no_other_up(void)
+{
+	struct spw_inode *inode = fresh(), *other;
+	struct timespec began, ended;
+	struct spw_attr attr;
+
+	assert(put(inode, "abc", 0, false) == 0);
+	settle();
+	ns.seals = 0;
+	ns.never_sealed = next_ino;
+	assert(put(inode, "d", 3, false) == 0);
+	clock_gettime(CLOCK_MONOTONIC, &began);
+	for (int i = 1; i <= 16; i++) {
+		ns.row.size = 0;
+		other = get(next_ino + 1);
+		assert(put(other, "x", 0, false) == 0);
+		await_seals(i);
+		spw_inode_put(other);
+		next_ino++;
+	}
+	clock_gettime(CLOCK_MONOTONIC, &ended);
+	assert(ended.tv_sec - began.tv_sec < 8); /* each seal waited for its next try: 16 s */
+	/* It keeps no descriptor, and what it has written is still its size. */
+	pthread_mutex_lock(&inode->meta);
+	assert(inode->fd < 0 && inode->write_open);
+	pthread_mutex_unlock(&inode->meta);
+	assert(spw_getattr(inode, &attr) == 0 && attr.size == 4);
+	ns.never_sealed = 0;
+	settle();
+	assert(ns.seals == 17 && ns.last.size == 4);
+	spw_inode_put(inode);
+}
+
 enum { THREADS = 8, ROUNDS = 400 };
 
 static void *session(void *argument)
@@ -303,6 +409,10 @@ int main(int argc, char **argv)
 	files_that_close_together_are_sealed_together();
 	orphans_are_reclaimed_with_the_last_handle();
 	bytes_stay_while_their_row_does();
+	a_creation_that_others_overtook_is_a_version_of_its_own();
+	a_creation_that_nobody_overtook_is_open_already();
+	a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes();
+	a_file_that_cannot_be_sealed_holds_no_other_up();
 	many_writers_at_once();
 	puts("all passed");
 	return 0;

@@ -1,0 +1,121 @@
+/* Writers: the first one moves the version, the last one leaves the file to the sealer. */
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "files.h"
+
+/* Gives the data file an mtime, if there is one: whoever has only the file (after a crash, or to seal
+ * it) must find the mtime that clients were told. */
+static int carry_mtime(struct spw_inode *inode, int64_t mtime_ns)
+{
+	struct timespec times[2] = {
+		{ .tv_nsec = UTIME_OMIT },
+		{ .tv_sec = mtime_ns / 1000000000, .tv_nsec = mtime_ns % 1000000000 },
+	};
+	struct stat st;
+	int fd, rc;
+
+	if (times[1].tv_nsec < 0) {
+		times[1].tv_nsec += 1000000000;
+		times[1].tv_sec--;
+	}
+	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
+	if (rc != 0)
+		return rc == ENOENT ? 0 : rc; /* never written */
+	if (fstat(fd, &st) != 0)
+		rc = errno;
+	else if (spw_ns(&st.st_mtim) != mtime_ns)
+		rc = futimens(fd, times) != 0 ? errno : spw_sync_times(inode, fd);
+	spw_fd_release(inode);
+	return rc;
+}
+
+/* Whether the namespace still has a new file open for writing. Another client may have opened, written
+ * and closed it since: then it is sealed, and its version may be in the bucket. */
+static bool is_open_still_locked(const struct spw_inode *inode, const struct spw_attr *created)
+{
+	return created != NULL && inode->attr_known && inode->change_seen == created->change;
+}
+
+/* The version moves, and from here on fstat is the truth. A client may have set the mtime since the
+ * file was sealed: then it is in the row alone. */
+static int open_locked(struct spw_inode *inode, struct spw_attr *attr)
+{
+	int rc = 0;
+
+	if (inode->attr_known)
+		*attr = inode->attr;
+	else
+		rc = spw_namespace()->getattr(inode->ino, attr);
+	if (rc == 0)
+		rc = carry_mtime(inode, attr->mtime_ns);
+	return rc != 0 ? rc : spw_namespace()->open_write(inode->ino, attr);
+}
+
+static void begin_locked(struct spw_inode *inode, const struct spw_attr *attr)
+{
+	spw_learn_locked(inode, attr);
+	inode->write_open = true;
+	inode->row_used = attr->used;
+	/* Bytes that the row has and the disk has not are lost: an empty file in their place would be
+	 * sealed, and replace the object in the bucket. */
+	spw_fd_expect(inode, attr->size == 0);
+}
+
+int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
+{
+	struct spw_attr attr;
+	int rc = 0;
+
+	pthread_mutex_lock(&inode->meta);
+	if (!inode->write_open) {
+		if (is_open_still_locked(inode, created))
+			attr = *created;
+		else
+			rc = open_locked(inode, &attr);
+		if (rc == 0)
+			begin_locked(inode, &attr);
+	}
+	if (rc == 0 && !inode->fd_kept) {
+		spw_fd_hold(inode);
+		inode->fd_kept = true;
+	}
+	if (rc == 0)
+		inode->writers++;
+	pthread_mutex_unlock(&inode->meta);
+	return rc;
+}
+
+void spw_writer_end(struct spw_inode *inode)
+{
+	bool last;
+
+	pthread_mutex_lock(&inode->meta);
+	last = --inode->writers == 0;
+	pthread_mutex_unlock(&inode->meta);
+	if (last)
+		spw_seal_later(inode);
+}
+
+bool spw_keep_open(struct spw_inode *inode)
+{
+	bool is_open;
+
+	pthread_mutex_lock(&inode->meta);
+	is_open = inode->write_open;
+	if (is_open)
+		inode->writers++;
+	pthread_mutex_unlock(&inode->meta);
+	return is_open;
+}
+
+int spw_touch(struct spw_inode *inode, int64_t mtime_ns)
+{
+	bool is_open;
+
+	pthread_mutex_lock(&inode->meta);
+	is_open = inode->write_open;
+	pthread_mutex_unlock(&inode->meta);
+	/* Without the lock: all that was written goes to the disk with it. */
+	return is_open ? carry_mtime(inode, mtime_ns) : 0;
+}

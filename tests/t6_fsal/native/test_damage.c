@@ -1,0 +1,94 @@
+/* Bytes that are known to be lost, in this process and in the one before it. */
+#include "fake_namespace.h"
+
+static void a_failed_sync_is_noted_before_it_is_answered(void)
+{
+	struct spw_inode *inode = fresh();
+
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	atomic_store(&fdatasync_error, EIO);
+	assert(spw_commit(inode) == EIO);
+	assert(ns.damages == 1 && ns.damaged == next_ino);
+	atomic_store(&fdatasync_error, 0);
+	end(inode);
+	assert(ns.seals == 0 && ns.damages == 1);
+	/* Emptied, it is whole again, and may be sealed. */
+	assert(spw_truncate(inode, 0) == 0);
+	assert(ns.damaged == 0);
+	settle();
+	assert(ns.seals == 1);
+	spw_inode_put(inode);
+}
+
+static void a_damage_that_could_not_be_noted_is_noted_later(void)
+{
+	struct spw_inode *inode = fresh();
+
+	ns.fail_damage = EAGAIN;
+	assert(put(inode, "abc", 0, false) == 0);
+	atomic_store(&fdatasync_error, EIO);
+	assert(spw_commit(inode) == EIO || spw_commit(inode) == EIO);
+	atomic_store(&fdatasync_error, 0);
+	assert(!spw_sealer_flush(1));
+	assert(ns.damages == 0 && ns.seals == 0);
+	/* Nor is it whole as long as the namespace may say otherwise. */
+	assert(spw_truncate(inode, 0) == EAGAIN);
+	assert(put(inode, "abc", 0, true) == EIO);
+	ns.fail_damage = 0;
+	settle();
+	assert(ns.damages >= 1 && ns.damaged == next_ino && ns.seals == 0);
+	assert(spw_truncate(inode, 0) == 0 && ns.damaged == 0);
+	settle();
+	spw_inode_put(inode);
+}
+
+static int read_some(struct spw_inode *inode)
+{
+	char buffer[8];
+	struct iovec iov = { .iov_base = buffer, .iov_len = sizeof(buffer) };
+	size_t amount;
+	bool eof;
+
+	return spw_read(inode, &iov, 1, 0, &amount, &eof);
+}
+
+static void a_file_that_was_damaged_before_the_start_stays_so(void)
+{
+	struct spw_inode *inode;
+
+	spw_inode_put(fresh());
+	ns.row.size = 3;
+	for (uint64_t ino = DAMAGED_FIRST; ino < DAMAGED_FIRST + DAMAGED_COUNT; ino++) {
+		inode = get(ino);
+		assert(read_some(inode) == EIO && put(inode, "x", 0, false) == EIO);
+		spw_inode_put(inode);
+	}
+	inode = get(DAMAGED_FIRST + 7);
+	assert(spw_writer_begin(inode, NULL) == 0);
+	end(inode);
+	assert(ns.seals == 0); /* opened and closed: as lost as before */
+	assert(spw_truncate(inode, 0) == 0);
+	assert(put(inode, "new", 0, true) == 0);
+	settle();
+	expect(inode, 0, 8, "new", true);
+	assert(ns.seals >= 1 && ns.last.size == 3);
+	spw_inode_put(inode);
+	inode = get(DAMAGED_FIRST + 7);
+	expect(inode, 0, 8, "new", true);
+	spw_inode_put(inode);
+	inode = get(DAMAGED_FIRST + 8);
+	assert(read_some(inode) == EIO);
+	spw_inode_put(inode);
+}
+
+int main(int argc, char **argv)
+{
+	assert(argc == 2);
+	fake_namespace_start(argv[1]);
+	a_failed_sync_is_noted_before_it_is_answered();
+	a_damage_that_could_not_be_noted_is_noted_later();
+	a_file_that_was_damaged_before_the_start_stays_so();
+	puts("all passed");
+	return 0;
+}

@@ -1,0 +1,183 @@
+/* When a data file is made, kept and synced: lost bytes are never taken for an empty file. */
+#include "fake_namespace.h"
+
+static void remove_data(uint64_t ino)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%02x/%llu.0", (unsigned int)(ino % 256),
+		 (unsigned long long)ino);
+	assert(unlinkat(spw_files_dir_fd(), name, 0) == 0);
+}
+
+static void make_data(uint64_t ino, const char *text)
+{
+	char name[32];
+	int fd;
+
+	snprintf(name, sizeof(name), "%02x/%llu.0", (unsigned int)(ino % 256),
+		 (unsigned long long)ino);
+	fd = openat(spw_files_dir_fd(), name, O_WRONLY | O_CREAT | O_EXCL, 0600);
+	assert(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+}
+
+/* A sealed file whose data file is gone from the disk. */
+static struct spw_inode *robbed(void)
+{
+	struct spw_inode *inode = fresh();
+
+	assert(put(inode, "abcdef", 0, false) == 0);
+	settle();
+	assert(ns.row.size == 6);
+	remove_data(next_ino);
+	ns.seals = 0;
+	ns.last = (struct spw_sealed){ .size = 6 };
+	return inode;
+}
+
+static int read_some(struct spw_inode *inode)
+{
+	char buffer[8];
+	struct iovec iov = { .iov_base = buffer, .iov_len = sizeof(buffer) };
+	size_t amount;
+	bool eof;
+
+	return spw_read(inode, &iov, 1, 0, &amount, &eof);
+}
+
+static void lost_bytes_are_not_written_over(void)
+{
+	struct spw_inode *inode = robbed();
+	uint64_t found;
+
+	assert(read_some(inode) == EIO);
+	assert(put(inode, "x", 6, false) == EIO);
+	assert(spw_truncate(inode, 3) == EIO);
+	assert(spw_allocate(inode, 0, 4096, true) == EIO);
+	assert(spw_seek(inode, 0, SEEK_DATA, &found) == EIO);
+	settle();
+	assert(!has_bytes(next_ino));
+	assert(ns.last.writes == 0 && ns.row.size == 6); /* no empty version was sealed */
+	spw_inode_put(inode);
+}
+
+static void a_file_whose_bytes_are_lost_is_whole_when_it_is_emptied(void)
+{
+	struct spw_inode *inode = robbed();
+
+	assert(spw_truncate(inode, 0) == 0);
+	assert(put(inode, "new", 0, true) == 0);
+	settle();
+	expect(inode, 0, 8, "new", true);
+	assert(ns.last.size == 3);
+	spw_inode_put(inode);
+}
+
+/* The disk loses the data file in the middle of a session. */
+static void bytes_that_went_while_the_file_was_written_are_not_made_anew(void)
+{
+	struct spw_inode *inode = fresh();
+
+	ns.never_sealed = next_ino;
+	assert(put(inode, "abc", 0, true) == 0);
+	assert(!spw_sealer_flush(1)); /* not sealed, so the descriptor is not kept */
+	remove_data(next_ino);
+	assert(put(inode, "x", 3, false) == EIO);
+	assert(!has_bytes(next_ino));
+	assert(spw_truncate(inode, 0) == 0);
+	ns.never_sealed = 0;
+	settle();
+	spw_inode_put(inode);
+}
+
+static void a_new_inode_never_shows_what_was_there_before(void)
+{
+	struct stat st;
+
+	spw_inode_put(fresh());
+	assert(spw_expect_no_file(++next_ino, 0) == 0);
+	make_data(next_ino, "of another life");
+	assert(spw_expect_no_file(next_ino, 0) == 0);
+	assert(!has_bytes(next_ino));
+	/* And once more: what was moved aside is not overwritten. */
+	make_data(next_ino, "of a third");
+	assert(spw_expect_no_file(next_ino, 0) == 0);
+	for (unsigned int i = 0; i < 2; i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), i == 0 ? "../lost+found/%llu.0" : "../lost+found/%llu.0~1",
+			 (unsigned long long)next_ino);
+		assert(fstatat(spw_files_dir_fd(), name, &st, 0) == 0);
+		assert(st.st_size == (i == 0 ? 15 : 10));
+	}
+}
+
+static void emptying_what_is_empty_syncs_nothing(void)
+{
+	struct spw_inode *inode = fresh();
+	struct spw_attr before, attr;
+	int syncs;
+
+	assert(spw_getattr(inode, &before) == 0);
+	syncs = atomic_load(&fdatasyncs) + atomic_load(&fsyncs) + atomic_load(&directory_syncs);
+	for (unsigned int i = 0; i < 3; i++) { /* without a data file, and with one */
+		assert(spw_truncate(inode, 0) == 0);
+		assert(spw_getattr(inode, &attr) == 0);
+		assert(attr.mtime_ns > before.mtime_ns && attr.change > before.change);
+		before = attr;
+		settle();
+	}
+	assert(ns.seals == 3 && ns.last.writes == 1 && ns.row.size == 0);
+	assert(atomic_load(&fdatasyncs) + atomic_load(&fsyncs) + atomic_load(&directory_syncs) == syncs);
+	/* Its first bytes are synced with the entry of the data file. */
+	assert(put(inode, "abc", 0, true) == 0);
+	assert(atomic_load(&directory_syncs) == 1);
+	settle();
+	spw_inode_put(inode);
+}
+
+static void emptying_what_has_bytes_syncs_the_file_alone(void)
+{
+	struct spw_inode *inode = fresh();
+	int before;
+
+	assert(put(inode, "abc", 0, false) == 0);
+	settle();
+	spw_inode_put(inode);
+	inode = get(next_ino);
+	before = atomic_load(&fdatasyncs);
+	atomic_store(&directory_syncs, 0);
+	assert(spw_truncate(inode, 0) == 0);
+	assert(atomic_load(&fdatasyncs) == before + 1 && atomic_load(&directory_syncs) == 0);
+	settle();
+	assert(atomic_load(&fdatasyncs) == before + 1 && ns.row.size == 0);
+	spw_inode_put(inode);
+}
+
+static void times_that_do_not_fit_are_cut(void)
+{
+	const struct timespec late = { .tv_sec = 9300000000, .tv_nsec = 1 };
+	const struct timespec early = { .tv_sec = -9300000000 };
+	const struct timespec last = { .tv_sec = 9223372036, .tv_nsec = 999999999 };
+	const struct timespec fits = { .tv_sec = 9223372036, .tv_nsec = 5 };
+
+	assert(spw_ns(&late) == INT64_MAX && spw_ns(&last) == INT64_MAX);
+	assert(spw_ns(&early) == INT64_MIN);
+	assert(spw_ns(&fits) == 9223372036000000005);
+}
+
+int main(int argc, char **argv)
+{
+	assert(argc == 2);
+	fake_namespace_start(argv[1]);
+	lost_bytes_are_not_written_over();
+	a_file_whose_bytes_are_lost_is_whole_when_it_is_emptied();
+	bytes_that_went_while_the_file_was_written_are_not_made_anew();
+	a_new_inode_never_shows_what_was_there_before();
+	emptying_what_is_empty_syncs_nothing();
+	emptying_what_has_bytes_syncs_the_file_alone();
+	times_that_do_not_fit_are_cut();
+	puts("all passed");
+	return 0;
+}
