@@ -110,6 +110,7 @@ static int open_locked(struct spw_inode *inode, enum spw_absent absent)
 		if (absent == SPW_ABSENT_IF_NEW && !inode->may_create)
 			return EIO;
 		inode->fd = openat(shard, name.text, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
+		atomic_store(&inode->entry_durable, false);
 	}
 	if (inode->fd < 0) /* Too many open files passes; the client should come back. */
 		return errno == EMFILE || errno == ENFILE ? EAGAIN : errno;
@@ -358,7 +359,8 @@ static int truncate_fd(struct spw_inode *inode, int fd, uint64_t size)
 
 	if (fstat(fd, &st) != 0)
 		return errno;
-	is_touched = size == 0 && st.st_size == 0 && st.st_blocks == 0 &&
+	/* Where the row has bytes, a crash must not bring them back, nor that they are missing. */
+	is_touched = size == 0 && inode->row_size == 0 && st.st_size == 0 && st.st_blocks == 0 &&
 		     atomic_load(&inode->error) == 0;
 	if (ftruncate(fd, (off_t)size) != 0)
 		return errno;

@@ -78,6 +78,7 @@ struct spw_inode {
 	atomic_uint_fast64_t writes; /* changes of the bytes; never reset, so a slow sync cannot lie */
 	atomic_uint_fast64_t synced; /* of which so many are on stable storage */
 	uint64_t sealed;             /* of which so many the namespace knows; under meta */
+	uint64_t row_size;           /* of its row when it was opened for writing */
 	uint64_t row_used;           /* bytes on the disk that its row has; while open for writing */
 	atomic_uint_fast64_t grown;  /* bytes it takes more than that */
 	uint64_t top;                /* directory below the root that it is in; 0: not asked yet */

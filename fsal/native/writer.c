@@ -56,6 +56,7 @@ static void begin_locked(struct spw_inode *inode, const struct spw_attr *attr)
 {
 	spw_learn_locked(inode, attr);
 	inode->write_open = true;
+	inode->row_size = attr->size;
 	inode->row_used = attr->used;
 	/* Bytes that the row has and the disk has not are lost: an empty file in their place would be
 	 * sealed, and replace the object in the bucket. */
