@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,6 +44,12 @@ class Backend(Protocol):
 
     def connect(self, for_writing: bool) -> Connection:
         """A connection in autocommit mode. Raises ``broken``."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """The turn of a writer among all processes; every write transaction is inside one.
+
+        Raises TryAgain when it does not come, ``broken``.
+        """
 
     def begin(self, connection: Connection) -> object:
         """Begin a write transaction that excludes all others; returns a token for ``committed``."""
@@ -106,15 +112,25 @@ class Database:
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
-        """One write transaction: excludes other writers at once, commits durably or rolls back."""
-        self.backend.begin(connection)
-        try:
-            yield
-        except BaseException:
-            if self.backend.usable(connection):
-                connection.execute("ROLLBACK")
-            raise
-        connection.execute("COMMIT")
+        """One write transaction: excludes other writers at once, commits durably or rolls back.
+
+        Raises TryAgain when the turn of this writer does not come.
+        """
+        with self.backend.turn():
+            self.backend.begin(connection)
+            try:
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                if self.backend.usable(connection):
+                    self.undo(connection)
+                raise
+
+    def undo(self, connection: Connection) -> None:
+        """Roll back what is left of a transaction that failed."""
+        # SQLite has rolled back by itself after some errors, and refuses to do it again.
+        if getattr(connection, "in_transaction", True):
+            connection.execute("ROLLBACK")
 
     @property
     def path(self) -> Path | None:

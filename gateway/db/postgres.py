@@ -9,6 +9,7 @@ client that repeated a rename which did happen would be told ENOENT.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import psycopg
@@ -48,6 +49,9 @@ class Postgres:
             options="-c synchronous_commit=on -c client_min_messages=warning"
             " -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
         )
+
+    def turn(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def begin(self, connection: psycopg.Connection[Any]) -> object:
         connection.execute("BEGIN")

@@ -29,7 +29,8 @@ def upgrade(database: Database) -> None:
     found = current(database)
     if found is not None and found not in known:
         raise _newer(database, found)
-    command.upgrade(config, "head")
+    with database.backend.turn():
+        command.upgrade(config, "head")
 
 
 def current(database: Database) -> str | None:

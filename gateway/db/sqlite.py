@@ -8,11 +8,14 @@ would begin too late for savepoints.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 from sqlalchemy.engine import URL, Dialect
 
+from gateway.db.lock import WriteLock
 from gateway.errors import NamespaceError, NoSpace, TryAgain
 
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -32,6 +35,7 @@ class Sqlite:
     def __init__(self, parsed: URL) -> None:
         assert parsed.database is not None
         self.path = Path(parsed.database)
+        self._lock = WriteLock(self.path)
         self.url = f"sqlite:///{self.path}"
         # Named parameters, so that statements are executed with one dict on every engine.
         self.dialect: Dialect = sqlite_dialect(paramstyle="named")
@@ -57,6 +61,17 @@ class Sqlite:
         ):
             connection.execute(f"PRAGMA {pragma}")
         return connection
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        try:
+            self._lock.take(BUSY_TIMEOUT_SECONDS)
+        except OSError as exc:
+            raise sqlite3.OperationalError(f"{exc.filename}: {exc.strerror}") from exc
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def begin(self, connection: sqlite3.Connection) -> object:
         connection.execute("BEGIN IMMEDIATE")

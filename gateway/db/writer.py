@@ -224,7 +224,8 @@ class Writer:
     def _commit(self, batch: Sequence[Operation[Any]]) -> None:
         with self._committing:
             try:
-                self._transact(batch)
+                with self._database.backend.turn():
+                    self._transact(batch)
                 self.commits += 1
                 self._ids.spent(len(batch))
             except BaseException as exc:
@@ -253,7 +254,7 @@ class Writer:
         except BaseException:
             self._drop_unless_usable(connection)
             if self._connection is not None:
-                connection.execute("ROLLBACK")
+                self._database.undo(connection)
             raise
         failpoints.hit(failpoints.BEFORE_COMMIT)
         try:
@@ -261,7 +262,7 @@ class Writer:
         except backend.broken:
             self._drop_unless_usable(connection)
             if self._connection is not None:
-                connection.execute("ROLLBACK")
+                self._database.undo(connection)
                 raise
             if not backend.committed(token):
                 raise

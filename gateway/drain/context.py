@@ -95,7 +95,7 @@ class Context:
 
         The lease is looked for inside: whoever takes it over does so before or after, not between.
         """
-        # SQLite's own waiting is a sleep between tries, up to 100 ms.
+        # Before a connection is taken: threads that wait would use up the connections of readers.
         with self.turn, self.database.reader() as connection:
             with self.database.transaction(connection):
                 yield self._view(connection)

@@ -1,0 +1,69 @@
+"""Processes that write take turns: one that never pauses keeps no other out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from gateway.config import Settings
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+from gateway.db.writer import Tx, Writer
+
+CHANGES = 40
+OTHERS_FOR_EACH = 4
+"""One transaction is under way, one is next; twice that, for a machine that is busy."""
+
+GREEDY = """
+import itertools, sys, threading, time
+from gateway.db import statements as sql
+from gateway.db.engine import Database
+database = Database(sys.argv[1])
+numbers = itertools.count(1_000_000)
+turn = threading.Lock()
+def work():
+    while True:
+        with turn, database.reader() as connection, database.transaction(connection):
+            session = sql.Session(connection, database.dialect)
+            session.run(sql.REKEY_INSERT, ino=next(numbers), renamed_ns=1)
+            time.sleep(0.005)
+for _ in range(4):
+    threading.Thread(target=work).start()
+print("begun", flush=True)
+"""
+
+
+def test_a_writer_waits_for_few_transactions_of_another_process(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    writer = Writer(database)
+
+    def note(tx: Tx) -> None:
+        tx.run(sql.REKEY_INSERT, ino=tx.new_ino(), renamed_ns=1)
+
+    def commits_of_the_other() -> int:
+        with database.reader() as connection:
+            statement = "SELECT count(*) FROM rekey WHERE ino >= 1000000"
+            return int(connection.execute(statement).fetchone()[0])
+
+    with subprocess.Popen(
+        [sys.executable, "-c", GREEDY, settings.database_url],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+            writer.run("test", note)
+            before = commits_of_the_other()
+            for _ in range(CHANGES):
+                writer.run("test", note)
+                # As a client that does one thing after the other.
+                commits_of_the_other()
+            others = commits_of_the_other() - before
+        finally:
+            process.kill()
+    writer.close()
+    database.close()
+    assert CHANGES / OTHERS_FOR_EACH <= others <= CHANGES * OTHERS_FOR_EACH
