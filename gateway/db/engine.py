@@ -45,9 +45,10 @@ class Backend(Protocol):
     def connect(self, for_writing: bool) -> Connection:
         """A connection in autocommit mode. Raises ``broken``."""
 
-    def turn(self) -> AbstractContextManager[None]:
+    def turn(self, first: bool) -> AbstractContextManager[None]:
         """The turn of a writer among all processes; every write transaction is inside one.
 
+        Parameters: first, before those that do not say so: for the NFS server, whose clients wait.
         Raises TryAgain when it does not come, ``broken``.
         """
 
@@ -116,7 +117,7 @@ class Database:
 
         Raises TryAgain when the turn of this writer does not come.
         """
-        with self.backend.turn():
+        with self.backend.turn(first=False):
             self.backend.begin(connection)
             try:
                 yield

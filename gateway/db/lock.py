@@ -2,9 +2,9 @@
 
 SQLite makes a writer that finds another one at work sleep and look again, up to 100 ms later. A
 process that commits again and again takes the write lock in between, so the sleeper may wait for
-seconds. Here the kernel wakes who waits, and who has just written queues behind who waits already:
-nobody waits for more than one transaction of each other process. SQLite's own lock stays what
-keeps writers apart; this one only says who is next.
+seconds. Here the kernel wakes the one that waits, and the NFS server goes first: it waits for no
+more than the transaction that is under way. SQLite's own lock stays what keeps writers apart; this
+one only says who is next.
 
 Both locks are flocks, which end with their process, however that ends.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ class _Files(NamedTuple):
     """Descriptors of the two files that are locked."""
 
     next: int
-    """Locked by the one who is next, until the other is locked too."""
+    """Locked by one that goes first, until it has the other; the rest stand back meanwhile."""
     turn: int
     """Locked by the one who writes."""
 
@@ -45,15 +46,17 @@ class WriteLock:
         self._inside = threading.Lock()
         """A flock is its descriptor's: it does not keep threads apart."""
 
-    def take(self, seconds: float) -> None:
-        """Take the lock. Parameters: seconds, how long to wait.
+    def take(self, seconds: float, first: bool) -> None:
+        """Take the lock.
+
+        Parameters: seconds, how long to wait; first, before all that do not say so.
 
         Raises: TryAgain when others kept it for so long; OSError when there can be no files.
         """
         if not self._inside.acquire(timeout=seconds):
             raise TryAgain("another thread has been writing to the namespace database for too long")
         try:
-            self._take(seconds)
+            self._take(seconds, first)
         except BaseException:
             self._inside.release()
             raise
@@ -64,34 +67,60 @@ class WriteLock:
         fcntl.flock(self._files.turn, fcntl.LOCK_UN)
         self._inside.release()
 
-    def _take(self, seconds: float) -> None:
+    def _take(self, seconds: float, first: bool) -> None:
         if self._files is None:
             flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC
             self._files = _Files(*(os.open(path, flags, 0o600) for path in self._paths))
-        try:
-            _queue(self._files, fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiter = _Waiter(self._files)
+        if not _take_at_once(self._files):
+            waiter = _Waiter(self._files, _wait_first if first else _wait_behind)
             # They are the waiter's until it has the lock.
             self._files = None
             self._files = waiter.wait(seconds)
 
 
-def _queue(files: _Files, how: int = 0) -> None:
-    """Be next, then have the turn. Raises BlockingIOError with LOCK_NB; then it may be next."""
-    fcntl.flock(files.next, fcntl.LOCK_EX | how)
-    fcntl.flock(files.turn, fcntl.LOCK_EX | how)
+def _try(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _take_at_once(files: _Files) -> bool:
+    """Take the turn if nobody has it and nobody is next."""
+    if not _try(files.next):
+        return False
+    taken = _try(files.turn)
+    fcntl.flock(files.next, fcntl.LOCK_UN)
+    return taken
+
+
+def _wait_first(files: _Files) -> None:
+    fcntl.flock(files.next, fcntl.LOCK_EX)
+    fcntl.flock(files.turn, fcntl.LOCK_EX)
+    fcntl.flock(files.next, fcntl.LOCK_UN)
+
+
+def _wait_behind(files: _Files) -> None:
+    fcntl.flock(files.turn, fcntl.LOCK_EX)
+    while not _try(files.next):
+        # Another came to be next while this one waited.
+        fcntl.flock(files.turn, fcntl.LOCK_UN)
+        fcntl.flock(files.next, fcntl.LOCK_EX)
+        fcntl.flock(files.next, fcntl.LOCK_UN)
+        fcntl.flock(files.turn, fcntl.LOCK_EX)
     fcntl.flock(files.next, fcntl.LOCK_UN)
 
 
 class _Waiter:
     """A thread that queues, because flock knows no time-out.
 
-    Parameters: files, closed here unless the wait succeeds.
+    Parameters: files, closed here unless the wait succeeds; take, which waits and locks them.
     """
 
-    def __init__(self, files: _Files) -> None:
+    def __init__(self, files: _Files, take: Callable[[_Files], None]) -> None:
         self._all = files
+        self._take = take
         self._lock = threading.Lock()
         self._has_turn = False
         self._given_up = False
@@ -112,7 +141,7 @@ class _Waiter:
         return self._all
 
     def _block(self) -> None:
-        _queue(self._all)
+        self._take(self._all)
         with self._lock:
             self._has_turn = not self._given_up
         if self._given_up:

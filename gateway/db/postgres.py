@@ -50,7 +50,7 @@ class Postgres:
             " -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
         )
 
-    def turn(self) -> AbstractContextManager[None]:
+    def turn(self, first: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
     def begin(self, connection: psycopg.Connection[Any]) -> object:

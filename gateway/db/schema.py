@@ -29,7 +29,7 @@ def upgrade(database: Database) -> None:
     found = current(database)
     if found is not None and found not in known:
         raise _newer(database, found)
-    with database.backend.turn():
+    with database.backend.turn(first=False):
         command.upgrade(config, "head")
 
 

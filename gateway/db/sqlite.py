@@ -63,9 +63,9 @@ class Sqlite:
         return connection
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def turn(self, first: bool) -> Iterator[None]:
         try:
-            self._lock.take(BUSY_TIMEOUT_SECONDS)
+            self._lock.take(BUSY_TIMEOUT_SECONDS, first)
         except OSError as exc:
             raise sqlite3.OperationalError(f"{exc.filename}: {exc.strerror}") from exc
         try:

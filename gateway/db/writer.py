@@ -224,7 +224,7 @@ class Writer:
     def _commit(self, batch: Sequence[Operation[Any]]) -> None:
         with self._committing:
             try:
-                with self._database.backend.turn():
+                with self._database.backend.turn(first=True):
                     self._transact(batch)
                 self.commits += 1
                 self._ids.spent(len(batch))
