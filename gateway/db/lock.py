@@ -2,7 +2,7 @@
 
 SQLite makes a writer that finds another one at work sleep and look again, up to 100 ms later. A
 process that commits again and again takes the write lock in between, so the sleeper may wait for
-seconds. Here the kernel wakes the one that waits, and the NFS server goes first: it waits for no
+seconds. Here those that wait are woken at once, and the NFS server goes first: it waits for no
 more than the transaction that is under way. SQLite's own lock stays what keeps writers apart; this
 one only says who is next.
 
@@ -14,11 +14,14 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from gateway.errors import TryAgain
+
+TOO_LONG = "another process has been writing to the namespace database for too long"
+POLL_SECONDS = 50e-6
 
 
 class _Files(NamedTuple):
@@ -34,48 +37,31 @@ class _Files(NamedTuple):
         os.close(self.turn)
 
 
-class WriteLock:
-    """The lock of one database in one process.
+def take(database: Path, seconds: float, first: bool) -> _Files:
+    """Take the lock; returns what ``release`` needs.
 
-    Parameters: database, the path of its file; the locks' files are made beside it.
+    Parameters: database, the path of its file, beside which the locks' files are made; seconds,
+    how long to wait; first, before all that do not say so.
+    Raises: TryAgain when others kept it for so long; OSError when there can be no files.
     """
+    # Descriptors of its own each time, so that threads of one process exclude each other too.
+    names = (f"{database.name}-{name}" for name in _Files._fields)
+    flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC
+    files = _Files(*(os.open(database.with_name(name), flags, 0o600) for name in names))
+    if not _take_at_once(files):
+        if not first:
+            _Waiter(files).wait(seconds)
+        elif not _wait_first(files, seconds):
+            files.close()
+            raise TryAgain(TOO_LONG)
+    return files
 
-    def __init__(self, database: Path) -> None:
-        self._paths = [database.with_name(f"{database.name}-{name}") for name in _Files._fields]
-        self._files: _Files | None = None
-        self._inside = threading.Lock()
-        """A flock is its descriptor's: it does not keep threads apart."""
 
-    def take(self, seconds: float, first: bool) -> None:
-        """Take the lock.
-
-        Parameters: seconds, how long to wait; first, before all that do not say so.
-
-        Raises: TryAgain when others kept it for so long; OSError when there can be no files.
-        """
-        if not self._inside.acquire(timeout=seconds):
-            raise TryAgain("another thread has been writing to the namespace database for too long")
-        try:
-            self._take(seconds, first)
-        except BaseException:
-            self._inside.release()
-            raise
-
-    def release(self) -> None:
-        """Let the next writer begin."""
-        assert self._files is not None
-        fcntl.flock(self._files.turn, fcntl.LOCK_UN)
-        self._inside.release()
-
-    def _take(self, seconds: float, first: bool) -> None:
-        if self._files is None:
-            flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC
-            self._files = _Files(*(os.open(path, flags, 0o600) for path in self._paths))
-        if not _take_at_once(self._files):
-            waiter = _Waiter(self._files, _wait_first if first else _wait_behind)
-            # They are the waiter's until it has the lock.
-            self._files = None
-            self._files = waiter.wait(seconds)
+def release(files: _Files) -> None:
+    """Let the next writer begin."""
+    # Closing alone would leave the lock to a child that was forked meanwhile, until its exec.
+    fcntl.flock(files.turn, fcntl.LOCK_UN)
+    files.close()
 
 
 def _try(fd: int) -> bool:
@@ -95,10 +81,22 @@ def _take_at_once(files: _Files) -> bool:
     return taken
 
 
-def _wait_first(files: _Files) -> None:
-    fcntl.flock(files.next, fcntl.LOCK_EX)
-    fcntl.flock(files.turn, fcntl.LOCK_EX)
+def _wait_first(files: _Files, seconds: float) -> bool:
+    """Whether the turn came in time. It looks again and again: nobody else takes it meanwhile, and
+    a thread that waits for it would have to be woken once more on a busy machine."""
+    taken = _poll(files.next, seconds) and _poll(files.turn, seconds)
     fcntl.flock(files.next, fcntl.LOCK_UN)
+    return taken
+
+
+def _poll(fd: int, seconds: float) -> bool:
+    started = time.monotonic()
+    while not _try(fd):
+        waited = time.monotonic() - started
+        if waited > seconds:
+            return False
+        time.sleep(max(POLL_SECONDS, waited / 10))
+    return True
 
 
 def _wait_behind(files: _Files) -> None:
@@ -115,19 +113,18 @@ def _wait_behind(files: _Files) -> None:
 class _Waiter:
     """A thread that queues, because flock knows no time-out.
 
-    Parameters: files, closed here unless the wait succeeds; take, which waits and locks them.
+    Parameters: files, closed here unless the wait succeeds.
     """
 
-    def __init__(self, files: _Files, take: Callable[[_Files], None]) -> None:
+    def __init__(self, files: _Files) -> None:
         self._all = files
-        self._take = take
         self._lock = threading.Lock()
         self._has_turn = False
         self._given_up = False
         self._thread = threading.Thread(target=self._block, name="write-lock", daemon=True)
 
-    def wait(self, seconds: float) -> _Files:
-        """The files, locked. Raises TryAgain when that took too long."""
+    def wait(self, seconds: float) -> None:
+        """Return with the turn. Raises TryAgain when that took too long."""
         self._thread.start()
         try:
             self._thread.join(seconds)
@@ -135,13 +132,10 @@ class _Waiter:
             with self._lock:
                 self._given_up = not self._has_turn
         if self._given_up:
-            raise TryAgain(
-                "another process has been writing to the namespace database for too long"
-            )
-        return self._all
+            raise TryAgain(TOO_LONG)
 
     def _block(self) -> None:
-        self._take(self._all)
+        _wait_behind(self._all)
         with self._lock:
             self._has_turn = not self._given_up
         if self._given_up:

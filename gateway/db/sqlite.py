@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 from sqlalchemy.engine import URL, Dialect
 
-from gateway.db.lock import WriteLock
+from gateway.db import lock
 from gateway.errors import NamespaceError, NoSpace, TryAgain
 
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -35,7 +35,6 @@ class Sqlite:
     def __init__(self, parsed: URL) -> None:
         assert parsed.database is not None
         self.path = Path(parsed.database)
-        self._lock = WriteLock(self.path)
         self.url = f"sqlite:///{self.path}"
         # Named parameters, so that statements are executed with one dict on every engine.
         self.dialect: Dialect = sqlite_dialect(paramstyle="named")
@@ -65,13 +64,13 @@ class Sqlite:
     @contextmanager
     def turn(self, first: bool) -> Iterator[None]:
         try:
-            self._lock.take(BUSY_TIMEOUT_SECONDS, first)
+            files = lock.take(self.path, BUSY_TIMEOUT_SECONDS, first)
         except OSError as exc:
             raise sqlite3.OperationalError(f"{exc.filename}: {exc.strerror}") from exc
         try:
             yield
         finally:
-            self._lock.release()
+            lock.release(files)
 
     def begin(self, connection: sqlite3.Connection) -> object:
         connection.execute("BEGIN IMMEDIATE")
