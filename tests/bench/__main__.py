@@ -14,17 +14,18 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.bench import drain, experiments, report, saves, sites
+from tests.bench import contention, drain, experiments, report, saves, sites
 from tests.bench.experiments import Experiment
 from tests.bench.rows import Measured, Target
+from tests.support.postgres import PostgresServer
 
 DOCS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 ALTERNATIONS = 7
 QUICK_ALTERNATIONS = 3
 DRAIN_ALTERNATIONS = 5
 
-GROUPS = ("bytes", "tmpfs", "names", "listings", "memory", "saves", "drain")
-QUICK_GROUPS = ("bytes", "tmpfs", "names", "listings")
+GROUPS = ("bytes", "tmpfs", "names", "contention", "listings", "memory", "saves", "drain")
+QUICK_GROUPS = ("bytes", "tmpfs", "names", "contention", "listings")
 
 
 class Bench:
@@ -48,6 +49,7 @@ class Bench:
             "bytes": self._bytes,
             "tmpfs": self._tmpfs,
             "names": self._names,
+            "contention": self._contention,
             "listings": self._listings,
             "memory": partial(self._memory, memory_files),
         }
@@ -95,6 +97,7 @@ class Bench:
         yield from experiments.sequential("tmpfs", ours, peer)
         yield experiments.random_blocks("tmpfs", Target(0.90), ours, peer)
         yield from experiments.logs("tmpfs", ours, peer)
+        yield experiments.lone_names(ours, peer)
 
     def _names(self, stack: ExitStack) -> Iterator[Experiment]:
         directory = stack.enter_context(sites.dirsync_ext4(self._directory / "dirsync"))
@@ -102,6 +105,7 @@ class Bench:
         dirsync = sites.start(stack, "vfs", directory / "vfs")
         for in_flight in experiments.FLIGHTS:
             yield experiments.changed_names(in_flight, True, ours, dirsync)
+        yield experiments.truncations(ours, dirsync)
         if not self._quick:
             memory = stack.enter_context(sites.tmpfs(self._directory / "names-tmpfs"))
             volatile = sites.start(stack, "vfs", memory / "vfs")
@@ -111,6 +115,14 @@ class Bench:
         peer = sites.start(stack, "vfs", self._directory / "names-vfs")
         for in_flight in experiments.FLIGHTS:
             yield experiments.cached_names(in_flight, ours, peer)
+
+    def _contention(self, stack: ExitStack) -> Iterator[Experiment]:
+        directory = self._directory / "contention"
+        directory.mkdir()
+        postgres = stack.enter_context(PostgresServer(directory / "postgres", fsync=True))
+        for engine, url in (("SQLite", ""), ("PostgreSQL", postgres.create_database())):
+            with contention.site(directory / engine, url) as site:
+                yield contention.experiment(engine, site)
 
     def _listings(self, stack: ExitStack) -> Iterator[Experiment]:
         files = experiments.listed_directories(self._alternations)
@@ -129,6 +141,7 @@ TITLES = {
     "bytes": "Bytes, on the disk",
     "tmpfs": "Bytes, on tmpfs: the cost of the software itself",
     "names": "Names",
+    "contention": "Names while the drain works",
     "listings": "Listings",
     "memory": "Memory",
     "saves": "A whole save, beside gateways to the same S3 server",

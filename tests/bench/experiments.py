@@ -32,6 +32,8 @@ CHANGES = (("create", "f"), ("rename", "f"), ("unlink", "t"))
 """Workloads, each with the prefix of the names that it finds or makes."""
 NAMED = {1: 300, 16: 2000, 64: 4000}
 CACHED = {1: 4000, 16: 6000, 64: 6000}
+LONE = 1000
+TRUNCATED = 200
 PASSES = 5
 """Over names that a server has in its memory: once takes a tenth of a second, which says little."""
 RANDOM_OPS = 30_000
@@ -224,6 +226,43 @@ def changed_names(
     if against == MEMORY:
         rows += [Row(f"{work}: server's processor", setting, against, "µs/op") for work in works]
     return Experiment(tuple(rows), partial(side, ours), partial(side, peer))
+
+
+def lone_names(ours: Server, peer: Server) -> Experiment:
+    """How long a lone change takes where a sync costs nothing: what the software itself adds."""
+    options = ("--dir", "lone", "--count", LONE)
+
+    def side(server: Server, _number: int) -> Sequence[float]:
+        return [
+            1000 * load.nfs(server.port, workload, *options, "--prefix", prefix).p50_ms
+            for workload, prefix in CHANGES
+        ]
+
+    works = ("p50 of a lone create and close", "p50 of a lone rename", "p50 of a lone unlink")
+    setting = f"tmpfs, {_shape(1, 1)}"
+    return Experiment(
+        tuple(Row(work, setting, MEMORY, "µs") for work in works),
+        partial(side, ours),
+        partial(side, peer),
+    )
+
+
+def truncations(ours: Server, peer: Server) -> Experiment:
+    """An existing small file is opened with O_TRUNC and closed, as a pointer file is rewritten."""
+    options = ("--dir", "truncated", "--count", TRUNCATED)
+    for server in (ours, peer):
+        load.nfs(server.port, "create", *options)
+
+    def side(server: Server, _number: int) -> Sequence[float]:
+        done = load.nfs(server.port, "truncate", *options).ops_per_second
+        server.until_idle()
+        return [done]
+
+    return Experiment(
+        (Row("truncate and close", f"disk, {_shape(1, 1)}", DIRSYNC, "op/s", Target(0.5)),),
+        partial(side, ours),
+        partial(side, peer),
+    )
 
 
 def cached_names(in_flight: int, ours: Server, peer: Server) -> Experiment:

@@ -68,6 +68,16 @@ def test_names_come_and_go(server: Server) -> None:
     assert "NFS4ERR 2" in gone["first_error"]
 
 
+def test_truncating_a_file_empties_it(server: Server, directory: Path) -> None:
+    one = ("--dir", "emptied", "--file", str(FILE_BYTES))
+    # Workloads on names write numbers with seven digits.
+    load(server, "write", *one, "--prefix", "f000000")
+    written = [path for path in directory.rglob("*") if path.stat().st_size == FILE_BYTES]
+    assert load(server, "truncate", "--dir", "emptied", "--count", "1")["ops"] == 1
+    left = [path for path in directory.rglob("*") if path.stat().st_size == FILE_BYTES]
+    assert len(left) == len(written) - 1
+
+
 def test_connections_apart_have_directories(server: Server) -> None:
     apart = ("--dir", "apart", "--count", "20")
     assert load(server, "create", *BOTH, *apart, "--apart")["ops"] == 20

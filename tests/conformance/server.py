@@ -18,7 +18,7 @@ from typing import Self
 from gateway import config
 from gateway.cli import ganesha_conf
 from gateway.config import Settings
-from tests.support.gateway import PLUGINS_DIR, resident_mib
+from tests.support.gateway import PLUGINS_DIR, Values, resident_mib
 from tests.support.s3server import die_with_parent, free_port
 from tests.support.volumes import make_volume
 from tests.support.waiting import until
@@ -38,15 +38,16 @@ class Server:
     """One Ganesha on loopback; a context manager: running and out of grace while entered.
 
     Parameters: kind, of ``KINDS``; directory, its own, empty, on the disk that is to be tested
-    (for vfs on a file system with handles, as ext4); log, of Ganesha; it gains ``.stderr`` too.
+    (for vfs on a file system with handles, as ext4); log, of Ganesha; it gains ``.stderr`` too;
+    values, more configuration by section and key.
     """
 
-    def __init__(self, kind: str, directory: Path, log: Path) -> None:
+    def __init__(self, kind: str, directory: Path, log: Path, values: Values | None = None) -> None:
         self.port = free_port()
         self.log = log
         self._stderr = log.with_suffix(".stderr")
         self._process: subprocess.Popen[bytes] | None = None
-        settings = _settings(directory, self.port)
+        self.settings = settings = _settings(directory, self.port, values or {})
         self._program = settings.nfs.ganesha
         self._conf = settings.ganesha_conf
         self._pid_file = settings.run_dir / "ganesha.pid"
@@ -149,24 +150,21 @@ class Server:
         until(alive_and, what, timeout_seconds)
 
 
-def _settings(directory: Path, port: int) -> Settings:
+def _settings(directory: Path, port: int, values: Values) -> Settings:
     path = directory / "spillway.toml"
-    path.write_text(
-        config.render(
-            {
-                "gateway": {"data_dir": directory / "data"},
-                "nfs": {
-                    "bind": "127.0.0.1",
-                    "port": port,
-                    "export": EXPORT,
-                    "lease_seconds": LEASE_SECONDS,
-                    "grace_seconds": GRACE_SECONDS,
-                    "plugins_dir": PLUGINS_DIR,
-                },
-                "bucket": {"name": "unused"},
-            }
-        )
-    )
+    ours: Values = {
+        "gateway": {"data_dir": directory / "data"},
+        "nfs": {
+            "bind": "127.0.0.1",
+            "port": port,
+            "export": EXPORT,
+            "lease_seconds": LEASE_SECONDS,
+            "grace_seconds": GRACE_SECONDS,
+            "plugins_dir": PLUGINS_DIR,
+        },
+        "bucket": {"name": "unused"},
+    }
+    path.write_text(config.render({**ours, **values}))
     settings = config.load(path, {})
     settings.data_dir.mkdir()
     return settings

@@ -24,10 +24,12 @@ class PostgresServer:
     """A cluster in a directory of its own; start, kill and start again at will.
 
     Parameters: directory, made for it; the server refuses to run as root, so it is given to the
-    user that Debian's package made.
+    user that Debian's package made; fsync, whether commits survive a power cut: a killed server
+    loses nothing without it.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, fsync: bool = False) -> None:
+        self._fsync = "on" if fsync else "off"
         self.port = free_port()
         self.data = directory / "cluster"
         self._log = directory / "postgres.log"
@@ -65,8 +67,7 @@ class PostgresServer:
                     [
                         *(BIN / "postgres", "-D", self.data, "-p", str(self.port)),
                         *("-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="),
-                        # A killed server loses nothing by this; only a power cut would.
-                        *("-c", "fsync=off"),
+                        *("-c", f"fsync={self._fsync}"),
                     ],
                     user=self._user,
                     cwd=self.data,

@@ -16,8 +16,8 @@ struct options options = {
 
 static const char usage[] =
     "usage: nfsload HOST PORT EXPORT WORKLOAD [options]\n"
-    "workloads: write read randwrite randread append clear create rename unlink lookup stat list\n"
-    "           save mixed\n"
+    "workloads: write read randwrite randread append clear create truncate rename unlink\n"
+    "           lookup stat list save mixed\n"
     "  --connections N  clients, each with a connection, a client id and a session (1)\n"
     "  --depth D        requests in flight on each connection, up to 64 (1)\n"
     "  --size BYTES     of one READ, WRITE or page of a listing\n"

@@ -29,7 +29,18 @@ static void first_create(struct worker *worker, struct slot *slot)
     op_getattr(slot);
 }
 
-static bool reply_create(struct worker *worker, struct slot *slot, struct in *reply)
+/* What a shell's > does to a file that is there: OPEN for writing with size 0, then CLOSE. */
+static void first_truncate(struct worker *worker, struct slot *slot)
+{
+    char name[NAME_BYTES];
+
+    number_name(worker, slot, options.prefix, name);
+    begin(worker, slot, true);
+    op_open(&worker->client, slot, name, SHARE_WRITE, OPEN_UNCHECKED, true);
+    op_plain(slot, OP_GETFH);
+}
+
+static bool reply_open(struct worker *worker, struct slot *slot, struct in *reply)
 {
     if (slot->step == 1)
         return true;
@@ -96,7 +107,12 @@ static void run(struct worker *worker, void (*first)(struct worker *, struct slo
 
 static void create_run(struct worker *worker)
 {
-    run(worker, first_create, reply_create);
+    run(worker, first_create, reply_open);
+}
+
+static void truncate_run(struct worker *worker)
+{
+    run(worker, first_truncate, reply_open);
 }
 
 static void rename_run(struct worker *worker)
@@ -152,6 +168,7 @@ static void list_run(struct worker *worker)
 
 const struct workload name_workloads[] = {
     {"create", 0, false, NULL, create_run, NULL},
+    {"truncate", 0, false, NULL, truncate_run, NULL},
     {"rename", 0, false, NULL, rename_run, NULL},
     {"unlink", 0, false, NULL, unlink_run, NULL},
     {"lookup", 0, false, NULL, lookup_run, NULL},

@@ -1,0 +1,196 @@
+"""Names while the drain works, and the drain while names change: both write to one database.
+
+The drain uploads, moves and deletes thousands of small objects at once (``rclone serve s3`` on the
+same machine); meanwhile one client makes, renames and removes names, one after the other. The peer
+is the same gateway with either of the two idle. What one takes of the other's processors counts
+too: on two cores that is a part of what is seen.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from gateway.db.engine import Database
+from tests.bench import load
+from tests.bench.experiments import CHANGES, Experiment
+from tests.bench.rows import Row, Target
+from tests.conformance.server import Server
+from tests.support.gateway import Values
+from tests.support.s3server import RcloneServer, credentials, die_with_parent
+from tests.support.waiting import until
+
+BUCKET = "bench"
+IDLE = "the same, the other idle"
+WORKS = ("create and close", "rename", "unlink")
+FILES = {"k": 900, "m": 150, "u": 300}
+"""Made for each run, by the prefix of their names: kept, moved by the next run, unlinked by it."""
+NAMED = 120
+ROUNDS = 3
+NAMES = ("--dir", "tmp-names")
+"""A held name: what the client makes here is no work for the drain."""
+WIDE = ("--connections", 16)
+DRAINED_SECONDS = 300.0
+POLL_SECONDS = 0.02
+
+_WORK_LEFT = """
+SELECT (SELECT count(*) FROM rekey) + (SELECT count(*) FROM deletion)
+    + (SELECT count(*) FROM inode i JOIN dirent d ON d.ino = i.ino
+       JOIN dirent p ON p.ino = d.parent WHERE i.kind = 1 AND i.nlink > 0
+       AND i.content_version > i.drained_version AND p.name <> :held)
+"""
+
+
+class Site:
+    """A gateway, its drain, and the server that it drains to."""
+
+    def __init__(self, server: Server, drain: subprocess.Popen[bytes]) -> None:
+        self._server = server
+        self._drain = drain
+        self._database = Database(server.settings.database_url)
+        self._runs = 0
+        self._backlog()
+        self._drained()
+
+    def busy(self, _number: int) -> Sequence[float]:
+        """Names and drain at once."""
+        jobs = self._backlog()
+        seconds = [0.0]
+        watch = threading.Thread(target=lambda: seconds.insert(0, self._drained()))
+        watch.start()
+        rounds = []
+        while watch.is_alive():
+            done = self._round()
+            if watch.is_alive():
+                rounds.append(done)
+        watch.join()
+        if len(rounds) < ROUNDS:
+            raise RuntimeError(
+                f"the drain was busy for {len(rounds)} rounds of names: give it more"
+            )
+        return [*_summary(rounds[:ROUNDS]), jobs / seconds[0]]
+
+    def apart(self, _number: int) -> Sequence[float]:
+        """The same names, then the same work of the drain."""
+        rounds = [self._round() for _ in range(ROUNDS)]
+        jobs = self._backlog()
+        return [*_summary(rounds), jobs / self._drained()]
+
+    def _backlog(self) -> int:
+        """Work for the drain, which is stopped meanwhile; how many objects it is about."""
+        self._drain.send_signal(signal.SIGSTOP)
+        jobs = 0
+        if self._runs:
+            before = ("--dir", f"files{self._runs}", *WIDE)
+            for work, prefix in (("rename", "m"), ("unlink", "u")):
+                jobs += FILES[prefix]
+                self._nfs(work, *before, "--prefix", prefix, "--count", FILES[prefix])
+        self._runs += 1
+        for prefix, count in FILES.items():
+            jobs += count
+            directory = ("--dir", f"files{self._runs}", *WIDE)
+            self._nfs("create", *directory, "--prefix", prefix, "--count", count)
+        self._server.until_idle()
+        return jobs
+
+    def _drained(self) -> float:
+        """Let the drain go on; seconds until it has nothing left to do."""
+        started = time.perf_counter()
+        self._drain.send_signal(signal.SIGCONT)
+        deadline = started + DRAINED_SECONDS
+        while self._work_left():
+            if self._drain.poll() is not None or time.perf_counter() > deadline:
+                raise RuntimeError("the drain does not end its work")
+            time.sleep(POLL_SECONDS)
+        return time.perf_counter() - started
+
+    def _work_left(self) -> int:
+        with self._database.reader() as connection:
+            return int(connection.execute(_SQL[self._database.dialect.name]).fetchone()[0])
+
+    def _round(self) -> list[load.Load]:
+        return [
+            self._nfs(work, *NAMES, "--count", NAMED, "--prefix", prefix)
+            for work, prefix in CHANGES
+        ]
+
+    def _nfs(self, work: str, *options: object) -> load.Load:
+        return load.nfs(self._server.port, work, *options)
+
+
+_HELD = NAMES[1].encode().hex()
+_SQL = {
+    "sqlite": _WORK_LEFT.replace(":held", f"x'{_HELD}'"),
+    "postgresql": _WORK_LEFT.replace(":held", rf"'\x{_HELD}'::bytea"),
+}
+
+
+def _summary(rounds: Sequence[Sequence[load.Load]]) -> list[float]:
+    """The median rate of each work, and the longest latency of all."""
+    rates = [
+        statistics.median(done.ops_per_second for done in work)
+        for work in zip(*rounds, strict=True)
+    ]
+    return [*rates, max(done.max_ms for one in rounds for done in one)]
+
+
+def experiment(engine: str, site: Site) -> Experiment:
+    """Parameters: engine, its name in the report."""
+    setting = f"{engine}, {sum(FILES.values()):,} files drained meanwhile"
+    names = [Row(work, setting, IDLE, "op/s", Target(0.8)) for work in WORKS]
+    longest = Row(
+        "longest of these", setting, IDLE, "ms", Target(50, at_most=True), counts="difference"
+    )
+    drain = Row("the drain meanwhile", setting, IDLE, "objects/s", Target(0.8))
+    return Experiment((*names, longest, drain), site.busy, site.apart)
+
+
+@contextmanager
+def site(directory: Path, url: str = "") -> Iterator[Site]:
+    """A gateway in a new directory. Parameters: url, of an empty database; none: SQLite."""
+    directory.mkdir()
+    with RcloneServer(directory / "s3") as s3:
+        s3.client().create_bucket(Bucket=BUCKET)
+        values: Values = {
+            "namespace": {"url": url},
+            "bucket": {"name": BUCKET, "endpoint_url": s3.url},
+            # Stopped between runs, it must not lose its lease.
+            "drain": {"settle_seconds": 0.0, "poll_seconds": 0.1, "lease_seconds": 3600.0},
+        }
+        home = directory / "gateway"
+        home.mkdir()
+        with Server("spillway", home, home / "ganesha.log", values) as server:
+            server.settings.credentials_file.touch(0o600)
+            server.settings.credentials_file.write_text(credentials())
+            with _draining(server, home / "drain.log") as drain:
+                yield Site(server, drain)
+
+
+@contextmanager
+def _draining(server: Server, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    settings = server.settings
+    command = [sys.executable, "-m", "gateway.drain", "--config", str(settings.source)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, preexec_fn=die_with_parent, env={**os.environ}
+        )
+    report = settings.run_dir / "drain.json"
+    try:
+        until(partial(_says, report, '"reachable"'), f"the drain; its log: {log}")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _says(path: Path, text: str) -> bool:
+    return path.exists() and text in path.read_text()
