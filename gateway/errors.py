@@ -5,6 +5,7 @@
     │   ├── ConfigError           a key of the configuration: names key, value, remedy
     │   ├── SchemaError           the database is older or newer than this program
     │   ├── IdentityError         database, data files and bucket do not belong together
+    │   ├── AnotherServer         another gateway serves this namespace
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
@@ -52,6 +53,10 @@ class SchemaError(UserError):
 
 class IdentityError(UserError):
     """The database, the data files or the bucket are not those that belong together."""
+
+
+class AnotherServer(UserError):
+    """Another NFS server has the namespace. The message names it."""
 
 
 class BucketError(UserError):

@@ -82,6 +82,11 @@ def make_current(settings: Settings) -> str:
     """
     database = Database(settings.database_url)
     where = database.path or database.url
+    failures: tuple[type[Exception], ...] = (
+        DatabaseError,
+        NamespaceError,
+        *database.backend.broken,
+    )
     if database.path is not None and not database.path.parent.is_dir():
         raise UserError(
             f"cannot make the database {where}: no such directory: make it or correct namespace.url"
@@ -97,7 +102,7 @@ def make_current(settings: Settings) -> str:
                 schema.upgrade(database)
         after = schema.current(database)
         created = volume.create(database)
-    except (DatabaseError, database.backend.broken, NamespaceError) as exc:
+    except failures as exc:
         reason = " ".join(str(getattr(exc, "orig", exc)).split())
         raise UserError(
             f"cannot write the database {where}: {reason}: check its server or disk, and what we "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +19,8 @@ from sqlalchemy.engine import Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
-from gateway.db.postgres import Postgres
+from gateway.db.fence import Holder
+from gateway.db.postgres import Postgres, with_hosts
 from gateway.db.sqlite import Sqlite
 from gateway.errors import ConfigError, NamespaceError
 
@@ -39,7 +40,7 @@ class Backend(Protocol):
     """Reading connections open at once; more readers wait."""
 
     @property
-    def broken(self) -> type[Exception]:
+    def broken(self) -> tuple[type[Exception], ...]:
         """Errors that end the transaction or the connection, not just one statement."""
 
     def connect(self, for_writing: bool) -> Connection:
@@ -53,10 +54,31 @@ class Backend(Protocol):
         """
 
     def begin(self, connection: Connection) -> object:
-        """Begin a write transaction that excludes all others; returns a token for ``committed``."""
+        """Begin a write transaction that excludes all others."""
 
-    def committed(self, token: object) -> bool:
-        """Whether a transaction whose COMMIT failed was committed all the same."""
+    def lock(self, connection: Connection) -> None:
+        """Keep NFS servers from the namespace for the life of a connection. Raises AnotherServer,
+        ``broken``."""
+
+    def holder(self, connection: Connection) -> Holder | None:
+        """What keeps NFS servers from the namespace."""
+
+    def serve(self, connection: Connection) -> None:
+        """Make this process the namespace's NFS server, or go on being it, with a new connection
+        that it will write on. Raises AnotherServer, ``broken``."""
+
+    def bind(self, boot: int) -> None:
+        """End the process from now on rather than write when the count of starts is another."""
+
+    def begin_serving(self, connection: Connection) -> Any:
+        """``begin`` of the NFS server; returns a token of the transaction."""
+
+    def wrote(self, token: Any) -> None:
+        """The COMMIT of a transaction was answered."""
+
+    def committed(self, connection: Connection, token: Any) -> bool:
+        """Whether a transaction whose COMMIT failed was committed all the same. Nobody is answered
+        before it is known: when that takes too long the process ends."""
 
     def answer(self, exc: Exception) -> NamespaceError | None:
         """What a client is told of an error of ``broken``; None when it is not a passing one."""
@@ -76,6 +98,7 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
+        url = with_hosts(url)
         self.url = make_url_safe(url)
         self.backend = _backend(url)
         self.dialect = self.backend.dialect
@@ -91,6 +114,39 @@ class Database:
             return self.backend.connect(for_writing)
         except self.backend.broken as exc:
             raise self.backend.answer(exc) or exc from exc
+
+    def serve(self) -> Connection:
+        """The connection that the NFS server writes on. While it lives, there is no other server.
+
+        Raises AnotherServer, or TryAgain while the database cannot be reached. Ends the process
+        when it was the server and another one is now, or when an answered change is lost.
+        """
+        # What else is open may be to a server of the database that is none any more.
+        self.close()
+        connection = self.connect(for_writing=True)
+        try:
+            self.backend.serve(connection)
+        except BaseException as exc:
+            connection.close()
+            if isinstance(exc, self.backend.broken):
+                raise self.backend.answer(exc) or exc from exc
+            raise
+        return connection
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nothing serves the namespace meanwhile, here or elsewhere. Raises AnotherServer."""
+        connection = self.connect()
+        try:
+            self.backend.lock(connection)
+            yield
+        finally:
+            connection.close()
+
+    def holder(self) -> Holder | None:
+        """What keeps other NFS servers from the namespace. Raises TryAgain."""
+        with self.reader() as connection:
+            return self.backend.holder(connection)
 
     @contextmanager
     def reader(self) -> Iterator[Connection]:
@@ -110,6 +166,10 @@ class Database:
             finally:
                 if self.backend.usable(connection):
                     self._readers.append(connection)
+                else:
+                    # Each would be waited for in vain, one after the other.
+                    connection.close()
+                    self.close()
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
@@ -153,8 +213,9 @@ class Database:
 
     def close(self) -> None:
         """Close the pooled connections."""
-        while self._readers:
-            self._readers.pop().close()
+        with suppress(IndexError):
+            while True:
+                self._readers.pop().close()
 
 
 def make_url_safe(url: str) -> str:

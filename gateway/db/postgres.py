@@ -1,83 +1,216 @@
 """PostgreSQL: the namespace outlives the gateway's machine.
 
 Write transactions take one advisory lock first, so that they run one after the other as on SQLite:
-checks made by reading in a transaction hold until its commit. A lost connection is TryAgain, which
-becomes NFS4ERR_DELAY; a COMMIT whose answer was lost is looked up by its transaction id, because a
-client that repeated a rename which did happen would be told ENOENT.
+checks made by reading in a transaction hold until its commit. Every connection is to a server that
+can be written to. A lost connection is TryAgain, which becomes NFS4ERR_DELAY; a COMMIT whose answer
+was lost is looked up: a client that repeated a rename which did happen would be told ENOENT.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import URL, Dialect
 
+from gateway.db import fence
 from gateway.errors import NamespaceError, NoSpace, TryAgain
+
+T = TypeVar("T")
 
 WRITE_LOCK = 0x5350_5759
 """Of pg_advisory_xact_lock: one writer of the namespace at a time."""
-CONNECT_TIMEOUT_SECONDS = 5
+CONNECT_TIMEOUT_SECONDS = 3
+"""For each host of the URL."""
+SILENCE_SECONDS = 10
+"""A connection over which nothing comes and goes any more is lost after this time, on both sides:
+until then PostgreSQL keeps the locks of a machine that is gone."""
+ANSWER_SECONDS = 15.0
+"""The NFS server waits no longer for a statement. PostgreSQL's own wait for a lock is shorter."""
+PAUSE_MAX_SECONDS = 5.0
 OUTCOME_DEADLINE_SECONDS = 30.0
 OUTCOME_PAUSE_SECONDS = 0.2
+
+_KEEPALIVE = {
+    "keepalives_idle": SILENCE_SECONDS // 2,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+_OPTIONS = " ".join(
+    f"-c {option}"
+    for option in (
+        "synchronous_commit=on",  # an answer given means fsynced
+        "client_min_messages=warning",
+        "lock_timeout=10s",
+        "idle_in_transaction_session_timeout=60s",
+        f"tcp_user_timeout={SILENCE_SECONDS}s",
+        *(f"tcp_{name}={value}" for name, value in _KEEPALIVE.items()),
+    )
+)
+_SEVERAL = re.compile(r"(postgresql[^:]*://)([^@/?]*@)?([^@/?]*,[^@/?]*)(/[^?]*)\??(.*)")
+_READ_ONLY = (b"in_hot_standby", b"default_transaction_read_only")
+
+
+def with_hosts(url: str) -> str:
+    """A URL of several hosts, each perhaps with a port, as SQLAlchemy wants it."""
+    if (match := _SEVERAL.fullmatch(url)) is None:
+        return url
+    scheme, user, hosts, name, options = match.groups()
+    places = [host if ":" in host else f"{host}:5432" for host in hosts.split(",")]
+    query = "&".join([*(f"host={place}" for place in places), *filter(None, [options])])
+    return f"{scheme}{user or ''}{name}?{query}"
+
+
+class Pause:
+    """After a database that did not answer: others are told at once for a while, not one by one
+    after a wait of their own."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def check(self) -> None:
+        """Raises psycopg.OperationalError during a pause."""
+        if time.monotonic() < self._until:
+            raise psycopg.OperationalError("no answer a moment ago")
+
+    def after(self, waited_seconds: float) -> None:
+        """Begin one, as long as a vain wait was: a refusal that came at once costs none."""
+        self._until = time.monotonic() + min(waited_seconds, PAUSE_MAX_SECONDS)
+
+
+class _Connection(psycopg.Connection[Any]):
+    """A connection that may have a limit for answers."""
+
+    limit_seconds: float | None = None
+    pause: Pause | None = None
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        if self.limit_seconds is None:
+            return super().wait(gen, *args, **options)
+        return super().wait(self._limited(gen, self.limit_seconds), *args, **options)
+
+    def _limited(self, gen: PQGen[T], seconds: float) -> PQGen[T]:
+        until = time.monotonic() + seconds
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > until:
+                    # What comes later would be taken for the answer of the next statement.
+                    self.pgconn.finish()
+                    if self.pause is not None:
+                        self.pause.after(seconds)
+                    raise psycopg.OperationalError(f"no answer within {seconds:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class Postgres:
     """The backend of a server. Parameters: parsed, the URL."""
 
-    broken = psycopg.OperationalError
+    broken = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
     # The server's own limit is 100 by default, shared with the drain and with people.
     readers_max = 32
 
     def __init__(self, parsed: URL) -> None:
         self.url = parsed.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
-        self._conninfo = parsed.set(drivername="postgresql").render_as_string(hide_password=False)
         self.dialect: Dialect = PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
+        _, self._where = self.dialect.create_connect_args(parsed)  # type: ignore[no-untyped-call]
+        self._pause = Pause()
+        self._fence: fence.Fence | None = None
 
     def connect(self, for_writing: bool) -> psycopg.Connection[Any]:
-        return psycopg.connect(
-            self._conninfo,
+        self._pause.check()
+        began = time.monotonic()
+        try:
+            connection = self._open()
+        except psycopg.OperationalError:
+            self._pause.after(time.monotonic() - began)
+            raise
+        if self._fence is not None:
+            self._limit(connection)
+            try:
+                self._fence.prove(connection)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _open(self) -> _Connection:
+        return _Connection.connect(
+            **{
+                **self._where,
+                # Never a standby: what it says is old, and what C learns of it would be believed.
+                "target_session_attrs": "read-write",
+                "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+                "tcp_user_timeout": SILENCE_SECONDS * 1000,
+                **_KEEPALIVE,
+                "options": _OPTIONS,
+            },
             autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            # Dead servers are noticed, and an answer given means fsynced.
-            keepalives_idle=5,
-            keepalives_interval=2,
-            keepalives_count=3,
-            options="-c synchronous_commit=on -c client_min_messages=warning"
-            " -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
         )
 
     def turn(self, first: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def begin(self, connection: psycopg.Connection[Any]) -> object:
-        connection.execute("BEGIN")
-        row = connection.execute(
-            "SELECT pg_current_xact_id()::text, pg_advisory_xact_lock(%s)", (WRITE_LOCK,)
-        ).fetchone()
-        assert row is not None
-        return row[0]
+    def _limit(self, connection: _Connection) -> None:
+        connection.limit_seconds, connection.pause = ANSWER_SECONDS, self._pause
 
-    def committed(self, token: object) -> bool:
-        """Asks until the server answers. An unknown id was lost in a failover: not committed."""
-        deadline = time.monotonic() + OUTCOME_DEADLINE_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                with self.connect(False) as connection:
-                    row = connection.execute(
-                        "SELECT pg_xact_status(%s::text::xid8)", (token,)
-                    ).fetchone()
-                if row is not None and row[0] != "in progress":
-                    return bool(row[0] == "committed")
-            except psycopg.OperationalError:
-                pass
-            except psycopg.DataError:
-                return False
+    def serve(self, connection: _Connection) -> None:
+        if self._fence is None:
+            self._fence = fence.Fence()
+            self._limit(connection)
+        self._fence.take(connection)
+
+    def bind(self, boot: int) -> None:
+        assert self._fence is not None
+        self._fence.bind(boot)
+
+    def lock(self, connection: psycopg.Connection[Any]) -> None:
+        fence.lock(connection, "spillway")
+
+    def holder(self, connection: psycopg.Connection[Any]) -> fence.Holder | None:
+        return fence.holder(connection)
+
+    def begin(self, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("BEGIN")
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (WRITE_LOCK,))
+
+    def begin_serving(self, connection: psycopg.Connection[Any]) -> fence.Begun:
+        assert self._fence is not None
+        return self._fence.begin(connection, WRITE_LOCK)
+
+    def wrote(self, begun: fence.Begun) -> None:
+        assert self._fence is not None
+        self._fence.wrote(begun)
+
+    def committed(self, connection: psycopg.Connection[Any], begun: fence.Begun) -> bool:
+        """Asks until it is known; ends the process when it is not known in time."""
+        # It may have been lost only here: nothing more may happen on it.
+        connection.close()
+        until = time.monotonic() + OUTCOME_DEADLINE_SECONDS
+        while (fate := self._fate(begun)) is None:
+            if time.monotonic() > until:
+                fence.end_process(
+                    "the namespace database did not say within "
+                    f"{OUTCOME_DEADLINE_SECONDS:g} s whether a change was committed"
+                )
             time.sleep(OUTCOME_PAUSE_SECONDS)
-        return False
+        return fate
+
+    def _fate(self, begun: fence.Begun) -> bool | None:
+        assert self._fence is not None
+        with suppress(*self.broken), self._open() as asking:
+            self._limit(asking)
+            return self._fence.fate(asking, begun)
+        return None
 
     def answer(self, exc: Exception) -> NamespaceError | None:
         if isinstance(exc, psycopg.errors.DiskFull):
@@ -85,7 +218,11 @@ class Postgres:
         return TryAgain(f"the namespace database does not answer: {str(exc).strip()}")
 
     def usable(self, connection: psycopg.Connection[Any]) -> bool:
-        return not (connection.closed or connection.broken)
+        if connection.closed or connection.broken:
+            return False
+        # PostgreSQL tells a session by itself when it must not write any more.
+        status = connection.pgconn.parameter_status
+        return all(status(name) != b"on" for name in _READ_ONLY)
 
     def missing(self) -> str | None:
         try:

@@ -29,7 +29,7 @@ WRITE_CACHE_KIB = 65_536
 class Sqlite:
     """The backend of a file. Parameters: parsed, the URL."""
 
-    broken = sqlite3.OperationalError
+    broken = (sqlite3.OperationalError,)
     readers_max = 256
 
     def __init__(self, parsed: URL) -> None:
@@ -76,9 +76,6 @@ class Sqlite:
         connection.execute("BEGIN IMMEDIATE")
         return None
 
-    def committed(self, token: object) -> bool:
-        return False
-
     def answer(self, exc: Exception) -> NamespaceError | None:
         code = getattr(exc, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_FULL:
@@ -92,3 +89,27 @@ class Sqlite:
 
     def missing(self) -> str | None:
         return None if self.path.exists() else f"no database at {self.path}"
+
+    # A file is of one machine: there the lock of the data directory keeps others away, and a COMMIT
+    # that fails has said so.
+
+    def serve(self, connection: sqlite3.Connection) -> None:
+        pass
+
+    def bind(self, boot: int) -> None:
+        pass
+
+    def lock(self, connection: sqlite3.Connection) -> None:
+        pass
+
+    def holder(self, connection: sqlite3.Connection) -> None:
+        return None
+
+    def begin_serving(self, connection: sqlite3.Connection) -> object:
+        return self.begin(connection)
+
+    def wrote(self, token: object) -> None:
+        pass
+
+    def committed(self, connection: sqlite3.Connection, token: object) -> bool:
+        return False

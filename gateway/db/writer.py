@@ -151,12 +151,12 @@ class _Request(Operation[T]):
 class Writer:
     """Runs operations one after the other on one connection, many to a commit.
 
-    Parameters: database, whose schema must be current.
+    Parameters: database, whose schema must be current. Raises AnotherServer, TryAgain.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._connection: Connection | None = database.connect(for_writing=True)
+        self._connection: Connection | None = database.serve()
         self._queue: SimpleQueue[_Request[Any] | None] = SimpleQueue()
         self._ids = Ids()
         self.commits = 0
@@ -184,6 +184,10 @@ class Writer:
         For a caller that gathered them itself: nobody is woken for it. Each has its outcome then.
         """
         self._commit(operations)
+
+    def bind(self, boot: int) -> None:
+        """Change nothing more when another server has been started: the process ends instead."""
+        self._database.backend.bind(boot)
 
     def close(self) -> None:
         """Finish what is queued and stop."""
@@ -239,15 +243,15 @@ class Writer:
         """Run a batch in one transaction; raises when it is not committed."""
         backend = self._database.backend
         if self._connection is None:
-            self._connection = self._database.connect(for_writing=True)
+            self._connection = self._database.serve()
         connection = self._connection
         try:
-            token = backend.begin(connection)
+            token = backend.begin_serving(connection)
             self._ids.reserve(sql.Session(connection, self._database.dialect), len(batch))
             if not all(self._run_one(connection, operation) for operation in batch):
                 connection.execute("ROLLBACK")
                 self._ids.forget()
-                token = backend.begin(connection)
+                token = backend.begin_serving(connection)
                 self._ids.reserve(sql.Session(connection, self._database.dialect), len(batch))
                 for operation in batch:
                     self._run_apart(connection, operation)
@@ -259,13 +263,14 @@ class Writer:
         failpoints.hit(failpoints.BEFORE_COMMIT)
         try:
             connection.execute("COMMIT")
-        except backend.broken:
+        except BaseException:
+            is_committed = backend.committed(connection, token)
             self._drop_unless_usable(connection)
-            if self._connection is not None:
-                self._database.undo(connection)
+            if not is_committed:
+                if self._connection is not None:
+                    self._database.undo(connection)
                 raise
-            if not backend.committed(token):
-                raise
+        backend.wrote(token)
         failpoints.hit(failpoints.AFTER_COMMIT)
 
     def _drop_unless_usable(self, connection: Connection) -> None:

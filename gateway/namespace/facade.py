@@ -37,11 +37,16 @@ class Namespace:
         self.files = DataFiles(settings.files_dir)
         self._writer = Writer(self._database)
         self._mark = identity.Mark(self._database, self._writer, self.files)
-        # Before anything is changed: recovery would take the files of another disk for its own.
-        self.boot = self._mark.begin(volume.boot)
+        try:
+            # Before anything is changed: recovery would take the files of another disk for its own.
+            self.boot = self._mark.begin(volume.boot)
+            self._writer.bind(self.boot.boot)
+            reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
+            self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
+        except BaseException:
+            self.close()
+            raise
         self.changes = Changes(self.boot.generation, int(settings.drain.settle_seconds * NS))
-        reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
-        self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
 
     def close(self) -> None:
         """Commit what is queued and close the database."""

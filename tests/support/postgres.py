@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 
@@ -24,11 +24,13 @@ class PostgresServer:
     """A cluster in a directory of its own; start, kill and start again at will.
 
     Parameters: directory, made for it; the server refuses to run as root, so it is given to the
-    user that Debian's package made; fsync, whether commits survive a power cut: a killed server
-    loses nothing without it.
+    user that Debian's package made; primary_port, of the server that this is a standby of; fsync,
+    whether commits survive a power cut: a killed server loses nothing without it.
     """
 
-    def __init__(self, directory: Path, *, fsync: bool = False) -> None:
+    def __init__(
+        self, directory: Path, primary_port: int | None = None, *, fsync: bool = False
+    ) -> None:
         self._fsync = "on" if fsync else "off"
         self.port = free_port()
         self.data = directory / "cluster"
@@ -43,8 +45,22 @@ class PostgresServer:
             # The owner must reach the directory through pytest's private ones.
             for parent in list(directory.parents)[:-2]:
                 parent.chmod(parent.stat().st_mode | 0o011)
+        make: list[str | Path] = [
+            BIN / "initdb",
+            "--auth=trust",
+            "--no-sync",
+            "-U",
+            OWNER,
+            "-D",
+            self.data,
+        ]
+        if primary_port is not None:
+            make = [
+                *(BIN / "pg_basebackup", "--no-sync", "-c", "fast", "-R", "-D", self.data),
+                *("-h", "127.0.0.1", "-p", str(primary_port), "-U", OWNER),
+            ]
         subprocess.run(
-            [BIN / "initdb", "--auth=trust", "--no-sync", "-U", OWNER, "-D", self.data],
+            make,
             check=True,
             user=self._user,
             cwd=directory,
@@ -101,6 +117,16 @@ class PostgresServer:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(30)
             self._process = None
+
+    def promote(self) -> None:
+        """Make a standby the primary, with what it has."""
+        self.ask("SELECT pg_promote()")
+
+    def ask(self, statement: str, name: str = "postgres") -> list[tuple[Any, ...]]:
+        """Run one statement as the superuser."""
+        with psycopg.connect(self.url(name), autocommit=True) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
 
     def create_database(self) -> str:
         """A new empty database; returns its URL."""

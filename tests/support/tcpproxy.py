@@ -1,4 +1,5 @@
-"""A TCP proxy that can cut a connection at the worst moment: after a request, before its answer."""
+"""A TCP proxy that fails as networks do: cuts a connection after a request and before its answer,
+refuses, swallows all there is, or leads to another server from now on."""
 
 from __future__ import annotations
 
@@ -17,17 +18,50 @@ class TcpProxy:
     """
 
     def __init__(self, upstream_port: int) -> None:
-        self._upstream_port = upstream_port
+        self.upstream_port = upstream_port
+        """Of the connections that come."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._cut_after = b""
+        self._then_refuse = False
+        self._then_port: int | None = None
         self.cuts = 0
+        self.accepted = 0
+        self.refusing = False
+        """Whether connections that come are closed at once."""
+        self._speaks = threading.Event()
+        self._speaks.set()
+        self._clients: set[socket.socket] = set()
+        self._unheard = False
+        self._kept: list[socket.socket] = []
         self._lock = threading.Lock()
 
-    def cut_after(self, text: bytes) -> None:
-        """Let the next request that has a text pass, and drop the connection before the answer."""
+    def cut_after(self, text: bytes, *, then_refuse: bool = False, then_port: int = 0) -> None:
+        """Let the next request that has a text pass, and drop the connection before the answer.
+
+        Parameters: then_refuse, from then on; then_port, where connections lead from then on.
+        """
         with self._lock:
             self._cut_after = text
+            self._then_refuse = then_refuse
+            self._then_port = then_port or None
+
+    def cut(self, *, unheard: bool = False) -> None:
+        """Drop all connections there are. Parameters: unheard, upstream does not hear of it."""
+        with self._lock:
+            self._unheard = unheard
+            clients = list(self._clients)
+        for client in clients:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    def silence(self) -> None:
+        """Swallow what comes from either side, and accept connections that nothing answers."""
+        self._speaks.clear()
+
+    def speak(self) -> None:
+        """End the silence; what was swallowed comes late."""
+        self._speaks.set()
 
     def _wants_cut(self, data: bytes) -> bool:
         with self._lock:
@@ -35,6 +69,8 @@ class TcpProxy:
                 return False
             self._cut_after = b""
             self.cuts += 1
+            self.refusing = self._then_refuse
+            self.upstream_port = self._then_port or self.upstream_port
             return True
 
     def _accept(self) -> None:
@@ -43,35 +79,67 @@ class TcpProxy:
                 client, _address = self._listener.accept()
             except OSError:
                 return
+            self.accepted += 1
+            if self.refusing:
+                client.close()
+                continue
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        upstream = ("127.0.0.1", self._upstream_port)
-        with client, suppress(OSError), socket.create_connection(upstream) as server:
-            answers = threading.Thread(target=copy, args=(server, client), daemon=True)
-            answers.start()
-            while data := client.recv(CHUNK_BYTES):
-                if self._wants_cut(data):
-                    # First deaf, then forward: no byte of the answer can slip through.
-                    client.shutdown(socket.SHUT_RDWR)
-                    server.sendall(data)
-                    server.shutdown(socket.SHUT_WR)
-                    answers.join(10)
-                    return
+        upstream = ("127.0.0.1", self.upstream_port)
+        with self._lock:
+            self._clients.add(client)
+        try:
+            with client, suppress(OSError):
+                server = socket.create_connection(upstream)
+                with suppress(OSError):
+                    self._forward(client, server)
+                self._end(server)
+        finally:
+            with self._lock:
+                self._clients.discard(client)
+
+    def _end(self, server: socket.socket) -> None:
+        if self._unheard:
+            self._kept.append(server)
+        else:
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            server.close()
+
+    def _forward(self, client: socket.socket, server: socket.socket) -> None:
+        answers = threading.Thread(target=copy, args=(server, client, self._speaks), daemon=True)
+        answers.start()
+        while data := client.recv(CHUNK_BYTES):
+            if self._wants_cut(data):
+                # First deaf, then forward: no byte of the answer can slip through.
+                client.shutdown(socket.SHUT_RDWR)
                 server.sendall(data)
+                server.shutdown(socket.SHUT_WR)
+                answers.join(10)
+                return
+            self._speaks.wait()
+            server.sendall(data)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._speaks.set()
         self._listener.close()
+        for server in self._kept:
+            server.close()
 
 
-def copy(source: socket.socket, target: socket.socket) -> None:
-    """What comes from one goes to the other, until the end."""
+def copy(
+    source: socket.socket, target: socket.socket, allowed: threading.Event | None = None
+) -> None:
+    """What comes from one goes to the other, while it is allowed, until the end."""
     with suppress(OSError):
         while data := source.recv(CHUNK_BYTES):
+            if allowed is not None:
+                allowed.wait()
             with suppress(OSError):
                 target.sendall(data)
     with suppress(OSError):

@@ -1,0 +1,220 @@
+"""One NFS server for a namespace on PostgreSQL, and nothing believed that its database forgot.
+
+The server holds an advisory lock for the life of the connection that it writes on. Each of its
+write transactions updates the volume row, so that row says which transaction was the last one:
+after a crash or a failover of the database this tells a transaction that is there from one that is
+lost. The transaction's number alone does not: a new primary uses it again. A server that lost the
+namespace or an answered change ends its process before it writes or answers.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from datetime import datetime
+from typing import Any, NamedTuple, NoReturn
+
+import psycopg
+
+from gateway.errors import AnotherServer
+
+SERVER_LOCK = 0x5350_5753
+"""Of pg_advisory_lock: one NFS server of the namespace at a time."""
+WAIT_SECONDS = 3.0
+"""A server that died a moment ago still has a session until PostgreSQL notices."""
+PAUSE_SECONDS = 0.1
+NAME = "spillway-nfs"
+HOST_CHARACTERS_MAX = 32
+"""PostgreSQL cuts application_name after 63 bytes."""
+
+_HISTORY = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
+"""The timeline: another one after each failover and each restore. Raises on a standby."""
+_HOLDER = (
+    "SELECT a.pid, a.application_name, a.backend_start"
+    " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
+    " WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 0 AND l.objid = %s"
+    " AND l.objsubid = 1"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+class Holder(NamedTuple):
+    """A session that has the namespace."""
+
+    session: int
+    """Process id of PostgreSQL's."""
+    name: str
+    since: datetime | None
+
+    def __str__(self) -> str:
+        parts = self.name.split()
+        who = f"process {parts[2]} on host {parts[1]}" if self.is_server else "another program"
+        return f"{who}, since {self.since:%Y-%m-%d %H:%M:%S %Z}" if self.since else who
+
+    @property
+    def is_server(self) -> bool:
+        return len(parts := self.name.split()) == 4 and parts[0] == NAME
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is known to run on another machine."""
+        return self.is_server and self.name.split()[1] != _host()
+
+
+class Begun(NamedTuple):
+    """A write transaction of the server."""
+
+    xid: str
+
+    @property
+    def xmin(self) -> str:
+        """What a row that it wrote names it by."""
+        return str(int(self.xid) % 2**32)
+
+
+def end_process(why: str) -> NoReturn:
+    """End this process at once, after one line on stderr: its supervisor starts it again.
+
+    Not an exception: other threads would go on, and answer from what they believe.
+    """
+    print(f"spillway: the NFS server ends itself: {why}", file=sys.stderr, flush=True)
+    while True:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def holder(connection: psycopg.Connection[Any]) -> Holder | None:
+    """The session that has the namespace; None: there is none, or we may not see it."""
+    row = connection.execute(_HOLDER, (SERVER_LOCK,)).fetchone()
+    return None if row is None else Holder(row[0], row[1] or "", row[2])
+
+
+def lock(connection: psycopg.Connection[Any], name: str) -> None:
+    """Take the namespace for the life of a connection. Raises AnotherServer."""
+    until = time.monotonic() + WAIT_SECONDS
+    connection.execute("SELECT set_config('application_name', %s, false)", (name,))
+    while not _try_lock(connection):
+        if time.monotonic() > until:
+            raise AnotherServer(
+                f"another NFS server has this namespace ({holder(connection) or 'unknown'}): stop "
+                "it first; if its machine is gone, try again in 15 seconds"
+            )
+        time.sleep(PAUSE_SECONDS)
+
+
+def _try_lock(connection: psycopg.Connection[Any]) -> bool:
+    row = connection.execute("SELECT pg_try_advisory_lock(%s)", (SERVER_LOCK,)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _host() -> str:
+    name = "".join(socket.gethostname().split()).encode("ascii", "replace").decode()
+    return name[:HOST_CHARACTERS_MAX] or "?"
+
+
+class Fence:
+    """What holds from the moment on at which a process became the namespace's NFS server."""
+
+    def __init__(self) -> None:
+        self._name = f"{NAME} {_host()} {os.getpid()} {secrets.token_hex(3)}"
+        self._history = ""
+        self._boot: int | None = None
+        self._last: str | None = None
+        """The last transaction that was committed, as rows name it."""
+
+    def bind(self, boot: int) -> None:
+        """From now on every write transaction must find this count of starts."""
+        self._boot = boot
+
+    def take(self, connection: psycopg.Connection[Any]) -> None:
+        """Have the namespace for the life of a connection. Raises AnotherServer at a start.
+
+        Ends the process when another has taken it since, or when an answered change is lost.
+        """
+        if not self._history:
+            lock(connection, self._name)
+            self._history = _history(connection)
+            return
+        found = holder(connection)
+        if found is not None and found.name == self._name:
+            # Our own session, whose end PostgreSQL has not noticed.
+            connection.execute("SELECT pg_terminate_backend(%s)", (found.session,))
+        try:
+            lock(connection, self._name)
+        except AnotherServer:
+            found = holder(connection)
+            if found is not None and found.name != self._name:
+                end_process(f"another one has taken the namespace over ({found})")
+            raise psycopg.OperationalError("our former session still has the namespace") from None
+        self.prove(connection)
+
+    def prove(self, connection: psycopg.Connection[Any]) -> None:
+        """Make sure that a new connection sees all that was answered; else end the process."""
+        if not self._history or (found := _history(connection)) == self._history:
+            return
+        _boot, last = _volume(connection)
+        if self._last is not None and last != self._last:
+            end_process(
+                "the namespace database was failed over or restored, and lacks changes that were "
+                "answered, or may lack them"
+            )
+        self._history = found
+
+    def begin(self, connection: psycopg.Connection[Any], write_lock: int) -> Begun:
+        """Begin a write transaction of the server, in one round trip."""
+        cursor = connection.execute(
+            f"BEGIN; SELECT pg_advisory_xact_lock({write_lock});"
+            # With the lock: what is read from here on holds until the commit.
+            " UPDATE volume SET boot = boot RETURNING boot, pg_current_xact_id()::text",
+            prepare=False,
+        )
+        cursor.nextset()
+        cursor.nextset()
+        row = cursor.fetchone()
+        assert row is not None, "the volume row is missing"
+        boot, xid = row
+        if self._boot is not None and boot != self._boot:
+            end_process(
+                f"this is start {self._boot} and the namespace counts {boot}: another one has "
+                "taken it over"
+            )
+        return Begun(xid)
+
+    def wrote(self, begun: Begun) -> None:
+        """A transaction was committed."""
+        self._last = begun.xmin
+
+    def fate(self, connection: psycopg.Connection[Any], begun: Begun) -> bool | None:
+        """Whether a transaction was committed; None: not known yet, or never to be known."""
+        status = _status(connection, begun)
+        if status == "in progress":
+            return None
+        boot, last = _volume(connection)
+        if last == begun.xmin and boot == (self._boot or boot):
+            return True
+        # The number may be another transaction's by now: it proves a loss, not a commit.
+        return None if status is None or status == "committed" else False
+
+
+def _status(connection: psycopg.Connection[Any], begun: Begun) -> str | None:
+    try:
+        row = connection.execute("SELECT pg_xact_status(%s::text::xid8)", (begun.xid,)).fetchone()
+    except psycopg.DataError:
+        return "aborted"  # a number that was never given: lost with all that it did
+    return None if row is None else row[0]
+
+
+def _history(connection: psycopg.Connection[Any]) -> str:
+    row = connection.execute(f"SELECT {_HISTORY}").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _volume(connection: psycopg.Connection[Any]) -> tuple[int, str]:
+    """Count of starts, and the transaction that wrote the row."""
+    row = connection.execute("SELECT boot, xmin::text FROM volume").fetchone()
+    assert row is not None, "the volume row is missing"
+    return row[0], row[1]

@@ -1,0 +1,101 @@
+"""The namespace in a process of its own, as in the NFS server: it may be killed, or end itself.
+
+``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<seconds> …]``
+makes the changes that it reads (``rename a b``), and prints how each was answered: ``ok`` or the
+name of the error. Constants are those of ``gateway.db.postgres``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from gateway.config import Settings
+from gateway.db import postgres
+from gateway.errors import GatewayError, TryAgain
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.volumes import make_settings
+from tests.support.waiting import until
+
+ROOT = 2
+
+VERBS: dict[str, Callable[..., object]] = {
+    "create": lambda ns, name: ns.create(ROOT_CRED, ROOT, name, SetAttr()),
+    "rename": lambda ns, old, new: ns.rename(ROOT_CRED, ROOT, old, ROOT, new),
+    "lookup": lambda ns, name: ns.lookup(ROOT, name),
+}
+
+
+class ServerProcess:
+    """Parameters: settings; constants, in seconds, by name. A context manager; entered when the
+    namespace is open."""
+
+    def __init__(self, settings: Settings, **constants: float) -> None:
+        where = str(settings.data_dir), settings.database_url
+        pairs = (f"{name}={value}" for name, value in constants.items())
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.serverprocess", *where, *pairs],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+
+    def ask(self, *words: str) -> str:
+        """Make a change; returns the answer, empty when the process ended instead."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(" ".join(words) + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+    def persist(self, *words: str) -> str:
+        """As an NFS client: again, while the answer is TryAgain."""
+
+        def answered() -> list[str]:
+            answer = self.ask(*words)
+            return [] if answer == TryAgain.__name__ else [answer]
+
+        return until(answered, "an answer", 60.0)[0]
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for its end; returns the exit status and what it said on stderr."""
+        assert self.process.stderr is not None
+        said = self.process.stderr.read()
+        return self.process.wait(30), said
+
+    def __enter__(self) -> Self:
+        assert self.process.stdout is not None
+        if self.process.stdout.readline() != "open\n":
+            raise AssertionError(self.ended()[1])
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def main() -> None:
+    directory, url, *constants = sys.argv[1:]
+    for constant in constants:
+        name, value = constant.split("=")
+        assert hasattr(postgres, name)
+        setattr(postgres, name, float(value))
+    namespace = Namespace(make_settings(Path(directory), {"namespace": {"url": url}}))
+    print("open", flush=True)
+    for line in sys.stdin:
+        verb, *names = line.split()
+        try:
+            VERBS[verb](namespace, *(name.encode() for name in names))
+            print("ok", flush=True)
+        except GatewayError as exc:
+            print(type(exc).__name__, flush=True)
+
+
+if __name__ == "__main__":
+    main()

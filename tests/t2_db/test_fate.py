@@ -1,0 +1,121 @@
+"""A COMMIT whose answer was lost: nobody is answered before it is known what became of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from gateway.db.fence import Begun, Fence
+from gateway.db.postgres import WRITE_LOCK
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.postgres import PostgresServer
+from tests.support.serverprocess import ServerProcess
+from tests.support.tcpproxy import TcpProxy
+from tests.support.waiting import until
+from tests.t2_db.test_failover import settings_at
+
+ROOT = 2
+
+
+def through(proxy: TcpProxy, url: str, port: int) -> str:
+    return url.replace(f":{port}/", f":{proxy.port}/")
+
+
+def test_a_server_that_cannot_learn_the_fate_ends_itself(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with TcpProxy(postgres.port) as proxy:
+        url = postgres.create_database()
+        settings = settings_at(through(proxy, url, postgres.port), tmp_path)
+        with ServerProcess(settings, OUTCOME_DEADLINE_SECONDS=1.0) as server:
+            assert server.ask("create", "a") == "ok"
+            proxy.cut_after(b"COMMIT", then_refuse=True)
+            assert server.ask("rename", "a", "b") == ""
+            status, said = server.ended()
+        assert status == -signal.SIGKILL
+        assert said.startswith("spillway: the NFS server ends itself: ")
+        assert said.count("\n") == 1
+        proxy.refusing = False
+        namespace = Namespace(settings)
+        # It did happen; the client that repeats it hears of a restart first, not of ENOENT.
+        assert namespace.lookup(ROOT, b"b")
+        namespace.close()
+
+
+def test_what_a_standby_says_of_a_commit_does_not_count(tmp_path: Path) -> None:
+    with (
+        PostgresServer(tmp_path / "primary") as primary,
+        PostgresServer(tmp_path / "standby", primary.port) as standby,
+        TcpProxy(primary.port) as address,
+    ):
+        url = primary.create_database()
+        settings = settings_at(through(address, url, primary.port), tmp_path)
+        namespace = Namespace(settings)
+        namespace.create(ROOT_CRED, ROOT, b"a", SetAttr())
+        standby.ask("SELECT pg_wal_replay_pause()")
+        accepted = address.accepted
+        address.cut_after(b"COMMIT", then_port=standby.port)
+        errors: list[BaseException] = []
+
+        def rename() -> None:
+            try:
+                namespace.rename(ROOT_CRED, ROOT, b"a", ROOT, b"b")
+            except BaseException as exc:
+                errors.append(exc)
+
+        thread = threading.Thread(target=rename)
+        thread.start()
+        until(lambda: errors or address.accepted >= accepted + 2, "questions to the standby")
+        address.upstream_port = primary.port
+        thread.join(30)
+        assert errors == []
+        assert namespace.lookup(ROOT, b"b")
+        namespace.close()
+
+
+@pytest.fixture
+def connection(postgres: PostgresServer, tmp_path: Path) -> psycopg.Connection:
+    settings = settings_at(postgres.create_database(), tmp_path)
+    return psycopg.connect(settings.database_url, autocommit=True)
+
+
+def test_a_transaction_is_known_by_what_it_wrote(connection: psycopg.Connection) -> None:
+    fence = Fence()
+    with psycopg.connect(connection.info.dsn, autocommit=True) as asking:
+        kept = fence.begin(connection, WRITE_LOCK)
+        assert fence.fate(asking, kept) is None, "it is under way"
+        connection.execute("COMMIT")
+        assert fence.fate(asking, kept) is True
+        undone = fence.begin(connection, WRITE_LOCK)
+        connection.execute("ROLLBACK")
+        assert fence.fate(asking, undone) is False
+        assert fence.fate(asking, Begun(str(int(undone.xid) + 1_000_000))) is False
+    connection.close()
+
+
+def test_a_number_that_another_transaction_has_proves_nothing(
+    connection: psycopg.Connection,
+) -> None:
+    """After a crash or a failover PostgreSQL gives numbers of lost transactions again."""
+    connection.execute("BEGIN")
+    row = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
+    connection.execute("COMMIT")
+    assert row is not None
+    assert Fence().fate(connection, Begun(row[0])) is None
+    connection.close()
+
+
+def test_a_commit_before_another_start_is_not_this_servers(
+    connection: psycopg.Connection,
+) -> None:
+    fence = Fence()
+    begun = fence.begin(connection, WRITE_LOCK)
+    connection.execute("COMMIT")
+    fence.bind(7)
+    assert fence.fate(connection, begun) is not True
+    connection.close()

@@ -1,0 +1,141 @@
+"""A primary and a standby: nothing is read from the standby, a failover loses nothing unseen."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import TryAgain
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.postgres import PostgresServer
+from tests.support.serverprocess import ServerProcess
+from tests.support.tcpproxy import TcpProxy
+from tests.support.waiting import until
+from tests.t2_db.test_failover import clean, persist, settings_at
+
+ROOT = 2
+
+
+@pytest.fixture
+def primary(tmp_path: Path) -> Iterator[PostgresServer]:
+    with PostgresServer(tmp_path / "primary") as server:
+        yield server
+
+
+@pytest.fixture
+def replication(primary: PostgresServer) -> Iterator[TcpProxy]:
+    """What the standby follows the primary through."""
+    with TcpProxy(primary.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def standby(tmp_path: Path, replication: TcpProxy) -> Iterator[PostgresServer]:
+    with PostgresServer(tmp_path / "standby", replication.port) as server:
+        yield server
+
+
+def has_followed(primary: PostgresServer, standby: PostgresServer) -> bool:
+    [(written,)] = primary.ask("SELECT pg_current_wal_lsn()")
+    return standby.ask(f"SELECT pg_last_wal_replay_lsn() >= '{written}'") == [(True,)]
+
+
+def test_a_standby_at_the_servers_address_is_no_answer(
+    tmp_path: Path, primary: PostgresServer, standby: PostgresServer
+) -> None:
+    with TcpProxy(primary.port) as address:
+        url = primary.create_database().replace(str(primary.port), str(address.port))
+        settings = settings_at(url, tmp_path)
+        namespace = Namespace(settings)
+        made = namespace.create(ROOT_CRED, ROOT, b"a", SetAttr())
+        until(partial(has_followed, primary, standby), "the standby")
+        address.upstream_port = standby.port
+        address.cut()
+        for _ in range(2):
+            with pytest.raises(TryAgain):
+                namespace.lookup(ROOT, b"a")
+            with pytest.raises(TryAgain):
+                namespace.create(ROOT_CRED, ROOT, b"b", SetAttr())
+        primary.kill()
+        standby.promote()
+        # All that was answered is there: the same server goes on.
+        persist(partial(namespace.create, ROOT_CRED, ROOT, b"b", SetAttr()))
+        assert persist(partial(namespace.lookup, ROOT, b"a")).ino == made.ino
+        namespace.close()
+        assert clean(settings)
+
+
+def test_of_several_hosts_the_one_that_can_be_written_to_is_used(
+    tmp_path: Path, primary: PostgresServer, standby: PostgresServer
+) -> None:
+    url = primary.create_database().replace(
+        f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
+    )
+    settings = settings_at(url, tmp_path)
+    with ServerProcess(settings) as server:
+        assert server.ask("create", "a") == "ok"
+        until(partial(has_followed, primary, standby), "the standby")
+        primary.kill()
+        assert server.ask("lookup", "a") == "TryAgain"
+        assert server.ask("rename", "a", "b") == "TryAgain"
+        standby.promote()
+        assert server.persist("rename", "a", "b") == "ok"
+        assert server.persist("lookup", "b") == "ok"
+    assert clean(settings)
+
+
+@pytest.mark.parametrize("verb", ["lookup", "rename"])
+def test_a_failover_that_lost_an_answered_change_ends_the_server(
+    tmp_path: Path,
+    primary: PostgresServer,
+    replication: TcpProxy,
+    standby: PostgresServer,
+    verb: str,
+) -> None:
+    url = primary.create_database().replace(
+        f"127.0.0.1:{primary.port}", f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+    )
+    settings = settings_at(url, tmp_path)
+    with ServerProcess(settings) as server:
+        assert server.ask("create", "a") == "ok"
+        until(partial(has_followed, primary, standby), "the standby")
+        replication.refusing = True
+        replication.cut()
+        assert server.ask("rename", "a", "b") == "ok"
+        primary.kill()
+        standby.promote()
+        names = {"lookup": ["b"], "rename": ["b", "c"]}[verb]
+        assert server.persist(verb, *names) == ""
+        status, said = server.ended()
+    assert status == -signal.SIGKILL
+    assert "failed over or restored, and lacks changes" in said
+    assert said.count("\n") == 1
+    with ServerProcess(settings) as server:
+        assert server.ask("rename", "a", "b") == "ok"
+
+
+def test_a_primary_that_turns_read_only_is_a_pause(tmp_path: Path, primary: PostgresServer) -> None:
+    settings = settings_at(primary.create_database(), tmp_path)
+    namespace = Namespace(settings)
+    namespace.create(ROOT_CRED, ROOT, b"a", SetAttr())
+    for value, is_away in (("on", True), ("off", False)):
+        primary.ask(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+        primary.ask("SELECT pg_reload_conf()")
+        until(partial(reads_only, primary, value), f"default_transaction_read_only = {value}")
+        if is_away:
+            with pytest.raises(TryAgain):
+                namespace.rename(ROOT_CRED, ROOT, b"a", ROOT, b"b")
+            with pytest.raises(TryAgain):
+                namespace.rename(ROOT_CRED, ROOT, b"a", ROOT, b"b")
+    persist(partial(namespace.rename, ROOT_CRED, ROOT, b"a", ROOT, b"b"))
+    assert persist(partial(namespace.lookup, ROOT, b"b"))
+    namespace.close()
+
+
+def reads_only(server: PostgresServer, value: str) -> bool:
+    return server.ask("SHOW default_transaction_read_only") == [(value,)]
