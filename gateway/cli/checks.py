@@ -10,14 +10,15 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gateway import clock
 from gateway.cli import state
 from gateway.cli.ganesha_conf import PLUGIN
 from gateway.config import Settings
-from gateway.errors import UserError
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, UserError
 
 LEFTOVERS_SECONDS = 5.0
 
@@ -101,6 +102,20 @@ def readable_secrets(path: Path) -> bool:
         return bool(path.stat().st_mode & 0o077)
     except OSError:
         return False
+
+
+@contextmanager
+def alone(database: Database) -> Iterator[None]:
+    """Keep NFS servers, also those of other machines, from a namespace on PostgreSQL meanwhile.
+
+    Raises: UserError when one has it, with its name, or when the database does not answer.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(database.alone())
+        except NamespaceError as exc:
+            raise UserError(f"cannot use {database.url}: {exc}: start its server") from None
+        yield
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, SchemaError, UserError
+from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
 from gateway.namespace import fsck, volume
 
 
@@ -46,13 +46,8 @@ def run_fsck(args: argparse.Namespace) -> int:
     database = Database(settings.database_url)
     with checks.locked(settings):
         schema.require_current(database)
-        try:
-            files = DataFiles(settings.files_dir)
-            problems = fsck.check(database, files, repair=args.repair)
-            if args.checksums:
-                problems += _changed(database, files)
-        except NamespaceError as exc:
-            raise UserError(f"cannot check {database.url}: {exc}") from None
+        with checks.alone(database):
+            problems = _problems(settings, database, args)
     left = [problem for problem in problems if not (args.repair and problem.repair)]
     if args.json:
         print(json.dumps({"problems": [p._asdict() for p in problems], "left": len(left)}))
@@ -65,6 +60,17 @@ def run_fsck(args: argparse.Namespace) -> int:
     return 1 if left else 0
 
 
+def _problems(
+    settings: Settings, database: Database, args: argparse.Namespace
+) -> list[fsck.Problem]:
+    try:
+        files = DataFiles(settings.files_dir)
+        problems = fsck.check(database, files, repair=args.repair)
+        return problems + (_changed(database, files) if args.checksums else [])
+    except NamespaceError as exc:
+        raise UserError(f"cannot check {database.url}: {exc}") from None
+
+
 def _changed(database: Database, files: DataFiles) -> list[fsck.Problem]:
     # Here, because boto3 takes half a second to import.
     from gateway.drain import sealed
@@ -73,6 +79,14 @@ def _changed(database: Database, files: DataFiles) -> list[fsck.Problem]:
         fsck.Problem("checksum", f"inode {file.ino}: {why}", "")
         for file, why in sealed.verify(database, files)
     ]
+
+
+def _require_not_elsewhere(database: Database) -> None:
+    if (found := database.holder()) is not None and found.is_elsewhere:
+        raise AnotherServer(
+            f"{database.url} is served by another gateway ({found}): stop that one first, or set "
+            "namespace.url to a database of this gateway's own"
+        )
 
 
 def make_current(settings: Settings) -> str:
@@ -98,9 +112,10 @@ def make_current(settings: Settings) -> str:
             schema.require_current(database)
         except SchemaError:
             # A running gateway must not have the tables changed under it.
-            with checks.locked(settings):
+            with checks.locked(settings), checks.alone(database):
                 schema.upgrade(database)
         after = schema.current(database)
+        _require_not_elsewhere(database)
         created = volume.create(database)
     except failures as exc:
         reason = " ".join(str(getattr(exc, "orig", exc)).split())

@@ -23,8 +23,6 @@ from gateway.cli import checks, ganesha_conf, state
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.cli.process import Child, Command, Phase, start_ticks
 from gateway.config import Settings
-from gateway.data.layout import DataFiles
-from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace import identity
@@ -55,20 +53,17 @@ def prepared(settings: Settings) -> Iterator[None]:
     checks.require_data_dir(settings)
     make_directories(settings)
     with checks.locked(settings):
-        database = Database(settings.database_url)
         try:
-            schema.require_current(database)
-            identity.require(database, DataFiles(settings.files_dir))
-            identity.require_bucket(database, settings.bucket)
+            identity.require_surroundings(settings)
         except NamespaceError as exc:
-            raise UserError(f"cannot read {database.url}: {exc}") from None
-        finally:
-            database.close()
+            raise UserError(f"cannot read the namespace database: {exc}") from None
         make_files_directory(settings)
         checks.require_programs(settings)
         # Edits of the TOML file take effect here; a bad one stops us before the port is touched.
         ganesha_conf.write(settings)
         checks.await_leftovers(settings)
+        with checks.alone(Database(settings.database_url)):
+            pass  # a server on another machine is named here, not by one failed start after another
         checks.require_free_port(settings)
         yield
 

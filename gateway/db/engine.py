@@ -135,10 +135,16 @@ class Database:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nothing serves the namespace meanwhile, here or elsewhere. Raises AnotherServer."""
+        """Nothing serves the namespace meanwhile, here or elsewhere.
+
+        Raises AnotherServer, or TryAgain while the database cannot be reached.
+        """
         connection = self.connect()
         try:
-            self.backend.lock(connection)
+            try:
+                self.backend.lock(connection)
+            except self.backend.broken as exc:
+                raise self.backend.answer(exc) or exc from exc
             yield
         finally:
             connection.close()

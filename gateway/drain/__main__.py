@@ -11,10 +11,6 @@ import threading
 from pathlib import Path
 
 from gateway import config
-from gateway.config import Settings
-from gateway.data.layout import DataFiles
-from gateway.db import schema
-from gateway.db.engine import Database
 from gateway.drain.worker import STOP_SECONDS, Drain
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace import identity
@@ -33,7 +29,7 @@ def main() -> int:
     stop = threading.Event()
     try:
         settings = config.load(arguments.config)
-        _require_surroundings(settings)
+        identity.require_surroundings(settings)
         drain = Drain(settings, stop=stop)
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
@@ -54,17 +50,6 @@ def main() -> int:
     sys.stdout.flush()
     # Not sys.exit: that would wait for threads whose requests have not ended.
     os._exit(0)
-
-
-def _require_surroundings(settings: Settings) -> None:
-    """Raises UserError, NamespaceError unless database, data files and bucket belong together."""
-    database = Database(settings.database_url)
-    try:
-        schema.require_current(database)
-        identity.require(database, DataFiles(settings.files_dir))
-        identity.require_bucket(database, settings.bucket)
-    finally:
-        database.close()
 
 
 if __name__ == "__main__":

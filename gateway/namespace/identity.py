@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from gateway import clock
-from gateway.config import Bucket
+from gateway.config import Bucket, Settings
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
+from gateway.db import schema
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
@@ -104,7 +105,21 @@ def require_files(session: sql.Session, files: DataFiles) -> Identity:
     return found
 
 
-def require(database: Database, files: DataFiles) -> None:
+def require_surroundings(settings: Settings) -> None:
+    """Check that schema, data files and bucket are those of the namespace.
+
+    Raises SchemaError, IdentityError, TryAgain.
+    """
+    database = Database(settings.database_url)
+    try:
+        schema.require_current(database)
+        _require(database, DataFiles(settings.files_dir))
+        require_bucket(database, settings.bucket)
+    finally:
+        database.close()
+
+
+def _require(database: Database, files: DataFiles) -> None:
     """``require_files`` for other processes than the NFS server. Raises IdentityError, TryAgain.
 
     It looks again before it refuses: the server may move the mark between the two readings.

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+
+import psycopg
+import pytest
 
 from gateway.cli import checks
+from gateway.db import fence
+from gateway.namespace.facade import Namespace
+from tests.support.postgres import PostgresServer
 from tests.support.volumes import query
-from tests.t5_cli.site import Site, spillway
+from tests.t5_cli.site import Site, assert_refused, spillway
 
 
 def test_a_healthy_namespace(site: Site) -> None:
@@ -55,3 +62,36 @@ def test_upgrade_refuses_a_newer_database(site: Site) -> None:
     assert done.returncode == 2
     assert "newer Spillway" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.fixture
+def shared(site: Site, postgres: PostgresServer) -> Site:
+    """A site whose namespace is on PostgreSQL."""
+    site.edit("namespace", "url", f'"{postgres.create_database()}"')
+    assert spillway("init", "--config", site.config).returncode == 0
+    return site
+
+
+def test_nothing_is_done_to_a_namespace_that_another_gateway_serves(shared: Site) -> None:
+    namespace = Namespace(shared.settings)
+    try:
+        for command in ("up", "fsck"):
+            done = spillway(command, "--config", shared.config)
+            assert_refused(done, "another NFS server", f"process {os.getpid()} on host")
+        query(shared.settings, "UPDATE alembic_version SET version_num = '0005'")
+        done = spillway("upgrade", "--config", shared.config)
+        assert_refused(done, "another NFS server", f"process {os.getpid()} on host")
+        assert query(shared.settings, "SELECT version_num FROM alembic_version") == [("0005",)]
+    finally:
+        namespace.close()
+
+
+def test_init_beside_our_own_server_and_not_beside_one_elsewhere(shared: Site) -> None:
+    namespace = Namespace(shared.settings)
+    assert spillway("init", "--config", shared.config).returncode == 0
+    namespace.close()
+    with psycopg.connect(shared.settings.database_url, autocommit=True) as elsewhere:
+        elsewhere.execute("SET application_name = 'spillway-nfs otherhost 7 abcdef'")
+        elsewhere.execute("SELECT pg_advisory_lock(%s)", (fence.SERVER_LOCK,))
+        done = spillway("init", "--config", shared.config)
+        assert_refused(done, "process 7 on host otherhost", "namespace.url")
