@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple, NoReturn
 
@@ -81,7 +82,9 @@ def end_process(why: str) -> NoReturn:
 
     Not an exception: other threads would go on, and answer from what they believe.
     """
-    print(f"spillway: the NFS server ends itself: {why}", file=sys.stderr, flush=True)
+    # Whoever reads the line may be gone; the process must end all the same.
+    with suppress(OSError, ValueError):
+        print(f"spillway: the NFS server ends itself: {why}", file=sys.stderr, flush=True)
     while True:
         os.kill(os.getpid(), signal.SIGKILL)
 

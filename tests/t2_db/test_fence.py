@@ -104,6 +104,16 @@ def test_each_write_looks_for_the_count_of_starts(settings: Settings) -> None:
     assert names(settings) == [b"a"]
 
 
+def test_a_server_ends_though_nobody_reads_its_line(settings: Settings) -> None:
+    with ServerProcess(settings) as server:
+        assert server.process.stderr is not None
+        server.process.stderr.close()
+        query(settings, "UPDATE volume SET boot = boot + 1")
+        assert server.ask("create", "b") == ""
+        assert server.process.wait(30) == -signal.SIGKILL
+    assert names(settings) == []
+
+
 def test_a_server_whose_connection_is_lost_goes_on(
     postgres: PostgresServer, settings: Settings, tmp_path: Path
 ) -> None:

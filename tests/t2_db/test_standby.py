@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.db.postgres import with_hosts
 from gateway.errors import TryAgain
 from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
@@ -139,3 +140,16 @@ def test_a_primary_that_turns_read_only_is_a_pause(tmp_path: Path, primary: Post
 
 def reads_only(server: PostgresServer, value: str) -> bool:
     return server.ask("SHOW default_transaction_read_only") == [(value,)]
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("postgresql://u:p@a:1,b:2/n?x=y", "postgresql://u:p@/n?host=a:1&host=b:2&x=y"),
+        ("postgresql://a,b/n", "postgresql:///n?host=a:5432&host=b:5432"),
+        ("postgresql://u:p,q@a:1/n", "postgresql://u:p,q@a:1/n"),
+        ("sqlite:////a,b/n", "sqlite:////a,b/n"),
+    ],
+)
+def test_several_hosts_in_a_url(url: str, wanted: str) -> None:
+    assert with_hosts(url) == wanted
