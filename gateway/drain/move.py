@@ -9,6 +9,12 @@ file must have the old key first (two names that were swapped). Never is the las
 3. One transaction makes the ``object`` row name the copy, takes the target's ``deletion`` back
    and licenses the deletion of the source. Until then the source is the object.
 
+An object that cannot be moved (it vanished, a person replaced it, the store does not give it out)
+is replaced from the local bytes: its file is dirty again and goes up under its new key. Where
+another file has the old key by now, the object row gives the key up, so that file waits for
+nothing; the local bytes were read and compared with what was recorded before that. Where they are
+not here or not the same, the object keeps its key and the job fails with both reasons.
+
 The caller holds the claims of the inode and of both keys.
 """
 
@@ -17,14 +23,17 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from gateway.drain import doubt
+from gateway import clock
+from gateway.db import statements as sql
+from gateway.drain import checksum, doubt, source
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.intent import with_rest
-from gateway.drain.paths import file_of, object_at, object_of
+from gateway.drain.paths import file_of, intent_of, object_at, object_of
 from gateway.drain.upload import Outcome
-from gateway.errors import ObjectRefused, StoreUnavailable
+from gateway.errors import DataFileError, ObjectRefused, StoreUnavailable
 from gateway.objectstore.keys import staging_key
+from gateway.objectstore.objects import Head
 
 log = logging.getLogger("drain")
 
@@ -39,35 +48,120 @@ class Move(NamedTuple):
 
 def move(context: Context, planned: Move) -> Outcome:
     """Carry out a move that is still right. Raises BucketError."""
-    ino, source, target = planned
+    ino, old_key, target = planned
     with context.writing() as view:
         stored = _still_right(context, view, planned)
         if stored is None:
             return Outcome.OUTDATED
         rest = view.paths.rest_of(ino)
         view.license_deletion(target, ino, stored.content_version)
-    head = context.store.head(source)
-    if head is None or (head.size, head.etag) != (stored.size, stored.etag):
-        raise ObjectRefused(f"{source}: the bucket does not have the object that was recorded")
     try:
-        copied = context.store.copy(source, target, head, with_rest(rest, head.metadata))
-    except StoreUnavailable:
-        # A copy in parts may have left some.
-        doubt.note(context, (ino, target))
-        raise
+        copied = _copy(context, planned, stored, rest)
+    except ObjectRefused as exc:
+        return _send_again(context, planned, stored, exc)
     with context.writing() as view:
         moved = view.session.run(
-            own.OBJECT_MOVE, the_ino=ino, old_key=source, new_key=target, new_etag=copied.etag
+            own.OBJECT_MOVE, the_ino=ino, old_key=old_key, new_key=target, new_etag=copied.etag
         )
         if not moved:
             # Its file was deleted meanwhile: the copy is garbage, and has its licence.
             return Outcome.OUTDATED
         view.session.run(own.DELETION_DELETE, the_key=target)
-        view.license_deletion(source, ino, stored.content_version, stored.etag)
+        view.license_deletion(old_key, ino, stored.content_version, stored.etag)
         if view.paths.key_of(ino) != target:
             view.note_rekey(ino)
-    log.info("moved %s to %s", source, target)
+    log.info("moved %s to %s", old_key, target)
     return Outcome.DONE
+
+
+def _copy(context: Context, planned: Move, stored: own.Stored, rest: str) -> Head:
+    ino, old_key, target = planned
+    head = context.store.head(old_key)
+    if head is None or (head.size, head.etag) != (stored.size, stored.etag):
+        raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
+    try:
+        return context.store.copy(old_key, target, head, with_rest(rest, head.metadata))
+    except StoreUnavailable:
+        # A copy in parts may have left some.
+        doubt.note(context, (ino, target))
+        raise
+
+
+def _send_again(context: Context, planned: Move, stored: own.Stored, why: ObjectRefused) -> Outcome:
+    """Make the file of an object that cannot be moved dirty again.
+
+    Raises ObjectRefused when its local bytes cannot take the object's place.
+    """
+    with context.reading() as view:
+        file = file_of(view.session, stored.ino)
+        row = view.session.one(own.OBJECT_CHECKSUM, ino=stored.ino)
+        is_whole = view.session.one(own.RESIDENT, ino=stored.ino) is not None
+    if file is None or row is None:
+        return Outcome.OUTDATED
+    try:
+        if not is_whole:
+            raise DataFileError("its bytes are not on the local disk, or are damaged")
+        is_read = _require_local(context, file, stored, row[0])
+    except DataFileError as exc:
+        raise ObjectRefused(f"{why}; it is not sent again instead: {exc}") from exc
+    if not is_read:
+        return Outcome.OUTDATED
+    with context.writing() as view:
+        now = file_of(view.session, stored.ino)
+        if _still_right(context, view, planned) != stored or now is None:
+            return Outcome.OUTDATED
+        if (now.content_version, now.epoch) != (file.content_version, file.epoch):
+            return Outcome.OUTDATED
+        if view.session.one(own.RESIDENT, ino=stored.ino) is None:
+            return Outcome.OUTDATED
+        view.session.run(own.NOT_DRAINED, the_ino=stored.ino)
+        if view.paths.owner(stored.key) is not None:
+            _release(view, stored)
+    log.warning("%s: the file is sent again from its local bytes", why)
+    return Outcome.DONE
+
+
+def _require_local(
+    context: Context, file: own.File, stored: own.Stored, recorded: str | None
+) -> bool:
+    """Read the local bytes that are to take an object's place; False: told to stop.
+
+    Raises DataFileError. A file with another version than the object's is only looked for.
+    """
+    path = context.files.path(file.ino, file.epoch)
+    if file.write_open:
+        if not path.exists():
+            raise DataFileError(f"data file {path} is missing")
+        return True
+    with source.open_data(context.files, file) as data:
+        if recorded is None or file.content_version != stored.content_version:
+            return True
+        part_bytes = checksum.part_bytes_in(recorded)
+        found = checksum.of_file(data, file.size, part_bytes, context.stop.is_set)
+    if found is not None:
+        checksum.require(recorded, found, str(path))
+    return found is not None
+
+
+def _release(view: View, stored: own.Stored) -> None:
+    """Take an object row off its key. The upload row of the file names the key from now on, so what
+    is there is deleted only when the file is sent again or deleted, and is then licensed."""
+    begun = intent_of(view.session, stored.ino)
+    if begun is None:
+        view.session.run(
+            own.UPLOAD_INSERT,
+            ino=stored.ino,
+            content_version=stored.content_version,
+            key=stored.key,
+            upload_id=None,
+            part_bytes=None,
+            started_ns=clock.now_ns(),
+            generation=0,
+        )
+    elif begun.key != stored.key:
+        # The object is of an older version than the one whose upload was begun elsewhere.
+        view.license_deletion(stored.key, stored.ino, stored.content_version, stored.etag)
+    view.session.run(sql.OBJECT_DELETE, the_ino=stored.ino)
 
 
 def next_move(context: Context, view: View, stored: own.Stored) -> Move | None:

@@ -1,4 +1,5 @@
-"""Decides what is to be done beside uploads (survey.py): reads the database page by page.
+"""Decides what is to be done beside uploads (survey.py) and moves (renames.py): reads the database
+page by page.
 
 A plan is a hint: every job checks again, under its claims, before it acts.
 """
@@ -11,18 +12,15 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
-from gateway.db import statements as sql
 from gateway.drain import doubt, garbage, move
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.paths import Place, object_at, object_of
+from gateway.drain.paths import object_at
 from gateway.drain.upload import Outcome
 from gateway.errors import GatewayError
 from gateway.objectstore.s3 import DELETE_MAX
-from gateway.types import Kind as FileKind
 
 DELETIONS_PAGE = DELETE_MAX
-REKEYS_PAGE = 64
 
 
 class Lane(Enum):
@@ -93,13 +91,6 @@ class Page(NamedTuple):
     after: int | str | None
 
 
-class _Walk(NamedTuple):
-    """What a rekey row still asks for."""
-
-    jobs: list[Job]
-    is_done: bool
-
-
 def settlements(context: Context, _after: int | str | None) -> Page:
     """Uploads that were interrupted."""
     with context.reading() as view:
@@ -160,66 +151,12 @@ def deletions(context: Context, after: int | str | None) -> Page:
     return Page(jobs, keys[-1] if len(keys) == DELETIONS_PAGE else None)
 
 
-def rekeys(context: Context, after: int | str | None) -> Page:
-    """Objects whose files were renamed. Rekey rows with nothing left to do are dropped here."""
-    jobs: list[Job] = []
-    done: list[tuple[int, Place | None]] = []
-    in_motion: set[int] = set()
-    with context.reading() as view:
-        rows = view.session.all(own.REKEYS, after=after or 0, most=REKEYS_PAGE)
-        for (ino,) in rows:
-            place = _place(view, ino)
-            if place is not None and place.held:
-                continue
-            walk = _walk(context, view, ino, in_motion)
-            jobs += walk.jobs
-            if walk.is_done:
-                done.append((ino, place))
-    for ino, place in done:
-        _drop_rekey(context, ino, place)
-    return Page(jobs, rows[-1][0] if len(rows) == REKEYS_PAGE else None)
-
-
 def run_alone(batch: Batch, item: Any) -> Outcome:
     """Run a batch of one."""
     (result,) = batch.run([item])
     if isinstance(result, GatewayError):
         raise result
     return result
-
-
-def _walk(context: Context, view: View, ino: int, in_motion: set[int]) -> _Walk:
-    """Moves for what is below an inode, but none for an inode that is already about to move: of
-    two files that swapped names only one has to make way."""
-    jobs = []
-    left = 0
-    for row in view.session.all(own.OBJECTS_BELOW, top=ino):
-        stored = own.Stored(*row)
-        if view.paths.key_of(stored.ino) == stored.key:
-            continue
-        left += 1
-        planned = None if stored.ino in in_motion else move.next_move(context, view, stored)
-        if planned is not None and planned.ino not in in_motion:
-            in_motion.add(planned.ino)
-            jobs.append(move_job(context, planned))
-    return _Walk(jobs, left == 0)
-
-
-def _place(view: View, ino: int) -> Place | None:
-    """Where a directory is; None for a file, or a directory that is gone."""
-    row = view.session.one(own.FILE, ino=ino)
-    if row is None or own.File(*row).kind != FileKind.DIRECTORY:
-        return None
-    return view.paths.place(ino)
-
-
-def _drop_rekey(context: Context, ino: int, seen: Place | None) -> None:
-    """A rename between the plan and now left no second row: look again before dropping it."""
-    with context.writing() as view:
-        stored = object_of(view.session, ino)
-        at_home = stored is None or view.paths.key_of(ino) == stored.key
-        if at_home and _place(view, ino) == seen:
-            view.session.run(sql.REKEY_DELETE, the_ino=ino)
 
 
 def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:

@@ -12,6 +12,7 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
+    or_,
     select,
     tuple_,
     update,
@@ -172,8 +173,26 @@ DIRTY_AGAIN = Statement(
     .values(drained_version=inode.c.content_version - 1)
 )
 
+NOT_DRAINED = Statement(
+    update(inode)
+    .where(inode.c.ino == b("the_ino"), inode.c.residency == int(Residency.RESIDENT))
+    .values(drained_version=0)
+)
+"""The bucket's object is of no use: 0, so an open and close without a write does not end it."""
+RESIDENT = Statement(
+    select(inode.c.ino)
+    .select_from(inode.outerjoin(damage, damage.c.ino == inode.c.ino))
+    .where(
+        inode.c.ino == b("ino"),
+        inode.c.residency == int(Residency.RESIDENT),
+        or_(damage.c.ino.is_(None), damage.c.content_version != inode.c.content_version),
+    )
+)
+"""A file whose bytes are on the local disk, and not known to be damaged."""
+
 OBJECT = Statement(select(*_STORED).where(object_.c.ino == b("ino")))
 OBJECT_AT = Statement(select(*_STORED).where(object_.c.key == b("key")))
+OBJECT_CHECKSUM = Statement(select(object_.c.checksum).where(object_.c.ino == b("ino")))
 STORED_NS = Statement(
     select(object_.c.stored_ns).where(
         object_.c.ino == b("ino"), object_.c.content_version == b("version")
@@ -256,6 +275,25 @@ REKEYS = Statement(
     select(rekey.c.ino).where(rekey.c.ino > b("after")).order_by(rekey.c.ino).limit(b("most"))
 )
 
+NAME = Statement(
+    select(dirent.c.parent, dirent.c.name, dirent.c.cookie)
+    .where(dirent.c.ino == b("ino"))
+    .order_by(dirent.c.cookie)
+    .limit(1)
+)
+CHILDREN = Statement(
+    select(dirent.c.cookie, inode.c.ino, inode.c.kind, *_STORED)
+    .select_from(
+        dirent.join(inode, inode.c.ino == dirent.c.ino).outerjoin(
+            object_, object_.c.ino == dirent.c.ino
+        )
+    )
+    .where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"))
+    .order_by(dirent.c.cookie)
+    .limit(b("most"))
+)
+"""The names in a directory, each with its object."""
+
 LEASES = Statement(select(lease.c.generation, lease.c.owner, lease.c.expires_ns))
 LEASE = Statement(select(lease.c.generation).where(lease.c.generation == b("generation")))
 LEASE_INSERT = Statement(insert(lease))
@@ -318,8 +356,6 @@ def _with_below(table: Any, columns: list[Any]) -> Any:
     return select(*columns).select_from(table.join(below, table.c.ino == below.c.ino))
 
 
-OBJECTS_BELOW = Statement(_with_below(object_, _STORED).order_by(object_.c.ino))
-"""Of an inode itself and of everything below it."""
 FILES_BELOW = Statement(
     _with_below(inode, [inode.c.ino]).where(inode.c.kind == literal_column("1"), inode.c.nlink > 0)
 )

@@ -28,6 +28,7 @@ from gateway.drain.context import Context
 from gateway.drain.health import BucketState, Health
 from gateway.drain.lease import Claims
 from gateway.drain.plan import Job, Kind, Lane, Page
+from gateway.drain.renames import Renames
 from gateway.drain.retries import Retries
 from gateway.drain.sealed import Sealed
 from gateway.drain.senders import Senders
@@ -127,6 +128,7 @@ class Drain:
         self._slots = {lane: count * QUEUED_PER_THREAD for lane, count in threads.items()}
         self._running: dict[Lane, set[Future[None]]] = {lane: set() for lane in Lane}
         self._survey = Survey(self._is_out_of_reach, drain.poll_seconds)
+        self._renames = Renames(drain.poll_seconds, drain.retry_max_seconds)
         self._sealed = Sealed(drain.settle_seconds, drain.poll_seconds)
         self._snapshots = Snapshots(settings, partial(self.counters.count, "snapshots_missed"))
         # Order matters only for the bucket's sake: what is garbage goes before new bytes come.
@@ -134,7 +136,7 @@ class Drain:
             _Sweep(plan.settlements, Kind.CLEAN_UP, Lane.CHORE),
             _Sweep(plan.doubts, Kind.CLEAN_UP, Lane.CHORE),
             _Sweep(plan.deletions, Kind.DELETE, Lane.CHORE),
-            _Sweep(plan.rekeys, Kind.COPY, Lane.CHORE),
+            _Sweep(self._renames.plan, Kind.COPY, Lane.CHORE),
             _Sweep(self._survey.plan, Kind.UPLOAD, Lane.UPLOAD),
         ]
         if drain.max_open_age_seconds:
@@ -214,6 +216,7 @@ class Drain:
 
     def _restart(self) -> None:
         self._survey.restart()
+        self._renames.restart()
         self._sealed.restart()
 
     def _on_lease_lost(self) -> None:

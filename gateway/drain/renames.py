@@ -1,0 +1,266 @@
+"""Plans the moves that renames ask for: ``rekey`` rows of files, and of directories.
+
+What is below a renamed directory is read page by page, a bounded number of names at a time, and
+where to go on is remembered in memory. A reading that finds nothing left to move drops the row of
+the directory. A second reading that finds little left (a file that is held, open or cannot be
+moved) gives each of these files a row of its own and drops the directory's, so that the tree is not
+read again for them. Where much is left the readings go on, for at most a tenth of the time, and
+more rarely while they find no less than before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gateway import clock
+from gateway.db import statements as sql
+from gateway.drain import move
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.paths import file_of, object_of
+from gateway.drain.plan import Job, Page, move_job
+from gateway.drain.retries import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
+from gateway.types import Kind
+
+ROWS_PAGE = 64
+NAMES_PAGE = 1024
+"""Names below a directory that are read at a time; a page has at most as many jobs."""
+LEFT_MAX = 1024
+"""Files that get rows of their own; with more left, the row of the directory stays."""
+REST = 9
+"""Times as long as a reading took."""
+
+
+class _Name(NamedTuple):
+    """The name under which a directory was found. Each rename draws another cookie."""
+
+    parent: int
+    name: bytes
+    cookie: int
+
+
+@dataclass
+class _Level:
+    """A directory that is being read."""
+
+    ino: int
+    cookie: int = 0
+    """Of the last name that was read."""
+    directories: list[int] = field(default_factory=list)
+    """Of the last page of names: still to be read."""
+    is_read: bool = False
+
+
+@dataclass
+class _Walk:
+    """The readings of what is below one renamed directory."""
+
+    ino: int
+    name: _Name
+    levels: list[_Level]
+    number: int = 1
+    found: int = 0
+    """Objects at other keys than their files'."""
+    found_before: int | None = None
+    left: list[int] = field(default_factory=list)
+    """The files of the first LEFT_MAX of them."""
+    idle: int = 0
+    """Readings in a row that found no less than the one before."""
+    spent_seconds: float = 0.0
+    next_at: float = 0.0
+    """Monotonic seconds before which the next reading does not begin."""
+
+
+class Renames:
+    """The renames that one drain knows of.
+
+    Parameters: poll_seconds, the least time between two readings of the same; retry_max_seconds,
+    the most that readings which find no less are apart, beside the time they take.
+    """
+
+    def __init__(self, poll_seconds: float, retry_max_seconds: float) -> None:
+        self._poll_seconds = poll_seconds
+        self._retry_max_seconds = retry_max_seconds
+        self._walks: dict[int, _Walk] = {}
+        self._seen: set[int] = set()
+        """Directories whose rows were there in this round."""
+        self._walk: _Walk | None = None
+        """The one that is being read."""
+        self._at = 0
+        """The row after which the next page of rows begins."""
+        self._round_at = 0.0
+        self._spent_seconds = 0.0
+
+    def restart(self) -> None:
+        """Read everything again, now."""
+        self._at, self._walk, self._round_at = 0, None, 0.0
+        for walk in self._walks.values():
+            walk.next_at = 0.0
+            _rewind(walk)
+
+    def plan(self, context: Context, _after: int | str | None) -> Page:
+        """The next moves. Rows with nothing left to do are dropped here."""
+        began = clock.monotonic_seconds()
+        if self._walk is not None:
+            jobs = self._read(context, self._walk)
+            return Page(jobs, 0)
+        if self._at == 0 and began < self._round_at:
+            return Page([], None)
+        jobs, is_last = self._rows(context)
+        self._spent_seconds += clock.monotonic_seconds() - began
+        if not is_last:
+            return Page(jobs, 0)
+        rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
+        self._round_at = clock.monotonic_seconds() + rest_seconds
+        self._walks = {ino: walk for ino, walk in self._walks.items() if ino in self._seen}
+        self._at, self._spent_seconds, self._seen = 0, 0.0, set()
+        return Page(jobs, None)
+
+    def _rows(self, context: Context) -> tuple[list[Job], bool]:
+        """Look at the next rows, up to a directory that is to be read."""
+        jobs: list[Job] = []
+        done: list[int] = []
+        in_motion: set[int] = set()
+        with context.reading() as view:
+            rows = view.session.all(own.REKEYS, after=self._at, most=ROWS_PAGE)
+            for (ino,) in rows:
+                self._at = ino
+                if _is_directory(view, ino):
+                    self._seen.add(ino)
+                    if self._begin(view, ino):
+                        break
+                elif _is_at_home(view, ino):
+                    done.append(ino)
+                else:
+                    _add_move(context, view, ino, in_motion, jobs)
+        if done:
+            with context.writing() as view:
+                for ino in done:
+                    # A client may have renamed it again, or removed it.
+                    if not _is_directory(view, ino) and _is_at_home(view, ino):
+                        view.session.run(sql.REKEY_DELETE, the_ino=ino)
+        return jobs, len(rows) < ROWS_PAGE and self._walk is None
+
+    def _begin(self, view: View, ino: int) -> bool:
+        """Whether a reading of what is below a directory begins now."""
+        name = _name_of(view, ino)
+        place = view.paths.place(ino)
+        if name is None or place is None or place.held:
+            return False
+        walk = self._walks.get(ino)
+        if walk is None or walk.name != name:
+            walk = self._walks[ino] = _Walk(ino, name, [_Level(ino)])
+        if clock.monotonic_seconds() < walk.next_at:
+            return False
+        self._walk = walk
+        return True
+
+    def _read(self, context: Context, walk: _Walk) -> list[Job]:
+        """Read the next names below a directory."""
+        began = clock.monotonic_seconds()
+        jobs: list[Job] = []
+        with context.reading() as view:
+            if _name_of(view, walk.ino) != walk.name:
+                # It was renamed meanwhile: what was read so far says nothing any more.
+                self._walk = None
+                self._walks.pop(walk.ino, None)
+                return []
+            in_motion: set[int] = set()
+            for stored in _next_objects(view, walk):
+                if view.paths.key_of(stored.ino) == stored.key:
+                    continue
+                walk.found += 1
+                if len(walk.left) <= LEFT_MAX:
+                    walk.left.append(stored.ino)
+                _add_move(context, view, stored.ino, in_motion, jobs)
+        walk.spent_seconds += clock.monotonic_seconds() - began
+        if not walk.levels:
+            self._walk = None
+            self._end(context, walk)
+        return jobs
+
+    def _end(self, context: Context, walk: _Walk) -> None:
+        """A reading came to its end."""
+        is_little = walk.number > 1 and walk.found <= LEFT_MAX
+        if (walk.found == 0 or is_little) and _drop(context, walk):
+            del self._walks[walk.ino]
+            return
+        is_less = walk.found_before is None or walk.found < walk.found_before
+        walk.idle = 0 if is_less else min(walk.idle + 1, DOUBLINGS_MAX)
+        pause_seconds = min(self._retry_max_seconds, FIRST_PAUSE_SECONDS * 2.0**walk.idle)
+        walk.next_at = clock.monotonic_seconds() + max(
+            self._poll_seconds, REST * walk.spent_seconds, pause_seconds if walk.idle else 0.0
+        )
+        walk.number, walk.found_before = walk.number + 1, walk.found
+        _rewind(walk)
+
+
+def _rewind(walk: _Walk) -> None:
+    walk.levels = [_Level(walk.ino)]
+    walk.found, walk.left, walk.spent_seconds = 0, [], 0.0
+
+
+def _next_objects(view: View, walk: _Walk) -> list[own.Stored]:
+    """The objects of the next page of names; the walk has no levels left when it was the last."""
+    found: list[own.Stored] = []
+    budget = NAMES_PAGE
+    while walk.levels and budget > 0:
+        level = walk.levels[-1]
+        if level.directories:
+            walk.levels.append(_Level(level.directories.pop()))
+            continue
+        if level.is_read:
+            walk.levels.pop()
+            continue
+        rows = view.session.all(own.CHILDREN, parent=level.ino, cookie=level.cookie, most=budget)
+        level.is_read = len(rows) < budget
+        # An empty directory costs a query too.
+        budget -= len(rows) + 1
+        for cookie, ino, kind, *stored in rows:
+            level.cookie = cookie
+            if kind == Kind.DIRECTORY:
+                level.directories.append(ino)
+            elif stored[0] is not None:
+                found.append(own.Stored(*stored))
+    return found
+
+
+def _drop(context: Context, walk: _Walk) -> bool:
+    """Drop the row of a directory; what is left below gets rows. False: it was renamed again."""
+    with context.writing() as view:
+        if _name_of(view, walk.ino) != walk.name:
+            return False
+        for ino in walk.left:
+            if file_of(view.session, ino) is not None:
+                view.note_rekey(ino)
+        view.session.run(sql.REKEY_DELETE, the_ino=walk.ino)
+    return True
+
+
+def _add_move(context: Context, view: View, ino: int, in_motion: set[int], jobs: list[Job]) -> None:
+    """Add the move of a file's object, but none of one that is already about to move: of two files
+    that swapped names only one has to make way."""
+    stored = object_of(view.session, ino)
+    if stored is None or ino in in_motion:
+        return
+    planned = move.next_move(context, view, stored)
+    if planned is not None and planned.ino not in in_motion:
+        in_motion.add(planned.ino)
+        jobs.append(move_job(context, planned))
+
+
+def _is_directory(view: View, ino: int) -> bool:
+    row = view.session.one(own.FILE, ino=ino)
+    return row is not None and own.File(*row).kind == Kind.DIRECTORY
+
+
+def _is_at_home(view: View, ino: int) -> bool:
+    """Whether the object of a file has the file's key; also when there is no object, or no file."""
+    stored = object_of(view.session, ino)
+    return stored is None or view.paths.key_of(ino) == stored.key
+
+
+def _name_of(view: View, ino: int) -> _Name | None:
+    row = view.session.one(own.NAME, ino=ino)
+    return None if row is None else _Name(*row)

@@ -1,0 +1,148 @@
+"""The planning of moves below a renamed directory: in pages, and not again and again."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from gateway.db.engine import Database
+from gateway.db.models import ROOT_INO
+from gateway.drain.context import Context
+from gateway.drain.plan import Job
+from gateway.drain.renames import LEFT_MAX, NAMES_PAGE, Renames
+from gateway.objectstore.s3 import S3Store
+from gateway.types import ROOT_CRED
+from tests.t4_drain.site import PREFIX, Site
+
+MIB = 1 << 20
+FIRST_INO = 1_000_000
+
+
+def fill(site: Site, directory: str, first: int, count: int, old: str | None) -> None:
+    """Put drained files into a directory, whose objects are below another one (None: the same)."""
+    parent = site.directory(directory)
+    template = site.write("template", b"")
+    numbers = (
+        f"WITH RECURSIVE n(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM n "
+        f"WHERE i + 1 < {first + count}) "
+    )
+    others = (
+        "generation, kind, mode, uid, gid, nlink, size, used, atime_ns, mtime_ns, ctime_ns, "
+        "btime_ns, change, rdev, target, verifier, parent, content_version"
+    )
+    site.rows(
+        f"INSERT INTO inode (ino, {others}, drained_version, write_open, drain_after_ns, "
+        f"residency, epoch) {numbers}SELECT n.i, {others}, content_version, 0, 0, 2, 0 "
+        f"FROM n, inode WHERE ino = {template} RETURNING 1"
+    )
+    site.rows(
+        f"INSERT INTO dirent (parent, name, ino, cookie) {numbers}"
+        f"SELECT {parent}, CAST('f' || i AS BLOB), i, i FROM n RETURNING 1"
+    )
+    site.rows(
+        'INSERT INTO object (ino, "key", content_version, size, etag, checksum, stored_ns) '
+        f"{numbers}SELECT i, '{PREFIX}/{old or directory}/f' || i, 1, 0, 'e', NULL, 1 FROM n "
+        "RETURNING 1"
+    )
+    site.unlink("template")
+
+
+def context_of(site: Site) -> Context:
+    return Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
+
+
+def read_round(renames: Renames, context: Context) -> list[list[Job]]:
+    """One round over all rows: the jobs of each page."""
+    pages = []
+    while True:
+        page = renames.plan(context, None)
+        pages.append(page.jobs)
+        if page.after is None:
+            return pages
+
+
+def rekeys(site: Site) -> list[int]:
+    return [ino for (ino,) in site.rows("SELECT ino FROM rekey ORDER BY ino")]
+
+
+def test_a_huge_directory_is_planned_in_pages_of_bounded_memory(rclone_site: Site) -> None:
+    site = rclone_site
+    count = 8_000
+    for number in range(2):
+        fill(site, f"big/{number}", FIRST_INO + number * count, count, f"old/{number}")
+    site.rename("big", "new")
+    renames = Renames(0.0, 30.0)
+    context = context_of(site)
+    planned: set[str] = set()
+    pages = 0
+    tracemalloc.start()
+    while True:
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        page = renames.plan(context, None)
+        grown = tracemalloc.get_traced_memory()[1] - before
+        assert len(page.jobs) <= NAMES_PAGE
+        assert grown < 8 * MIB
+        pages += 1
+        planned |= {job.title for job in page.jobs}
+        if page.after is None:
+            break
+    tracemalloc.stop()
+    assert len(planned) == 2 * count
+    assert pages >= 2 * count // NAMES_PAGE
+    context.database.close()
+
+
+def test_a_tree_is_not_read_again_for_one_object_that_stays_behind(rclone_site: Site) -> None:
+    site = rclone_site
+    fill(site, "big", FIRST_INO, 20_000, "new")
+    fill(site, "big/deep", FIRST_INO + 50_000, 1, "old")
+    site.rename("big", "new")
+    renames = Renames(0.0, 30.0)
+    context = context_of(site)
+    for _ in range(2):
+        # Its move is planned each time, and never done here.
+        pages = read_round(renames, context)
+        assert len(pages) > 20_000 // NAMES_PAGE
+        assert 1 <= sum(map(len, pages)) <= 2
+        renames.restart()
+    assert rekeys(site) == [FIRST_INO + 50_000]
+    pages = read_round(renames, context)
+    assert len(pages) == 1
+    assert len(pages[0]) == 1
+    context.database.close()
+
+
+def test_a_tree_with_much_that_cannot_move_is_read_more_and_more_rarely(
+    rclone_site: Site,
+) -> None:
+    site = rclone_site
+    fill(site, "big", FIRST_INO, LEFT_MAX + 1, "old")
+    site.rename("big", "new")
+    renames = Renames(0.0, 10_000.0)
+    context = context_of(site)
+    readings = 0
+    for _ in range(50):
+        readings += sum(map(len, read_round(renames, context))) > 0
+    assert 1 <= readings <= 4
+    assert rekeys(site) == [site.attr("new").ino]
+    context.database.close()
+
+
+def test_a_directory_that_is_renamed_while_it_is_read_is_read_again(rclone_site: Site) -> None:
+    site = rclone_site
+    count = 3 * NAMES_PAGE
+    fill(site, "big", FIRST_INO, count, "new")
+    site.rename("big", "new")
+    renames = Renames(0.0, 30.0)
+    context = context_of(site)
+    for _ in range(3):
+        assert renames.plan(context, None).jobs == []
+    # The same place, but in between it was elsewhere, and its objects may have gone there.
+    site.rename("new", "other")
+    site.namespace.rename(ROOT_CRED, ROOT_INO, b"other", ROOT_INO, b"new")
+    ino = site.attr("new").ino
+    assert renames.plan(context, None).jobs == []
+    assert rekeys(site) == [ino]
+    read_round(renames, context)
+    assert rekeys(site) == []
+    context.database.close()

@@ -1,0 +1,161 @@
+"""An object that cannot be moved after a rename: the file's local bytes take its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.s3proxy import Act
+from tests.t4_drain.site import PREFIX, Site
+from tests.t5_cli.site import spillway
+
+
+def vanish(site: Site) -> None:
+    site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/a")
+
+
+def replace(site: Site) -> None:
+    site.client.put_object(Bucket=site.bucket, Key=f"{PREFIX}/a", Body=b"a person's")
+
+
+def archive(site: Site) -> None:
+    """Archived or encrypted objects answer HEAD, and refuse to be copied."""
+    site.proxy.inject(lambda r: r.operation == "COPY", Act.FAIL, 1e9, 400, "InvalidObjectState")
+
+
+SPOILED: list[Callable[[Site], None]] = [vanish, replace, archive]
+
+
+@pytest.mark.parametrize("spoil", SPOILED)
+def test_a_new_file_at_the_old_name_is_not_held_up(
+    rclone_site: Site, spoil: Callable[[Site], None]
+) -> None:
+    site = rclone_site
+    site.write("a", b"first")
+    site.drain()
+    spoil(site)
+    site.rename("a", "b")
+    site.write("a", b"second")
+    site.drain()
+    assert site.objects() == {"a": b"second", "b": b"first"}
+    assert site.left() == []
+
+
+@pytest.mark.parametrize("spoil", [replace, archive])
+def test_without_a_new_file_the_old_object_goes_only_if_it_is_ours(
+    rclone_site: Site, spoil: Callable[[Site], None]
+) -> None:
+    site = rclone_site
+    site.write("a", b"first")
+    site.drain()
+    spoil(site)
+    site.rename("a", "b")
+    site.drain()
+    stays = {"a": b"a person's"} if spoil is replace else {}
+    assert site.objects() == {"b": b"first", **stays}
+    assert site.left() == []
+
+
+def test_swapped_files_whose_objects_both_vanished(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("a", b"first")
+    site.write("b", b"second")
+    site.drain()
+    for key in ("a", "b"):
+        site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/{key}")
+    site.rename("a", "x.tmp")
+    site.rename("b", "a")
+    site.rename("x.tmp", "b")
+    site.drain()
+    assert site.objects() == {"a": b"second", "b": b"first"}
+    assert site.left() == []
+
+
+def test_a_file_with_a_temporary_name_gives_its_key_up(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("a", b"first")
+    site.drain()
+    archive(site)
+    site.rename("a", "a.tmp")
+    site.write("a", b"second")
+    site.drain()
+    assert site.objects() == {"a": b"second"}
+    # Opened and closed without a write: it is not in the bucket for all that.
+    ino = site.attr("a.tmp").ino
+    site.namespace.open_write(ino)
+    site.namespace.seal(ino, site.sealed_unchanged(b"first"))
+    site.rename("a.tmp", "b")
+    site.drain()
+    assert site.objects() == {"a": b"second", "b": b"first"}
+    assert site.left() == []
+
+
+def test_a_file_that_gave_its_key_up_and_is_deleted_leaves_nothing(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("a", b"first")
+    site.drain()
+    archive(site)
+    site.rename("a", "a.tmp")
+    site.write("a", b"second")
+    fault = site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9, 500, "InternalError")
+    site.drain()
+    assert site.objects() == {"a": b"first"}
+    site.unlink("a")
+    site.drain()
+    # The new file is gone; the old one has its only copy in the bucket there.
+    assert site.objects() == {"a": b"first"}
+    site.unlink("a.tmp")
+    fault.release()
+    site.drain()
+    assert site.objects() == {}
+    assert site.left() == []
+
+
+def lose_residency(site: Site, ino: int) -> None:
+    site.rows(f"UPDATE inode SET residency = 0 WHERE ino = {ino} RETURNING 1")
+
+
+def lose_file(site: Site, ino: int) -> None:
+    site.namespace.files.remove(ino, 0)
+
+
+def rot(site: Site, ino: int) -> None:
+    site.namespace.files.path(ino, 0).write_bytes(b"fIrst")
+
+
+def damage(site: Site, ino: int) -> None:
+    site.rows(
+        "INSERT INTO damage (ino, content_version, reason, noted_ns) "
+        f"SELECT ino, content_version, 'a failed fsync', 1 FROM inode WHERE ino = {ino} RETURNING 1"
+    )
+
+
+@pytest.mark.parametrize("lose", [lose_residency, lose_file, rot, damage])
+def test_an_object_that_is_the_only_good_copy_keeps_its_key(
+    rclone_site: Site, lose: Callable[[Site, int], None]
+) -> None:
+    site = rclone_site
+    ino = site.write("a", b"first")
+    site.drain()
+    archive(site)
+    lose(site, ino)
+    site.rename("a", "b")
+    site.write("a", b"second")
+    site.drain()
+    site.drain()
+    assert site.objects() == {"a": b"first"}
+    ((version, drained),) = site.rows(
+        f"SELECT content_version, drained_version FROM inode WHERE ino = {ino}"
+    )
+    assert version == drained
+    config = ("--config", site.settings.source)
+    waiting = json.loads(spillway("queue", "--json", *config).stdout)["files"]
+    (shown,) = [entry for entry in waiting if entry["path"] == "/checkpoints/a"]
+    assert shown["state"] == "failing"
+    assert "it is not sent again instead" in shown["error"]
+    with site.process():
+        result = spillway("drain", "--wait", *config)
+    assert result.returncode == 1
+    assert "it is not sent again instead" in result.stderr
