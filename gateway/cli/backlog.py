@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import and_, func, or_, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DatabaseError
 
@@ -13,12 +13,15 @@ from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import models, schema
 from gateway.db.engine import Database
+from gateway.drain.retries import FOR_GOOD, FOR_GOOD_TRIES
 from gateway.errors import UserError
 from gateway.types import Kind
 
 _DEPTH_MAX = 4096
 
 _inode: Any = models.Inode.__table__
+_damage: Any = models.Damage.__table__
+_retry: Any = models.Retry.__table__
 _dirent: Any = models.Dirent.__table__
 _DIRTY = and_(
     _inode.c.kind == Kind.REGULAR.value,
@@ -37,6 +40,15 @@ class Oldest(NamedTuple):
     size_bytes: int
 
 
+class Stuck(NamedTuple):
+    """A file, or an object of none, that does not come right by itself."""
+
+    path: str
+    """As clients see it; of a job that is about no file, the job."""
+    reason: str
+    """With what to do."""
+
+
 class Backlog(NamedTuple):
     """Everything that the bucket does not have yet."""
 
@@ -50,6 +62,7 @@ class Backlog(NamedTuple):
     moves: int
     """Renamed files and directories whose objects still have the old key."""
     oldest: Oldest | None
+    stuck: list[Stuck]
 
 
 def measure(settings: Settings) -> Backlog:
@@ -110,7 +123,32 @@ def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
         deletions=_count(connection, models.Deletion.__table__),
         moves=_count(connection, models.Rekey.__table__),
         oldest=found,
+        stuck=_stuck(connection, export),
     )
+
+
+def _stuck(connection: Connection, export: str) -> list[Stuck]:
+    found = [
+        Stuck(path_of(connection, ino, export), shown(f"{reason}: write it again, or delete it"))
+        for ino, reason in connection.execute(
+            select(_damage.c.ino, _damage.c.reason)
+            .join(_inode, _inode.c.ino == _damage.c.ino)
+            .where(_damage.c.content_version == _inode.c.content_version, _inode.c.nlink > 0)
+        )
+    ]
+    failing = connection.execute(
+        select(_retry.c.job, _retry.c.error, _retry.c.ino)
+        .outerjoin(_inode, _inode.c.ino == _retry.c.ino)
+        .where(
+            _retry.c.tries >= FOR_GOOD_TRIES,
+            _retry.c.error.startswith(FOR_GOOD),
+            or_(_retry.c.ino == 0, _inode.c.nlink > 0),
+        )
+    )
+    for job, error, ino in failing:
+        path = path_of(connection, ino, export) if ino else shown(job)
+        found.append(Stuck(path, shown(error.removeprefix(FOR_GOOD))))
+    return found
 
 
 def _count(connection: Connection, table: Any) -> int:

@@ -1,6 +1,8 @@
 """`spillway drain --wait`: waits until the bucket has what it can have now, and shows how it goes.
 
-Files that are open for writing or held are not waited for: nobody knows when they will be ready.
+The bucket has a file when it has this version of it at the key that is its path. Files that are
+open for writing or held are not waited for: nobody knows when they will be ready. When only files
+are left that need a person, the wait ends.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from typing import Any
 from gateway import clock, config
 from gateway.cli import state
 from gateway.cli.backlog import shown
-from gateway.cli.queue import opened, resolve
+from gateway.cli.queue import opened, path_of, resolve
 from gateway.cli.units import duration, size
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.context import Context
+from gateway.drain.retries import FOR_GOOD
 from gateway.errors import UserError
 
 DRAINED = 0
@@ -32,6 +35,7 @@ RATE_SECONDS = 30.0
 ABSENT_SECONDS = 10.0
 """How long the drain may be away: `spillway up` restarts it."""
 BAR = 24
+STUCK_SHOWN = 3
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +78,10 @@ class Progress:
     held_files: int = 0
     open_files: int = 0
     failing: str = ""
+    stuck: dict[int, str] = field(default_factory=dict)
+    """What needs a person, by inode: path and reason."""
+    renames: set[int] = field(default_factory=set)
+    """Files and directories whose new names the bucket has not followed."""
     started: float = field(default_factory=clock.monotonic_seconds)
     points: deque[tuple[float, int]] = field(default_factory=deque)
 
@@ -82,22 +90,38 @@ class Progress:
         report = state.read(context.settings, state.DRAIN) or {}
         sent = {u["key"]: u["done_bytes"] for u in report.get("uploads", [])}
         self.waiting, self.sent_bytes, self.failing = {}, 0, ""
+        self.stuck, self.renames = {}, set()
         held: set[int] = set()
         opens: set[int] = set()
         for top in tops:
             for entry in queue.entries(context, top):
-                if entry.state in (queue.State.HELD, queue.State.OPEN):
+                if entry.state in queue.NOT_WAITED_FOR:
                     (held if entry.state == queue.State.HELD else opens).add(entry.ino)
                     continue
                 self.waiting[entry.ino] = entry.size_bytes
                 self.sent_bytes += min(entry.size_bytes, sent.get(entry.key or "", 0))
                 self.failing = self.failing or entry.error
+                self._note(context, entry)
+            with context.reading() as view:
+                for one in queue.renamed(view, top):
+                    self.renames.add(one.ino)
+                    self._note(context, one)
         self.held_files, self.open_files = len(held), len(opens)
         self.seen.update(self.waiting)
         now = clock.monotonic_seconds()
         self.points.append((now, self.done_bytes))
         while now - self.points[0][0] > RATE_SECONDS:
             self.points.popleft()
+
+    def _note(self, context: Context, item: queue.Entry | queue.Renamed) -> None:
+        if item.is_stuck:
+            reason = item.error.removeprefix(FOR_GOOD)
+            self.stuck[item.ino] = f"{path_of(context.settings, item.path)}: {shown(reason)}"
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether everything that is left needs a person."""
+        return bool(self.stuck) and self.stuck.keys() >= self.waiting.keys() | self.renames
 
     @property
     def total_bytes(self) -> int:
@@ -136,6 +160,7 @@ class Progress:
             "bytes": self.total_bytes,
             "waiting_files": len(self.waiting),
             "waiting_bytes": sum(self.waiting.values()),
+            "waiting_renames": len(self.renames),
             "held_files": self.held_files,
             "open_files": self.open_files,
             "seconds": round(clock.monotonic_seconds() - self.started, 3),
@@ -152,8 +177,11 @@ def _wait(
         while True:
             before = clock.monotonic_seconds()
             progress.measure(context, tops)
-            if not progress.waiting:
+            is_empty = not progress.waiting and not progress.renames
+            if is_empty and queue.is_durable(context, tops):
                 return None
+            if progress.is_stuck:
+                return f"{len(progress.stuck)} files need a person: {_first(progress)}"
             line.show(progress.line())
             now = clock.monotonic_seconds()
             report = state.read(context.settings, state.DRAIN)
@@ -178,7 +206,14 @@ def _refused(report: dict[str, Any] | None) -> str | None:
 
 
 def _left(progress: Progress) -> str:
-    return f"{len(progress.waiting)} files, {size(sum(progress.waiting.values()))} left"
+    text = f"{len(progress.waiting)} files, {size(sum(progress.waiting.values()))} left"
+    return text + (f", {len(progress.renames)} renames to follow" if progress.renames else "")
+
+
+def _first(progress: Progress) -> str:
+    reasons = list(progress.stuck.values())
+    more = len(reasons) - STUCK_SHOWN
+    return "; ".join(reasons[:STUCK_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 class Line:

@@ -22,6 +22,7 @@ from gateway.namespace import space as space_report
 HEALTHY = 0
 NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
+STUCK_SHOWN = 5
 QUIET_TEXT = "0.1 s"
 
 
@@ -30,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the facts. 0: healthy; 1: a process is down or the bucket refuses us.
+    """Print the facts. 0: healthy; 1: a person must act: a process is down, a file is stuck.
 
     Raises: UserError when configuration or database cannot be used.
     """
@@ -56,7 +57,7 @@ def gather(settings: Settings) -> dict[str, Any]:
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
     return {
-        "healthy": alive and bucket["reachable"] and not refused and not full,
+        "healthy": alive and bucket["reachable"] and not refused and not full and not waiting.stuck,
         "config": str(settings.source),
         "data_dir": str(settings.data_dir),
         "processes": processes,
@@ -68,6 +69,10 @@ def gather(settings: Settings) -> dict[str, Any]:
             "open_for_writing_files": waiting.open_files,
             "open_for_writing_bytes": waiting.open_bytes,
             "oldest": None if oldest is None else oldest._asdict(),
+        },
+        "stuck": {
+            "files": len(waiting.stuck),
+            "first": [one._asdict() for one in waiting.stuck[:STUCK_SHOWN]],
         },
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
         "disk": _disk(settings),
@@ -176,6 +181,10 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if (oldest := dirty["oldest"]) is not None:
         age, length = duration(oldest["age_seconds"]), size(oldest["size_bytes"])
         yield "oldest", f"{oldest['path']}, {length}, waiting for {age}"
+    for one in facts["stuck"]["first"]:
+        yield "stuck", f"{one['path']}: {one['reason']}"
+    if (more := facts["stuck"]["files"] - len(facts["stuck"]["first"])) > 0:
+        yield "stuck", f"and {more} more: spillway queue"
     yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0

@@ -280,7 +280,7 @@ class Retry(Base):
     next_ns: Mapped[int]
     """Not tried again before."""
     ino: Mapped[int] = mapped_column(server_default="0")
-    """Of the file that the job uploads; 0: the job is not an upload."""
+    """Of the file that the job is about; 0: none."""
 
 
 class Override(Base):

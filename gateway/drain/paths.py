@@ -194,3 +194,12 @@ def intent_of(session: sql.Session, ino: int) -> own.Intent | None:
     """The upload that was begun for an inode and never published."""
     row = session.one(own.UPLOAD, ino=ino)
     return None if row is None else own.Intent(*row)
+
+
+def is_unfinished(session: sql.Session, paths: Paths, ino: int) -> bool:
+    """Whether a file is there, and the bucket does not have it as it is here, or at another key."""
+    file = file_of(session, ino)
+    if file is None or file.is_dirty:
+        return file is not None
+    stored = object_of(session, ino)
+    return stored is not None and paths.key_of(ino) not in (None, stored.key)

@@ -83,6 +83,13 @@ class Job:
     item: Any = None
     size: int = 0
 
+    @property
+    def about(self) -> int:
+        """The inode of the file that it brings nearer to the bucket; 0: of none."""
+        if self.kind in (Kind.DELETE, Kind.CLEAN_UP):
+            return 0
+        return next((claim for claim in self.claims if isinstance(claim, int)), 0)
+
 
 class Page(NamedTuple):
     """Some jobs, and where to go on. ``after`` None: that was the last page."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gateway import clock
 from gateway.db import statements as sql
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.paths import file_of
+from gateway.drain.paths import file_of, is_unfinished, object_at
+from gateway.drain.retries import Failure, needs_person
 from gateway.errors import UserError
 from gateway.types import Kind
 
@@ -38,6 +39,12 @@ class State(StrEnum):
     """Its last writer's close."""
     HELD = "held"
     """A final name, or the person who holds it."""
+    DAMAGED = "damaged"
+    """A person: its local bytes are known to be lost."""
+
+
+NOT_WAITED_FOR = (State.HELD, State.OPEN)
+"""Nobody knows when such files will be ready."""
 
 
 class Entry(NamedTuple):
@@ -56,6 +63,18 @@ class Entry(NamedTuple):
     next_ns: int
     """Of its next try."""
     key: str | None
+    is_stuck: bool
+    """It needs a person."""
+
+
+class Renamed(NamedTuple):
+    """A file or directory whose name the bucket has not followed yet."""
+
+    ino: int
+    path: tuple[bytes, ...]
+    error: str
+    is_stuck: bool
+    """It needs a person."""
 
 
 class Said(NamedTuple):
@@ -72,40 +91,99 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
     Parameters: below, an inode: only that file, or what is in that directory. Reads page by page,
     each in a transaction of its own. Raises TryAgain.
     """
-    after = _LAST
-    while True:
+    after: tuple[int, int] | None = _LAST
+    while after is not None:
         with context.reading() as view:
-            failures = {row[0]: row for row in view.session.all(own.RETRIES)}
-            rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=PAGE)
-            found = []
-            for row in rows:
-                entry = _entry(view, own.File(*row[:-1]), row[-1] is not None, failures)
-                if entry is not None and (below == ROOT_INO or _is_below(view, entry.ino, below)):
-                    found.append(entry)
+            found, after = _page(view, after, below)
         yield from found
-        if len(rows) < PAGE:
-            return
-        last = own.File(*rows[-1][:-1])
-        after = (last.drain_after_ns, last.ino)
 
 
-def _entry(
-    view: View, file: own.File, is_begun: bool, failures: dict[Any, Sequence[Any]]
-) -> Entry | None:
+def renamed(view: View, below: int = ROOT_INO) -> Iterator[Renamed]:
+    """Renames at, above or below an inode that the bucket has not followed. What is held is left
+    out, and files that wait for their upload: ``entries`` has them."""
+    reasons = _Reasons(view)
+    after = 0
+    while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
+        for (ino,) in rows:
+            found = _renamed(view, ino, reasons)
+            if found is not None and (
+                below == ROOT_INO or _is_below(view, ino, below) or _is_below(view, below, ino)
+            ):
+                yield found
+        after = rows[-1][0]
+
+
+def is_durable(context: Context, tops: Sequence[int]) -> bool:
+    """Whether the bucket has all that can be waited for: as it is here, at the key that is its
+    path. All of it as of one moment. Raises TryAgain."""
+    with context.reading() as view:
+        for top in tops:
+            if any(renamed(view, top)):
+                return False
+            after: tuple[int, int] | None = _LAST
+            while after is not None:
+                found, after = _page(view, after, top)
+                if any(entry.state not in NOT_WAITED_FOR for entry in found):
+                    return False
+    return True
+
+
+class _Reasons:
+    """Why files are not in the bucket, as one transaction sees it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._moves: dict[int, Failure] = {}
+        self._failures: dict[str, Failure] = {}
+        for job, *failure in view.session.all(own.RETRIES):
+            self._failures[job] = Failure(*failure)
+            if job.startswith("move of "):
+                self._moves[failure[-1]] = Failure(*failure)
+        self.damaged = {ino: str(reason) for ino, reason in view.session.all(own.DAMAGED)}
+
+    def of(self, ino: int, key: str | None) -> Failure:
+        """The failure of a file's upload or move, or of the move of what has its key."""
+        found = self._failures.get(f"upload of {key}") or self._moves.get(ino)
+        if found is None and key is not None and self._moves:
+            occupant = object_at(self._view.session, key)
+            found = None if occupant is None else self._moves.get(occupant.ino)
+        return found or Failure(0, "", 0, 0)
+
+
+def _page(
+    view: View, after: tuple[int, int], below: int
+) -> tuple[list[Entry], tuple[int, int] | None]:
+    """Some files that wait, and where to go on; None: those were the last."""
+    reasons = _Reasons(view)
+    rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=PAGE)
+    found = []
+    for row in rows:
+        entry = _entry(view, own.File(*row[:-1]), row[-1] is not None, reasons)
+        if entry is not None and (below == ROOT_INO or _is_below(view, entry.ino, below)):
+            found.append(entry)
+    if len(rows) < PAGE:
+        return found, None
+    last = own.File(*rows[-1][:-1])
+    return found, (last.drain_after_ns, last.ino)
+
+
+def _entry(view: View, file: own.File, is_begun: bool, reasons: _Reasons) -> Entry | None:
     names = view.session.all(sql.NAMES, ino=file.ino)
     place = view.paths.place(names[0][0]) if names else None
     if place is None:
         return None
     key = view.paths.key_of(file.ino)
-    _, tries, error, next_ns = failures.get(f"upload of {key}", ("", 0, "", 0))
-    now_ns = clock.now_ns()
-    if key is None:
+    failure = reasons.of(file.ino, key)
+    damage = reasons.damaged.get(file.ino)
+    if damage is not None:
+        state = State.DAMAGED
+    elif key is None:
         state = State.HELD
     elif file.write_open:
         state = State.OPEN
-    elif file.drain_after_ns > now_ns:
+    elif file.drain_after_ns > clock.now_ns():
         state = State.SETTLING
-    elif tries:
+    elif failure.tries:
         state = State.FAILING
     else:
         state = State.UPLOADING if is_begun else State.WAITING
@@ -116,11 +194,31 @@ def _entry(
         place.bumped or view.paths.is_bumped(file.ino),
         file.size,
         file.drain_after_ns,
-        tries,
-        error,
-        next_ns,
+        failure.tries,
+        damage or failure.error,
+        failure.next_ns,
         key,
+        damage is not None or needs_person(failure.tries, failure.error),
     )
+
+
+def _renamed(view: View, ino: int, reasons: _Reasons) -> Renamed | None:
+    names = view.session.all(sql.NAMES, ino=ino)
+    file = file_of(view.session, ino)
+    place = view.paths.place(names[0][0]) if names else None
+    if file is None or place is None:
+        return None
+    failure = Failure(0, "", 0, 0)
+    if file.kind == Kind.DIRECTORY:
+        own_place = view.paths.place(ino)
+        if own_place is None or own_place.held:
+            return None
+    elif file.is_dirty or not is_unfinished(view.session, view.paths, ino):
+        return None
+    else:
+        failure = reasons.of(ino, view.paths.key_of(ino))
+    is_stuck = needs_person(failure.tries, failure.error)
+    return Renamed(ino, (*place.parts, names[0][1]), failure.error, is_stuck)
 
 
 def _is_below(view: View, ino: int, top: int) -> bool:

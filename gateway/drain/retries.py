@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from gateway import clock
@@ -17,8 +17,13 @@ from gateway.drain import statements as own
 
 FIRST_PAUSE_SECONDS = 0.5
 DOUBLINGS_MAX = 30
-FORGET_NS = 24 * 3600 * clock.NS
-"""A row that was not tried again for so long after it was due is of a job that no longer exists."""
+FORGET_NS = 3600 * clock.NS
+"""A failure of no file that was not tried again for so long after it was due is of a job that no
+longer exists."""
+FOR_GOOD = "needs a person: "
+"""How the error of a job begins that does not succeed by itself."""
+FOR_GOOD_TRIES = 2
+"""The first time, a client may just have been changing the file."""
 
 
 class Failure(NamedTuple):
@@ -28,7 +33,12 @@ class Failure(NamedTuple):
     error: str
     next_ns: int
     ino: int
-    """Of an upload; 0 for other jobs, and for uploads of an earlier run."""
+    """The file that the job is about; 0: none."""
+
+
+def needs_person(tries: int, error: str) -> bool:
+    """Whether a job fails for good."""
+    return tries >= FOR_GOOD_TRIES and error.startswith(FOR_GOOD)
 
 
 class Retries:
@@ -41,45 +51,82 @@ class Retries:
         self._retry_max_seconds = retry_max_seconds
         self._lock = threading.Lock()
         self._failed: dict[str, Failure] = {}
-        self._due_ns: dict[int, int] = {}
+        self._of_file: dict[int, set[str]] = {}
+        """The failing jobs of a file, by inode."""
         self._unsaved: set[str] = set()
 
     def load(self, session: sql.Session) -> None:
         """Start from what an earlier run left, inside a write transaction."""
-        session.run(own.RETRIES_FORGET, before_ns=clock.now_ns() - FORGET_NS)
         with self._lock:
-            for title, tries, error, next_ns in session.all(own.RETRIES):
-                self._failed.setdefault(title, Failure(tries, error, next_ns, 0))
+            for title, tries, error, next_ns, ino in session.all(own.RETRIES):
+                if title not in self._failed:
+                    self._put(title, Failure(tries, error, next_ns, ino))
 
     def is_due(self, title: str) -> bool:
         """Whether a job may be tried now."""
         with self._lock:
-            found = self._failed.get(title)
-        return found is None or found.next_ns <= clock.now_ns()
+            return self._is_due(title)
 
     def is_file_due(self, ino: int) -> bool:
-        """Whether the upload of a file may be tried now; True also when only its title is known."""
+        """Whether every job about a file that failed may be tried now."""
         with self._lock:
-            return self._due_ns.get(ino, 0) <= clock.now_ns()
+            return all(self._is_due(title) for title in self._of_file.get(ino, ()))
 
     def failed(self, title: str, ino: int, error: str) -> None:
-        """Count a failure and draw the pause before the next try."""
+        """Count a failure and draw the pause before the next try. Parameters: ino, of the file that
+        the job is about; 0: none."""
         with self._lock:
-            before = self._failed.pop(title, None)
+            before = self._take(title)
             tries = 1 if before is None else before.tries + 1
             pause_ns = int(jittered_seconds(tries, self._retry_max_seconds) * clock.NS)
             next_ns = clock.now_ns() + pause_ns
-            self._failed[title] = Failure(tries, " ".join(error.split()), next_ns, ino)
-            if ino:
-                self._due_ns[ino] = next_ns
+            self._put(title, Failure(tries, " ".join(error.split()), next_ns, ino))
             self._unsaved.add(title)
 
     def worked(self, title: str, ino: int) -> None:
-        """The job is done, or there is nothing to do any more."""
+        """The job is done, or there is nothing to do any more.
+
+        Parameters: ino, of a file that is in the bucket now: what failed under its earlier names is
+        forgotten; 0: none.
+        """
         with self._lock:
-            self._due_ns.pop(ino, None)
-            if self._failed.pop(title, None) is not None:
-                self._unsaved.add(title)
+            for gone in {title, *self._of_file.get(ino, ())}:
+                if self._take(gone) is not None:
+                    self._unsaved.add(gone)
+
+    def forget(self, is_wanted: Callable[[int], bool]) -> None:
+        """Forget failures of jobs that no longer exist.
+
+        Parameters: is_wanted, whether a file has something left to do in the bucket.
+        """
+        with self._lock:
+            failed = list(self._failed.items())
+        before_ns = clock.now_ns() - FORGET_NS
+        for title, failure in failed:
+            if is_wanted(failure.ino) if failure.ino else failure.next_ns >= before_ns:
+                continue
+            with self._lock:
+                if self._failed.get(title) == failure:
+                    self._take(title)
+                    self._unsaved.add(title)
+
+    def _is_due(self, title: str) -> bool:
+        found = self._failed.get(title)
+        return found is None or found.next_ns <= clock.now_ns()
+
+    def _put(self, title: str, failure: Failure) -> None:
+        self._failed[title] = failure
+        if failure.ino:
+            self._of_file.setdefault(failure.ino, set()).add(title)
+
+    def _take(self, title: str) -> Failure | None:
+        found = self._failed.pop(title, None)
+        if found is not None and found.ino:
+            titles = self._of_file[found.ino]
+            titles.discard(title)
+            if not titles:
+                del self._of_file[found.ino]
+        return found
 
     def take_unsaved(self) -> set[str]:
         """Jobs whose rows are not what they should be. The caller saves them or gives them back."""
@@ -105,7 +152,7 @@ class Retries:
                     tries=found.tries,
                     error=found.error,
                     next_ns=found.next_ns,
-                    ino=0,
+                    ino=found.ino,
                 )
 
     def shown(self, most: int) -> list[dict[str, Any]]:

@@ -189,6 +189,12 @@ RESIDENT = Statement(
     )
 )
 """A file whose bytes are on the local disk, and not known to be damaged."""
+DAMAGED = Statement(
+    select(damage.c.ino, damage.c.reason)
+    .select_from(damage.join(inode, inode.c.ino == damage.c.ino))
+    .where(damage.c.content_version == inode.c.content_version)
+)
+"""Files whose bytes are known to be damaged."""
 
 OBJECT = Statement(select(*_STORED).where(object_.c.ino == b("ino")))
 OBJECT_AT = Statement(select(*_STORED).where(object_.c.key == b("key")))
@@ -308,10 +314,9 @@ CLAIM_DELETE = Statement(
     delete(claim).where(claim.c.name == b("the_key"), claim.c.generation == b("the_generation"))
 )
 
-RETRIES = Statement(select(retry.c.job, retry.c.tries, retry.c.error, retry.c.next_ns))
+RETRIES = Statement(select(retry.c.job, retry.c.tries, retry.c.error, retry.c.next_ns, retry.c.ino))
 RETRY_INSERT = Statement(insert(retry))
 RETRY_DELETE = Statement(delete(retry).where(retry.c.job == b("the_key")))
-RETRIES_FORGET = Statement(delete(retry).where(retry.c.next_ns < b("before_ns")))
 
 QUEUE = Statement(
     select(*_FILE, upload.c.started_ns)

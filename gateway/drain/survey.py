@@ -120,7 +120,7 @@ def _job(context: Context, view: View, file: own.File, batch: Batch) -> Job | No
     if file.drain_after_ns > clock.now_ns():
         return None
     key = view.paths.key_of(file.ino)
-    if key is None:
+    if key is None or view.session.one(own.RESIDENT, ino=file.ino) is None:
         return None
     return make_way(context, view, file.ino, key) or Job(
         f"upload of {key}",

@@ -27,14 +27,15 @@ from gateway.drain import doubt, garbage, plan
 from gateway.drain.context import Context
 from gateway.drain.health import BucketState, Health
 from gateway.drain.lease import Claims
+from gateway.drain.paths import is_unfinished
 from gateway.drain.plan import Job, Kind, Lane, Page
 from gateway.drain.renames import Renames
-from gateway.drain.retries import Retries
+from gateway.drain.retries import FOR_GOOD, Retries
 from gateway.drain.sealed import Sealed
 from gateway.drain.senders import Senders
 from gateway.drain.snapshots import Snapshots
 from gateway.drain.status import Counters, Progress, StatusFile
-from gateway.drain.survey import Survey
+from gateway.drain.survey import REST, Survey
 from gateway.drain.upload import Outcome
 from gateway.errors import (
     BucketError,
@@ -115,6 +116,8 @@ class Drain:
         self._looked: datetime | None = None
         """When unfinished multipart uploads were looked for, of earlier runs at first."""
         self._wake = threading.Event()
+        self._forget_at = 0.0
+        """Monotonic seconds of the next look for failures of what is gone."""
         self._lease_lost = threading.Event()
         self._claims = Claims(self._context, self.retries, self._on_lease_lost, self._pace.share)
         self._done_lock = threading.Lock()
@@ -182,6 +185,8 @@ class Drain:
                     break
                 self._advance(sweep, math.inf)
                 wait(self._futures())
+        self._forget_at = 0.0
+        self._forget_gone()
         self._status.write()
         return self.done - before
 
@@ -234,6 +239,7 @@ class Drain:
             pause_seconds = max(self.health.pause_seconds(), PAUSE_MIN_SECONDS)
             return min(poll_seconds, pause_seconds) if local else pause_seconds
         submitted = sum(self._advance(sweep, poll_seconds) for sweep in self._sweeps)
+        self._forget_gone()
         if not submitted and not any(self._running.values()):
             self.health.worked()
             self._claims.hold([])
@@ -241,6 +247,15 @@ class Drain:
             sweep.after is not None and self._free(sweep.lane) > 0 for sweep in self._admitted()
         )
         return 0.0 if unread else poll_seconds
+
+    def _forget_gone(self) -> None:
+        began = clock.monotonic_seconds()
+        if not len(self.retries) or began < self._forget_at:
+            return
+        with self._context.reading() as view:
+            self.retries.forget(partial(is_unfinished, view.session, view.paths))
+        spent_seconds = clock.monotonic_seconds() - began
+        self._forget_at = began + max(self._settings.drain.poll_seconds, REST * spent_seconds)
 
     def _admitted(self) -> list[_Sweep]:
         return [sweep for sweep in self._sweeps if self.health.admits(sweep.kind)]
@@ -354,8 +369,9 @@ class Drain:
                 if isinstance(result, Exception):
                     self._failed(job, generation, result)
                     continue
-                self.retries.worked(job.title, job.ino)
-                if result == Outcome.DONE:
+                is_done = result == Outcome.DONE
+                self.retries.worked(job.title, job.ino if is_done else 0)
+                if is_done:
                     if job.kind.asks_bucket:
                         self.health.worked(job.kind)
                     self._count(job)
@@ -377,7 +393,7 @@ class Drain:
             return self._note_doubts(job)
         if isinstance(exc, (BucketError, DataFileError, NamespaceError)):
             passing = isinstance(exc, (StoreUnavailable, NamespaceError))
-            error = str(exc)
+            error = _shown(exc)
             log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.title, error)
         else:
             # One job that fails in a way nobody thought of must not stop the others.
@@ -385,7 +401,7 @@ class Drain:
             log.error("%s: %s", job.title, error, exc_info=exc)
         if isinstance(exc, StoreUnavailable):
             self.health.doubted()
-        self.retries.failed(job.title, job.ino, error)
+        self.retries.failed(job.title, job.about, error)
         return self.counters.count("retries")
 
     def _count(self, job: Job) -> None:
@@ -415,6 +431,15 @@ class Drain:
             "restless_files": self._snapshots.restless(),
             "requests_at_once": self._pace.places,
         }
+
+
+def _shown(exc: Exception) -> str:
+    """An error as people see it; where it does not end by itself, with what to do."""
+    if isinstance(exc, DataFileError):
+        return f"{FOR_GOOD}{exc}: restore its bytes, write the file again, or delete it"
+    if isinstance(exc, ObjectRefused):
+        return f"{FOR_GOOD}{exc}: see to that object, write the file again, or delete it"
+    return str(exc)
 
 
 def _results(jobs: list[Job]) -> Sequence[Outcome | Exception]:

@@ -156,6 +156,6 @@ def test_an_object_that_is_the_only_good_copy_keeps_its_key(
     assert shown["state"] == "failing"
     assert "it is not sent again instead" in shown["error"]
     with site.process():
-        result = spillway("drain", "--wait", *config)
+        result = spillway("drain", "--wait", "--timeout", "20", *config)
     assert result.returncode == 1
     assert "it is not sent again instead" in result.stderr

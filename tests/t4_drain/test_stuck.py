@@ -1,0 +1,114 @@
+"""What never comes into the bucket by itself: shown, with an exit status, and not waited for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from gateway.cli.backlog import measure
+from tests.support.s3proxy import Act
+from tests.support.waiting import until
+from tests.t4_drain.site import Site
+from tests.t5_cli.site import spillway
+
+
+def run(site: Site, *args: str) -> subprocess.CompletedProcess[str]:
+    return spillway(*args, "--config", site.settings.source)
+
+
+def wait(site: Site, *args: str) -> tuple[int, dict[str, Any]]:
+    result = run(site, "drain", "--wait", "--json", *args)
+    facts: dict[str, Any] = json.loads(result.stdout)
+    return result.returncode, facts
+
+
+def stuck(site: Site) -> dict[str, str]:
+    """What ``spillway status`` says of files that fail for good: reasons by path."""
+    return {one.path: one.reason for one in measure(site.settings).stuck}
+
+
+def test_a_file_whose_bytes_are_lost_ends_the_wait_and_needs_attention(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("lost", b"bytes")
+    site.namespace.files.remove(site.attr("lost").ino, 0)
+    site.write("good", b"data")
+    with site.process():
+        code, facts = wait(site)
+        assert (code, facts["drained"], facts["waiting_files"]) == (1, False, 1)
+        assert "/checkpoints/lost: " in facts["error"]
+        assert "is missing, 5 bytes expected" in facts["error"]
+        assert wait(site, "good")[0] == 0
+        until(lambda: stuck(site), "it is shown")
+        assert "write the file again, or delete it" in stuck(site)["/checkpoints/lost"]
+        status = run(site, "status")
+        assert status.returncode == 1
+        assert "stuck       /checkpoints/lost: " in status.stdout
+        site.unlink("lost")
+        until(lambda: not site.rows("SELECT * FROM retry"), "the failure of a deleted file goes")
+        assert stuck(site) == {}
+        until(lambda: not site.report()["failures"], "it is shown no longer")
+        assert wait(site)[0] == 0
+    assert site.objects() == {"good": b"data"}
+
+
+def test_a_failure_is_forgotten_when_the_file_goes_up_under_another_name(
+    rclone_site: Site,
+) -> None:
+    site = rclone_site
+    site.write("a", b"data")
+    fault = site.proxy.inject(
+        lambda r: r.operation == "PUT" and r.key.endswith("/a"), Act.FAIL, 1e9, 400, "Unusual"
+    )
+    site.drain()
+    site.drain()
+    assert "Unusual" in stuck(site)["/checkpoints/a"]
+    site.rename("a", "b")
+    site.drain()
+    assert site.objects() == {"b": b"data"}
+    site.drain()
+    assert site.rows("SELECT * FROM retry") == []
+    fault.release()
+
+
+def test_a_damaged_file_ends_the_wait_and_needs_attention(rclone_site: Site) -> None:
+    site = rclone_site
+    ino = site.write("f", b"data")
+    site.rows(
+        "INSERT INTO damage (ino, content_version, reason, noted_ns) "
+        f"SELECT ino, content_version, 'an fsync failed', 1 FROM inode WHERE ino = {ino} "
+        "RETURNING 1"
+    )
+    assert "an fsync failed" in stuck(site)["/checkpoints/f"]
+    with site.process():
+        code, facts = wait(site)
+    assert code == 1
+    assert "/checkpoints/f: an fsync failed" in facts["error"]
+    assert site.objects() == {}
+    site.write("f", b"whole")
+    assert stuck(site) == {}
+    site.drain()
+    assert site.objects() == {"f": b"whole"}
+
+
+def test_a_rename_that_the_bucket_has_not_followed_is_waited_for(rclone_site: Site) -> None:
+    site = rclone_site
+    for path in ("dir/f", "dir/g", "other/f"):
+        site.write(path, path.encode())
+    site.drain()
+    site.rename("dir", "new")
+    for paths in ([], ["new"], ["new/f"], ["new/g", "other"]):
+        code, facts = wait(site, "--timeout", "0.2", *paths)
+        assert (code, facts["drained"]) == (1, False)
+        assert "1 renames" in facts["error"]
+    assert wait(site, "other")[0] == 0
+    with site.process():
+        assert wait(site)[0] == 0
+        assert set(site.objects()) >= {"new/f", "new/g", "other/f"}
+    site.rename("new/f", "new/h")
+    assert wait(site, "--timeout", "0.2", "new/h")[0] == 1
+    assert wait(site, "--timeout", "0.2", "new")[0] == 1
+    assert wait(site, "--timeout", "0.2", "new/g")[0] == 0
+    # A file that is held is not waited for, wherever its object is.
+    site.rename("new/h", "new/h.tmp")
+    assert wait(site, "--timeout", "5")[0] == 0
