@@ -12,6 +12,15 @@ def now_ns() -> int:
     return time.time_ns()
 
 
+def is_ahead(time_ns: int, most_ns: int) -> bool:
+    """Whether a stored time is still to come. One that lies further ahead than it can have been set
+    was stored before the clock went back: it counts as past.
+
+    Parameters: most_ns, how far ahead it can have been set.
+    """
+    return 0 < time_ns - now_ns() <= most_ns
+
+
 def monotonic_seconds() -> float:
     """Seconds of a clock that never goes back."""
     return time.monotonic()

@@ -266,6 +266,12 @@ class Settings:
         return self.data_dir / "ganesha.conf"
 
     @property
+    def drain_ahead_ns(self) -> int:
+        """How far ahead of now a file's ``drain_after_ns`` can have been set."""
+        reclaim_seconds = self.nfs.lease_seconds + self.nfs.grace_seconds
+        return int(max(self.drain.settle_seconds, reclaim_seconds) * 1e9)
+
+    @property
     def files_dir(self) -> Path:
         return self.data_dir / "files"
 

@@ -66,6 +66,8 @@ class Claims:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew_for_ever, name="drain-lease")
         self._thread.daemon = True
+        self._others: dict[int, tuple[int, float]] = {}
+        """Of other drains' leases: when they end, and since when (monotonic) that was not moved."""
         self.generation = 0
         """Of the lease; 0 when there is none."""
 
@@ -215,13 +217,24 @@ class Claims:
             dead = is_dead(holder)
             if generation == self.generation:
                 continue
-            if not dead and expires_ns >= now_ns:
+            if not dead and expires_ns >= now_ns and self._is_renewed(generation, expires_ns):
                 others += 1
                 continue
+            self._others.pop(generation, None)
             view.session.run(own.LEASE_DELETE, the_generation=generation)
             reason = "is dead" if dead else "did not renew it"
             log.warning("took over from the drain of process %s, which %s", pid_of(holder), reason)
         return others
+
+    def _is_renewed(self, generation: int, expires_ns: int) -> bool:
+        """Whether a lease was renewed while one lasts, as we saw it: where the clock went back, its
+        own time says nothing for the length of the step."""
+        now = clock.monotonic_seconds()
+        before = self._others.get(generation)
+        if before is None or before[0] != expires_ns:
+            self._others[generation] = (expires_ns, now)
+            return True
+        return now - before[1] <= self._seconds
 
     def _until_ns(self) -> int:
         return clock.now_ns() + int(self._seconds * clock.NS)

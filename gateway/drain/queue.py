@@ -94,14 +94,14 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
     after: tuple[int, int] | None = _LAST
     while after is not None:
         with context.reading() as view:
-            found, after = _page(view, after, below)
+            found, after = _page(view, after, below, context.settings.drain_ahead_ns)
         yield from found
 
 
 def renamed(view: View, below: int = ROOT_INO) -> Iterator[Renamed]:
     """Renames at, above or below an inode that the bucket has not followed. What is held is left
     out, and files that wait for their upload: ``entries`` has them."""
-    reasons = _Reasons(view)
+    reasons = _Reasons(view, 0)
     after = 0
     while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
         for (ino,) in rows:
@@ -122,7 +122,7 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
                 return False
             after: tuple[int, int] | None = _LAST
             while after is not None:
-                found, after = _page(view, after, top)
+                found, after = _page(view, after, top, context.settings.drain_ahead_ns)
                 if any(entry.state not in NOT_WAITED_FOR for entry in found):
                     return False
     return True
@@ -131,7 +131,8 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
 class _Reasons:
     """Why files are not in the bucket, as one transaction sees it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, ahead_ns: int) -> None:
+        self.ahead_ns = ahead_ns
         self._view = view
         self._moves: dict[int, Failure] = {}
         self._failures: dict[str, Failure] = {}
@@ -151,10 +152,10 @@ class _Reasons:
 
 
 def _page(
-    view: View, after: tuple[int, int], below: int
+    view: View, after: tuple[int, int], below: int, ahead_ns: int
 ) -> tuple[list[Entry], tuple[int, int] | None]:
     """Some files that wait, and where to go on; None: those were the last."""
-    reasons = _Reasons(view)
+    reasons = _Reasons(view, ahead_ns)
     rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=PAGE)
     found = []
     for row in rows:
@@ -181,7 +182,7 @@ def _entry(view: View, file: own.File, is_begun: bool, reasons: _Reasons) -> Ent
         state = State.HELD
     elif file.write_open:
         state = State.OPEN
-    elif file.drain_after_ns > clock.now_ns():
+    elif clock.is_ahead(file.drain_after_ns, reasons.ahead_ns):
         state = State.SETTLING
     elif failure.tries:
         state = State.FAILING

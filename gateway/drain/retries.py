@@ -112,7 +112,8 @@ class Retries:
 
     def _is_due(self, title: str) -> bool:
         found = self._failed.get(title)
-        return found is None or found.next_ns <= clock.now_ns()
+        most_ns = int(self._retry_max_seconds * clock.NS)
+        return found is None or not clock.is_ahead(found.next_ns, most_ns)
 
     def _put(self, title: str, failure: Failure) -> None:
         self._failed[title] = failure

@@ -28,6 +28,7 @@ from gateway.objectstore.objects import MIB
 
 BATCH_BYTES = 64 * MIB
 _START = (0, 0)
+_FOR_EVER_NS = (1 << 63) - 1
 
 
 class Sealed:
@@ -56,12 +57,14 @@ class Sealed:
         if not self._is_whole and started >= self._again_at:
             self._at, self._is_whole, self._spent_seconds = _START, True, 0.0
         batch = Batch(partial(_compute_many, context), BATCH_FILES, BATCH_BYTES)
+        now_ns = clock.now_ns()
         with context.reading() as view:
             rows = view.session.all(
                 own.SEALED,
                 after_ns=self._at[0],
                 after_ino=self._at[1],
-                until_ns=clock.now_ns() + self._settle_ns,
+                # Everything: times before the clock went back are ahead of any limit.
+                until_ns=_FOR_EVER_NS if self._is_whole else now_ns + self._settle_ns,
                 most=SCAN_PAGE,
             )
             files = [(own.File(*row[:-1]), row[-1]) for row in rows]
@@ -74,6 +77,8 @@ class Sealed:
         is_last = len(rows) < SCAN_PAGE
         if is_last and self._is_whole:
             self._is_whole = False
+            # What is sealed next is not after times that lie far ahead.
+            self._at = min(self._at, (now_ns + self._settle_ns, 0))
             rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
             self._again_at = clock.monotonic_seconds() + rest_seconds
         return Page(jobs, None if is_last else 0)

@@ -106,11 +106,12 @@ class Snapshots:
         row = view.session.one(own.STORED_NS, ino=file.ino, version=file.content_version)
         if row is not None:
             age_seconds = (clock.now_ns() - row[0]) / clock.NS
-            if age_seconds < self._age_seconds:
+            # A moment that is still to come is of before the clock went back.
+            if 0 <= age_seconds < self._age_seconds:
                 # Another drain's.
                 one.due_at = clock.monotonic_seconds() + self._age_seconds - age_seconds
                 return False
-            if found.st_ctime_ns <= row[0] - still.QUIET_NS:
+            if age_seconds >= 0 and found.st_ctime_ns <= row[0] - still.QUIET_NS:
                 return False
         elif found.st_size == 0:
             return False

@@ -121,7 +121,7 @@ DIRTY = Statement(
     )
     .where(
         *_SEALED_AFTER,
-        inode.c.drain_after_ns <= b("now_ns"),
+        inode.c.drain_after_ns <= b("until_ns"),
     )
     .order_by(inode.c.drain_after_ns, inode.c.ino)
     .limit(b("most"))

@@ -26,6 +26,7 @@ REST = 9
 """Times as long as reading everything took."""
 
 _START = (0, 0)
+_FOR_EVER_NS = (1 << 63) - 1
 
 
 class Survey:
@@ -42,6 +43,8 @@ class Survey:
         self._fresh: Order | None = None
         """Of a reading of everything that is not at its end yet."""
         self._at = _START
+        self._stranded_at: tuple[int, int] | None = None
+        """In a reading of everything, first: among times that are too far ahead to be true."""
         self._full_at = 0.0
         self._spent_seconds = 0.0
         self.oldest_ns: int | None = None
@@ -61,22 +64,24 @@ class Survey:
         """The next uploads, or what stands in their way."""
         started = clock.monotonic_seconds()
         with context.reading() as view:
-            self._scan(view)
+            self._scan(view, clock.now_ns(), context.settings.drain_ahead_ns)
             jobs = self._jobs(context, view)
         self._spent_seconds += clock.monotonic_seconds() - started
         return Page(jobs, 0 if self._order or self._fresh is not None else None)
 
-    def _scan(self, view: View) -> None:
+    def _scan(self, view: View, now_ns: int, ahead_ns: int) -> None:
         if self._fresh is None and clock.monotonic_seconds() >= self._full_at:
             self._fresh, self._at, self._oldest_ns = Order(self._order), _START, None
             self._spent_seconds = 0.0
+            self._stranded_at = (now_ns + ahead_ns, 0)
         order = self._order if self._fresh is None else self._fresh
-        after_ns, after_ino = self._at
+        is_stranded = self._fresh is not None and self._stranded_at is not None
+        after_ns, after_ino = self._stranded_at or self._at if is_stranded else self._at
         rows = view.session.all(
             own.DIRTY,
             after_ns=after_ns,
             after_ino=after_ino,
-            now_ns=clock.now_ns(),
+            until_ns=_FOR_EVER_NS if is_stranded else now_ns,
             most=SCAN_PAGE,
         )
         for ino, sealed_ns, directory, name in rows:
@@ -86,9 +91,12 @@ class Survey:
             if view.paths.is_held(ino, place, name) and view.paths.key_of(ino) is None:
                 continue
             if self._oldest_ns is None:
-                self._oldest_ns = sealed_ns
+                self._oldest_ns = min(sealed_ns, now_ns)
             top = place.parts[0] if place.parts else b""
             order.add(ino, top, directory, place.bumped or view.paths.is_bumped(ino))
+        if is_stranded:
+            self._stranded_at = (rows[-1][1], rows[-1][0]) if len(rows) == SCAN_PAGE else None
+            return
         if rows:
             self._at = (rows[-1][1], rows[-1][0])
         if len(rows) < SCAN_PAGE and self._fresh is not None:
@@ -117,7 +125,7 @@ def _job(context: Context, view: View, file: own.File, batch: Batch) -> Job | No
     """What brings a file nearer to the bucket; None: it is not eligible any more."""
     if not file.is_dirty or file.write_open or not file.nlink:
         return None
-    if file.drain_after_ns > clock.now_ns():
+    if clock.is_ahead(file.drain_after_ns, context.settings.drain_ahead_ns):
         return None
     key = view.paths.key_of(file.ino)
     if key is None or view.session.one(own.RESIDENT, ino=file.ino) is None:
