@@ -9,7 +9,8 @@ One job without an answer proves nothing about the bucket, so it only raises dou
 the store chokes on must not stop the others. A check that passes does not end REFUSED either:
 credentials that may list may still not write.
 
-A refusal stops jobs of its kind only: where there is no room for uploads, deletions must go on. On
+What refuses one key is no refusal of the kind (refusals.py); it only raises doubt. A refusal stops
+jobs of its kind only: where there is no room for uploads, deletions must go on. On
 trial, one job of the kinds that were refused is let through at a time. So a refusal costs a handful
 of requests for each pause, however much there is to do.
 
@@ -107,6 +108,11 @@ class Health:
             return False
         with self._lock:
             return self.stops_all() or (self.state == BucketState.REFUSED and kind in self._refused)
+
+    def is_refused(self, kind: Kind) -> bool:
+        """Whether jobs of a kind are refused, or on trial."""
+        with self._lock:
+            return kind in self._refused
 
     def begun(self, kind: Kind) -> None:
         """A job that was admitted is about to run."""

@@ -183,3 +183,14 @@ def move_job(context: Context, planned: move.Move) -> Job:
         frozenset(planned),
         partial(move.move, context, planned),
     )
+
+
+def run_jobs(jobs: Sequence[Job]) -> Sequence[Outcome | Exception]:
+    """Run jobs, together if there are several; what became of each."""
+    batch = jobs[0].batch
+    try:
+        if batch is None or len(jobs) == 1:
+            return [jobs[0].run()]
+        return batch.run([job.item for job in jobs])
+    except Exception as exc:
+        return [exc] * len(jobs)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gateway import clock
 from gateway.db import statements as sql
 from gateway.drain import statements as own
+from gateway.errors import DataFileError, ObjectRefused, StoreRefused
 
 FIRST_PAUSE_SECONDS = 0.5
 DOUBLINGS_MAX = 30
@@ -173,3 +174,14 @@ def jittered_seconds(tries: int, most_seconds: float) -> float:
     """A pause before the next try: anywhere up to a bound that doubles with each try."""
     bound = min(most_seconds, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, DOUBLINGS_MAX))
     return random.uniform(0.05 * bound, bound)
+
+
+def error_of(exc: Exception) -> str:
+    """An error as people see it; where it does not end by itself, with what to do."""
+    if isinstance(exc, DataFileError):
+        return f"{FOR_GOOD}{exc}: restore its bytes, write the file again, or delete it"
+    if isinstance(exc, StoreRefused):
+        return f"{FOR_GOOD}{exc}"
+    if isinstance(exc, ObjectRefused):
+        return f"{FOR_GOOD}{exc}: see to that object, write the file again, or delete it"
+    return str(exc)

@@ -155,7 +155,8 @@ class _Streak:
         if isinstance(result, Stored):
             self._unanswered = 0
         elif isinstance(result, StoreRefused):
-            self.last, self._unanswered = result, UNANSWERED_MAX
+            # A policy may deny one key. What was not tried says nothing of the bucket.
+            self.last, self._unanswered = None, self._unanswered + 1
         elif isinstance(result, StoreUnavailable):
             self.last, self._unanswered = result, self._unanswered + 1
 

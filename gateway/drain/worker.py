@@ -13,7 +13,7 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -29,8 +29,9 @@ from gateway.drain.health import BucketState, Health
 from gateway.drain.lease import Claims
 from gateway.drain.paths import is_unfinished
 from gateway.drain.plan import Job, Kind, Lane, Page
+from gateway.drain.refusals import Refusals
 from gateway.drain.renames import Renames
-from gateway.drain.retries import FOR_GOOD, Retries
+from gateway.drain.retries import Retries, error_of
 from gateway.drain.sealed import Sealed
 from gateway.drain.senders import Senders
 from gateway.drain.snapshots import Snapshots
@@ -112,6 +113,7 @@ class Drain:
         )
         self.health = Health(settings.bucket.name, drain.retry_max_seconds)
         self.retries = Retries(drain.retry_max_seconds)
+        self._refusals = Refusals()
         self._started = datetime.now(UTC)
         self._looked: datetime | None = None
         """When unfinished multipart uploads were looked for, of earlier runs at first."""
@@ -365,7 +367,7 @@ class Drain:
         try:
             if self._context.stop.is_set() or self.health.stops(jobs[0].kind):
                 return
-            for job, result in zip(jobs, _results(jobs), strict=True):
+            for job, result in zip(jobs, plan.run_jobs(jobs), strict=True):
                 if isinstance(result, Exception):
                     self._failed(job, generation, result)
                     continue
@@ -373,6 +375,7 @@ class Drain:
                 self.retries.worked(job.title, job.ino if is_done else 0)
                 if is_done:
                     if job.kind.asks_bucket:
+                        self._refusals.worked(job.kind, job.claims)
                         self.health.worked(job.kind)
                     self._count(job)
         finally:
@@ -388,12 +391,12 @@ class Drain:
         if isinstance(exc, LeaseLost):
             return self._note_doubts(job)
         if isinstance(exc, StoreRefused):
-            return self.health.failed(exc, job.kind)
-        if self._claims.is_lost(generation):
+            self._refused(job, exc)
+        elif self._claims.is_lost(generation):
             return self._note_doubts(job)
         if isinstance(exc, (BucketError, DataFileError, NamespaceError)):
             passing = isinstance(exc, (StoreUnavailable, NamespaceError))
-            error = _shown(exc)
+            error = error_of(exc)
             log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.title, error)
         else:
             # One job that fails in a way nobody thought of must not stop the others.
@@ -403,6 +406,14 @@ class Drain:
             self.health.doubted()
         self.retries.failed(job.title, job.about, error)
         return self.counters.count("retries")
+
+    def _refused(self, job: Job, exc: StoreRefused) -> None:
+        on_trial = self.health.is_refused(job.kind)
+        if self._refusals.refused(job.kind, job.claims) or on_trial:
+            self.health.failed(exc, job.kind)
+        else:
+            # Whether it is the bucket as a whole, a check tells.
+            self.health.doubted()
 
     def _count(self, job: Job) -> None:
         with self._done_lock:
@@ -431,23 +442,3 @@ class Drain:
             "restless_files": self._snapshots.restless(),
             "requests_at_once": self._pace.places,
         }
-
-
-def _shown(exc: Exception) -> str:
-    """An error as people see it; where it does not end by itself, with what to do."""
-    if isinstance(exc, DataFileError):
-        return f"{FOR_GOOD}{exc}: restore its bytes, write the file again, or delete it"
-    if isinstance(exc, ObjectRefused):
-        return f"{FOR_GOOD}{exc}: see to that object, write the file again, or delete it"
-    return str(exc)
-
-
-def _results(jobs: list[Job]) -> Sequence[Outcome | Exception]:
-    """Run jobs, together if there are several; what became of each."""
-    batch = jobs[0].batch
-    try:
-        if batch is None or len(jobs) == 1:
-            return [jobs[0].run()]
-        return batch.run([job.item for job in jobs])
-    except Exception as exc:
-        return [exc] * len(jobs)

@@ -11,7 +11,7 @@ from gateway.db import statements as namespace_statements
 from gateway.db.engine import Database
 from gateway.drain import statements as drain_statements
 
-SMALL = {"volume", "upload", "lease", "retry", "override", "doubt"}
+SMALL = {"volume", "upload", "lease", "retry", "override", "doubt", "damage"}
 """One row; one per running upload, per drain, per failing job; what people and mishaps left."""
 
 STATEMENTS = {

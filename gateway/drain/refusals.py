@@ -1,0 +1,50 @@
+"""Tells a key that the store refuses from a kind of work that it refuses.
+
+A policy may deny one key. So a refusal is of a kind only after several in a row, with no job of the
+kind done between them. Keys that were refused while others worked are known from then on: what the
+store says to them again is no news of the kind.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from gateway.drain.plan import Kind
+
+IN_A_ROW = 3
+KNOWN_MAX = 10_000
+"""Keys that are remembered."""
+
+
+class Refusals:
+    """The refusals of one drain. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._row: dict[Kind, list[int | str]] = {}
+        """Names of refused jobs since the kind last worked; of each job the keys."""
+        self._known: set[tuple[Kind, int | str]] = set()
+
+    def refused(self, kind: Kind, claims: Iterable[int | str]) -> bool:
+        """A job was refused. True: take all of its kind as refused."""
+        name = _name(claims)
+        with self._lock:
+            if (kind, name) in self._known:
+                return False
+            row = self._row.setdefault(kind, [])
+            row.append(name)
+            return len(row) >= IN_A_ROW
+
+    def worked(self, kind: Kind, claims: Iterable[int | str]) -> None:
+        """A job did its work."""
+        with self._lock:
+            self._known.discard((kind, _name(claims)))
+            row = self._row.pop(kind, [])
+            if len(self._known) > KNOWN_MAX:
+                self._known.clear()
+            self._known.update((kind, name) for name in row)
+
+
+def _name(claims: Iterable[int | str]) -> int | str:
+    return max((claim for claim in claims if isinstance(claim, str)), default="")

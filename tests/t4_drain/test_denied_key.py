@@ -1,0 +1,54 @@
+"""A key that a policy denies is a failure of its file; a kind of work that is denied is refused."""
+
+from __future__ import annotations
+
+from gateway.drain.plan import Kind
+from gateway.drain.refusals import IN_A_ROW, Refusals
+from tests.support.s3proxy import Act
+from tests.support.waiting import until
+from tests.t4_drain.site import Site
+from tests.t4_drain.test_refused import bucket_state
+
+
+def test_a_denied_key_does_not_hold_up_the_others(rclone_site: Site) -> None:
+    site = rclone_site
+    # A pause would be far longer than the test.
+    site.configure(retry_max_seconds=10_000)
+    denied = site.proxy.inject(
+        lambda r: r.method == "PUT" and r.key.endswith("denied"), Act.FAIL, 1e9, 403, "AccessDenied"
+    )
+    site.write("denied", b"x")
+    contents = {}
+    with site.draining():
+        for wave in range(4):
+            for number in range(20):
+                path = f"{wave}/{number}"
+                contents[path] = path.encode()
+                site.write(path, contents[path])
+            until(lambda: site.objects().keys() >= contents.keys(), "the others are drained")
+            assert bucket_state(site) in ("reachable", "None", "unknown")
+        until(lambda: site.rows("SELECT error FROM retry"), "the failure is recorded")
+    ((error,),) = site.rows("SELECT error FROM retry")
+    assert "denies put_object (AccessDenied)" in error
+    denied.release()
+    site.drain()
+    assert site.objects() == {**contents, "denied": b"x"}
+
+
+def test_refusals_in_a_row_are_of_the_kind() -> None:
+    refusals = Refusals()
+    for number in range(IN_A_ROW - 1):
+        assert not refusals.refused(Kind.UPLOAD, (1, f"key {number}"))
+    assert not refusals.refused(Kind.DELETE, ("another",))
+    assert refusals.refused(Kind.UPLOAD, (2, "last"))
+
+
+def test_a_key_that_was_refused_while_others_worked_is_no_news() -> None:
+    refusals = Refusals()
+    assert not refusals.refused(Kind.UPLOAD, (1, "denied"))
+    refusals.worked(Kind.UPLOAD, (2, "good"))
+    for _ in range(10 * IN_A_ROW):
+        assert not refusals.refused(Kind.UPLOAD, (1, "denied"))
+    refusals.worked(Kind.UPLOAD, (1, "denied"))
+    answers = [refusals.refused(Kind.UPLOAD, (1, "denied")) for _ in range(IN_A_ROW)]
+    assert answers == [False] * (IN_A_ROW - 1) + [True]
