@@ -10,7 +10,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -23,9 +23,14 @@ _MIB = 1024 * 1024
 T = TypeVar("T")
 
 
-def _key(doc: str, default: Any = MISSING, check: checks.Check | None = None) -> Any:
-    """Declare a key: its documentation, its default (none: required), its check."""
-    return field(default=default, metadata={"doc": doc, "check": check})
+def _key(
+    doc: str, default: Any = MISSING, check: checks.Check | None = None, *, secret: bool = False
+) -> Any:
+    """Declare a key: its documentation, its default (none: required), its check.
+
+    Parameters: secret, whether the value may hold a password; errors then do not quote it.
+    """
+    return field(default=default, metadata={"doc": doc, "check": check, "secret": secret})
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class Space:
 @dataclass(frozen=True)
 class Bucket:
     name: str = _key("Name of the bucket.", check=checks.not_empty)
-    endpoint_url: str = _key("URL of the S3 server. Empty: AWS.", "", checks.url)
+    endpoint_url: str = _key("URL of the S3 server. Empty: AWS.", "", checks.url, secret=True)
     region: str = _key("Region, as the S3 server names it.", "us-east-1", checks.not_empty)
     prefix: str = _key(
         "Objects are <prefix>/<path below the export>. Empty: the bucket's root.", "", checks.prefix
@@ -233,6 +238,7 @@ class Namespace:
     url: str = _key(
         "Database of the namespace. Empty: SQLite in data_dir.",
         "",
+        secret=True,
     )
 
 
@@ -323,9 +329,9 @@ def from_mapping(
     """Check a parsed configuration and overlay the environment. Raises ConfigError."""
     for name, value in raw.items():
         if name not in SECTIONS:
-            raise ConfigError(name, value, f"no such section; there are {', '.join(SECTIONS)}")
+            raise ConfigError(name, None, f"no such section; there are {', '.join(SECTIONS)}")
         if not isinstance(value, dict):
-            raise ConfigError(name, value, f"must be a section: [{name}]")
+            raise ConfigError(name, None, f"must be a section: [{name}]")
     sections = {
         name: _section(name, cls, dict(raw.get(name, {})), environ)
         for name, cls in SECTIONS.items()
@@ -345,27 +351,44 @@ def _section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str,
     hints = get_type_hints(cls)
     for key in raw:
         if key not in known:
+            # Its value is not quoted: it may be a secret that was put into the wrong file.
             raise ConfigError(
-                f"{name}.{key}", raw[key], f"no such key; [{name}] has {', '.join(known)}"
+                f"{name}.{key}", None, f"no such key; [{name}] has {', '.join(known)}"
             )
     values: dict[str, Any] = {}
     for key, spec in known.items():
-        variable = f"SPILLWAY_{name}_{key}".upper()
-        where = f"{name}.{key}"
-        if variable in environ:
-            where = variable
-            value = _from_text(where, environ[variable], hints[key])
-        elif key in raw:
-            value = _from_toml(where, raw[key], hints[key])
-        elif spec.default is MISSING:
-            raise ConfigError(where, None, f"is required; set it in [{name}] or as {variable}")
-        else:
-            value = spec.default
-        check = spec.metadata["check"]
-        if check is not None and (problem := check(value)) is not None:
-            raise ConfigError(where, str(value) if isinstance(value, Path) else value, problem)
-        values[key] = value
+        try:
+            values[key] = _value(name, spec, hints[key], raw, environ)
+        except ConfigError as exc:
+            if spec.metadata["secret"]:
+                raise ConfigError(exc.key, None, exc.remedy) from None
+            raise
     return cls(**values)
+
+
+def variable_of(section: str, key: str) -> str:
+    """The name of the environment's variable that overrides a key."""
+    return f"SPILLWAY_{section}_{key}".upper()
+
+
+def _value(
+    section: str, spec: Field[Any], hint: Any, raw: dict[str, Any], environ: Mapping[str, str]
+) -> Any:
+    variable = variable_of(section, spec.name)
+    where = f"{section}.{spec.name}"
+    if variable in environ:
+        where = variable
+        value = _from_text(where, environ[variable], hint)
+    elif spec.name in raw:
+        value = _from_toml(where, raw[spec.name], hint)
+    elif spec.default is MISSING:
+        raise ConfigError(where, None, f"is required; set it in [{section}] or as {variable}")
+    else:
+        value = spec.default
+    check = spec.metadata["check"]
+    if check is not None and (problem := check(value)) is not None:
+        raise ConfigError(where, str(value) if isinstance(value, Path) else value, problem)
+    return value
 
 
 def _from_toml(where: str, value: Any, hint: Any) -> Any:

@@ -2,7 +2,8 @@
 
     GatewayError
     ├── UserError                 a person must act; the message is one line and says how
-    │   ├── ConfigError           a key of the configuration: names key, value, remedy
+    │   ├── ConfigError           a key of the configuration: names key and remedy; quotes the
+    │   │                         value, unless it may hold a secret
     │   ├── SchemaError           the database is older or newer than this program
     │   ├── IdentityError         database, data files and bucket do not belong together
     │   ├── AnotherServer         another gateway serves this namespace
@@ -39,12 +40,15 @@ class UserError(GatewayError):
 class ConfigError(UserError):
     """A configuration key that cannot be used.
 
-    Parameters: key as it is written in the file (``section.key``), the offending value, the remedy.
+    Parameters: key as it is written in the file (``section.key``); the offending value, which the
+    message quotes, or None where there is none or it may hold a secret; the remedy.
     """
 
     def __init__(self, key: str, value: object, remedy: str) -> None:
-        super().__init__(f"configuration: {key} = {value!r}: {remedy}")
+        quoted = "" if value is None else f" = {value!r}"
+        super().__init__(f"configuration: {key}{quoted}: {remedy}")
         self.key = key
+        self.remedy = remedy
 
 
 class SchemaError(UserError):

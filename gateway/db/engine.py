@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import sqlalchemy
 from sqlalchemy import create_engine, event
-from sqlalchemy.engine import Dialect, Engine, make_url
+from sqlalchemy.engine import URL, Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import NullPool
 
@@ -27,7 +27,10 @@ from gateway.errors import ConfigError, NamespaceError
 Connection = Any
 """A DBAPI connection in autocommit mode: sqlite3.Connection or psycopg.Connection."""
 
-URLS = "must be sqlite:///<absolute path> or postgresql://user@host/name"
+URLS = (
+    "must be sqlite:///<absolute path> or postgresql://user@host/name "
+    "(in a password write @ as %40, / as %2F)"
+)
 
 
 class Backend(Protocol):
@@ -225,18 +228,27 @@ class Database:
 
 
 def make_url_safe(url: str) -> str:
-    """The URL as it may be shown: without a password. Raises ConfigError."""
+    """The URL as it may be shown: without a password, and without options, which may be one.
+
+    Raises: ConfigError, which does not quote the URL.
+    """
+    return _parse(url).set(query={}).render_as_string(hide_password=True)
+
+
+def _parse(url: str) -> URL:
     try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        raise ConfigError("namespace.url", url, URLS) from None
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
+        raise ConfigError("namespace.url", None, URLS) from None
+    kind = parsed.get_backend_name()
+    if kind == "sqlite" and parsed.database and parsed.database.startswith("/"):
+        return parsed
+    # An @ after the first one: what we take for host or database has a part of the password.
+    if kind == "postgresql" and parsed.database and "@" not in f"{parsed.host}{parsed.database}":
+        return parsed
+    raise ConfigError("namespace.url", None, URLS)
 
 
 def _backend(url: str) -> Backend:
-    parsed = make_url(url)
-    kind = parsed.get_backend_name()
-    if kind == "sqlite" and parsed.database and parsed.database.startswith("/"):
-        return Sqlite(parsed)
-    if kind == "postgresql" and parsed.database:
-        return Postgres(parsed)
-    raise ConfigError("namespace.url", make_url_safe(url), URLS)
+    parsed = _parse(url)
+    return Sqlite(parsed) if parsed.get_backend_name() == "sqlite" else Postgres(parsed)

@@ -17,6 +17,8 @@ from gateway import checks, config
 from gateway.errors import ConfigError, UserError
 
 MINIMAL = {"bucket": {"name": "b"}}
+UNQUOTED = {"endpoint_url", "url"}
+"""Keys whose values may hold a password."""
 
 
 def read(raw: dict[str, Any], **environ: str) -> config.Settings:
@@ -34,7 +36,7 @@ def test_only_the_bucket_is_required() -> None:
     assert settings.bucket.name == "b"
     assert settings.nfs.port == 2049
     assert settings.source == Path("<memory>")
-    with pytest.raises(ConfigError, match=r"bucket\.name .*SPILLWAY_BUCKET_NAME"):
+    with pytest.raises(ConfigError, match=r"bucket\.name: .*SPILLWAY_BUCKET_NAME"):
         read({})
 
 
@@ -95,18 +97,46 @@ def test_values_that_cannot_be(section: str, key: str, value: Any, remedy: str) 
     with pytest.raises(ConfigError) as caught:
         read(with_key(section, key, value))
     assert caught.value.key == f"{section}.{key}"
-    assert f"{section}.{key} = " in str(caught.value)
+    shown = ": " if key in UNQUOTED else " = "
+    assert f"{section}.{key}{shown}" in str(caught.value)
     assert remedy in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_unknown_names_are_told_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"nfs\.prot = 1: no such key; \[nfs\] has bind, port"):
+    with pytest.raises(ConfigError, match=r"nfs\.prot: no such key; \[nfs\] has bind, port"):
         read(with_key("nfs", "prot", 1))
     with pytest.raises(ConfigError, match="no such section; there are gateway, nfs"):
         read(with_key("ganesha", "port", 1))
     with pytest.raises(ConfigError, match=r"must be a section: \[nfs\]"):
         read({**MINIMAL, "nfs": 3})
+
+
+SECRET = "wJalrXUtn"
+
+
+@pytest.mark.parametrize(
+    ("raw", "part"),
+    [
+        ({"bucket": {"name": "b", "secret_access_key": SECRET}}, "bucket.secret_access_key: no"),
+        ({"bucket": {"name": "b"}, "secret_access_key": SECRET}, "secret_access_key: no such"),
+        ({"bucket": {"name": "b"}, "database": {"password": SECRET}}, "database: no such section"),
+        ({"bucket": {"name": "b"}, "namespace": f"postgresql://u:{SECRET}@h/n"}, "namespace: must"),
+        (with_key("namespace", "url", [f"postgresql://u:{SECRET}@h/n"]), "namespace.url: must be"),
+        (with_key("bucket", "endpoint_url", f"u:{SECRET}@s3:9000"), "bucket.endpoint_url: must"),
+    ],
+)
+def test_a_value_that_may_be_a_secret_is_not_quoted(raw: dict[str, Any], part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(raw)
+    assert f"configuration: {part}" in str(caught.value)
+    assert SECRET not in str(caught.value)
+
+
+def test_an_url_of_the_environment_is_not_quoted() -> None:
+    with pytest.raises(ConfigError, match="SPILLWAY_BUCKET_ENDPOINT_URL: must") as caught:
+        read(MINIMAL, SPILLWAY_BUCKET_ENDPOINT_URL=f"u:{SECRET}@s3:9000")
+    assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize("item", ["a", "=3", "a=", "a=0", "a=1001", "a=-1", "a=1.5", "a=x"])

@@ -26,6 +26,7 @@ from tests.t5_cli.site import (
 
 COMMANDS = ("init", "up", "status")
 NOBODY = "65534"
+SECRET = "wJalrXUtn"
 
 
 @pytest.mark.parametrize(
@@ -227,6 +228,36 @@ def test_database_that_is_none(site: Site, command: str) -> None:
 def test_unknown_kind_of_database(site: Site, command: str) -> None:
     site.edit("namespace", "url", '"mysql://host/db"')
     assert_refused(spillway(command, "--config", site.config), "namespace.url", "sqlite:///")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql:/spillway:{}@host/name",
+        "postgresql:///spillway:{}@host/name",
+        "postgresql://spillway:{}@host:port/name",
+        "postgresql://spillway:p@{}@host/name",
+        "host=h user=spillway password={} dbname=name",
+        "mysql://spillway:{}@host/name",
+    ],
+)
+def test_an_unusable_database_url_is_not_quoted(site: Site, url: str) -> None:
+    site.edit("namespace", "url", f'"{url.format(SECRET)}"')
+    result = spillway("init", "--config", site.config)
+    assert_refused(result, "namespace.url", "postgresql://")
+    assert SECRET not in result.stdout + result.stderr
+
+
+def test_the_password_of_a_database_that_is_away_is_not_quoted(site: Site) -> None:
+    port = free_port()
+    for url in (
+        f"postgresql://spillway:{SECRET}@127.0.0.1:{port}/name",
+        f"postgresql://spillway@127.0.0.1:{port}/name?password={SECRET}",
+    ):
+        site.edit("namespace", "url", f'"{url}"')
+        result = spillway("init", "--config", site.config)
+        assert_refused(result, f"127.0.0.1:{port}/name")
+        assert SECRET not in result.stdout + result.stderr
 
 
 def test_a_reader_that_goes_away(site: Site) -> None:
