@@ -12,6 +12,7 @@ from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
 from tests.bench.scale import ROOT, creator, spread
 from tests.conformance.server import Server
+from tests.support.tools import tool
 
 TMPFS_MIB = 6144
 DIRSYNC_MIB = 1024
@@ -46,7 +47,7 @@ def dirsync_ext4(mount_point: Path) -> Iterator[Path]:
     try:
         fill = ["dd", "if=/dev/zero", f"of={image}", "bs=1M", f"count={DIRSYNC_MIB}", "conv=fsync"]
         subprocess.run([*fill, "status=none"], check=True)
-        subprocess.run(["mkfs.ext4", "-q", "-E", eager, image], check=True)
+        subprocess.run([tool("mkfs.ext4"), "-q", "-E", eager, image], check=True)
         with mounted(mount_point, "-o", "loop,dirsync", str(image)) as directory:
             yield directory
     finally:

@@ -1,31 +1,37 @@
-"""Small disks that behave badly on purpose: full, or failing. Needs root and a loop device."""
+"""Small disks that behave badly on purpose: full, or failing. Needs root or sudo, a loop device."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.tools import run_as_root, tool
+
 MIB = 1024 * 1024
 
 
-def _run(*command: str | Path) -> None:
-    subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+def _make_ext4(image: Path, mib: int, *options: str, extended: str = "discard") -> None:
+    """A file system in a file of so many MiB; its root directory belongs to us, not to root."""
+    with image.open("wb") as file:
+        file.truncate(mib * MIB)
+    extended += f",root_owner={os.geteuid()}:{os.getegid()}"
+    command = [tool("mkfs.ext4"), "-q", "-F", "-m", "0", *options, "-E", extended]
+    subprocess.run([*command, image], check=True, capture_output=True, stdin=subprocess.DEVNULL)
 
 
 @contextmanager
 def small_disk(directory: Path, image: Path, mib: int) -> Iterator[None]:
     """Mount an ext4 of so many MiB on a directory."""
-    with image.open("wb") as file:
-        file.truncate(mib * MIB)
-    _run("mkfs.ext4", "-q", "-F", "-m", "0", image)
+    _make_ext4(image, mib)
     directory.mkdir(parents=True, exist_ok=True)
-    _run("mount", "-o", "loop", image, directory)
+    run_as_root("mount", "-o", "loop", image, directory)
     try:
         yield
     finally:
-        _run("umount", directory)
+        run_as_root("umount", directory)
 
 
 class ThinDisk:
@@ -43,19 +49,18 @@ class ThinDisk:
         self._says_mib = says_mib
         pool.mkdir(parents=True)
         directory.mkdir(parents=True, exist_ok=True)
-        _run("mount", "-t", "tmpfs", "-o", f"size={real_mib}m", "tmpfs", pool)
+        ours = f"uid={os.geteuid()},gid={os.getegid()}"
+        run_as_root("mount", "-t", "tmpfs", "-o", f"size={real_mib}m,{ours}", "tmpfs", pool)
         image = pool / "image"
-        with image.open("wb") as file:
-            file.truncate(says_mib * MIB)
-        features = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
-        _run("mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4", "-E", features, image)
-        _run("mount", "-o", "loop", image, directory)
+        eager = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
+        _make_ext4(image, says_mib, "-J", "size=4", extended=eager)
+        run_as_root("mount", "-o", "loop", image, directory)
 
     def mend(self) -> None:
         """Give it all the blocks it says it has."""
-        _run("mount", "-o", f"remount,size={self._says_mib * 2}m", self._pool)
+        run_as_root("mount", "-o", f"remount,size={self._says_mib * 2}m", self._pool)
 
     def remove(self) -> None:
         """Unmount everything."""
-        _run("umount", self._directory)
-        _run("umount", self._pool)
+        run_as_root("umount", self._directory)
+        run_as_root("umount", self._pool)

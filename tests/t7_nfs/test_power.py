@@ -21,6 +21,7 @@ from tests.support.client import MOUNT, start_program
 from tests.support.gateway import PLUGINS_DIR, PROGRAM
 from tests.support.guest.confirm import KEPT, content
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.tools import tool
 from tests.support.vm.build import build_image
 from tests.support.vm.client import HOST_ADDRESS, ClientVm, Command
 from tests.t7_nfs.conftest import BUCKET, CACHE, MIB
@@ -101,7 +102,7 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with disk.open("wb") as image:
         image.truncate(DISK_MIB * MIB)
-    subprocess.run(["mkfs.ext4", "-q", disk], check=True)
+    subprocess.run([tool("mkfs.ext4"), "-q", disk], check=True)
     with RcloneServer(tmp_path / "s3") as s3:
         s3.client().create_bucket(Bucket=BUCKET)
         text = config.render(

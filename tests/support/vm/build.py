@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.tools import tool
+
 METAPACKAGE = "linux-image-amd64"
 MODULES = (
     *("virtio_pci", "virtio-rng", "virtio_net", "9pnet_virtio", "9p", "overlay", "nfsv4"),
@@ -169,11 +171,11 @@ def _current_package(cache: Path) -> KernelPackage:
 
 
 def _static_busybox() -> Path:
-    found = shutil.which("busybox")
+    found = Path(tool("busybox"))
     # A dynamic busybox finds no libc in the initramfs, and the kernel would panic.
-    if found is None or b"/ld-linux" in Path(found).read_bytes():
+    if not found.is_file() or b"/ld-linux" in found.read_bytes():
         raise BuildError("no statically linked busybox: install busybox-static")
-    return Path(found)
+    return found
 
 
 def _fingerprint(package: KernelPackage, busybox: Path) -> str:
@@ -225,7 +227,10 @@ def _assemble(package: KernelPackage, archive: Path, busybox: Path, scratch: Pat
 def _run(argv: list[str], cwd: Path | str | None = None, *, check: bool = True) -> str:
     """Run a tool and return its standard output; a failure or a missing tool is a BuildError."""
     try:
-        done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+        program = tool(argv[0])
+        done = subprocess.run(
+            [program, *argv[1:]], cwd=cwd, capture_output=True, text=True, check=False
+        )
     except FileNotFoundError as error:
         raise BuildError(f"{argv[0]} is not installed") from error
     if check and done.returncode != 0:
