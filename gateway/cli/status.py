@@ -198,7 +198,10 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _space_text(space: dict[str, Any]) -> str:
-    text = f"{size(space['headroom_bytes'])} until nothing more is accepted"
+    headroom_bytes = space["headroom_bytes"]
+    text = "not known yet"  # by a server that has just started
+    if headroom_bytes is not None:
+        text = f"{size(headroom_bytes)} until nothing more is accepted"
     if space["dirty_limit_bytes"]:
         text += f"; dirty limit {size(space['dirty_limit_bytes'])}"
     for_long = duration(_age_seconds(space["since_ns"]) or 0)

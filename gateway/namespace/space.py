@@ -50,19 +50,26 @@ class Space:
         self._path = settings.run_dir / REPORT
         self._level: Level | None = None
         self._since_ns = 0
-        self._written_seconds = 0.0
+        self._written_seconds = float("-inf")
 
     def report(self, headroom_bytes: int, unsealed_bytes: int, level: Level, flows: int) -> int:
-        """How it stands, once a second. Returns the bytes of sealed files not in the bucket."""
+        """How it stands, once a second. Returns the bytes of sealed files not in the bucket.
+
+        The first call comes before C has looked at the disk, because it needs our answer for that:
+        its headroom is 0 and its level says nothing.
+        """
         dirty_bytes = self._namespace.dirty_bytes() if self._limit_bytes else 0
+        if self._level is None:
+            self._level, self._since_ns = Level.ROOM, clock.now_ns()
+            self._write("unknown", None, dirty_bytes + unsealed_bytes, flows)
+            return dirty_bytes
         now_seconds = clock.monotonic_seconds()
         if level != self._level or now_seconds - self._written_seconds >= REPORT_SECONDS:
             if level != self._level:
-                if self._level is not None:
-                    log.warning("%s (%d bytes left)", _SAID[level], headroom_bytes)
+                log.warning("%s (%d bytes left)", _SAID[level], headroom_bytes)
                 self._level, self._since_ns = level, clock.now_ns()
             self._written_seconds = now_seconds
-            self._write(headroom_bytes, dirty_bytes + unsealed_bytes, flows)
+            self._write(level.name.lower(), headroom_bytes, dirty_bytes + unsealed_bytes, flows)
         return dirty_bytes
 
     def flow(self, ino: int, client: str) -> tuple[int, int]:
@@ -74,10 +81,9 @@ class Space:
             return ROOT_INO, weight
         return top, weight * self._directories.get(name.decode("utf-8", "surrogateescape"), 1)
 
-    def _write(self, headroom_bytes: int, dirty_bytes: int, flows: int) -> None:
-        assert self._level is not None
+    def _write(self, level: str, headroom_bytes: int | None, dirty_bytes: int, flows: int) -> None:
         facts = {
-            "level": self._level.name.lower(),
+            "level": level,
             "since_ns": self._since_ns,
             "headroom_bytes": headroom_bytes,
             "dirty_limit_bytes": self._limit_bytes,

@@ -59,6 +59,21 @@ def test_a_flow_is_a_client_and_a_directory_of_the_root(
     assert watch.flow(inside.ino, "10.0.0.8") == (ROOT, 1)
 
 
+def test_before_the_first_look_at_the_disk_the_room_is_not_known(
+    settings: Settings, namespace: Namespace
+) -> None:
+    path = settings.run_dir / REPORT
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('{"level": "full", "headroom_bytes": 0}')  # of a server that has ended
+    watch = space(settings, namespace, dirty_limit_bytes=1 << 30)
+    watch.report(0, 0, Level.ROOM, 0)
+    found = json.loads(path.read_text())
+    assert (found["level"], found["headroom_bytes"]) == ("unknown", None)
+    watch.report(1 << 20, 0, Level.ROOM, 0)
+    found = json.loads(path.read_text())
+    assert (found["level"], found["headroom_bytes"]) == ("room", 1 << 20)
+
+
 def test_levels_are_said_once_and_reported(
     settings: Settings, namespace: Namespace, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -125,6 +125,17 @@ def test_room_for_writers(
     assert facts["space"] is None
 
 
+def test_room_that_is_not_known_yet(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings)
+    report = {"level": "unknown", "since_ns": clock.now_ns(), "headroom_bytes": None}
+    text = json.dumps({**report, "dirty_limit_bytes": 4 << 30})
+    (site.settings.run_dir / "space.json").write_text(text)
+    code, facts, lines = status(site)
+    assert code == 0
+    assert facts["space"]["headroom_bytes"] is None
+    assert line(lines, "space") == "not known yet; dirty limit 4.0 GiB"
+
+
 def test_the_text_is_aligned(site: Site, bucket: RcloneServer) -> None:
     pretend_running(site.settings)
     result = spillway("status", "--config", site.config)
