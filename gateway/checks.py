@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.clients import parse as parse_client
 from gateway.schedule import parse
 
 Check = Callable[[Any], str | None]
@@ -83,6 +84,20 @@ def schedule(value: tuple[str, ...]) -> str | None:
         except ValueError as exc:
             return str(exc)
     return None
+
+
+def clients(value: tuple[str, ...]) -> str | None:
+    for entry in value:
+        try:
+            parse_client(entry)
+        except ValueError as exc:
+            return str(exc)
+    return None if value else "must have an entry; without one nobody could mount"
+
+
+def one_of(values: Iterable[str]) -> Check:
+    known = tuple(values)
+    return lambda value: None if value in known else f"must be one of {', '.join(known)}"
 
 
 def word(value: str) -> str | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from gateway import checks
+from gateway.clients import PRIVATE, Squash
 from gateway.errors import ConfigError, UserError
 
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
@@ -51,6 +52,19 @@ class Nfs:
         "Path that clients mount: mount -t nfs4 gateway:<export> /mnt.",
         "/checkpoints",
         checks.export_path,
+    )
+    clients: tuple[str, ...] = _key(
+        'Hosts that may mount: address or network, rw or ro, like "10.0.0.0/8 rw". A third word\n'
+        'overrides squash: "10.1.2.3 ro all_squash" (or root_squash, no_root_squash). The first\n'
+        "entry that fits a host counts; a host that no entry fits is refused.",
+        PRIVATE,
+        checks.clients,
+    )
+    squash: str = _key(
+        "Users that become the anonymous user (65534): none, root, all. With none, root of a\n"
+        "client is root here: jobs in containers often run as root.",
+        "none",
+        checks.one_of(Squash),
     )
     lease_seconds: int = _key(
         "A client that is silent for this long loses its opens; its files are then sealed.",

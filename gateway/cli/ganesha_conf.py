@@ -10,6 +10,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
 
 from gateway import atomic
+from gateway.clients import Client, Squash, parse
 from gateway.config import Settings
 from gateway.errors import ConfigError
 
@@ -17,9 +18,13 @@ PLUGIN = "libfsalpython.so"
 EXPORT_ID = 1
 """Part of every file handle a client holds: another number would make all of them stale."""
 
+ANONYMOUS = 65534
+"""Debian's nobody and nogroup: whom squashed users become."""
+
 _MIB = 1024 * 1024
 _DEFAULT_RPC_BUFFER_BYTES = _MIB
 _LARGEST_RPC_BUFFER_BYTES = 9 * _MIB
+_SQUASH = {Squash.NONE: "None", Squash.ROOT: "Root", Squash.ALL: "All"}
 
 _TEMPLATE = """\
 # Made by spillway from {source}: edit that file, not this one.
@@ -70,8 +75,11 @@ EXPORT {{
     Export_Id = {export_id};
     Path = {export};
     Pseudo = {export};
-    Access_Type = RW;
-    Squash = None;
+    # Of hosts that no CLIENT below fits.
+    Access_Type = None;
+    Squash = {squash};
+    Anonymous_Uid = {anonymous};
+    Anonymous_Gid = {anonymous};
     SecType = sys;
     Protocols = 4;
     Transports = TCP;
@@ -83,7 +91,16 @@ EXPORT {{
     FSAL {{
         Name = PYTHON;
     }}
-}}
+{clients}}}
+"""
+
+_CLIENT = """\
+    CLIENT {{
+        Clients = {networks};
+        Access_Type = {access};
+        Squash = {squash};
+        Protocols = 4;
+    }}
 """
 
 
@@ -109,12 +126,31 @@ def render(settings: Settings) -> str:
         export_id=EXPORT_ID,
         export=_quoted("nfs.export", nfs.export),
         max_io_bytes=nfs.max_io_bytes,
+        squash=_SQUASH[Squash(nfs.squash)],
+        anonymous=ANONYMOUS,
+        clients="".join(_client(parse(entry), Squash(nfs.squash)) for entry in nfs.clients),
     )
 
 
 def write(settings: Settings) -> bool:
     """Bring ganesha.conf up to date. False: it was. Raises ConfigError, OSError."""
     return atomic.replace(settings.ganesha_conf, render(settings), 0o644)
+
+
+def _client(client: Client, squash: Squash) -> str:
+    """One block of the export's access control list, which Ganesha reads in order."""
+    return _CLIENT.format(
+        networks=_networks(client),
+        access="RW" if client.writes else "RO",
+        squash=_SQUASH[client.squash or squash],
+    )
+
+
+def _networks(client: Client) -> str:
+    """A client's hosts in Ganesha's syntax, which knows no prefix of length 0."""
+    if client.network.prefixlen == 0:
+        return ", ".join(map(str, client.network.subnets()))
+    return client.hosts
 
 
 def _rpc_buffers(max_io_bytes: int) -> str:

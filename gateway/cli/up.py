@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import groupby
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ from gateway import atomic, clock, config
 from gateway.cli import checks, ganesha_conf, state
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.cli.process import Child, Command, Phase, start_ticks
+from gateway.clients import Client, Squash, parse
 from gateway.config import Settings
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
@@ -30,6 +32,12 @@ from gateway.namespace import identity
 GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
 PROBE_TIMEOUT_SECONDS = 0.5
+
+_USERS = {
+    Squash.NONE: "root is root",
+    Squash.ROOT: "root is nobody",
+    Squash.ALL: "every user is nobody",
+}
 
 
 def arguments(_parser: argparse.ArgumentParser) -> None:
@@ -43,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
         secrets = settings.credentials_file
         if checks.readable_secrets(secrets):
             say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
+        say(f"spillway: {who_may_mount(settings)}")
         Supervisor(settings, commands(settings)).run()
     return 0
 
@@ -113,6 +122,20 @@ def mount_command(settings: Settings) -> str:
     host = socket.gethostname() if nfs.bind in ("0.0.0.0", "::") else _host(nfs.bind)
     options = "" if nfs.port == 2049 else f" -o port={nfs.port}"
     return f"mount -t nfs4{options} {host}:{nfs.export} /mnt"
+
+
+def who_may_mount(settings: Settings) -> str:
+    """Hosts in the order in which they are looked at, what they may do and as whom, in one line."""
+
+    def rights(client: Client) -> str:
+        access = "read and write" if client.writes else "read"
+        return f"{access}, {_USERS[client.squash or Squash(settings.nfs.squash)]}"
+
+    listed = "; ".join(
+        f"{', '.join(client.hosts for client in group)} ({kind})"
+        for kind, group in groupby(map(parse, settings.nfs.clients), rights)
+    )
+    return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash)"
 
 
 def _host(address: str) -> str:

@@ -21,8 +21,9 @@ ALLOWED = {
     "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
     "gateway.schedule": set[str](),
-    "gateway.checks": {"gateway.schedule"},
-    "gateway.config": {"gateway.errors", "gateway.checks"},
+    "gateway.clients": set[str](),
+    "gateway.checks": {"gateway.clients", "gateway.schedule"},
+    "gateway.config": {"gateway.errors", "gateway.checks", "gateway.clients"},
     "gateway.db": {
         "gateway.types",
         "gateway.errors",

@@ -76,6 +76,18 @@ def test_places_below_the_data_directory() -> None:
         ("nfs", "export", "/a/", "must look like /checkpoints"),
         ("nfs", "export", '/a";}', "must look like /checkpoints"),
         ("nfs", "max_io_bytes", 4095, "between 4096"),
+        ("nfs", "clients", [], "must have an entry"),
+        ("nfs", "clients", "10.0.0.0/8 rw", "must be a list of strings"),
+        ("nfs", "clients", ["10.0.0.0/8"], 'must look like "10.0.0.0/8 rw"'),
+        ("nfs", "clients", ["10.0.0.0/8 rwx"], 'must look like "10.0.0.0/8 rw"'),
+        ("nfs", "clients", ["10.0.0.0/8 rw root_squash x"], 'must look like "10.0.0.0/8 rw"'),
+        ("nfs", "clients", ["10.0.0.0/8 rw squash"], "third word must be no_root_squash"),
+        ("nfs", "clients", ["::1 rw", "10.0.0.1/8 rw"], "10.0.0.1/8 has host bits set"),
+        ("nfs", "clients", ["trainer.example rw"], "does not appear to be an IPv4 or IPv6"),
+        ("nfs", "clients", ["10.0.0.1;} rw"], "does not appear to be an IPv4 or IPv6"),
+        ("nfs", "clients", ["fe80::1%eth0 rw"], "must look like"),
+        ("nfs", "clients", ["fd00::/112 rw"], "a prefix of at most 99, or is an address"),
+        ("nfs", "squash", "no", "must be one of none, root, all"),
         ("nfs", "ganesha", "ganesha.nfsd", "an absolute path"),
         ("nfs", "plugins_dir", 3, "a path in quotes"),
         ("nfs", "lease_seconds", 181, "between 5 and 180"),
@@ -252,6 +264,8 @@ SHAPED = {
     "slow_from",
     "client_weights",
     "directory_weights",
+    "clients",
+    "squash",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway import config
-from gateway.cli import ganesha_conf
+from gateway.cli import ganesha_conf, up
 from gateway.config import Settings
 from gateway.errors import ConfigError
 
@@ -26,15 +27,20 @@ def settings(source: str = "/etc/spillway/spillway.toml", **nfs: Any) -> Setting
 
 
 def options(text: str) -> dict[tuple[str, str], str]:
-    """(block, option) to value, as Ganesha's parser would take it; comments are skipped."""
+    """(block, option) to value, as Ganesha's parser would take it; comments are skipped.
+
+    The blocks of clients are CLIENT 0, CLIENT 1 and so on, in the order of the text.
+    """
     found: dict[tuple[str, str], str] = {}
     blocks: list[str] = []
+    numbers = itertools.count()
     for line in text.splitlines():
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
         if opened := re.fullmatch(r"(\w+) \{", stripped):
-            blocks.append(opened[1])
+            number = f" {next(numbers)}" if opened[1] == "CLIENT" else ""
+            blocks.append(opened[1] + number)
         elif stripped == "}":
             blocks.pop()
         else:
@@ -149,6 +155,47 @@ def test_only_addresses_are_bound(bind: str, rendered: str | None) -> None:
     else:
         found = options(ganesha_conf.render(settings(bind=bind)))
         assert found["NFS_CORE_PARAM", "Bind_Addr"] == rendered
+
+
+def test_a_host_that_no_client_fits_has_no_access() -> None:
+    found = options(ganesha_conf.render(settings()))
+    assert found["EXPORT", "Access_Type"] == "None"
+    assert found["CLIENT 0", "Clients"] == "127.0.0.0/8"
+    assert found["CLIENT 1", "Clients"] == "::1"
+    assert found["CLIENT 0", "Access_Type"] == "RW"
+    assert found["CLIENT 0", "Squash"] == "None"
+
+
+def test_clients_keep_their_order_and_their_rights() -> None:
+    clients = ["10.0.0.7 ro all_squash", "10.0.0.0/8  rw", "fd00::/8 rw no_root_squash"]
+    found = options(ganesha_conf.render(settings(clients=clients, squash="root")))
+    rows = [
+        [found[f"CLIENT {n}", option] for option in ("Clients", "Access_Type", "Squash")]
+        for n in range(3)
+    ]
+    assert rows == [
+        ["10.0.0.7", "RO", "All"],
+        ["10.0.0.0/8", "RW", "Root"],
+        ["fd00::/8", "RW", "None"],
+    ]
+    assert ("CLIENT 3", "Clients") not in found
+    assert found["EXPORT", "Anonymous_Uid"] == found["EXPORT", "Anonymous_Gid"] == "65534"
+
+
+def test_everybody_is_written_as_two_halves() -> None:
+    found = options(ganesha_conf.render(settings(clients=["0.0.0.0/0 rw", "::/0 ro"])))
+    assert found["CLIENT 0", "Clients"] == "0.0.0.0/1, 128.0.0.0/1"
+    assert found["CLIENT 1", "Clients"] == "::/1, 8000::/1"
+
+
+def test_who_may_mount_is_told_in_one_line_and_in_order() -> None:
+    clients = ["10.0.0.7 ro all_squash", "10.0.0.0/8 rw", "::1 rw", "10.0.0.8 ro all_squash"]
+    assert up.who_may_mount(settings(clients=clients)) == (
+        "hosts that may mount: 10.0.0.7 (read, every user is nobody); "
+        "10.0.0.0/8, ::1 (read and write, root is root); "
+        "10.0.0.8 (read, every user is nobody); no others (nfs.clients, nfs.squash)"
+    )
+    assert "root is nobody" in up.who_may_mount(settings(squash="root"))
 
 
 def test_write_changes_the_file_only_when_it_must(tmp_path: Path) -> None:

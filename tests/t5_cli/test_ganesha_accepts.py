@@ -9,6 +9,7 @@ import pytest
 
 from gateway import config
 from gateway.cli import ganesha_conf, up
+from gateway.clients import PRIVATE
 from gateway.config import Settings
 from tests.support.s3server import die_with_parent, free_port
 from tests.support.waiting import until
@@ -17,7 +18,16 @@ DEBIAN_PLUGINS = Path("/usr/lib/x86_64-linux-gnu/ganesha")
 
 
 def settings_of(directory: Path, bind: str, max_io_bytes: int) -> Settings:
-    nfs = {"bind": bind, "port": free_port(), "max_io_bytes": max_io_bytes}
+    nfs = {"bind": bind, "port": free_port(), "max_io_bytes": max_io_bytes, "squash": "root"}
+    odd = ["192.168.7.4 ro all_squash", "2001:db8::1 rw no_root_squash", "1:2:3:4:5:6:7:8 ro"]
+    nfs["clients"] = [
+        *odd,
+        *PRIVATE,
+        "2001:db8:1::/48 rw",
+        "fd00::/99 ro",
+        "0.0.0.0/0 ro",
+        "::/0 ro",
+    ]
     raw = {
         "gateway": {"data_dir": str(directory)},
         "nfs": {**nfs, "plugins_dir": str(DEBIAN_PLUGINS), "lease_seconds": 5, "grace_seconds": 5},

@@ -1,0 +1,75 @@
+"""Hosts that may mount, as they stand in the configuration: ``192.168.7.4 ro all_squash``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import NamedTuple
+
+FORM = 'must look like "10.0.0.0/8 rw" or "192.168.7.4 ro all_squash"'
+V6_PREFIX_MAX = 99
+"""Ganesha 4.3 reads prefix lengths of two digits; 128 is written as an address."""
+
+
+class Squash(StrEnum):
+    """Whose identity a client's users have. The values are those of ``nfs.squash``."""
+
+    NONE = "none"
+    """Their own, root too."""
+    ROOT = "root"
+    """Their own; root becomes the anonymous user."""
+    ALL = "all"
+    """All become the anonymous user."""
+
+
+PRIVATE = (
+    "127.0.0.0/8 rw",
+    "::1 rw",
+    "10.0.0.0/8 rw",
+    "172.16.0.0/12 rw",
+    "192.168.0.0/16 rw",
+    "fc00::/7 rw",
+    "fe80::/10 rw",
+)
+"""Loopback, and the ranges that are not routed on the Internet (RFC 1918, RFC 4193, link-local)."""
+
+_SQUASH = {
+    "no_root_squash": Squash.NONE,
+    "root_squash": Squash.ROOT,
+    "all_squash": Squash.ALL,
+}
+
+
+class Client(NamedTuple):
+    """One entry of ``nfs.clients``."""
+
+    network: IPv4Network | IPv6Network
+    writes: bool
+    """False: read-only."""
+    squash: Squash | None
+    """None: as nfs.squash says."""
+
+    @property
+    def hosts(self) -> str:
+        """The network, or the one address."""
+        alone = self.network.prefixlen == self.network.max_prefixlen
+        return str(self.network.network_address if alone else self.network)
+
+
+def parse(text: str) -> Client:
+    """One entry. Raises ValueError, which says what it must look like."""
+    words = text.split()
+    # An address with a scope (fe80::1%eth0) is none in ganesha.conf.
+    if not (2 <= len(words) <= 3 and words[1] in ("rw", "ro")) or "%" in words[0]:
+        raise ValueError(f"{text!r} {FORM}")
+    if len(words) == 3 and words[2] not in _SQUASH:
+        raise ValueError(f"{text!r}: the third word must be {', '.join(_SQUASH)}")
+    try:
+        network = ip_network(words[0])
+    except ValueError as exc:
+        raise ValueError(f"{text!r}: {exc}; it {FORM}") from None
+    if network.version == 6 and V6_PREFIX_MAX < network.prefixlen < network.max_prefixlen:
+        raise ValueError(
+            f"{text!r}: an IPv6 network has a prefix of at most {V6_PREFIX_MAX}, or is an address"
+        )
+    return Client(network, words[1] == "rw", _SQUASH[words[2]] if len(words) == 3 else None)

@@ -1,0 +1,97 @@
+"""Which hosts may mount, and as whom: what nfs.clients and nfs.squash say holds for a client."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.db.models import ROOT_INO
+from gateway.namespace.facade import Namespace
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.client import MOUNT
+from tests.support.gateway import Gateway
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.vm.client import ClientError, ClientVm
+from tests.t7_nfs.conftest import BUCKET, MakeSite
+
+LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
+NOBODY = "65534"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RcloneServer]:
+    with RcloneServer(tmp_path / "s3") as started:
+        started.client().create_bucket(Bucket=BUCKET)
+        yield started
+
+
+def gateway(directory: Path, server: RcloneServer, **nfs: Any) -> Gateway:
+    return Gateway(
+        directory,
+        bucket=BUCKET,
+        endpoint_url=server.url,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        values={"nfs": nfs},
+    )
+
+
+def create(port: int) -> subprocess.CompletedProcess[str]:
+    """Create a file as root, by an NFS client that is no VM."""
+    argv = [str(LOAD), "127.0.0.1", str(port), "/checkpoints", "create", "--count", "1"]
+    return subprocess.run(argv, capture_output=True, text=True)
+
+
+def open_directory(namespace: Namespace) -> None:
+    """A directory that every user may write."""
+    namespace.mkdir(ROOT_CRED, ROOT_INO, b"open", SetAttr(mode=0o777))
+
+
+def test_a_host_that_is_not_listed_cannot_mount(vm: ClientVm, make_site: MakeSite) -> None:
+    with pytest.raises(ClientError, match="No such file or directory"):
+        make_site(nfs={"clients": ["10.0.0.0/8 rw", "::1 rw"]})
+
+
+def test_a_host_that_may_read_cannot_write(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site(open_directory, nfs={"clients": ["127.0.0.1 ro", "127.0.0.0/8 rw"]})
+    assert (
+        site.gateway.said("hosts that may mount: 127.0.0.1 (read, root is root); 127.0.0.0/8") == 1
+    )
+    refused = vm.run(["touch", str(MOUNT / "open/file")], check=False)
+    assert "Read-only file system" in refused.stderr
+    assert vm.run(["ls", str(MOUNT)]).stdout.split() == ["open"]
+
+
+@pytest.mark.parametrize(
+    ("clients", "squash"), [(["127.0.0.1 rw"], "root"), (["127.0.0.1 rw all_squash"], "none")]
+)
+def test_a_squashed_root_is_nobody(
+    vm: ClientVm, make_site: MakeSite, clients: list[str], squash: str
+) -> None:
+    make_site(open_directory, nfs={"clients": clients, "squash": squash})
+    refused = vm.run(["touch", str(MOUNT / "file")], check=False)
+    assert "Permission denied" in refused.stderr
+    vm.run(["touch", str(MOUNT / "open/file")])
+    assert vm.run(["stat", "-c", "%u %g", str(MOUNT / "open/file")]).stdout.split() == [NOBODY] * 2
+
+
+@pytest.mark.parametrize(
+    ("bind", "client", "serves"),
+    [
+        ("::", "127.0.0.1 rw", True),
+        ("::", "::1 rw", False),
+        ("127.0.0.1", "0.0.0.0/0 rw", True),
+        ("127.0.0.1", "::/0 rw", False),
+    ],
+)
+def test_an_address_of_version_4_is_one_whatever_the_server_listens_on(
+    tmp_path: Path, server: RcloneServer, bind: str, client: str, serves: bool
+) -> None:
+    """A socket that takes both versions shows 127.0.0.1 as ::ffff:127.0.0.1."""
+    with gateway(tmp_path / "gateway", server, bind=bind, clients=[client]) as running:
+        done = create(running.port)
+    assert (done.returncode == 0) is serves, done.stderr
