@@ -15,6 +15,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ OPTIONS = (
     ("port", "nfs", "port", "N", "TCP port of the NFS server"),
     ("bind", "nfs", "bind", "ADDRESS", "IP address the NFS server listens on"),
     ("export", "nfs", "export", "PATH", "path that clients mount"),
+    ("namespace-url", "namespace", "url", "URL", "database (none: SQLite in the data directory)"),
 )
 """Option, section, key, name of its value, help."""
 
@@ -95,7 +97,8 @@ def run(args: argparse.Namespace) -> int:
         _say(f"configuration {path}: exists, kept as it is{_ignored(args)}")
     else:
         _write_config(path, text)
-        _say(f"configuration {path}: written")
+        taken = ", ".join(_variables().values())
+        _say(f"configuration {path}: written{f', with {taken}' if taken else ''}")
     _say(_directories(settings))
     _say(database.make_current(settings))
     _say(_files(settings))
@@ -165,7 +168,37 @@ def _new_config(args: argparse.Namespace, path: Path) -> str:
             f"no bucket given: run: spillway init --bucket NAME --config {path} "
             "(see spillway init --help)"
         )
+    # Else the next command, which may lack the variables, would work with another gateway.
+    for (section, key), value in _from_environment(values, path).items():
+        values.setdefault(section, {})[key] = value
     return config.render(values)
+
+
+def _variables() -> dict[tuple[str, str], str]:
+    """The environment's variables that override a key, by section and key."""
+    return {
+        (section, key.name): variable
+        for section, cls in config.SECTIONS.items()
+        for key in fields(cls)
+        if (variable := config.variable_of(section, key.name)) in os.environ
+    }
+
+
+def _from_environment(given: dict[str, dict[str, Any]], path: Path) -> dict[tuple[str, str], Any]:
+    """What the environment sets, by section and key.
+
+    Parameters: given, what options set. Raises: UserError when an option says something else.
+    """
+    variables = _variables()
+    for (section, key), variable in variables.items():
+        text = os.environ[variable]
+        if str(given.get(section, {}).get(key, text)) != text:
+            option = next(option for option, *where in OPTIONS if where[:2] == [section, key])
+            raise UserError(f"--{option} and {variable} differ: give one of them")
+        if not text.isprintable():
+            raise UserError(f"{variable} holds characters that cannot be written: correct it")
+    settings = config.from_mapping(given, os.environ, path)
+    return {(section, key): getattr(getattr(settings, section), key) for section, key in variables}
 
 
 def _ignored(args: argparse.Namespace) -> str:
@@ -174,13 +207,16 @@ def _ignored(args: argparse.Namespace) -> str:
         for option, *_ in OPTIONS
         if getattr(args, option.replace("-", "_")) is not None
     ]
-    return f"; {', '.join(given)} ignored: edit the file instead" if given else ""
+    said = f"; {', '.join(given)} ignored: edit the file instead" if given else ""
+    if variables := _variables():
+        said += f"; {', '.join(variables.values())} not written to it: needed by each command"
+    return said
 
 
 def _write_config(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # namespace.url may come to hold a password.
+        # namespace.url may hold a password.
         atomic.replace(path, text, 0o600)
     except OSError as exc:
         raise UserError(

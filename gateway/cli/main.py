@@ -57,7 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns the exit status.
     """
     try:
-        args = _parser().parse_args(argv)
+        args, unknown = _parser().parse_known_args(argv)
+        if unknown:
+            # Only names: a value may be a URL with a password.
+            names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+            what = f"unknown option {', '.join(names)}" if names else "unexpected argument"
+            raise UserError(f"{what}: see spillway --help")
         args.config = Path(args.config or _default_config()).expanduser().absolute()
         status_code: int = args.run(args)
         sys.stdout.flush()

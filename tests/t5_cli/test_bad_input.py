@@ -43,6 +43,13 @@ def test_wrong_usage(args: tuple[str, ...], parts: tuple[str, ...]) -> None:
     assert_refused(spillway(*args), *parts)
 
 
+def test_the_value_of_an_unknown_option_is_not_quoted() -> None:
+    for args in (("--namespace-uri", f"//u:{SECRET}@h/n"), (f"--namespace-uri=//u:{SECRET}@h/n",)):
+        result = spillway("init", "--bucket", "b", *args)
+        assert_refused(result, "unknown option --namespace-uri:", "spillway --help")
+        assert SECRET not in result.stderr
+
+
 def test_version() -> None:
     result = spillway("--version")
     assert result.returncode == 0

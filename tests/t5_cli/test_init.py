@@ -14,6 +14,7 @@ import pytest
 
 from gateway import config
 from gateway.data.layout import SHARDS
+from tests.support.postgres import PostgresServer
 from tests.t5_cli.site import (
     DEADLINE_SECONDS,
     PROGRAM,
@@ -119,6 +120,62 @@ def test_the_config_comes_from_the_environment(tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr
     assert path.exists()
+
+
+def test_what_the_environment_sets_is_written_down(tmp_path: Path) -> None:
+    path, database = tmp_path / "s.toml", tmp_path / "elsewhere.db"
+    env = {
+        "SPILLWAY_NAMESPACE_URL": f"sqlite:///{database}",
+        "SPILLWAY_BUCKET_NAME": "runs",
+        "SPILLWAY_GATEWAY_DATA_DIR": str(tmp_path / "data"),
+        "SPILLWAY_DRAIN_HOLD_PATTERNS": '["*.part", "a\\"b"]',
+        "SPILLWAY_DRAIN_SETTLE_SECONDS": "2",
+        "SPILLWAY_BUCKET_PATH_STYLE": "false",
+    }
+    result = spillway("init", "--config", path, env=env)
+    assert result.returncode == 0, result.stderr
+    assert "written, with SPILLWAY_GATEWAY_DATA_DIR, SPILLWAY_BUCKET_NAME" in result.stdout
+    assert config.load(path, {}) == config.load(path, env)
+    # The next command without the variables uses the same database.
+    again = spillway("init", "--config", path)
+    assert f"database {database}: current" in again.stdout
+    assert not (tmp_path / "data" / "namespace.db").exists()
+
+
+def test_the_database_is_an_option(tmp_path: Path, postgres: PostgresServer) -> None:
+    path, password = tmp_path / "s.toml", "wJalrXUtn"
+    url = postgres.create_database().replace("@", f":{password}@")
+    args = ("--bucket", "b", "--data-dir", tmp_path / "data", "--namespace-url", url)
+    result = spillway("init", "--config", path, *args)
+    assert result.returncode == 0, result.stderr
+    assert config.load(path, {}).database_url == url
+    assert mode(path) == 0o600
+    assert password not in result.stdout + result.stderr
+    assert not (tmp_path / "data" / "namespace.db").exists()
+
+
+def test_an_option_and_a_variable_that_differ(tmp_path: Path) -> None:
+    args = ("--config", tmp_path / "s.toml", "--data-dir", tmp_path / "data", "--bucket", "b")
+    result = spillway("init", *args, env={"SPILLWAY_BUCKET_NAME": "other"})
+    assert_refused(result, "--bucket and SPILLWAY_BUCKET_NAME differ")
+    assert list(tmp_path.iterdir()) == []
+    result = spillway("init", *args, env={"SPILLWAY_BUCKET_NAME": "b"})
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_variable_that_cannot_be_written_down(tmp_path: Path) -> None:
+    args = ("--config", tmp_path / "s.toml", "--data-dir", tmp_path / "data", "--bucket", "b")
+    result = spillway("init", *args, env={"SPILLWAY_BUCKET_REGION": "eu\x7f"})
+    assert_refused(result, "SPILLWAY_BUCKET_REGION holds characters that cannot be written")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_variables_beside_an_existing_file_are_said_not_to_be_in_it(site: Site) -> None:
+    before = site.config.read_text()
+    result = spillway("init", "--config", site.config, env={"SPILLWAY_DRAIN_WORKERS": "8"})
+    assert result.returncode == 0, result.stderr
+    assert "SPILLWAY_DRAIN_WORKERS not written to it" in result.stdout
+    assert site.config.read_text() == before
 
 
 def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
