@@ -11,7 +11,7 @@ from gateway.errors import BucketError, UserError
 
 if TYPE_CHECKING:
     # boto3 takes half a second to import.
-    from gateway.objectstore.setup import Found, Rule, Setup
+    from gateway.objectstore.setup import Found, Rule, Setup, Transition
 
 APPLY = "spillway bucket setup --apply"
 
@@ -46,22 +46,38 @@ def run(args: argparse.Namespace) -> int:
         "object_lock": _lock(found),
         "unfinished_uploads": _unfinished(setup, found, applied),
         "expiring_rules": [_name(rule) for rule in found.rules if setup.expires(rule)],
+        "transition_rules": [
+            _transition(rule, one) for rule in found.rules for one in setup.transitions(rule)
+        ],
     }
+    archives = any(one.archives for rule in found.rules for one in setup.transitions(rule))
     if args.json:
         print(json.dumps(facts, indent=2))
     else:
-        _show(facts)
-    return int(bool(facts["expiring_rules"]) or not any(map(setup.aborts, found.rules)))
+        _show({**facts, "expiring_rules": map(_expiring, facts["expiring_rules"])})
+    return int(
+        bool(facts["expiring_rules"]) or archives or not any(map(setup.aborts, found.rules))
+    )
 
 
 def _show(facts: dict[str, Any]) -> None:
     for name, said in facts.items():
-        for line in [said] if isinstance(said, str) else map(_expiring, said):
+        for line in [said] if isinstance(said, str) else said:
             print(f"{name.replace('_', ' ') + ':':20}{line}")
 
 
 def _expiring(name: str) -> str:
     return f"{name} deletes objects whose files are still there: exclude our prefix from it"
+
+
+def _transition(rule: Rule, transition: Transition) -> str:
+    text = f"{_name(rule)} moves objects to {transition.storage_class} {transition.when}: "
+    if transition.archives:
+        return text + (
+            "objects there cannot be copied until a person restores them, so a rename does not "
+            "move them: exclude our prefix from it"
+        )
+    return text + "a rename pays for retrieval there"
 
 
 def _versioning(found: Found) -> str:
@@ -96,8 +112,11 @@ def _unfinished(setup: Setup, found: Found, applied: bool) -> str:
     rules = [_name(rule) for rule in found.rules if setup.aborts(rule)]
     if rules:
         return f"ended by the rule {rules[0]}{' (just added)' if applied else ''}"
-    if not isinstance(found.lifecycle, dict):
-        return "the server has no lifecycle rules: the drain looks for them once a day"
+    if isinstance(found.lifecycle, tuple):
+        return (
+            f"the server does not tell its lifecycle rules ({found.lifecycle.why}): the drain "
+            "looks for unfinished uploads once a day"
+        )
     return f"no rule ends them, what is lost in them is paid for: {APPLY} adds one"
 
 

@@ -43,15 +43,15 @@ ATTEMPTS_MAX = 2
 SPARE_CONNECTIONS = 16
 
 _CREDENTIALS = {
-    "403",
     "ExpiredToken",
-    "Forbidden",
     "InvalidAccessKeyId",
+    "InvalidSecurity",
     "InvalidToken",
     "SignatureDoesNotMatch",
     "TokenRefreshRequired",
 }
 _PERMISSION = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
+_ARCHIVED = {"InvalidObjectState", "ObjectNotInActiveTierError"}
 _QUOTA = {"QuotaExceeded", "EntityTooLargeForQuota", "InsufficientStorage", "507"}
 _QUOTA |= {"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
@@ -242,7 +242,9 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         return StoreRefused(f"{where} finds our clock wrong: set the time of this machine")
     if code in _REGION:
         return StoreRefused(f"bucket {bucket.name} is elsewhere ({code}): correct bucket.region")
-    if code in _CREDENTIALS or status in (401, 403):
+    # Not 403 by itself: S3 answers it to what concerns one object only (an archived one, say), and
+    # a refusal of the credentials stops the whole drain.
+    if code in _CREDENTIALS or status == 401 or (status == 403 and key is None):
         return StoreRefused(
             f"{where} refuses our credentials ({code}): correct {settings.credentials_file}"
         )
@@ -250,6 +252,11 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         return StoreUnavailable(f"{where} answers {code or status} to {operation}: it may recover")
     if key is None:
         return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_line(exc)}")
+    if code in _ARCHIVED:
+        return ObjectRefused(
+            f"{key}: {operation}: the object is archived ({code}): restore it, and exclude our "
+            "prefix from the rule that archives (spillway bucket setup shows it)"
+        )
     return ObjectRefused(f"{key}: {operation}: {_line(exc)}")
 
 

@@ -92,12 +92,16 @@ class S3Store:
         self._call("list_objects_v2", None, Prefix=f"{prefix}/" if prefix else "", MaxKeys=1)
 
     def head(self, key: str) -> Head | None:
-        """What is stored at a key; None: nothing."""
+        """What is stored at a key; None: nothing. Raises BucketError."""
         try:
             answer = self._call("head_object", key)
         except ObjectRefused as exc:
             if _code(exc) in ("404", "NoSuchKey", "NotFound"):
                 return None
+            if _code(exc) in ("403", "Forbidden"):
+                # An answer to HEAD has no body that could name the reason. The bucket's answer
+                # does, where the reason is that of all requests.
+                self.check()
             raise
         return Head(
             answer["ContentLength"],

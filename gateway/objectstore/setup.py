@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -15,8 +16,10 @@ from gateway.objectstore import client
 RULE_ID = "spillway-abort-incomplete-uploads"
 ABORT_DAYS = 7
 """The drain goes on with an upload that was interrupted: well beyond any outage."""
-_NONE = {"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError", "404"}
-_NOT_TOLD = {"NotImplemented", "MethodNotAllowed", "AccessDenied", "NoSuchKey", "501", "405", "403"}
+_NONE = {"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"}
+_NOT_TOLD = {"NotImplemented", "MethodNotAllowed", "AccessDenied", "NoSuchKey"}
+_NOT_TOLD |= {"501", "405", "404", "403"}
+_ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}
 
 Rule = Mapping[str, Any]
 
@@ -25,6 +28,18 @@ class NotTold(NamedTuple):
     """The server does not say, or not to us."""
 
     why: str
+
+
+class Transition(NamedTuple):
+    """What a rule does to an object without changing its bytes."""
+
+    storage_class: str
+    when: str
+
+    @property
+    def archives(self) -> bool:
+        """Whether the object can be neither read nor copied until a person restores it."""
+        return self.storage_class in _ARCHIVES
 
 
 class Found(NamedTuple):
@@ -56,7 +71,10 @@ class Setup:
         self._call("list_objects_v2", MaxKeys=1)
         versioning = self._ask("get_bucket_versioning")
         lock = self._ask("get_object_lock_configuration")
-        lifecycle = self._ask("get_bucket_lifecycle_configuration")
+        lifecycle = self._ask("get_bucket_lifecycle_configuration", is_none={"Rules": []})
+        if not isinstance(lifecycle, NotTold) and "Rules" not in lifecycle:
+            # Some servers answer whatever is asked of a bucket with the list of its objects.
+            lifecycle = NotTold("an answer without rules")
         return Found(
             versioning if isinstance(versioning, NotTold) else versioning.get("Status", ""),
             lock if isinstance(lock, NotTold) else lock.get("ObjectLockConfiguration"),
@@ -69,16 +87,31 @@ class Setup:
 
     def expires(self, rule: Rule) -> bool:
         """Whether a rule deletes objects of ours that no client deleted."""
-        theirs = _prefix_of(rule)
-        touches = self._prefix.startswith(theirs) or theirs.startswith(self._prefix)
-        expiry = rule.get("Expiration", {})
-        return (
-            rule.get("Status") == "Enabled" and touches and bool(expiry.keys() & {"Days", "Date"})
-        )
+        return self._touches(rule) and bool(rule.get("Expiration", {}).keys() & {"Days", "Date"})
+
+    def transitions(self, rule: Rule) -> list[Transition]:
+        """Where a rule moves current objects of ours."""
+        found = rule.get("Transitions", []) if self._touches(rule) else []
+        return [
+            Transition(
+                str(one.get("StorageClass", "another class")),
+                f"after {one['Days']} days" if "Days" in one else f"on {one.get('Date')}",
+            )
+            for one in found
+        ]
 
     def apply(self, found: Found) -> None:
         """Put the rule beside all others. Raises BucketError; StoreRefused also when the bucket
-        does not have all of them afterwards."""
+        does not tell its rules, or does not have all of them afterwards."""
+        name = self._settings.bucket.name
+        if isinstance(found.lifecycle, NotTold):
+            # A request replaces all rules: those that we do not know would be lost.
+            raise StoreRefused(
+                f"bucket {name} does not tell its lifecycle rules ({found.lifecycle.why}), and "
+                "adding one would replace them: grant these credentials "
+                "s3:GetLifecycleConfiguration, or add by hand a rule that aborts incomplete "
+                f"multipart uploads after {ABORT_DAYS} days"
+            )
         others = [rule for rule in found.rules if rule.get("ID") != RULE_ID]
         # S3 takes no rule with Filter beside one with the older Prefix.
         is_old = any("Prefix" in rule for rule in others)
@@ -88,10 +121,8 @@ class Setup:
             **({"Prefix": self._prefix} if is_old else {"Filter": {"Prefix": self._prefix}}),
             "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": ABORT_DAYS},
         }
-        kept: dict[str, Any] = {}
-        if not isinstance(found.lifecycle, NotTold):
-            size = found.lifecycle.get("TransitionDefaultMinimumObjectSize")
-            kept = {"TransitionDefaultMinimumObjectSize": size} if size else {}
+        size = found.lifecycle.get("TransitionDefaultMinimumObjectSize")
+        kept = {"TransitionDefaultMinimumObjectSize": size} if size else {}
         rules = [*others, ours]
         self._call(
             "put_bucket_lifecycle_configuration", LifecycleConfiguration={"Rules": rules}, **kept
@@ -99,23 +130,31 @@ class Setup:
         after = self.look().rules
         if not any(map(self.aborts, after)) or _ids(after) != _ids(rules):
             raise StoreRefused(
-                f"bucket {self._settings.bucket.name} took the rule and does not have it, or lacks "
-                "another: look at its lifecycle rules"
+                f"bucket {name} took the rule and does not have it, or lacks another: look at its "
+                "lifecycle rules"
             )
+
+    def _touches(self, rule: Rule) -> bool:
+        theirs = _prefix_of(rule)
+        touches = self._prefix.startswith(theirs) or theirs.startswith(self._prefix)
+        return rule.get("Status") == "Enabled" and touches
 
     def _covers_all(self, rule: Rule) -> bool:
         has_other_conditions = rule.get("Filter", {}).keys() - {"Prefix"}
         enabled = rule.get("Status") == "Enabled"
         return enabled and not has_other_conditions and self._prefix.startswith(_prefix_of(rule))
 
-    def _ask(self, operation: str) -> dict[str, Any] | NotTold:
+    def _ask(
+        self, operation: str, is_none: Mapping[str, Any] = MappingProxyType({})
+    ) -> Mapping[str, Any] | NotTold:
+        """Parameters: is_none, what is returned when the server says that there is none."""
         try:
             return self._call(operation)
         except (StoreRefused, ObjectRefused) as exc:
             cause = exc.__cause__
             code = client.code_of(cause) if isinstance(cause, ClientError) else ""
             if code in _NONE:
-                return {}
+                return is_none
             if code in _NOT_TOLD:
                 return NotTold(code)
             raise

@@ -97,6 +97,8 @@ class Fault:
     message: str = "injected"
     headers: tuple[tuple[str, str], ...] = ()
     """Of the answer of Act.FAIL."""
+    content: str = ""
+    """Its body, instead of an S3 error."""
     arrived: threading.Event = field(default_factory=threading.Event)
     _released: threading.Event = field(default_factory=threading.Event)
     _discarded: threading.Event = field(default_factory=threading.Event)
@@ -224,7 +226,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and act == Act.FAIL:
             request.status = fault.status
             text = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
-            content = b"" if self.command == "HEAD" else text.encode()
+            content = b"" if self.command == "HEAD" else (fault.content or text).encode()
             headers = [("Content-Length", str(len(content))), *fault.headers]
             return self._answer(fault.status, headers, content)
         if act == Act.DROP or (fault and act == Act.HOLD and not fault.hold()):

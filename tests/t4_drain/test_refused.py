@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from gateway.errors import ObjectRefused, StoreRefused
+from gateway.objectstore.objects import Head
+from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, Site
+from tests.t4_drain.site import MIB, PREFIX, Site
 from tests.t5_cli.site import spillway
 
 WINDOW_SECONDS = 2.0
@@ -137,3 +140,67 @@ def test_retries_are_kept_over_a_restart(rclone_site: Site) -> None:
         until(lambda: not site.left(), "the file is drained")
         until(lambda: not site.rows("SELECT * FROM retry"), "the failure is forgotten")
     assert site.objects() == {"f": b"data"}
+
+
+def test_an_archived_object_stops_no_other_move(moto_site: Site) -> None:
+    """The store refuses to copy it with 403, as it refuses wrong credentials."""
+    site = moto_site
+    for path in ("cold", "warm"):
+        site.write(path, path.encode())
+    site.drain()
+    site.client.copy_object(
+        Bucket=site.bucket,
+        Key=f"{PREFIX}/cold",
+        CopySource={"Bucket": site.bucket, "Key": f"{PREFIX}/cold"},
+        StorageClass="GLACIER",
+        MetadataDirective="COPY",
+    )
+    site.rename("cold", "a")
+    site.rename("warm", "b")
+    with site.draining():
+        until(lambda: f"{PREFIX}/b" in listed(site), "the other object is moved")
+        assert bucket_state(site) == "reachable"
+    store = S3Store(site.settings)
+    head = Head(4, "", {}, False)
+    with pytest.raises(ObjectRefused, match="is archived"):
+        store.copy(f"{PREFIX}/cold", f"{PREFIX}/c", head, {})
+
+
+def test_one_object_that_is_denied_is_not_taken_for_wrong_credentials(rclone_site: Site) -> None:
+    """The answer to HEAD has no body, and so no code."""
+    site = rclone_site
+    site.write("mine", b"1")
+    site.write("other", b"2")
+    site.drain()
+    site.proxy.inject(
+        lambda r: r.operation == "HEAD" and r.key == f"{PREFIX}/mine", Act.FAIL, 1e9, 403
+    )
+    site.rename("mine", "a")
+    site.rename("other", "b")
+    with site.draining():
+        until(lambda: f"{PREFIX}/b" in listed(site), "the other object is moved")
+        assert bucket_state(site) == "reachable"
+    with pytest.raises(ObjectRefused, match="403"):
+        S3Store(site.settings).head(f"{PREFIX}/mine")
+
+
+def test_wrong_credentials_are_told_from_a_denied_object(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"1")
+    site.drain()
+    site.rename("f", "g")
+    for operation in ("HEAD", "LIST"):
+        site.proxy.inject(
+            lambda r, name=operation: r.operation == name,  # type: ignore[misc]
+            Act.FAIL,
+            1e9,
+            403,
+            "InvalidAccessKeyId",
+        )
+    with pytest.raises(StoreRefused, match="refuses our credentials"):
+        S3Store(site.settings).head(f"{PREFIX}/f")
+
+
+def listed(site: Site) -> set[str]:
+    found = site.client.list_objects_v2(Bucket=site.bucket)
+    return {entry["Key"] for entry in found.get("Contents", [])}

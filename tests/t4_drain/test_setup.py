@@ -172,3 +172,59 @@ def test_deletions_that_are_denied_do_not_stop_uploads(locked_site: Site) -> Non
     site.drain()
     assert sorted(site.objects()) == ["g", "h"]
     assert site.left() == []
+
+
+@pytest.mark.parametrize(("http", "code"), [(403, "AccessDenied"), (501, "NotImplemented")])
+def test_rules_that_are_not_told_are_not_replaced(moto_site: Site, http: int, code: str) -> None:
+    put(moto_site, *OTHERS)
+    before = rules(moto_site)
+    moto_site.proxy.inject(
+        lambda r: r.method == "GET" and "lifecycle" in r.query, Act.FAIL, 1e9, http, code
+    )
+    result = spillway("bucket", "setup", "--apply", "--config", moto_site.settings.source)
+    assert result.returncode == 2
+    (said,) = result.stderr.splitlines()
+    assert code in said
+    assert "s3:GetLifecycleConfiguration" in said
+    assert rules(moto_site) == before
+    assert not [r for r in moto_site.proxy.operations() if r.method == "PUT"]
+    assert f"({code})" in setup(moto_site)[1]["unfinished_uploads"]
+
+
+def test_an_answer_that_is_not_a_list_of_rules_is_no_proof_that_there_are_none(
+    rclone_site: Site,
+) -> None:
+    """Some servers answer every GET of a bucket with its list of objects."""
+    result = spillway("bucket", "setup", "--apply", "--config", rclone_site.settings.source)
+    assert result.returncode == 2
+    assert "does not tell its lifecycle rules" in result.stderr
+    assert not [r for r in rclone_site.proxy.operations() if r.method == "PUT"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "storage_class", "code", "meaning"),
+    [
+        ("", "GLACIER", 1, "cannot be copied until a person restores them"),
+        (f"{PREFIX}/a/", "DEEP_ARCHIVE", 1, "cannot be copied until a person restores them"),
+        ("", "STANDARD_IA", 0, "a rename pays for retrieval"),
+    ],
+)
+def test_a_rule_that_moves_our_objects_to_another_class_is_explained(
+    moto_site: Site, prefix: str, storage_class: str, code: int, meaning: str
+) -> None:
+    transitions = [{"Days": 30, "StorageClass": storage_class}]
+    put(
+        moto_site,
+        {"ID": "t", "Status": "Enabled", "Filter": {"Prefix": prefix}, "Transitions": transitions},
+    )
+    found, facts = setup(moto_site, "--apply")
+    assert found == code
+    (said,) = facts["transition_rules"]
+    assert said.startswith(f"t moves objects to {storage_class} after 30 days: ")
+    assert meaning in said
+    assert meaning in spillway("bucket", "setup", "--config", moto_site.settings.source).stdout
+
+
+def test_a_rule_that_moves_the_objects_of_others_is_not_shown(moto_site: Site) -> None:
+    put(moto_site, *OTHERS)
+    assert setup(moto_site, "--apply")[1]["transition_rules"] == []
