@@ -12,7 +12,9 @@ About 150 bytes of memory for each file.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush, heapreplace
+from itertools import count
 
 AGEING = 4
 
@@ -27,11 +29,17 @@ class Order:
         self._waiting: set[int] = set()
         self._bumped: deque[int] = deque()
         self._by_age: deque[int] = deque()
-        self._tops: OrderedDict[bytes, OrderedDict[int, deque[int]]] = OrderedDict()
+        self._tops: dict[bytes, OrderedDict[int, deque[int]]] = {}
         """By top-level directory and directory; what was sealed last is last."""
         self._turn: int = 0 if before is None else before._turn
         self._served: dict[bytes, int] = {} if before is None else before._served
-        """The turn in which a top-level directory had its last file."""
+        """When a top-level directory had its last file, as a number of ``_serves``."""
+        self._serves: Iterator[int] = count(1) if before is None else before._serves
+        self._unserved: OrderedDict[bytes, None] = OrderedDict()
+        """Top-level directories that had none yet, the newest last."""
+        self._turns: list[tuple[int, bytes]] = []
+        """A heap of the others by that number. The order before this one may serve them meanwhile,
+        so an entry of either may be out of date; it is put right when its turn comes."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -43,10 +51,14 @@ class Order:
             self._bumped.append(ino)
             return
         self._by_age.append(ino)
+        if top not in self._tops and top in self._served:
+            heappush(self._turns, (self._served[top], top))
+        elif top not in self._served:
+            self._unserved[top] = None
+            self._unserved.move_to_end(top)
         directories = self._tops.setdefault(top, OrderedDict())
         directories.setdefault(directory, deque()).append(ino)
         directories.move_to_end(directory)
-        self._tops.move_to_end(top)
 
     def take(self, most: int, skip: Callable[[int], bool]) -> list[int]:
         """The next files, at most so many; they wait no more.
@@ -59,6 +71,8 @@ class Order:
         if not self._waiting:
             self._by_age.clear()
             self._tops.clear()
+            self._unserved.clear()
+            self._turns.clear()
             self._served = {}
         return taken
 
@@ -76,18 +90,38 @@ class Order:
 
     def _newest(self, skip: Callable[[int], bool]) -> int | None:
         while self._tops:
-            # Of those that were never served, the newest.
-            top = min(reversed(self._tops), key=lambda name: self._served.get(name, 0))
+            top = self._next_top()
             directories = self._tops[top]
             while directories:
                 directory = next(reversed(directories))
                 ino = self._pop(directories[directory], skip)
                 if ino is not None:
-                    self._served[top] = self._turn + 1
+                    self._served[top] = next(self._serves)
+                    if self._unserved.pop(top, self) is None:
+                        heappush(self._turns, (self._served[top], top))
                     return ino
                 del directories[directory]
             del self._tops[top]
+            self._unserved.pop(top, None)
         return None
+
+    def _next_top(self) -> bytes:
+        """Of the top-level directories that were never served the newest, else the one that was
+        served longest ago."""
+        while self._unserved:
+            top = next(reversed(self._unserved))
+            if top not in self._served:
+                return top
+            del self._unserved[top]
+            heappush(self._turns, (self._served[top], top))
+        while True:
+            turn, top = self._turns[0]
+            if top not in self._tops:
+                heappop(self._turns)
+            elif turn != self._served[top]:
+                heapreplace(self._turns, (self._served[top], top))
+            else:
+                return top
 
     def _pop(self, files: deque[int], skip: Callable[[int], bool]) -> int | None:
         """The first that still waits: every file stands in two places."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import time
+
 from gateway.drain.order import AGEING, Order
 
 
@@ -85,3 +88,43 @@ def test_what_is_not_to_be_had_uses_no_turn() -> None:
 def test_a_file_that_is_sealed_twice_is_taken_once() -> None:
     order = filled((1, b"a", 1), (2, b"a", 1), (1, b"a", 1))
     assert sorted(order.take(9, never)) == [1, 2]
+
+
+class Linear(Order):
+    """Looks at every top-level directory for each pick: slow, and plainly right."""
+
+    def _next_top(self) -> bytes:
+        return min(self._recent(), key=lambda name: self._served.get(name, 0))
+
+    def _recent(self) -> list[bytes]:
+        return sorted(self._tops, key=lambda name: -self.added.index(name))
+
+    def add(self, ino: int, top: bytes, directory: int, bumped: bool) -> None:
+        self.added = [*(one for one in getattr(self, "added", []) if one != top), top]
+        super().add(ino, top, directory, bumped)
+
+
+def test_top_level_directories_are_dealt_to_as_if_all_were_looked_at_each_time() -> None:
+    """Also while an order is replaced by one that was filled meanwhile."""
+    for seed in range(10):
+        draw = random.Random(seed)
+        fast, slow = Order(), Linear()
+        next_fast, next_slow = Order(fast), Linear(slow)
+        for step in range(300):
+            if draw.random() < 0.5:
+                ino, top = draw.randrange(500), b"%d" % draw.randrange(12)
+                for order in (fast, slow, next_fast, next_slow):
+                    order.add(ino, top, ino % 3, bumped=False)
+            else:
+                most = draw.randrange(1, 5)
+                assert fast.take(most, never) == slow.take(most, never), (seed, step)
+            if draw.random() < 0.03:
+                fast, slow = next_fast, next_slow
+                next_fast, next_slow = Order(fast), Linear(slow)
+
+
+def test_a_pick_does_not_take_longer_with_more_top_level_directories() -> None:
+    order = filled(*((ino, b"%d" % (ino % 20_000), ino % 20_000) for ino in range(40_000)))
+    started = time.process_time()
+    assert len(order.take(10_000, never)) == 10_000
+    assert time.process_time() - started < 2
