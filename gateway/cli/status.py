@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from gateway import clock, config
@@ -23,6 +24,8 @@ HEALTHY = 0
 NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
 STUCK_SHOWN = 5
+PROBE_SECONDS = 5.0
+"""How long the bucket has to answer."""
 QUIET_TEXT = "0.1 s"
 
 
@@ -118,7 +121,15 @@ def _bucket(settings: Settings) -> dict[str, Any]:
     from gateway.objectstore.s3 import S3Store
 
     try:
-        S3Store(settings).check()
+        # A bucket that accepts connections and says nothing must not keep a person waiting.
+        read_seconds = min(PROBE_SECONDS, settings.bucket.read_timeout_seconds)
+        connect_seconds = min(PROBE_SECONDS, settings.bucket.connect_timeout_seconds)
+        probed = replace(
+            settings.bucket,
+            read_timeout_seconds=read_seconds,
+            connect_timeout_seconds=connect_seconds,
+        )
+        S3Store(replace(settings, bucket=probed), attempts=1).check()
         error = None
     except BucketError as exc:
         error = str(exc)

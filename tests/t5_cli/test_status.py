@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import time
 from typing import Any
 
 import pytest
@@ -263,3 +265,15 @@ def test_unreachable_bucket(site: Site) -> None:
     assert code == 1
     assert "http://127.0.0.1:9" in facts["bucket"]["error"]
     assert "NOT USABLE: cannot reach" in line(lines, "bucket")
+
+
+def test_a_bucket_that_says_nothing_is_not_waited_for(site: Site, bucket: RcloneServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        site.edit("bucket", "endpoint_url", f'"http://127.0.0.1:{port}"')
+        started = time.monotonic()
+        code, facts, _lines = status(site)
+        # Told twice, as JSON and as text, and each time within some seconds.
+        assert time.monotonic() - started < 30
+    assert code == 1
+    assert "ReadTimeoutError" in facts["bucket"]["error"]
