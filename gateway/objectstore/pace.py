@@ -9,7 +9,7 @@ place among those under way.
   divide the rates among them.
 - Places: as many as the drain can use. Halved when the store says that it is too much (503,
   429) or does not answer in time, at most once for the requests under way then; one more after
-  each ``STEADY`` requests without that. Never below one.
+  ``STEADY`` requests in a row that were answered without that. Never below one.
 - ``Retry-After`` holds everything back.
 """
 
@@ -227,6 +227,10 @@ class Pace:
         if how.retry_after_seconds > 0:
             until = clock.monotonic_seconds() + how.retry_after_seconds
             self._resume_at = max(self._resume_at, until)
+        if how.is_lost:
+            # A store with too much to do may hang up instead of saying so.
+            self._steady = 0
+            return
         if not how.too_much:
             self._steady += 1
             if self._steady >= STEADY:
@@ -263,7 +267,8 @@ class Pace:
 
     def _failed(self, exception: Exception | None, **_: Any) -> None:
         if exception is not None and self._own.number:
-            self._over(Ended(isinstance(exception, TIMED_OUT)))
+            timed_out = isinstance(exception, TIMED_OUT)
+            self._over(Ended(timed_out, is_lost=not timed_out))
 
     def _over(self, how: Ended) -> None:
         number, self._own.number = self._own.number, 0

@@ -13,8 +13,15 @@ import ssl
 import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import NamedTuple
+from http.client import (
+    EXPECTATION_FAILED,
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+)
+from io import BufferedReader
+from typing import NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from botocore.exceptions import (
@@ -28,6 +35,15 @@ from botocore.exceptions import (
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
+EXPECT_BYTES = 1024 * 1024
+"""The store is asked whether it wants a body that is larger (Expect: 100-continue)."""
+CONTINUE_SECONDS = 1.0
+"""How long it has to say so; then the body is sent all the same."""
+UNHEEDED_MAX = 3
+"""A store that did not say so this often in a row is not asked any more."""
+LINE_BYTES = 65536
+RECORDS_MAX = 8
+"""TLS records without data (session tickets) that are read in the hope of an answer."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -71,6 +87,8 @@ class Transport:
         if to.scheme == "https":
             self._tls = ssl.create_default_context(cafile=ca_bundle or get_cert_path(True))
         self._idle: deque[HTTPConnection] = deque()
+        self._unheeded = 0
+        """How often the store was asked whether it wants a body, and did not say, in a row."""
         # Nobody says when a transport is needed no longer: credentials are read again, and it goes.
         weakref.finalize(self, _close, self._idle)
 
@@ -81,20 +99,24 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | Iterable[memoryview],
     ) -> Answer:
-        """One request and its answer.
+        """One request and its answer, which may come before the whole body was sent.
 
         Parameters: method; target, path and query, percent-encoded; headers, Content-Length among
-        them; body, which may not raise OSError. Raises botocore's ConnectionError or
-        HTTPClientError.
+        them; body, which may not raise OSError, and can be read more than once. Raises botocore's
+        ConnectionError or HTTPClientError.
         """
-        connection = self._connected()
-        try:
-            answer = self._exchange(connection, method, target, headers, body)
-        except BaseException:
-            connection.close()
-            raise
-        self._idle.append(connection)
-        return answer
+        while True:
+            asks = int(headers["Content-Length"]) > EXPECT_BYTES and self._unheeded < UNHEEDED_MAX
+            connection = self._connected()
+            try:
+                answer = self._exchange(connection, method, target, headers, body, asks)
+            except BaseException:
+                connection.close()
+                raise
+            self._idle.append(connection)
+            if not asks or answer.status != EXPECTATION_FAILED:
+                return answer
+            self._unheeded = UNHEEDED_MAX
 
     def _exchange(
         self,
@@ -103,21 +125,30 @@ class Transport:
         target: str,
         headers: Mapping[str, str],
         body: bytes | Iterable[memoryview],
+        asks: bool,
     ) -> Answer:
+        """Parameters: asks, whether to send the body only when the store wants it."""
         if self._proxy and self._tls is None:
             target, headers = self._address + target, {**headers, **_authorization(self._proxy)}
-        is_cut = False
+        is_whole = False
         try:
             connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
             connection.putheader("Host", self.host)
             for name, value in headers.items():
                 connection.putheader(name, value)
-            try:
-                connection.endheaders(body)
-            except (BrokenPipeError, ConnectionResetError):
-                # The store may have said why before it hung up.
-                is_cut = True
-            found = connection.getresponse()
+            if asks:
+                connection.putheader("Expect", "100-continue")
+            connection.endheaders()
+            with _Ear(connection, method, self._timeouts.read) as ear:
+                try:
+                    is_whole = self._send_body(connection, ear, body, asks)
+                except (BrokenPipeError, ConnectionResetError, ssl.SSLError):
+                    # The store may have said why before it hung up.
+                    pass
+                except TimeoutError:
+                    if not ear.is_answered():
+                        raise
+                found = connection.getresponse()
             named = {name.lower(): value for name, value in found.headers.items()}
             answer = Answer(found.status, named, found.read())
         except TimeoutError as exc:
@@ -126,9 +157,31 @@ class Transport:
             raise SSLError(endpoint_url=self._address, error=exc) from exc
         except (OSError, HTTPException) as exc:
             raise ConnectionClosedError(endpoint_url=self._address, error=exc) from exc
-        if is_cut:
+        if not is_whole:
             connection.close()
         return answer
+
+    def _send_body(
+        self,
+        connection: HTTPConnection,
+        ear: _Ear,
+        body: bytes | Iterable[memoryview],
+        asks: bool,
+    ) -> bool:
+        """False: the answer came before the end of the body."""
+        if asks:
+            is_answered = ear.is_answered(CONTINUE_SECONDS)
+            self._unheeded = 0 if is_answered or ear.is_asked_on else self._unheeded + 1
+            if is_answered:
+                return False
+        elif isinstance(body, bytes):
+            connection.send(body)
+            return True
+        for block in _blocks(body):
+            if ear.is_answered():
+                return False
+            connection.send(block)
+        return True
 
     def _connected(self) -> HTTPConnection:
         while True:
@@ -170,6 +223,72 @@ class Transport:
         return secure
 
 
+class _Ear:
+    """Hears an answer that begins before the body was sent.
+
+    Over TLS a connection that can be read proves nothing: what comes may be a session ticket. So
+    the beginning of an answer is read, without waiting, into the buffer of its response.
+
+    Parameters: connection, with the head of a request sent; method; read_seconds, the time-out
+    that the connection has otherwise.
+    """
+
+    def __init__(self, connection: HTTPConnection, method: str, read_seconds: float) -> None:
+        self._connection = connection
+        self._sock = connection.sock
+        self._read_seconds = read_seconds
+        self._response = HTTPResponse(connection.sock, method=method)
+        self._buffer: BufferedReader = self._response.fp
+        self.is_asked_on = False
+        """The store has said that it wants the body."""
+
+    def __enter__(self) -> Self:
+        # getresponse() must go on with what was read already.
+        self._connection.response_class = lambda *_, **__: self._response  # type: ignore[assignment]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del self._connection.response_class
+        if error[0] is not None:
+            self._response.close()
+
+    def is_answered(self, wait_seconds: float = 0.0) -> bool:
+        """Whether the answer has begun. Parameters: wait_seconds, how long to wait for it or for
+        the store's word that it wants the body. Raises OSError."""
+        while start := self._start(wait_seconds):
+            if start[9:10] != b"1":
+                return True
+            while self._buffer.readline(LINE_BYTES) not in (b"\r\n", b"\n", b""):
+                pass
+            self.is_asked_on, wait_seconds = True, 0.0
+        return False
+
+    def _start(self, wait_seconds: float) -> bytes:
+        """The beginning of what the store says; empty: nothing yet."""
+        for _ in range(RECORDS_MAX):
+            if (start := self._peek()) or not wait_seconds:
+                return start
+            if not _is_readable(self._sock, wait_seconds):
+                return b""
+        return b""
+
+    def _peek(self) -> bytes:
+        self._sock.settimeout(0)
+        try:
+            return self._buffer.peek()
+        except (ssl.SSLWantReadError, BlockingIOError):
+            return b""
+        finally:
+            self._sock.settimeout(self._read_seconds)
+
+
+def _blocks(body: bytes | Iterable[memoryview]) -> Iterable[memoryview]:
+    if not isinstance(body, bytes):
+        return body
+    view = memoryview(body)
+    return (view[at : at + EXPECT_BYTES] for at in range(0, len(view), EXPECT_BYTES))
+
+
 def _close(connections: Iterable[HTTPConnection]) -> None:
     for connection in connections:
         connection.close()
@@ -184,8 +303,10 @@ def _authorization(proxy: str) -> dict[str, str]:
 
 def _is_open(connection: HTTPConnection) -> bool:
     """False: the store has hung up meanwhile."""
-    if connection.sock is None:
-        return False
+    return connection.sock is not None and not _is_readable(connection.sock, 0.0)
+
+
+def _is_readable(sock: socket.socket, wait_seconds: float) -> bool:
     poll = select.poll()
-    poll.register(connection.sock, select.POLLIN)
-    return not poll.poll(0)
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(wait_seconds * 1000))

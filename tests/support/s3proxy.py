@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -16,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Self
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
@@ -129,26 +131,44 @@ class S3Proxy:
     """The proxy.
 
     Parameters: port of the S3 server on loopback; on_applied, called after each request that the
-    server has answered, before the client gets the answer.
+    server has answered, before the client gets the answer; certificate, with which the proxy speaks
+    TLS: the files <certificate>.pem and <certificate>.key.
     """
 
-    def __init__(self, port: int, on_applied: Callable[[Request], None] | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        on_applied: Callable[[Request], None] | None = None,
+        certificate: Path | None = None,
+    ) -> None:
         self.upstream_port = port
         self.on_applied = on_applied
         self.weather: Callable[[Request], Fault | None] = lambda _request: None
         """Asked for a fault of each request that no injected one matches."""
         self.cuts_body: Callable[[int], bool] = lambda _length: False
         """Whether to reset the connection in the middle of a body of so many bytes."""
+        self.is_busy: Callable[[str], bool] = lambda _when: False
+        """Whether to answer a request that has a body with 503 and hang up: instead of the body
+        ("head"), if the client waits with it, or in the "middle" of it."""
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.lock = threading.Lock()
         self._server = _Listener(("127.0.0.1", 0), _Handler)
+        self._scheme = "http"
+        if certificate is not None:
+            self._scheme = "https"
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(f"{certificate}.pem", f"{certificate}.key")
+            # The handshake is made by the thread of the connection, when it first reads.
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._server.proxy = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
 
     def inject(
         self,
@@ -213,6 +233,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self) -> None:
         proxy = self.server.proxy
         length = int(self.headers.get("Content-Length") or 0)
+        if length and proxy.is_busy("middle"):
+            self.rfile.read(length // 2)
+            return self._refuse_early()
         if length and proxy.cuts_body(length):
             self.rfile.read(length // 2)
             return self._reset()
@@ -292,6 +315,18 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+    def handle_expect_100(self) -> bool:
+        """False: the request is over. Called when the client waits for word before the body."""
+        if self.server.proxy.is_busy("head"):
+            self._refuse_early()
+            return False
+        return super().handle_expect_100()
+
+    def _refuse_early(self) -> None:
+        content = b"<Error><Code>SlowDown</Code><Message>injected</Message></Error>"
+        self._answer(503, [("Content-Length", str(len(content)))], content)
+        self.close_connection = True
 
     def _reset(self) -> None:
         self.close_connection = True

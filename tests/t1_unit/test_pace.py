@@ -155,3 +155,21 @@ def test_a_drain_is_not_free_after_the_store_had_too_much() -> None:
     busy.end(busy.begin(), *[Ended(False)] * (2 * STEADY))
     assert (busy.places, busy.is_free()) == (4, True)
     assert busy.counters()["requests"] == 2 + 2 * STEADY
+
+
+def test_requests_that_were_lost_do_not_make_it_send_more() -> None:
+    """A store that hangs up on us instead of answering has too much to do already."""
+    some = pace(places=8)
+    some.end(some.begin(), Ended(True))
+    assert some.places == 4
+    for _ in range(STEADY * 3):
+        some.end(some.begin(), Ended(False, is_lost=True))
+    assert some.places == 4
+    for _ in range(STEADY - 1):
+        some.end(some.begin(), Ended(False))
+    some.end(some.begin(), Ended(False, is_lost=True))
+    some.end(some.begin(), Ended(False))
+    assert some.places == 4
+    for _ in range(STEADY):
+        some.end(some.begin(), Ended(False))
+    assert some.places == 5

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,22 +23,28 @@ from botocore.exceptions import (
 
 from gateway.errors import StoreUnavailable
 from gateway.objectstore.body import Section
+from gateway.objectstore.pace import Pace
 from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import Timeouts, Transport
 from tests.support.forwardproxy import ForwardProxy
+from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer, free_port
+from tests.support.waiting import until
 from tests.t4_drain.site import MIB
 from tests.t4_drain.test_options import certify, settings_of, use
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nETag: x\r\n\r\nok"
 TIMEOUTS = Timeouts(connect=5.0, read=5.0)
+BUSY = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nRetry-After: 7\r\n\r\n"
+LARGE_BYTES = 64 * MIB
+LENGTH = {"Content-Length": str(LARGE_BYTES)}
 NO_BODY = {"Content-Length": "0"}
 
 Serve = Callable[[socket.socket], None]
 
 
 @contextmanager
-def server(serve: Serve) -> Iterator[str]:
+def server(serve: Serve, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """Each connection is served by a thread; yields the address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -49,11 +57,14 @@ def server(serve: Serve) -> Iterator[str]:
                 threading.Thread(target=run, args=(connection,), daemon=True).start()
 
         def run(connection: socket.socket) -> None:
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_side=True)
             with connection:
                 serve(connection)
 
         threading.Thread(target=accept, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        scheme = "http" if tls is None else "https"
+        yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
 
 
@@ -111,20 +122,157 @@ def test_threads_share_the_connections() -> None:
     assert done == [200] * threads * rounds
 
 
-def test_an_answer_before_the_whole_body_is_heard(tmp_path: Path) -> None:
-    """A store that is too busy says so and hangs up, whatever else was to come."""
+@pytest.fixture(params=["http", "https"])
+def tls(request: pytest.FixtureRequest, tmp_path: Path) -> ssl.SSLContext | None:
+    """The server's side of TLS; None: plain HTTP."""
+    if request.param == "http":
+        return None
+    certify(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    return context
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[Section]:
+    (tmp_path / "f").write_bytes(bytes(LARGE_BYTES))
+    with (tmp_path / "f").open("rb") as data:
+        yield Section(data.fileno(), 0, LARGE_BYTES)
+
+
+def transport_to(address: str, tmp_path: Path, tls: ssl.SSLContext | None) -> Transport:
+    return Transport(address, "" if tls is None else str(tmp_path / "ca.pem"), TIMEOUTS)
+
+
+def read_head(connection: socket.socket) -> bytes:
+    head = b""
+    while b"\r\n\r\n" not in head:
+        head += connection.recv(1)
+    return head
+
+
+def read_body(connection: socket.socket, size: int) -> None:
+    while size:
+        size -= len(connection.recv(min(size, MIB)))
+
+
+def test_an_answer_instead_of_the_body_is_heard(
+    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+) -> None:
+    """A store that is too busy says so and hangs up; no byte of the body is sent for nothing."""
+    heads, bodies = [], []
 
     def serve(connection: socket.socket) -> None:
-        connection.recv(4096)
-        connection.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nRetry-After: 7\r\n\r\n")
+        heads.append(read_head(connection))
+        connection.sendall(BUSY)
+        connection.settimeout(5)
+        bodies.append(connection.recv(4096))
 
-    (tmp_path / "f").write_bytes(bytes(64 * MIB))
-    with server(serve) as address, (tmp_path / "f").open("rb") as data:
-        section = Section(data.fileno(), 0, 64 * MIB)
-        transport = Transport(address, "", TIMEOUTS)
-        for _ in range(2):
-            answer = transport.send("PUT", "/k", {"Content-Length": str(64 * MIB)}, section)
+    with server(serve, tls) as address:
+        transport = transport_to(address, tmp_path, tls)
+        for _ in range(3):
+            answer = transport.send("PUT", "/k", LENGTH, large)
             assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+        until(lambda: len(bodies) == 3, "all connections are closed")
+    assert all(b"Expect: 100-continue\r\n" in head for head in heads)
+    assert bodies == [b""] * 3
+
+
+def test_an_answer_in_the_middle_of_the_body_is_heard(
+    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+) -> None:
+    """Each time, whether it comes before a block is sent or while one is."""
+
+    def serve(connection: socket.socket) -> None:
+        read_head(connection)
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        read_body(connection, MIB // 2)
+        connection.sendall(BUSY)
+
+    with server(serve, tls) as address:
+        transport = transport_to(address, tmp_path, tls)
+        for _ in range(12):
+            answer = transport.send("PUT", "/k", LENGTH, large)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+
+
+def test_a_server_that_does_not_know_expectations_gets_the_body_all_the_same(
+    tmp_path: Path,
+    tls: ssl.SSLContext | None,
+    large: Section,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.objectstore.transport.CONTINUE_SECONDS", 0.05)
+    heads = []
+
+    def serve(connection: socket.socket) -> None:
+        while True:
+            heads.append(read_head(connection))
+            read_body(connection, LARGE_BYTES)
+            connection.sendall(OK)
+
+    with server(serve, tls) as address:
+        transport = transport_to(address, tmp_path, tls)
+        for _ in range(5):
+            assert transport.send("PUT", "/k", LENGTH, large).status == 200
+    # After a few times it is not asked again: each time costs a wait.
+    assert [b"Expect" in head for head in heads] == [True, True, True, False, False]
+
+
+def test_a_server_that_refuses_expectations_is_asked_without(
+    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+) -> None:
+    heads = []
+
+    def serve(connection: socket.socket) -> None:
+        heads.append(read_head(connection))
+        if b"Expect" in heads[-1]:
+            connection.sendall(b"HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n")
+        else:
+            read_body(connection, LARGE_BYTES)
+            connection.sendall(OK)
+
+    with server(serve, tls) as address:
+        assert transport_to(address, tmp_path, tls).send("PUT", "/k", LENGTH, large).status == 200
+    assert [b"Expect" in head for head in heads] == [True, False]
+
+
+def test_a_small_body_is_sent_at_once(tmp_path: Path, tls: ssl.SSLContext | None) -> None:
+    heads = []
+
+    def serve(connection: socket.socket) -> None:
+        heads.append(read_head(connection))
+        read_body(connection, 4)
+        connection.sendall(OK)
+
+    with server(serve, tls) as address:
+        transport = transport_to(address, tmp_path, tls)
+        assert transport.send("PUT", "/k", {"Content-Length": "4"}, b"data").status == 200
+    assert b"Expect" not in heads[0]
+
+
+def test_a_store_over_tls_that_says_early_that_it_is_too_busy(tmp_path: Path) -> None:
+    """Whether it says so instead of the body or in the middle of it, the pace hears of it."""
+    certify(tmp_path)
+    (tmp_path / "s3" / "b").mkdir(parents=True)
+    data = os.urandom(12 * MIB)
+    with (
+        RcloneServer(tmp_path / "s3") as server,
+        S3Proxy(server.port, certificate=tmp_path / "server") as proxy,
+    ):
+        settings = settings_of(tmp_path, endpoint_url=proxy.url, ca_bundle=str(tmp_path / "ca.pem"))
+        pace = Pace(settings.drain, 16, threading.Event())
+        store = S3Store(settings, pace=pace, attempts=1)
+        for when in ("head", "middle") * 3:
+            proxy.is_busy = when.__eq__
+            before, throttles = pace.places, pace.throttles
+            with pytest.raises(StoreUnavailable, match="SlowDown"):
+                store.put("f", data, {})
+            assert pace.throttles == throttles + 1
+            assert pace.places == max(1, before // 2)
+        proxy.is_busy = lambda _when: False
+        assert store.put("f", data, {}).head.size == len(data)
+        assert (tmp_path / "s3" / "b" / "f").read_bytes() == data
 
 
 def test_a_connection_that_is_lost() -> None:
