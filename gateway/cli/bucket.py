@@ -55,9 +55,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(facts, indent=2))
     else:
         _show({**facts, "expiring_rules": map(_expiring, facts["expiring_rules"])})
-    return int(
-        bool(facts["expiring_rules"]) or archives or not any(map(setup.aborts, found.rules))
-    )
+    return int(bool(facts["expiring_rules"]) or archives or not any(map(setup.aborts, found.rules)))
 
 
 def _show(facts: dict[str, Any]) -> None:

@@ -366,7 +366,7 @@ OBJECT_KEY = Statement(
 )
 OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino == b("the_ino")))
 LICENCE = Statement(
-    select(deletion.c.content_version, deletion.c.etag).where(
+    select(deletion.c.content_version, deletion.c.etag, deletion.c.generation).where(
         deletion.c.key == b("key"), deletion.c.ino == b("ino")
     )
 )
@@ -380,13 +380,25 @@ REKEY_DELETE = Statement(delete(rekey).where(rekey.c.ino == b("the_ino")))
 
 
 def license_deletion(
-    session: Session, now_ns: int, key: str, ino: int, content_version: int, etag: str | None
+    session: Session,
+    now_ns: int,
+    key: str,
+    ino: int,
+    content_version: int,
+    etag: str | None,
+    generation: int,
 ) -> None:
-    """Record that what an inode had at a key, up to a version, is garbage."""
+    """Record that what an inode had at a key, up to a version, is garbage.
+
+    Parameters: generation, of the inode; 0: not known.
+    """
     before = session.one(LICENCE, key=key, ino=ino)
-    if before is not None and before[0] > content_version:
-        # An interrupted upload of that version may be what is there.
-        content_version, etag = before
+    # Of another generation it is another file, whose number was given again.
+    if before is not None and (0 in (before[2], generation) or before[2] == generation):
+        generation = generation or before[2]
+        if before[0] > content_version:
+            # An interrupted upload of that version may be what is there.
+            content_version, etag = before[0], before[1]
     session.run(LICENCE_DELETE, the_key=key, the_ino=ino)
     session.run(
         DELETION_INSERT,
@@ -395,5 +407,5 @@ def license_deletion(
         content_version=content_version,
         etag=etag,
         deleted_ns=now_ns,
-        generation=0,
+        generation=generation,
     )

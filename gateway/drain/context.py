@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from gateway.drain.senders import Senders
     from gateway.objectstore.s3 import S3Store
 
+LATE_FACTOR = 3
+"""Times the time-out of an answer: how long a request that we gave up may still be under way."""
 _BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 
 
@@ -36,13 +38,47 @@ class View(NamedTuple):
 
     session: sql.Session
     paths: Paths
+    late_ns: int
+    """A request that was given up does not arrive any more after so long."""
 
     def license_deletion(
-        self, key: str, ino: int, content_version: int, etag: str | None = None
+        self,
+        key: str,
+        ino: int,
+        content_version: int,
+        etag: str | None = None,
+        generation: int | None = None,
     ) -> None:
         """Record that what an inode has at a key, up to a version, is garbage, unless an object
-        row names the key."""
-        sql.license_deletion(self.session, clock.now_ns(), key, ino, content_version, etag)
+        row names the key.
+
+        Parameters: generation, of the inode, 0: not known; None: that of its row, if there is one.
+        """
+        if generation is None:
+            row = self.session.one(own.FILE, ino=ino)
+            generation = 0 if row is None else own.File(*row).generation
+        now_ns = clock.now_ns()
+        sql.license_deletion(self.session, now_ns, key, ino, content_version, etag, generation)
+
+    @property
+    def volume(self) -> str:
+        """What tells the objects of this namespace from those of any other: its id, in hex."""
+        row = self.session.one(sql.VOLUME)
+        assert row is not None, "the volume row is missing"
+        return bytes(row[0]).hex()
+
+    def doubt_later(self, key: str, ino: int) -> None:
+        """Record that a request for a key was given up: the store may still carry it out, after
+        later ones, so the key is looked at when that is over. Parameters: ino, of its bytes."""
+        row = self.session.one(own.DOUBT, key=key)
+        if row is not None and row[1] == 0:
+            # It is looked at now, and then once more.
+            return
+        now_ns = clock.now_ns()
+        self.session.run(own.DOUBT_DELETE, the_key=key)
+        self.session.run(
+            own.DOUBT_INSERT, key=key, ino=ino, noted_ns=now_ns, look_ns=now_ns + self.late_ns
+        )
 
     def note_rekey(self, ino: int) -> None:
         """Record that the object of an inode may have the wrong key."""
@@ -107,7 +143,8 @@ class Context:
         generation = self.generation
         if generation is not None and session.one(own.LEASE, generation=generation) is None:
             raise LeaseLost("another drain has taken this one's work over")
-        return View(session, Paths(session, self._holds, self.prefix))
+        late_ns = int(LATE_FACTOR * self.settings.bucket.read_timeout_seconds * clock.NS)
+        return View(session, Paths(session, self._holds, self.prefix), late_ns)
 
     @cached_property
     def _holds(self) -> Holds:

@@ -1,10 +1,14 @@
 """Looks at keys where the bucket may have more than the rows say.
 
-A multipart upload whose beginning was not answered may be there, and nobody knows its id; it is
-found by listing the key and aborted. And a drain may have lost its lease in the middle of its work.
-Such a drain publishes nothing, but a request that was under way in that moment may have reached the
-store after the new holder's. So it notes the keys; whoever claims one next compares the object with
-its row. A file whose object is not what was recorded is dirty again, and is sent again.
+- A multipart upload whose beginning was not answered may be there, and no row has its id; it is
+  found by listing the key and aborted.
+- A drain may have lost its lease in the middle of its work. Such a drain publishes nothing, but a
+  request that was under way in that moment may have reached the store after the new holder's.
+- A request that was not answered in time may reach the store after the next version was published.
+
+The keys are noted, and the drain that claims one compares the object with its row. A file whose
+object is not what was recorded is dirty again, and is sent again. Every key is looked at once more
+when no request can be under way any more (``View.doubt_later``): a look before that proves nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Iterable
 from gateway import clock
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
+from gateway.drain.intent import GENERATION, VOLUME
 from gateway.drain.paths import object_at
 from gateway.drain.upload import Outcome
 from gateway.errors import ObjectRefused, StoreRefused
@@ -38,23 +43,31 @@ def note(context: Context, names: Iterable[int | str]) -> None:
             )
 
 
+def due(view: View) -> list[str]:
+    """The keys that are to be looked at now."""
+    return [key for (key,) in view.session.all(own.DOUBTS, now_ns=clock.now_ns())]
+
+
 def look(context: Context, key: str) -> Outcome:
     """Compare an object with its row. The caller holds the claim of the key. Raises BucketError."""
     with context.reading() as view:
         stored = object_at(view.session, key)
-        recorded = {row[3] for row in view.session.all(own.UPLOADS)}
+        recorded = {upload_id for _ino, upload_id in view.session.all(own.UPLOADS_AT, key=key)}
     _abort_unknown(context, key, recorded)
     head = context.store.head(key)
     with context.writing() as view:
         row = view.session.one(own.DOUBT, key=key)
         if row is None or object_at(view.session, key) != stored:
             return Outcome.OUTDATED
+        ino, look_ns = row
         if stored is None:
-            _license(view, key, head, row[0])
+            _license(view, key, head, ino)
         elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
             view.session.run(own.DIRTY_AGAIN, the_ino=stored.ino)
             log.warning("%s is not what was recorded: it will be sent again", key)
         view.session.run(own.DOUBT_DELETE, the_key=key)
+        if look_ns == 0:
+            view.doubt_later(key, ino)
     return Outcome.DONE
 
 
@@ -73,7 +86,16 @@ def _license(view: View, key: str, head: Head | None, ino: int) -> None:
     """Nothing should be at the key. What we put there ourselves is garbage; nothing else is."""
     if head is None or not ino or head.metadata.get("ino") != str(ino):
         return
+    if head.metadata.get(VOLUME, view.volume) != view.volume:
+        return
     # An upload that was interrupted still names it, and settles it.
     if not view.session.one(own.UPLOADS_AT, key=key):
         version = head.metadata.get("content-version", "")
-        view.license_deletion(key, ino, int(version) if version.isdecimal() else 0, head.etag)
+        generation = head.metadata.get(GENERATION, "")
+        view.license_deletion(
+            key,
+            ino,
+            int(version) if version.isdecimal() else 0,
+            head.etag,
+            generation=int(generation) if generation.isdecimal() else 0,
+        )

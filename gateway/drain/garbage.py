@@ -14,7 +14,7 @@ from datetime import datetime
 
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.intent import can_resume
+from gateway.drain.intent import GENERATION, VOLUME, can_resume
 from gateway.drain.paths import file_of, intent_of, object_at
 from gateway.drain.upload import Outcome
 from gateway.errors import GatewayError
@@ -48,6 +48,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
     licences: dict[str, set[own.Licence]] = {}
     dropped: set[str] = set()
     with context.reading() as view:
+        volume = view.volume
         for key in keys:
             found = _licences(view, key)
             if not found or is_pending(view, key):
@@ -56,7 +57,9 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
             if object_at(view.session, key) is not None:
                 dropped.add(key)
     heads = _heads(context, [key for key in licences if key not in dropped])
-    doomed = [key for key, head in heads.items() if head and _is_licensed(head, licences[key])]
+    doomed = [
+        key for key, head in heads.items() if head and _is_licensed(head, licences[key], volume)
+    ]
     results = context.store.delete_many(doomed) if doomed else {}
     outcomes: dict[str, Outcome | GatewayError] = dict.fromkeys(keys, Outcome.OUTDATED)
     with context.writing() as view:
@@ -88,11 +91,17 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
         return dict(zip(keys, pool.map(context.store.head, keys), strict=True))
 
 
-def _is_licensed(head: Head, licences: Collection[own.Licence]) -> bool:
+def _is_licensed(head: Head, licences: Collection[own.Licence], volume: str) -> bool:
     """Whether an object is one of those that may go. Some servers forget metadata; then the ETag
-    that was recorded tells."""
+    that was recorded tells. Parameters: volume, the id of this namespace."""
+    if head.metadata.get(VOLUME, volume) != volume:
+        # Two namespaces were given one prefix, and their numbers of inodes are the same.
+        return False
     ino, version = head.metadata.get("ino", ""), head.metadata.get("content-version", "")
+    generation = head.metadata.get(GENERATION, "0")
     for licence in licences:
+        if licence.generation and generation not in ("0", str(licence.generation)):
+            continue
         if licence.ino == 0:
             return True
         if not (ino.isdecimal() and version.isdecimal()):
@@ -130,8 +139,11 @@ def settle(context: Context, intent: own.Intent) -> Outcome:
         if is_settled(view, intent._replace(upload_id=None)):
             view.session.run(own.UPLOAD_ID, the_ino=intent.ino, new_id=None, new_part_bytes=None)
             return Outcome.DONE
+        view.doubt_later(intent.key, intent.ino)
         if object_at(view.session, intent.key) is None:
-            view.license_deletion(intent.key, intent.ino, intent.content_version)
+            view.license_deletion(
+                intent.key, intent.ino, intent.content_version, generation=intent.generation
+            )
         view.session.run(own.UPLOAD_DELETE, the_ino=intent.ino)
     return Outcome.DONE
 
@@ -148,22 +160,24 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
     before = max(started, aged)
     found = [upload for upload in context.store.uploads(prefix) if upload.initiated < before]
     with context.reading() as view:
-        intents = [own.Intent(*row) for row in view.session.all(own.UPLOADS)]
-        recorded = {intent.upload_id for intent in intents}
-        at_work = {intent.key for intent in intents}
 
         def is_ours(upload: PendingUpload) -> bool:
+            at_key = {
+                upload_id for _ino, upload_id in view.session.all(own.UPLOADS_AT, key=upload.key)
+            }
+            if upload.upload_id in at_key:
+                return False
             if view.session.one(own.CLAIM, key=own.claim_name(upload.key)) is not None:
                 # Another drain is at it, perhaps between its request and its row.
                 return False
             if upload.initiated < started and (
                 # The intent of an upload, or of a copy in parts.
-                upload.key in at_work or view.session.one(own.LICENCES, key=upload.key) is not None
+                at_key or view.session.one(own.LICENCES, key=upload.key) is not None
             ):
                 return True
             return upload.initiated < aged and object_at(view.session, upload.key) is not None
 
-        ours = [one for one in found if one.upload_id not in recorded and is_ours(one)]
+        ours = [one for one in found if is_ours(one)]
     for upload in ours:
         context.store.abort(upload.key, upload.upload_id)
         log.info("aborted an unfinished upload of %s", upload.key)

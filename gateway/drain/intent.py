@@ -19,10 +19,15 @@ from gateway.db import statements as sql
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of, intent_of, object_at, object_of
+from gateway.objectstore.objects import PART_BYTES
 
 log = logging.getLogger("drain")
 
 PATH_REST = "path-rest"
+VOLUME = "volume"
+GENERATION = "generation"
+"""Metadata: of which namespace the object is, and of which inode with that number. Objects of
+earlier versions of Spillway have neither."""
 SNAPSHOT = "snapshot-ns"
 """Metadata of the object of a file that was open: the moment it shows."""
 
@@ -39,6 +44,8 @@ class Started(NamedTuple):
     """The same version's multipart upload, which was interrupted: it goes on."""
     rest: str
     """What the key does not tell of the path."""
+    volume: str
+    """The namespace, as in metadata."""
     snapshot_ns: int | None = None
     """The moment that a snapshot shows; None: it is a version that is complete."""
 
@@ -48,6 +55,8 @@ class Sent(NamedTuple):
 
     etag: str
     checksum: str
+    is_doubtful: bool = False
+    """An earlier try of the request was not answered, and may be carried out after others."""
 
 
 def current(view: View, planned: own.File, key: str) -> own.File | None:
@@ -82,6 +91,7 @@ def can_resume(view: View, intent: own.Intent) -> bool:
         and file.is_dirty
         and not file.write_open
         and file.content_version == intent.content_version
+        and intent.generation in (0, file.generation)
         and view.paths.key_of(intent.ino) == intent.key
     )
 
@@ -105,15 +115,20 @@ def intend(
     if session.one(own.UPLOAD_AT, key=key, ino=file.ino) is not None:
         # Until that multipart upload is aborted, a late completion of it could land here.
         return None
-    prior, rest = intent_of(session, file.ino), view.paths.rest_of(file.ino)
+    prior, rest, volume = intent_of(session, file.ino), view.paths.rest_of(file.ino), view.volume
     if prior is not None:
+        # How its requests ended is not known: one may reach the store after those of this try.
+        view.doubt_later(prior.key, prior.ino)
         if prior.upload_id is not None:
-            return Started(file, key, prior, prior, rest) if can_resume(view, prior) else None
+            resumes = can_resume(view, prior)
+            return Started(file, key, prior, prior, rest, volume) if resumes else None
         occupant = object_at(session, prior.key)
         if prior.key != key and (occupant is None or occupant.ino == file.ino):
             # Also over the file's own object, which may be of this version by now: the licence
             # waits until the file's object is elsewhere.
-            view.license_deletion(prior.key, prior.ino, prior.content_version)
+            view.license_deletion(
+                prior.key, prior.ino, prior.content_version, generation=prior.generation
+            )
         session.run(own.UPLOAD_DELETE, the_ino=file.ino)
     session.run(
         own.UPLOAD_INSERT,
@@ -123,10 +138,10 @@ def intend(
         upload_id=None,
         part_bytes=None,
         started_ns=clock.now_ns(),
-        generation=0,
+        generation=file.generation,
     )
     at_key = prior if prior is not None and prior.key == key else None
-    return Started(file, key, at_key, None, rest, snapshot_ns)
+    return Started(file, key, at_key, None, rest, volume, snapshot_ns)
 
 
 def record_parts(view: View, started: Started, upload_id: str, part_bytes: int) -> None:
@@ -150,13 +165,19 @@ def publish(view: View, started: Started, sent: Sent) -> None:
     """Make the bucket's object the file's object."""
     file, key, session = started.file, started.key, view.session
     session.run(own.UPLOAD_DELETE, the_ino=file.ino)
+    if sent.is_doubtful:
+        view.doubt_later(key, file.ino)
     if file_of(session, file.ino) is None:
-        view.license_deletion(key, file.ino, file.content_version, sent.etag)
+        view.license_deletion(
+            key, file.ino, file.content_version, sent.etag, generation=file.generation
+        )
         log.info("%s was deleted while it was uploaded", key)
         return
     old = object_of(session, file.ino)
     if old is not None and old.key != key:
-        view.license_deletion(old.key, old.ino, old.content_version, old.etag)
+        view.license_deletion(
+            old.key, old.ino, old.content_version, old.etag, generation=file.generation
+        )
     session.run(sql.OBJECT_DELETE, the_ino=file.ino)
     session.run(
         own.OBJECT_INSERT,
@@ -177,13 +198,15 @@ def publish(view: View, started: Started, sent: Sent) -> None:
     log.info("uploaded %s (%d bytes)", key, file.size)
 
 
-def metadata(started: Started) -> dict[str, str]:
-    """What an object carries beside its bytes."""
+def metadata(started: Started, part_bytes: int | None = None) -> dict[str, str]:
+    """What an object carries beside its bytes. Parameters: part_bytes, of one sent in parts."""
     file, snapshot_ns = started.file, started.snapshot_ns
     moment = {} if snapshot_ns is None else {SNAPSHOT: str(snapshot_ns)}
+    parts = {} if part_bytes is None else {PART_BYTES: str(part_bytes)}
     return with_rest(
         started.rest,
         moment
+        | parts
         | {
             "mode": f"{file.mode:04o}",
             "uid": str(file.uid),
@@ -191,6 +214,8 @@ def metadata(started: Started) -> dict[str, str]:
             "mtime-ns": str(file.mtime_ns),
             "content-version": str(file.content_version),
             "ino": str(file.ino),
+            GENERATION: str(file.generation),
+            VOLUME: started.volume,
         },
     )
 

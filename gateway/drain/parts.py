@@ -64,7 +64,7 @@ def send_parts(
             sent = checksum.of_parts(part_bytes, [part.digest for part in parts])
             checksum.require(expected, sent, key)
             completing = True
-            metadata = intent.metadata(started)
+            metadata = intent.metadata(started, part_bytes)
             head = context.store.complete(key, upload_id, parts, file.size, metadata)
             found = head.metadata.get(intent.SNAPSHOT)
             if found is not None and found != metadata.get(intent.SNAPSHOT):
@@ -104,7 +104,7 @@ def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, List
             return resumed.upload_id, resumed.part_bytes, listed
     part_bytes = part_bytes_of(file.size, context.settings.drain.part_bytes)
     try:
-        upload_id = context.store.begin(key, intent.metadata(started))
+        upload_id = context.store.begin(key, intent.metadata(started, part_bytes))
     except StoreUnavailable:
         # Begun perhaps, and the rows that name the key may go before anybody looks.
         doubt.note(context, (file.ino, key))

@@ -119,9 +119,9 @@ def settlements(context: Context, _after: int | str | None) -> Page:
 
 
 def doubts(context: Context, _after: int | str | None) -> Page:
-    """Keys at which a drain was at work that had lost its lease."""
+    """Keys at which something may have arrived that no row tells of."""
     with context.reading() as view:
-        keys = [key for key, _ino in view.session.all(own.DOUBTS)]
+        keys = doubt.due(view)
     jobs = [
         Job(
             f"check of {key}",

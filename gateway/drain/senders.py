@@ -65,9 +65,11 @@ class Senders:
             return self._send_all(objects, self._send_here)
         process, number = slot = self._idle.get()
         connection: Connection | None = None
+        lost: set[str] = set()
         try:
             connection = process.connection(number)
-            return self._send_all(objects, partial(self._send_there, connection))
+            results = self._send_all(objects, partial(self._send_there, connection, lost))
+            return [_told(one, lost) for one in zip(objects, results, strict=True)]
         except BaseException as exc:
             # What it still answers would be taken for the next batch's.
             process.end(connection)
@@ -108,23 +110,30 @@ class Senders:
         except BucketError as exc:
             return [exc]
 
-    def _send_there(self, connection: Connection, objects: Sequence[Small]) -> list[Result]:
-        """Send the first, or several; returns what became of those that were sent."""
+    def _send_there(
+        self, connection: Connection, lost: set[str], objects: Sequence[Small]
+    ) -> list[Result]:
+        """Send the first, or several; returns what became of those that were sent.
+
+        Parameters: lost, gets the keys of those whose request was not answered and is repeated.
+        """
         task = Task(self._generation, _first(objects) if self._pace.is_free() else [objects[0]])
         for _ in range(ATTEMPTS_MAX):
             answers = self._ask(connection, task)
             if not answers[0].how.is_lost:
                 break
+            lost.add(objects[0].key)
             # A connection that was idle for too long looks like this.
         if len(answers) > 1 and answers[-1].how.is_lost:
             # It is the first of the next.
             answers.pop()
+            lost.add(objects[len(answers)].key)
         return [answer.result for answer in answers]
 
     def _ask(self, connection: Connection, task: Task) -> list[Answer]:
         self._pace.admit(sum(len(one.body) for one in task.objects))
         number = self._pace.begin()
-        hows = [Ended(False)]
+        hows = [Ended(False, is_lost=True)]
         try:
             connection.send(task)
             answers: list[Answer] = connection.recv()
@@ -132,6 +141,13 @@ class Senders:
         finally:
             self._pace.end(number, *hows)
         return answers
+
+
+def _told(one: tuple[Small, Result | None], lost: set[str]) -> Result | None:
+    small, result = one
+    if isinstance(result, Stored) and small.key in lost:
+        return result._replace(is_doubtful=True)
+    return result
 
 
 def _first(objects: Sequence[Small]) -> list[Small]:

@@ -54,6 +54,7 @@ class File(NamedTuple):
     uid: int
     gid: int
     mtime_ns: int
+    generation: int
 
     @property
     def is_dirty(self) -> bool:
@@ -78,6 +79,8 @@ class Intent(NamedTuple):
     key: str
     upload_id: str | None
     part_bytes: int | None
+    generation: int
+    """Of the inode; 0: not known."""
 
 
 class Licence(NamedTuple):
@@ -87,6 +90,8 @@ class Licence(NamedTuple):
     ino: int
     content_version: int
     etag: str | None
+    generation: int
+    """Of the inode; 0: not known."""
 
 
 _FILE = [inode.c[name] for name in File._fields]
@@ -253,7 +258,7 @@ UPLOAD_AT = Statement(
         upload.c.key == b("key"), upload.c.ino != b("ino"), upload.c.upload_id.is_not(None)
     )
 )
-UPLOADS_AT = Statement(select(upload.c.ino).where(upload.c.key == b("key")))
+UPLOADS_AT = Statement(select(upload.c.ino, upload.c.upload_id).where(upload.c.key == b("key")))
 UPLOAD_INSERT = Statement(insert(upload))
 UPLOAD_DELETE = Statement(delete(upload).where(upload.c.ino == b("the_ino")))
 UPLOAD_ID = Statement(
@@ -336,8 +341,8 @@ OVERRIDES = Statement(select(override.c.ino, override.c.hold))
 OVERRIDE_INSERT = Statement(insert(override))
 OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
 
-DOUBTS = Statement(select(doubt.c.key, doubt.c.ino))
-DOUBT = Statement(select(doubt.c.ino).where(doubt.c.key == b("key")))
+DOUBTS = Statement(select(doubt.c.key).where(doubt.c.look_ns <= b("now_ns")))
+DOUBT = Statement(select(doubt.c.ino, doubt.c.look_ns).where(doubt.c.key == b("key")))
 DOUBT_INSERT = Statement(insert(doubt))
 DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
 

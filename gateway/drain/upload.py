@@ -130,7 +130,7 @@ def upload_many(
 
 
 def _sent(stored: Stored) -> Sent:
-    return Sent(stored.head.etag, checksum.of_whole(stored.md5))
+    return Sent(stored.head.etag, checksum.of_whole(stored.md5), stored.is_doubtful)
 
 
 def _is_as_sealed(

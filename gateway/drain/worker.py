@@ -57,6 +57,8 @@ CHORES = 8
 READERS = 2
 """Threads for checksums: hashing a large file must not hold up a deletion."""
 A_DAY = timedelta(days=1)
+LOOK_AGAIN = timedelta(minutes=10)
+"""After a look for unfinished multipart uploads that failed."""
 QUEUED_PER_THREAD = 2
 CLAIMED_AT_ONCE = 64
 PAGES_PER_TURN = 16
@@ -276,22 +278,30 @@ class Drain:
                 health.checked()
                 for sweep in self._sweeps:
                     sweep.next_at = 0.0
-            now = datetime.now(UTC)
-            if self._looked is None or now - self._looked >= A_DAY:
-                self._abort_unrecorded(now - A_DAY)
-                self._looked = now
+            self._look_for_unrecorded()
         except BucketError as exc:
             health.failed(exc)
             return False
         return True
 
+    def _look_for_unrecorded(self) -> None:
+        """Once a day, beside all other work: a store that is slow to list must not stop it."""
+        now = datetime.now(UTC)
+        if self._looked is not None and now - self._looked < A_DAY:
+            return
+        self._looked = now
+        look = self._pools[Lane.CHORE].submit(self._abort_unrecorded, now - A_DAY)
+        self._running[Lane.CHORE].add(look)
+
     def _abort_unrecorded(self, aged: datetime) -> None:
         try:
             garbage.abort_unrecorded(self._context, self._started, aged)
-        except (StoreRefused, ObjectRefused) as exc:
+        except Exception as exc:
             # Not every server can list uploads, and not every policy allows it. Nothing depends
             # on it: it only frees space that a crash of the drain left occupied.
             log.warning("cannot look for unfinished multipart uploads: %s", exc)
+            if not isinstance(exc, (StoreRefused, ObjectRefused)):
+                self._looked = aged + LOOK_AGAIN
 
     def _advance(self, sweep: _Sweep, pause_seconds: float) -> int:
         """Submit what fits; returns how many jobs that were."""

@@ -51,7 +51,7 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
     left = changed.nlink
     if left == 0 and victim.kind == Kind.REGULAR:
         # The row stays as an orphan: clients may have the file open (reclaim() ends it).
-        _forget_object(tx, victim.ino)
+        _forget_object(tx, victim)
     elif left == 0:
         if is_directory:
             tx.run(sql.REKEY_DELETE, the_ino=victim.ino)
@@ -77,7 +77,8 @@ def note_renamed(tx: Tx, attr: Attr) -> None:
         _may_need_new_key(tx, attr.ino)
 
 
-def _forget_object(tx: Tx, ino: int) -> None:
+def _forget_object(tx: Tx, victim: Attr) -> None:
+    ino = victim.ino
     row = tx.one(sql.OBJECT_KEY, ino=ino)
     if row is None:
         # Most files that are deleted never were in the bucket, and so never had the wrong key.
@@ -85,7 +86,7 @@ def _forget_object(tx: Tx, ino: int) -> None:
     tx.run(sql.REKEY_DELETE, the_ino=ino)
     tx.run(sql.OBJECT_DELETE, the_ino=ino)
     key, content_version, etag = row
-    sql.license_deletion(tx, tx.now_ns, key, ino, content_version, etag)
+    sql.license_deletion(tx, tx.now_ns, key, ino, content_version, etag, victim.generation)
 
 
 def _may_need_new_key(tx: Tx, ino: int) -> None:

@@ -58,6 +58,8 @@ _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstra
 _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
 _BUSY = {"429", "BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeout", "SlowDown"}
 _BUSY |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
+OF_ALL_REQUESTS = _CREDENTIALS | _PERMISSION | _QUOTA | _REGION | _BUSY | {"RequestTimeTooSkewed"}
+"""Codes that say nothing of the kind of request that was answered."""
 
 
 class Connection:
@@ -81,8 +83,13 @@ class Connection:
         self._session = botocore.session.Session()
         if settings.credentials_file.exists():
             _use_credentials(self._session, settings)
-        if settings.bucket.ca_bundle:
-            _check_ca_bundle(settings.bucket.ca_bundle)
+        name, self._ca_bundle = "bucket.ca_bundle", settings.bucket.ca_bundle
+        if not self._ca_bundle:
+            # botocore's client heeds AWS_CA_BUNDLE by itself: bodies must go by the same.
+            name, found = "AWS_CA_BUNDLE", self._session.get_config_variable("ca_bundle")
+            self._ca_bundle = found or ""
+        if self._ca_bundle:
+            _check_ca_bundle(name, self._ca_bundle)
 
     @cached_property
     def address(self) -> str:
@@ -97,26 +104,35 @@ class Connection:
     @cached_property
     def wire(self) -> Wire:
         """For the requests that carry bodies."""
-        return Wire(self._settings, self._session, self.address, self._attempts, self._pace)
+        return Wire(
+            self._settings,
+            self._session,
+            self.address,
+            self._attempts,
+            self._pace,
+            self._ca_bundle,
+        )
 
     @cached_property
     def client(self) -> S3Client:
         """For all others. To make one takes a third of a second of processor time: a process that
         only sends bodies never does."""
-        made = _client(self._settings, self._session, self._attempts)
+        made = _client(self._settings, self._session, self._attempts, self._ca_bundle)
         if self._pace is not None:
             self._pace.attach(made)
         return made
 
 
-def _client(settings: Settings, session: botocore.session.Session, attempts: int) -> S3Client:
+def _client(
+    settings: Settings, session: botocore.session.Session, attempts: int, ca_bundle: str
+) -> S3Client:
     bucket = settings.bucket
     connections = settings.drain.workers * settings.drain.part_concurrency + SPARE_CONNECTIONS
     made: S3Client = boto3.Session(botocore_session=session).client(
         "s3",
         endpoint_url=bucket.endpoint_url or None,
         region_name=bucket.region,
-        verify=bucket.ca_bundle or None,
+        verify=ca_bundle or None,
         config=Config(
             s3={"addressing_style": "path" if bucket.path_style else "virtual"},
             connect_timeout=bucket.connect_timeout_seconds,
@@ -147,12 +163,12 @@ def _not_again(caught_exception: Exception | None = None, **_event: object) -> N
         raise caught_exception
 
 
-def _check_ca_bundle(path: str) -> None:
+def _check_ca_bundle(name: str, path: str) -> None:
     try:
         ssl.create_default_context(cafile=path)
     except OSError as exc:
         raise StoreRefused(
-            f"bucket.ca_bundle {path} cannot be used ({exc.strerror or exc}): it must be a file "
+            f"{name} {path} cannot be used ({exc.strerror or exc}): it must be a file "
             "of certificates in PEM"
         ) from None
 

@@ -19,6 +19,9 @@ OBJECT_MAX_BYTES = PARTS_MAX * PART_MAX_BYTES
 COPY_MAX_BYTES = 5 * 1024 * MIB
 """Most that one CopyObject takes (S3's limit); larger objects are copied in parts."""
 COPY_PART_BYTES = 512 * MIB
+PART_BYTES = "part-bytes"
+"""Metadata of an object that was made of parts: their size. An ETag that has the form of parts is
+computed of parts of this size."""
 
 _MD5 = re.compile("[0-9a-f]{32}")
 _MULTIPART_ETAG = re.compile("[0-9a-f]{32}-[0-9]+")
@@ -61,6 +64,8 @@ class Stored(NamedTuple):
     head: Head
     md5: bytes
     """Of what was sent."""
+    is_doubtful: bool = False
+    """An earlier try of the request was not answered, and may be carried out after others."""
 
 
 class PendingUpload(NamedTuple):

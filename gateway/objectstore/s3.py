@@ -11,6 +11,7 @@ Retries are few here: the drain retries, with its own pauses, and shows that it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from gateway.objectstore.body import Body
 from gateway.objectstore.objects import (
     COPY_MAX_BYTES,
     COPY_PART_BYTES,
+    PART_BYTES,
     Head,
     ListedPart,
     Part,
@@ -41,9 +43,12 @@ from gateway.objectstore.objects import (
     require_etag,
 )
 from gateway.objectstore.pace import Gate
+from gateway.objectstore.wire import Put
 
 DELETE_MAX = 1000
 """Keys that one DeleteObjects takes."""
+DELETES = 8
+"""Requests at a time, of a store that takes one key in each."""
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 """What stores say of a multipart upload that they do not know, or that was completed: Ceph's
@@ -76,6 +81,8 @@ class S3Store:
         self._copy_max_bytes = copy_max_bytes
         self._connection: client.Connection | None = None
         self._kept_as = _kept_as(settings)
+        self._deletes_each = False
+        """The store has shown that it has no DeleteObjects."""
 
     def reload(self) -> None:
         """Read the credentials again at the next request: a person may have corrected them."""
@@ -116,10 +123,13 @@ class S3Store:
         An ETag that is the MD5 of what was sent is the store's word that it has these bytes; where
         there is none (encryption by the store), the object is asked for. Raises BucketError.
         """
-        digest, answer = self._send("put_object", key, {}, self._headers(metadata), body)
-        if require_etag(answer, digest.hex(), key):
-            return Stored(Head(len(body), digest.hex(), dict(metadata), False), digest)
-        return Stored(self._verified(key, len(body), digest.hex()), digest)
+        sent, answer = self._send("put_object", key, {}, self._headers(metadata), body)
+        md5 = sent.digests.md5
+        if require_etag(answer, md5.hex(), key):
+            head = Head(len(body), md5.hex(), dict(metadata), False)
+        else:
+            head = self._verified(key, len(body), md5.hex())
+        return Stored(head, md5, sent.is_repeated)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload; returns its id.
@@ -133,9 +143,10 @@ class S3Store:
     def put_part(self, key: str, upload_id: str, number: int, body: Body) -> Part:
         """Send one part (numbers start at 1) and make sure of it."""
         query = {"partNumber": str(number), "uploadId": upload_id}
-        digest, answer = self._send("upload_part", key, query, {}, body)
-        require_etag(answer, digest.hex(), key)
-        return Part(number, answer["ETag"], digest)
+        sent, answer = self._send("upload_part", key, query, {}, body)
+        md5 = sent.digests.md5
+        require_etag(answer, md5.hex(), key)
+        return Part(number, answer["ETag"], md5)
 
     def parts(self, key: str, upload_id: str) -> dict[int, ListedPart] | None:
         """The parts the store has of an upload, by number; None: it does not know the upload."""
@@ -186,15 +197,26 @@ class S3Store:
                 raise
 
     def delete_many(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
-        """Delete up to 1,000 objects in one request; one that is gone already is fine.
+        """Delete up to 1,000 objects, in one request where the store can (Google's cannot); one
+        that is gone already is fine.
 
         Returns what went wrong, by key. Raises BucketError when the request itself failed.
         """
-        answer = self._call(
-            "delete_objects",
-            None,
-            Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
-        )
+        if self._deletes_each:
+            return self._delete_each(keys)
+        try:
+            answer = self._call(
+                "delete_objects",
+                None,
+                Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
+            )
+        except StoreRefused as exc:
+            if not _is_lacking(exc):
+                raise
+            each = self._delete_each(keys)
+            # One that worked shows that it was the kind of request that was refused.
+            self._deletes_each = None in each.values()
+            return each
         results: dict[str, BucketError | None] = dict.fromkeys(keys)
         for error in answer.get("Errors", []):
             key, code = error.get("Key", ""), error.get("Code", "")
@@ -202,6 +224,19 @@ class S3Store:
                 answered = ClientError({"Error": error}, "DeleteObjects")
                 results[key] = client.typed(self._settings, "delete_objects", key, answered)
         return results
+
+    def _delete_each(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
+        def delete(key: str) -> BucketError | None:
+            try:
+                self._call("delete_object", key)
+            except ObjectRefused as exc:
+                return None if _code(exc) in ("404", "NoSuchKey", "NotFound") else exc
+            except BucketError as exc:
+                return exc
+            return None
+
+        with ThreadPoolExecutor(min(len(keys), DELETES), thread_name_prefix="delete") as pool:
+            return dict(zip(keys, pool.map(delete, keys), strict=True))
 
     def copy(self, source: str, target: str, head: Head, metadata: Mapping[str, str]) -> Head:
         """Copy an object inside the store and make sure of the copy.
@@ -237,19 +272,23 @@ class S3Store:
                 raise
             for found in answer.get("Uploads", []):
                 yield PendingUpload(found["Key"], found["UploadId"], found["Initiated"])
-            if not answer.get("IsTruncated"):
-                return
-            marker = {
-                "KeyMarker": answer["NextKeyMarker"],
-                "UploadIdMarker": answer["NextUploadIdMarker"],
+            found_next = {
+                "KeyMarker": str(answer.get("NextKeyMarker") or ""),
+                "UploadIdMarker": str(answer.get("NextUploadIdMarker") or ""),
             }
+            # A page that leads nowhere or to itself would be asked for again and again.
+            if not answer.get("IsTruncated") or found_next["KeyMarker"] == "":
+                return
+            if found_next == marker:
+                return
+            marker = found_next
 
     def _copy_parts(
         self, source: str, target: str, head: Head, metadata: Mapping[str, str]
     ) -> bool:
         """Copy range by range. False: the server cannot, though it may answer 200 (rclone)."""
         part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
-        upload_id = self.begin(target, metadata)
+        upload_id = self.begin(target, {**metadata, PART_BYTES: str(part_bytes)})
         done: list[tuple[int, str]] = []
         try:
             for number, start in enumerate(range(0, head.size, part_bytes), 1):
@@ -312,15 +351,15 @@ class S3Store:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: Body,
-    ) -> tuple[bytes, dict[str, Any]]:
-        """Send a body; returns its MD5 and the part of the answer that describes the object."""
-        digests, answer = self._do(
+    ) -> tuple[Put, dict[str, Any]]:
+        """Send a body; returns also the part of the answer that describes the object."""
+        sent = self._do(
             operation, key, lambda to: to.wire.put(operation, key, query, headers, body)
         )
-        described: dict[str, Any] = {"ETag": answer.get("etag", "")}
-        if kms := answer.get("x-amz-server-side-encryption"):
+        described: dict[str, Any] = {"ETag": sent.headers.get("etag", "")}
+        if kms := sent.headers.get("x-amz-server-side-encryption"):
             described["ServerSideEncryption"] = kms
-        return digests.md5, described
+        return sent, described
 
     def _call(self, operation: str, key: str | None, **arguments: Any) -> dict[str, Any]:
         if key is not None:
@@ -391,6 +430,17 @@ def _if_still(head: Head) -> dict[str, str]:
 
 def _same(found: Mapping[str, str], sent: Mapping[str, str]) -> bool:
     return all(found.get(name) == value for name, value in sent.items())
+
+
+def _is_lacking(exc: BucketError) -> bool:
+    """Whether a refusal may mean that the store does not know this kind of request."""
+    cause = exc.__cause__
+    if not isinstance(cause, ClientError):
+        return False
+    status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return _code(exc) == "NotImplemented" or (
+        status in (400, 405, 411, 501) and _code(exc) not in client.OF_ALL_REQUESTS
+    )
 
 
 def _code(exc: BucketError) -> str:

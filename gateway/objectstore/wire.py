@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError, HTTPClientError, NoCredentialsError
@@ -28,11 +28,22 @@ if TYPE_CHECKING:
     from botocore.session import Session
 
 
+class Put(NamedTuple):
+    """A body that the store took."""
+
+    digests: Digests
+    headers: dict[str, str]
+    """Of the answer; names in lower case."""
+    is_repeated: bool
+    """An earlier try was not answered: the store may carry it out after this one."""
+
+
 class Wire:
     """Sends bodies to one bucket. Safe to use from several threads.
 
     Parameters: settings; session, for credentials; address, of the bucket's objects up to their
-    keys; attempts, how often to try when a connection fails; pace, what every request passes.
+    keys; attempts, how often to try when a connection fails; pace, what every request passes;
+    ca_bundle, a file of certificates, empty: the usual ones.
     """
 
     def __init__(
@@ -42,6 +53,7 @@ class Wire:
         address: str,
         attempts: int,
         pace: Gate | None,
+        ca_bundle: str,
     ) -> None:
         bucket = settings.bucket
         self._session = session
@@ -54,7 +66,7 @@ class Wire:
         self._parser: Any = create_parser("rest-xml")
         timeouts = Timeouts(bucket.connect_timeout_seconds, bucket.read_timeout_seconds)
         origin = f"{to.scheme}://{to.netloc}"
-        self._transport = Transport(origin, bucket.ca_bundle, timeouts)
+        self._transport = Transport(origin, ca_bundle, timeouts)
 
     def put(
         self,
@@ -63,8 +75,8 @@ class Wire:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: Body,
-    ) -> tuple[Digests, dict[str, str]]:
-        """Send a body; returns its digests and the headers of the answer, in lower case.
+    ) -> Put:
+        """Send a body.
 
         Over plain HTTP the signature covers the body too (S3 asks for it); over TLS its
         Content-MD5 does. Raises ClientError, BotoCoreError, DataFileError.
@@ -84,6 +96,7 @@ class Wire:
             digests.sha256 or signing.UNSIGNED,
         )
         for attempt in range(1, self._attempts + 1):
+            is_repeated = attempt > 1
             if self._pace is not None:
                 # Before it is signed: a signature must not grow old while it waits.
                 self._pace.admit(len(body))
@@ -101,7 +114,7 @@ class Wire:
                 None,
             )
             raise ClientError(parsed, operation)
-        return digests, answer.headers
+        return Put(digests, answer.headers, is_repeated)
 
     def _send(self, request: signing.Request, body: Body) -> Answer:
         added = signing.sign(request, self._credentials(), self._region, clock.now_ns() / clock.NS)

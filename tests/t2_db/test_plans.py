@@ -11,8 +11,10 @@ from gateway.db import statements as namespace_statements
 from gateway.db.engine import Database
 from gateway.drain import statements as drain_statements
 
-SMALL = {"volume", "upload", "lease", "retry", "override", "doubt", "damage"}
-"""One row; one per running upload, per drain, per failing job; what people and mishaps left."""
+SMALL = {"volume", "lease", "retry", "override", "doubt", "damage"}
+"""One row; one per drain, per failing job; what people and mishaps left."""
+WHOLE_TABLES = {"drain.UPLOADS"}
+"""What is asked once for each plan; ``upload`` has a row for each upload that did not end yet."""
 
 STATEMENTS = {
     f"{module.__name__.split('.')[1]}.{name}": value
@@ -52,7 +54,11 @@ def test_statements_use_indexes(settings: Settings) -> None:
     plans = {name: explain(database, statement) for name, statement in STATEMENTS.items()}
     database.close()
     assert len(plans) > 40
-    scans = {name: [step for step in plan if is_scan(step)] for name, plan in plans.items()}
+    scans = {
+        name: [step for step in plan if is_scan(step)]
+        for name, plan in plans.items()
+        if name not in WHOLE_TABLES
+    }
     assert {name: steps for name, steps in scans.items() if steps} == {}
 
 

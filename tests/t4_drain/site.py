@@ -198,7 +198,9 @@ class Site:
     def left(self) -> list[tuple[Any, ...]]:
         """What is left to do, some of it: dirty files and rows that ask for work."""
         dirty = "inode WHERE kind = 1 AND content_version > drained_version"
-        tables = (dirty, "upload", "deletion", "rekey", "doubt")
+        # A key that is only looked at once more, later, is no work now.
+        doubtful = f"doubt WHERE look_ns <= {clock.now_ns()}"
+        tables = (dirty, "upload", "deletion", "rekey", doubtful)
         return [
             (table, *row)
             for table in tables

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,23 @@ def test_a_ca_of_ones_own(tmp_path: Path) -> None:
             stranger.check()
         with pytest.raises(StoreRefused, match="is not trusted: set bucket"):
             stranger.put("x", b"data", {})
+
+
+def test_the_ca_bundle_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every kind of request; the configuration rules over it."""
+    certify(tmp_path)
+    (tmp_path / "s3" / "b").mkdir(parents=True)
+    options = ("--cert", str(tmp_path / "server.pem"), "--key", str(tmp_path / "server.key"))
+    with RcloneServer(tmp_path / "s3", options) as server:
+        settings = settings_of(tmp_path, endpoint_url=server.url.replace("http:", "https:"))
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+        use(S3Store(settings))
+        (tmp_path / "none.pem").write_text("nothing")
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.pem"))
+        with pytest.raises(StoreRefused, match=r"AWS_CA_BUNDLE .*none\.pem cannot be used"):
+            S3Store(settings).check()
+        own = replace(settings.bucket, ca_bundle=str(tmp_path / "ca.pem"))
+        use(S3Store(replace(settings, bucket=own)))
 
 
 def test_a_ca_bundle_that_is_none(tmp_path: Path) -> None:

@@ -1,0 +1,155 @@
+"""What an object says of its origin, and that no licence takes the object of another origin."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from gateway.db.engine import Database
+from gateway.drain.context import Context
+from gateway.objectstore.objects import COPY_PART_BYTES
+from gateway.objectstore.s3 import S3Store
+from tests.support.s3proxy import Act
+from tests.support.s3server import MotoServer
+from tests.t4_drain.conftest import MakeSite
+from tests.t4_drain.site import MIB, PART_BYTES, PREFIX, Site
+
+
+def volume(site: Site) -> str:
+    return bytes(site.rows("SELECT fs_id FROM volume")[0][0]).hex()
+
+
+def generation(site: Site, path: str) -> int:
+    ino = site.attr(path).ino
+    return int(site.rows(f"SELECT generation FROM inode WHERE ino = {ino}")[0][0])
+
+
+@pytest.fixture
+def pair(moto: MotoServer, make_site: MakeSite) -> tuple[Site, Site]:
+    """Two namespaces that were given one bucket and one prefix."""
+    one, other = make_site(moto), make_site(moto)
+    other.values["bucket"]["name"] = other.bucket = one.bucket
+    other.configure()
+    return one, other
+
+
+def test_an_object_says_of_which_inode_of_which_volume_it_is(moto_site: Site) -> None:
+    site = moto_site
+    for path, size in {"small": 5, "large": 11 * MIB}.items():
+        site.write(path, os.urandom(size))
+    site.drain()
+    for path in ("small", "large"):
+        found = site.metadata(path)
+        assert found["volume"] == volume(site)
+        assert found["generation"] == str(generation(site, path))
+        assert found["ino"] == str(site.attr(path).ino)
+        assert found["content-version"] == "1"
+        assert found.keys() >= {"mode", "uid", "gid", "mtime-ns"}
+    assert site.metadata("large")["part-bytes"] == str(PART_BYTES)
+    assert "part-bytes" not in site.metadata("small")
+
+
+def test_a_copy_keeps_where_the_object_came_from(moto_site: Site) -> None:
+    site = moto_site
+    site.write("large", os.urandom(11 * MIB))
+    site.drain()
+    before = site.metadata("large")
+    site.rename("large", "moved")
+    site.drain()
+    assert site.metadata("moved").items() >= before.items()
+    head = S3Store(site.settings).head(f"{PREFIX}/moved")
+    assert head is not None
+    # A copy in parts has parts of another size, and an ETag of those.
+    store = S3Store(site.settings, copy_max_bytes=6 * MIB)
+    store.copy(f"{PREFIX}/moved", f"{PREFIX}/copy", head, head.metadata)
+    assert site.metadata("copy") == {**site.metadata("moved"), "part-bytes": str(6 * MIB)}
+    assert COPY_PART_BYTES > 6 * MIB
+
+
+def test_two_namespaces_on_one_prefix_never_delete_each_others_objects(
+    pair: tuple[Site, Site],
+) -> None:
+    one, other = pair
+    assert one.write("f", b"of one") == other.write("f", b"of the other")
+    one.drain()
+    other.drain()
+    assert one.objects() == {"f": b"of the other"}
+    one.unlink("f")
+    one.drain()
+    assert one.objects() == {"f": b"of the other"}
+    assert one.proxy.operations("DELETE") == []
+    assert one.left() == []
+    other.unlink("f")
+    other.drain()
+    assert one.objects() == {}
+
+
+def test_what_an_interrupted_upload_left_is_no_licence_for_the_object_of_another(
+    pair: tuple[Site, Site],
+) -> None:
+    one, other = pair
+    one.write("f", b"of one")
+    one.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9)
+    one.drain()
+    assert one.rows("SELECT generation FROM upload") == [(generation(one, "f"),)]
+    other.write("f", b"of the other")
+    other.drain()
+    one.unlink("f")
+    one.drain()
+    assert one.objects() == {"f": b"of the other"}
+    assert one.left() == []
+
+
+def test_an_object_of_another_generation_of_the_inode_stays(rclone_site: Site) -> None:
+    """A restored database may give a number again."""
+    site = rclone_site
+    ino = site.write("f", b"data")
+    site.drain()
+    born = generation(site, "f")
+    site.rows(f"UPDATE inode SET generation = generation + 1 WHERE ino = {ino} RETURNING 1")
+    site.unlink("f")
+    assert site.rows("SELECT generation FROM deletion") == [(born + 1,)]
+    site.drain()
+    assert site.objects() == {"f": b"data"}
+    assert site.left() == []
+
+
+@pytest.mark.parametrize("forgets", ["the object", "the licence"])
+def test_what_an_earlier_spillway_left_is_deleted_as_before(moto_site: Site, forgets: str) -> None:
+    """Its objects and its licences tell neither volume nor generation."""
+    site = moto_site
+    site.write("f", b"data")
+    site.drain()
+    if forgets == "the object":
+        known = ("ino", "content-version", "mode", "uid", "gid", "mtime-ns")
+        kept = {name: site.metadata("f")[name] for name in known}
+        key = f"{PREFIX}/f"
+        site.client.copy_object(
+            Bucket=site.bucket,
+            Key=key,
+            CopySource={"Bucket": site.bucket, "Key": key},
+            MetadataDirective="REPLACE",
+            Metadata=kept,
+        )
+    site.unlink("f")
+    if forgets == "the licence":
+        site.rows("UPDATE deletion SET generation = 0 RETURNING 1")
+    site.drain()
+    assert site.objects() == {}
+    assert site.left() == []
+
+
+def test_a_licence_without_an_inode_takes_no_object_of_another_volume(
+    pair: tuple[Site, Site],
+) -> None:
+    one, other = pair
+    other.write("f", b"of the other")
+    other.drain()
+    database = Database(one.settings.database_url)
+    with Context(one.settings, database, S3Store(one.settings)).writing() as view:
+        view.license_deletion(f"{PREFIX}/f", 0, 0)
+    database.close()
+    one.drain()
+    assert one.objects() == {"f": b"of the other"}
+    assert one.left() == []

@@ -1,0 +1,80 @@
+"""Requests that were not answered in time, and reach the store after later ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway import clock
+from tests.support.s3proxy import Act, Fault
+from tests.support.waiting import until
+from tests.t4_drain.site import PREFIX, Site
+
+READ_TIMEOUT_SECONDS = 2.0
+
+
+def lose_uploads(site: Site, times: int, **drain: int) -> Fault:
+    """Hold PUTs back until the drain has given them up."""
+    site.values["bucket"]["read_timeout_seconds"] = READ_TIMEOUT_SECONDS
+    site.configure(**drain)
+    return site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, times)
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_version_that_arrives_after_the_next_one_is_replaced_again(
+    rclone_site: Site, times: int, processes: int
+) -> None:
+    """The try that was lost was repeated at once (1), or failed and left its intent (2)."""
+    site = rclone_site
+    lost = lose_uploads(site, times, processes=processes)
+    site.write("f", b"old version")
+    with site.draining():
+        lost.wait()
+        until(lambda: len(site.proxy.operations("PUT")) > 1, "it is tried again")
+        if times == 1:
+            until(lambda: not site.left(), "the first version is drained")
+        site.write("f", b"new")
+        until(lambda: site.objects() == {"f": b"new"}, "the new version is drained")
+        lost.release()
+        until(lambda: site.objects() == {"f": b"old version"}, "the late request arrives")
+        until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
+        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is doubtful any more")
+    assert site.left() == []
+
+
+def test_a_version_that_arrives_after_its_file_was_deleted_goes_again(rclone_site: Site) -> None:
+    site = rclone_site
+    lost = lose_uploads(site, 2)
+    site.write("f", b"data")
+    with site.draining():
+        lost.wait()
+        until(lambda: len(site.proxy.operations("PUT")) > 1, "it is tried again")
+        site.unlink("f")
+        until(lambda: not site.left(), "everything is settled")
+        lost.release()
+        until(lambda: site.objects() == {"f": b"data"}, "the late request arrives")
+        until(lambda: site.objects() == {}, "it is deleted")
+    assert site.left() == []
+
+
+def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(rclone_site: Site) -> None:
+    """Beyond the time for which a request can be under way."""
+    site = rclone_site
+    site.write("f", b"data")
+    site.drain()
+    site.rows(
+        "INSERT INTO doubt (key, ino, noted_ns, look_ns) "
+        f"VALUES ('{PREFIX}/f', {site.attr('f').ino}, 1, 0) RETURNING 1"
+    )
+    before_ns = clock.now_ns()
+    site.drain()
+    ((look_ns,),) = site.rows("SELECT look_ns FROM doubt")
+    timeout_ns = site.settings.bucket.read_timeout_seconds * clock.NS
+    assert look_ns > before_ns + 2 * timeout_ns
+    site.proxy.forget()
+    site.drain()
+    assert site.proxy.operations("HEAD") == []
+    site.rows("UPDATE doubt SET look_ns = 1 RETURNING 1")
+    site.drain()
+    assert len(site.proxy.operations("HEAD")) == 1
+    assert site.rows("SELECT 1 FROM doubt") == []
