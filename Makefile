@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-profile soak build deps bench-deps clean
+.PHONY: demo test slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-profile soak torture build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -69,6 +69,11 @@ bench-profile: build
 # 64 clients for ten minutes; SOAK="--seconds 60" for less.
 soak: build
 	$(PY) -m tests.bench.soak $(SOAK) $(BUILD)
+
+# kill -9 of everything at random moments under writers that log each answer. SEED= repeats a run.
+torture: build
+	$(PY) -m tests.torture --engine $(or $(ENGINE),sqlite) --seconds $(or $(SECONDS),3600) \
+	    --kills $(or $(KILLS),200) --seed "$(SEED)" $(BUILD)
 
 # The drain beside rclone copy of the same files to the same server.
 bench-drain: build

@@ -117,7 +117,8 @@ def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
     open_bytes = sum(size for _ino, size, _mtime_ns in writing)
     return Backlog(
         dirty_files=sealed_files + len(writing),
-        dirty_bytes=sealed_bytes + open_bytes,
+        # PostgreSQL adds up to a Decimal, which JSON does not know.
+        dirty_bytes=int(sealed_bytes) + open_bytes,
         open_files=len(writing),
         open_bytes=open_bytes,
         deletions=_count(connection, models.Deletion.__table__),

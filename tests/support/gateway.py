@@ -84,7 +84,11 @@ class Gateway:
         self.config.write_text(config.render(merged))
 
     def spillway(
-        self, *arguments: str, environ: Mapping[str, str] | None = None, check: bool = True
+        self,
+        *arguments: str,
+        environ: Mapping[str, str] | None = None,
+        check: bool = True,
+        timeout_seconds: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
         """Run a ``spillway`` command to its end."""
         done = subprocess.run(
@@ -93,7 +97,7 @@ class Gateway:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=timeout_seconds,
         )
         if check and done.returncode != 0:
             raise AssertionError(f"spillway {' '.join(arguments)}: {done.stdout}{done.stderr}")
@@ -101,10 +105,14 @@ class Gateway:
 
     def status(self) -> dict[str, Any]:
         """What ``spillway status --json`` says."""
-        found: dict[str, Any] = json.loads(self.spillway("status", "--json", check=False).stdout)
+        done = self.spillway("status", "--json", check=False)
+        if not done.stdout:
+            raise AssertionError(f"spillway status: {done.stderr}")
+        found: dict[str, Any] = json.loads(done.stdout)
         return found
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Run ``spillway up`` in the background; it is not waited for."""
         self._process = subprocess.Popen(
             [PROGRAM, "up", "--config", self.config],
             env=self._environ,
@@ -114,6 +122,30 @@ class Gateway:
             text=True,
         )
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+
+    def kill_all(self) -> None:
+        """kill -9 of ``up``: the kernel kills its children with it."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def children(self) -> dict[str, int]:
+        """The children of ``up`` that run now: program to pid."""
+        assert self._process is not None
+        listed = subprocess.run(
+            ["pgrep", "-l", "-P", str(self._process.pid)], capture_output=True, text=True
+        )
+        words = [line.split(maxsplit=1) for line in listed.stdout.splitlines()]
+        return {name: int(pid) for pid, name in words}
+
+    def require_up(self) -> None:
+        """Raises AssertionError with what ``up`` printed when it has ended."""
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise AssertionError("spillway up ended:\n" + "\n".join(self.lines))
+
+    def __enter__(self) -> Self:
+        self.start()
         self.until_said("ready", 1)
         return self
 
@@ -138,12 +170,9 @@ class Gateway:
 
     def until_said(self, text: str, times: int, timeout_seconds: float = 60.0) -> None:
         """Wait until so many lines of ``up`` have a text."""
-        assert self._process is not None
-        process = self._process
 
         def check() -> bool:
-            if process.poll() is not None:
-                raise AssertionError("spillway up ended:\n" + "\n".join(self.lines))
+            self.require_up()
             return self.said(text) >= times
 
         try:

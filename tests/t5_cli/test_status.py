@@ -6,11 +6,13 @@ import json
 import os
 import socket
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from gateway import clock
+from gateway.cli import backlog
 from gateway.cli.process import start_ticks
 from gateway.cli.status import lines as lines_of
 from gateway.config import Settings
@@ -54,6 +56,13 @@ def write(namespace: Namespace, attr: Attr, data: bytes) -> None:
 
 def seal(namespace: Namespace, attr: Attr, size_bytes: int) -> None:
     namespace.seal(attr.ino, Sealed(size_bytes, size_bytes, clock.now_ns(), 1))
+
+
+def test_what_is_dirty_is_told_as_json_on_each_engine(settings: Settings) -> None:
+    with closing(Namespace(settings)) as namespace:
+        seal(namespace, namespace.create(ROOT_CRED, ROOT_INO, b"a", MODE), 3)
+    waiting = backlog.measure(settings)
+    assert json.loads(json.dumps(waiting._asdict()))["dirty_bytes"] == 3
 
 
 def test_a_gateway_that_is_down(site: Site, bucket: RcloneServer) -> None:

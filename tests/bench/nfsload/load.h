@@ -19,6 +19,8 @@ struct options {
     enum stable stable;
     bool commit; /* append: COMMIT after each WRITE */
     bool apart;  /* each connection works in a directory of its own */
+    const char *log; /* torture: directory of the writers' logs */
+    uint64_t seed;   /* torture: of what the writers choose */
     bool verify; /* read: compare with what write has written */
 };
 
@@ -37,6 +39,7 @@ struct worker {
     uint64_t verifier;      /* of the WRITEs since the last COMMIT */
     bool verifier_known;
     uint64_t random;
+    struct torture *torture; /* of the workload of that name */
 };
 
 struct workload {
@@ -49,7 +52,8 @@ struct workload {
 };
 
 /* The last has no name. */
-extern const struct workload data_workloads[], name_workloads[], save_workloads[], mixed_workloads[];
+extern const struct workload data_workloads[], name_workloads[], save_workloads[], mixed_workloads[],
+    torture_workloads[];
 
 /* A kind of unit that is done in one or several requests on one slot. */
 struct unit {

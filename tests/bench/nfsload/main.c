@@ -9,6 +9,7 @@ struct options options = {
     .connections = 1,
     .depth = 1,
     .file_bytes = 64 * MIB,
+    .seed = 1,
     .directory = "nfsload",
     .prefix = "f",
     .to = "t",
@@ -17,7 +18,7 @@ struct options options = {
 static const char usage[] =
     "usage: nfsload HOST PORT EXPORT WORKLOAD [options]\n"
     "workloads: write read randwrite randread append clear create truncate rename unlink\n"
-    "           lookup stat list save mixed\n"
+    "           lookup stat list save mixed torture\n"
     "  --connections N  clients, each with a connection, a client id and a session (1)\n"
     "  --depth D        requests in flight on each connection, up to 64 (1)\n"
     "  --size BYTES     of one READ, WRITE or page of a listing\n"
@@ -28,6 +29,7 @@ static const char usage[] =
     "  --apart          each connection in a directory of its own below --dir\n"
     "  --prefix TEXT    of names (f);  --to TEXT: of new names, rename (t)\n"
     "  --commit         append: WRITE and COMMIT instead of WRITE with FILE_SYNC\n"
+    "  --log DIR        torture: where each writer's log goes; --seed N: of its choices (1)\n"
     "  --verify         read, randread: compare with what write has written, with the same size\n";
 
 static const struct workload *workload;
@@ -37,7 +39,7 @@ static struct fh directory;
 static const struct workload *find_workload(const char *name)
 {
     const struct workload *const groups[] = {data_workloads, name_workloads, save_workloads,
-                                             mixed_workloads};
+                                             mixed_workloads, torture_workloads};
 
     for (size_t group = 0; group < sizeof groups / sizeof *groups; group++)
         for (const struct workload *one = groups[group]; one->name; one++)
@@ -64,6 +66,7 @@ static void read_options(int argc, char **argv)
         {"file", 1, 0, 'f'},        {"count", 1, 0, 'c'},   {"seconds", 1, 0, 't'},
         {"dir", 1, 0, 'p'},         {"prefix", 1, 0, 'x'},  {"to", 1, 0, 'o'},
         {"commit", 0, 0, 'm'},      {"verify", 0, 0, 'v'},  {"apart", 0, 0, 'a'},
+        {"log", 1, 0, 'l'},         {"seed", 1, 0, 'e'},
         {0},
     };
     int found, index = 0;
@@ -81,6 +84,8 @@ static void read_options(int argc, char **argv)
         case 'p': options.directory = optarg; break;
         case 'x': options.prefix = optarg; break;
         case 'o': options.to = optarg; break;
+        case 'l': options.log = optarg; break;
+        case 'e': options.seed = number(name, optarg, 0, UINT64_MAX); break;
         case 'm': options.commit = true; break;
         case 'a': options.apart = true; break;
         case 'v': options.verify = true; break;

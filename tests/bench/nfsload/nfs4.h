@@ -25,6 +25,7 @@ enum {
     OP_REMOVE = 28,
     OP_RENAME = 29,
     OP_SAVEFH = 32,
+    OP_SETATTR = 34,
     OP_WRITE = 38,
     OP_EXCHANGE_ID = 42,
     OP_CREATE_SESSION = 43,
@@ -46,6 +47,7 @@ enum {
     NFS4ERR_ADMIN_REVOKED = 10047,
     NFS4ERR_BADSESSION = 10052,
     NFS4ERR_DEADSESSION = 10078,
+    NFS_LOST = 0x7fffffff, /* ours: the connection was lost before the answer */
 };
 
 enum stable { UNSTABLE = 0, DATA_SYNC = 1, FILE_SYNC = 2 };
@@ -110,8 +112,9 @@ void client_connect(struct client *client, const char *host, const char *port, u
                     unsigned slots);
 /* Give the session and the client id back. */
 void client_disconnect(struct client *client);
-/* Drop the connection without a word and come back as a new instance of the same client. */
-void client_reconnect(struct client *client);
+/* Drop the connection without a word and come back as a new instance of the same client. False:
+ * the connection is lost again (client->rpc.survives). */
+bool client_reconnect(struct client *client);
 
 void nfs_begin(struct client *client, struct slot *slot, bool cache_reply);
 void nfs_send(struct client *client, struct slot *slot);
@@ -119,7 +122,8 @@ void nfs_send(struct client *client, struct slot *slot);
 uint32_t nfs_reply(struct slot *slot, struct in *reply);
 bool nfs_is_delay(uint32_t status);
 bool nfs_is_lost_lease(uint32_t status);
-/* Send the request of slot 0 and wait; a delayed one is sent again. */
+/* Send the request of slot 0 and wait; a delayed one is sent again. NFS_LOST: the outcome is not
+ * known. */
 uint32_t nfs_call(struct client *client, struct in *reply);
 
 void op_putfh(struct slot *slot, const struct fh *fh);
@@ -135,6 +139,8 @@ void op_write(struct slot *slot, const struct stateid *stateid, uint64_t offset,
               const struct stamp *stamp, const uint8_t *block, uint32_t length, enum stable stable);
 void op_read(struct slot *slot, const struct stateid *stateid, uint64_t offset, uint32_t length);
 void op_commit(struct slot *slot);
+/* Set the size of the current file. */
+void op_setsize(struct slot *slot, const struct stateid *stateid, uint64_t size_bytes);
 void op_rename(struct slot *slot, const char *from, const char *to);
 void op_remove(struct slot *slot, const char *name);
 void op_mkdir(struct slot *slot, const char *name);

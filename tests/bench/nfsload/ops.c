@@ -111,6 +111,16 @@ void op_commit(struct slot *slot)
     put_u32(&slot->out, 0); /* the whole file */
 }
 
+void op_setsize(struct slot *slot, const struct stateid *stateid, uint64_t size_bytes)
+{
+    op_plain(slot, OP_SETATTR);
+    put_fixed(&slot->out, stateid->bytes, sizeof stateid->bytes);
+    put_u32(&slot->out, 1);
+    put_u32(&slot->out, SIZE_WORD0);
+    put_u32(&slot->out, 8);
+    put_u64(&slot->out, size_bytes);
+}
+
 void op_rename(struct slot *slot, const char *from, const char *to)
 {
     op_plain(slot, OP_RENAME);

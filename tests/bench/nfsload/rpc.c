@@ -30,6 +30,13 @@ void die(const char *format, ...)
     _exit(2);
 }
 
+static void lose(struct rpc *rpc, const char *what, const char *why)
+{
+    if (!rpc->survives)
+        die("%s: %s", what, why);
+    rpc->lost = true;
+}
+
 void rpc_connect(struct rpc *rpc, const char *host, const char *port)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
@@ -38,8 +45,11 @@ void rpc_connect(struct rpc *rpc, const char *host, const char *port)
     if (error)
         die("%s: %s", host, gai_strerror(error));
     rpc->fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (rpc->fd < 0 || connect(rpc->fd, found->ai_addr, found->ai_addrlen))
-        die("cannot connect to %s:%s: %s", host, port, strerror(errno));
+    if (rpc->fd < 0)
+        die("no socket: %s", strerror(errno));
+    rpc->lost = false;
+    if (connect(rpc->fd, found->ai_addr, found->ai_addrlen))
+        lose(rpc, "cannot connect", strerror(errno));
     freeaddrinfo(found);
     setsockopt(rpc->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (!rpc->buffer && !(rpc->buffer = malloc(BUFFER_BYTES)))
@@ -87,13 +97,15 @@ void rpc_send(struct rpc *rpc, uint8_t tag, const struct out parts[3])
     }
     put_u32(&head, LAST_FRAGMENT | (uint32_t)(left - 4));
     put_u32(&head, rpc->calls++ << 8 | tag);
-    while (left) {
+    while (left && !rpc->lost) {
         ssize_t sent = writev(rpc->fd, vector + index, 3 - index);
 
         if (sent < 0 && errno == EINTR)
             continue;
-        if (sent <= 0)
-            die("the server closed the connection: %s", strerror(errno));
+        if (sent <= 0) {
+            lose(rpc, "the server closed the connection", strerror(errno));
+            return;
+        }
         left -= (size_t)sent;
         for (; index < 3 && (size_t)sent >= vector[index].iov_len; index++)
             sent -= (ssize_t)vector[index].iov_len;
@@ -104,8 +116,8 @@ void rpc_send(struct rpc *rpc, uint8_t tag, const struct out parts[3])
     }
 }
 
-/* Read until so many bytes are in the buffer. */
-static void fill(struct rpc *rpc, size_t wanted)
+/* Read until so many bytes are in the buffer. False: the connection is lost. */
+static bool fill(struct rpc *rpc, size_t wanted)
 {
     while (rpc->end - rpc->begin < wanted) {
         size_t room = wanted - (rpc->end - rpc->begin);
@@ -121,10 +133,13 @@ static void fill(struct rpc *rpc, size_t wanted)
         got = recv(rpc->fd, rpc->buffer + rpc->end, room, room > AHEAD_BYTES ? MSG_WAITALL : 0);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got <= 0)
-            die("the server closed the connection: %s", got ? strerror(errno) : "end of stream");
+        if (got <= 0) {
+            lose(rpc, "the server closed the connection", got ? strerror(errno) : "end of stream");
+            return false;
+        }
         rpc->end += (size_t)got;
     }
+    return true;
 }
 
 static uint32_t peek_u32(const uint8_t *at)
@@ -139,11 +154,14 @@ uint8_t rpc_receive(struct rpc *rpc, struct in *reply)
 {
     uint32_t length, xid;
 
-    fill(rpc, 4);
+    *reply = (struct in){0};
+    if (rpc->lost || !fill(rpc, 4))
+        return 0;
     length = peek_u32(rpc->buffer + rpc->begin);
     if (!(length & LAST_FRAGMENT) || (length &= ~LAST_FRAGMENT) > RPC_RECORD_BYTES)
         die("a reply in fragments, or larger than %u bytes", RPC_RECORD_BYTES);
-    fill(rpc, 4 + length);
+    if (!fill(rpc, 4 + length))
+        return 0;
     reply->at = rpc->buffer + rpc->begin + 4;
     reply->end = reply->at + length;
     rpc->begin += 4 + length;

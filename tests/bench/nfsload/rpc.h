@@ -5,6 +5,8 @@
 
 struct rpc {
     int fd;
+    bool survives; /* a lost connection sets lost; else it ends the program */
+    bool lost;     /* until the next rpc_connect: nothing is sent or received */
     uint32_t calls;
     uint8_t *buffer;
     size_t begin;
@@ -22,7 +24,8 @@ void rpc_close(struct rpc *rpc);
 void rpc_begin(struct out *out, uint32_t program, uint32_t version, uint32_t procedure);
 /* Send a call in up to three parts. Its reply will carry the tag (0..255). */
 void rpc_send(struct rpc *rpc, uint8_t tag, const struct out parts[3]);
-/* Wait for the next reply; it stays readable until the next call of this function. */
+/* Wait for the next reply; it stays readable until the next call of this function. When the
+ * connection is lost, there is none. */
 uint8_t rpc_receive(struct rpc *rpc, struct in *reply);
 /* Is a reply there, or does one begin within so many milliseconds (-1: wait for it)? */
 bool rpc_ready(struct rpc *rpc, int timeout_ms);

@@ -106,6 +106,8 @@ uint32_t nfs_call(struct client *client, struct in *reply)
         nfs_send(client, slot);
         if (rpc_receive(&client->rpc, reply) != 0)
             die("a reply for a slot that has no request");
+        if (client->rpc.lost)
+            return NFS_LOST;
         status = nfs_reply(slot, reply);
         if (!nfs_is_delay(status))
             return status;
@@ -114,20 +116,25 @@ uint32_t nfs_call(struct client *client, struct in *reply)
     }
 }
 
-/* Send a compound that has no SEQUENCE, and read its first result. */
-static void bare(struct client *client, struct in *reply, uint32_t operation)
+/* Send a compound that has no SEQUENCE, and read its first result. False: the connection is lost. */
+static bool bare(struct client *client, struct in *reply, uint32_t operation)
 {
     uint32_t status;
 
     send_parts(client, client->slot);
     rpc_receive(&client->rpc, reply);
+    if (client->rpc.lost)
+        return false;
     status = compound(reply);
+    if (status != NFS4_OK && client->rpc.survives)
+        return false; /* the caller begins again */
     if (status != NFS4_OK)
         die("operation %u of the session's set-up: NFS4ERR %u", operation, status);
     take(reply, operation);
+    return true;
 }
 
-static void exchange_id(struct client *client)
+static bool exchange_id(struct client *client)
 {
     struct slot *slot = client->slot;
     uint64_t verifier = now_ns();
@@ -143,9 +150,11 @@ static void exchange_id(struct client *client)
     put_u32(&slot->out, 0x10000); /* not a pNFS client */
     put_u32(&slot->out, 0);       /* no state protection */
     put_u32(&slot->out, 0);       /* no word about the implementation */
-    bare(client, &reply, OP_EXCHANGE_ID);
+    if (!bare(client, &reply, OP_EXCHANGE_ID))
+        return false;
     client->clientid = get_u64(&reply);
     client->create_sequence = get_u32(&reply);
+    return true;
 }
 
 static void channel(struct out *out, uint32_t record_bytes, uint32_t slots)
@@ -159,7 +168,7 @@ static void channel(struct out *out, uint32_t record_bytes, uint32_t slots)
     put_u32(out, 0); /* no RDMA */
 }
 
-static void create_session(struct client *client)
+static bool create_session(struct client *client)
 {
     struct slot *slot = client->slot;
     struct in reply;
@@ -175,22 +184,25 @@ static void create_session(struct client *client)
     put_u32(&slot->out, 0x40000000); /* program of callbacks */
     put_u32(&slot->out, 1);
     put_u32(&slot->out, 0); /* callbacks without security */
-    bare(client, &reply, OP_CREATE_SESSION);
+    if (!bare(client, &reply, OP_CREATE_SESSION))
+        return false;
     memcpy(client->session, get_fixed(&reply, 16), 16);
     (void)get_fixed(&reply, 2 * 4); /* sequence, flags */
     (void)get_fixed(&reply, 5 * 4); /* the fore channel up to its operations */
     slots = get_u32(&reply);
     if (slots < client->slots)
         die("the server's sessions have %u slots, %u are asked for", slots, client->slots);
+    return true;
 }
 
-static void establish(struct client *client)
+static bool establish(struct client *client)
 {
     struct in reply;
+    uint32_t status;
 
     rpc_connect(&client->rpc, client->host, client->port);
-    exchange_id(client);
-    create_session(client);
+    if (!exchange_id(client) || !create_session(client))
+        return false;
     for (unsigned i = 0; i < client->slots; i++) {
         client->slot[i].sequence = 1;
         client->slot[i].in_flight = false;
@@ -199,8 +211,10 @@ static void establish(struct client *client)
     nfs_begin(client, client->slot, false);
     op_plain(client->slot, OP_RECLAIM_COMPLETE);
     put_u32(&client->slot->out, 0); /* of all file systems */
-    if (nfs_call(client, &reply) != NFS4_OK)
+    status = nfs_call(client, &reply);
+    if (status != NFS4_OK && !client->rpc.survives)
         die("RECLAIM_COMPLETE failed");
+    return status == NFS4_OK;
 }
 
 void client_connect(struct client *client, const char *host, const char *port, unsigned number,
@@ -229,8 +243,8 @@ void client_disconnect(struct client *client)
     rpc_close(&client->rpc);
 }
 
-void client_reconnect(struct client *client)
+bool client_reconnect(struct client *client)
 {
     rpc_close(&client->rpc);
-    establish(client);
+    return establish(client);
 }

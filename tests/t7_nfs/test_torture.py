@@ -1,0 +1,22 @@
+"""kill -9 at random moments under writers that log every answer: a short run on each engine."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.torture.run import ENGINES, Plan, run
+
+SECONDS = 20.0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_that_was_acknowledged_is_lost_to_kill_9(engine: str, tmp_path: Path) -> None:
+    plan = Plan(secrets.randbits(32), engine, SECONDS)
+    # Shown when it fails; `make torture SEED=…` repeats what is chosen.
+    print(f"SEED={plan.seed}")
+    found = run(tmp_path, plan, print)
+    assert found.endswith("nothing lost"), found

@@ -1,0 +1,251 @@
+"""Replays a writer's log: which names and contents may be there after what it was answered.
+
+A request is a line ``<step> <seconds> <verb> <path> …``. Lines of the same step say how it ended
+(``ok …``, ``lost``: no answer came, ``expired``: not done, ``failed``) and what was seen then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.torture.file import UNIT_BYTES, File, Impossible, Runs
+
+Entries = dict[str, File | None]
+"""By path; None: a directory."""
+
+OUTCOMES = frozenset({"ok", "lost", "see", "failed", "expired", "back"})
+"""All other lines are requests."""
+CONTEXT_LINES = 14
+
+
+class Line(NamedTuple):
+    step: int
+    seconds: float
+    words: list[str]
+
+
+class Contradiction(AssertionError):
+    """A log that no correct server can have caused, with the lines around the place."""
+
+
+def runs_of(words: Sequence[str]) -> Runs:
+    """Content as the log tells it: ``<number>*<units>``."""
+    for word in words:
+        number, _, units = word.partition("*")
+        yield -1 if number == "bad" else int(number), int(units) * UNIT_BYTES
+
+
+def _file(entries: Entries, path: str) -> File:
+    found = entries.get(path)
+    if found is None:
+        raise Impossible(f"{path} is no file that is known")
+    return found
+
+
+def _absent(entries: Entries, path: str) -> None:
+    if path in entries:
+        raise Impossible(f"{path} is there already")
+
+
+def _below(entries: Entries, path: str) -> list[str]:
+    return [name for name in entries if name.startswith(path + "/")]
+
+
+def _rename(entries: Entries, path: str, to: str) -> None:
+    if path not in entries:
+        raise Impossible(f"{path} is not there")
+    if _below(entries, to):
+        raise Impossible(f"{to} is not empty")
+    for name in _below(entries, path):
+        entries[to + name.removeprefix(path)] = entries.pop(name)
+    entries[to] = entries.pop(path)
+
+
+def _remove(entries: Entries, path: str) -> None:
+    if path not in entries:
+        raise Impossible(f"{path} is not there")
+    if _below(entries, path):
+        raise Impossible(f"{path} is not empty")
+    del entries[path]
+
+
+def _make(entries: Entries, path: str) -> None:
+    _absent(entries, path)
+    entries[path] = None
+
+
+def _create(entries: Entries, path: str) -> None:
+    _absent(entries, path)
+    entries[path] = File()
+
+
+def _replace(entries: Entries, path: str) -> None:
+    if path in entries:
+        _file(entries, path).truncate(0)
+    else:
+        entries[path] = File()
+
+
+NAMES: dict[str, Callable[..., None]] = {
+    "create": _create,
+    "replace": _replace,
+    "rename": _rename,
+    "remove": _remove,
+    "mkdir": _make,
+}
+"""All or nothing: without an answer, either may be seen."""
+
+
+def answered(entries: Entries, request: Sequence[str], answer: Sequence[str]) -> None:
+    """Apply a request that was answered. Raises Impossible when it could not have been."""
+    verb, path, *values = request
+    if verb in NAMES:
+        NAMES[verb](entries, path, *values)
+        return
+    if verb == "close":
+        return
+    file = _file(entries, path)
+    if verb == "stat":
+        file.require_size(int(answer[0]))
+    elif verb == "write":
+        offset, length, number = map(int, values[:3])
+        if int(answer[0]) != length:
+            raise Impossible(f"a WRITE of {answer[0]} bytes instead of {length}")
+        if values[3] == "stable":
+            file.write_stable(offset, offset + length, number)
+        else:
+            file.write_unstable(offset, offset + length, number, answer[1])
+    elif verb == "commit":
+        file.commit(answer[0])
+    elif verb == "truncate":
+        file.truncate(int(values[0]))
+    elif verb == "read":
+        file.require_content(int(answer[0]), runs_of(answer[1:]))
+
+
+def unanswered(entries: Entries, request: Sequence[str]) -> None:
+    """Apply a request to the bytes of a file of which it is not known whether it was done."""
+    verb, path, *values = request
+    file = entries.get(path)
+    if file is None:
+        return
+    if verb == "write":
+        offset, length, number = map(int, values[:3])
+        file.write_unanswered(offset, offset + length, number)
+    elif verb == "truncate":
+        file.truncate_unanswered(int(values[0]))
+    elif verb == "replace":
+        file.truncate_unanswered(0)
+
+
+def seen(entries: Entries, words: Sequence[str]) -> None:
+    """Compare with what a look-up told. Raises Impossible."""
+    path, kind, *size = words
+    if kind == "absent":
+        if path in entries:
+            raise Impossible(f"{path} is lost")
+    elif path not in entries:
+        raise Impossible(f"{path} is there again")
+    elif kind == "file":
+        _file(entries, path).require_size(int(size[0]))
+    elif entries[path] is not None:
+        raise Impossible(f"{path} has become a directory")
+
+
+class History:
+    """One writer, after its log.
+
+    Parameters: log, path of it. Raises Contradiction.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.states: list[Entries] = [{}]
+        """What may be there: two while a change of names was not answered."""
+        self.acknowledged = 0
+        self.unanswered = 0
+        self.expired = 0
+        self._log = log
+        self._lines = [
+            Line(int(step), float(seconds), words)
+            for step, seconds, *words in map(str.split, log.read_text().splitlines())
+        ]
+        self._replay()
+
+    def _replay(self) -> None:
+        request: list[str] = []
+        unfinished = False
+        """Whether the log does not tell yet how the request ended."""
+        for index, line in enumerate(self._lines):
+            verb = line.words[0]
+            if verb not in OUTCOMES:
+                request, unfinished = line.words, True
+                continue
+            if verb in ("ok", "lost", "expired"):
+                unfinished = False
+            try:
+                self._told(request, line.words)
+            except Impossible as error:
+                raise Contradiction(f"{error}\n{self._around(index)}") from None
+        if unfinished:
+            self._lost(request)
+
+    def _told(self, request: list[str], words: list[str]) -> None:
+        outcome, *values = words
+        if outcome == "ok":
+            self._keep(partial(answered, request=request, answer=values))
+            self.acknowledged += 1
+        elif outcome == "lost":
+            self._lost(request)
+        elif outcome == "see":
+            self._keep(partial(seen, words=values))
+        elif outcome == "failed":
+            raise Impossible(f"it was answered NFS4ERR {values[0]}")
+        elif outcome == "expired":
+            self.expired += 1
+
+    def _keep(self, check: Callable[[Entries], None]) -> None:
+        """Let go of the states that contradict; raises the first reason when none is left."""
+        kept: list[Entries] = []
+        reason: Impossible | None = None
+        for entries in self.states:
+            try:
+                check(entries)
+            except Impossible as error:
+                reason = reason or error
+            else:
+                kept.append(entries)
+        if reason is not None and not kept:
+            raise reason
+        self.states = kept
+
+    def _lost(self, request: list[str]) -> None:
+        self.unanswered += 1
+        verb, path, *_ = request
+        if verb in NAMES and not (verb == "replace" and path in self.states[0]):
+            for before in list(self.states):
+                after = {name: file and file.copy() for name, file in before.items()}
+                try:
+                    NAMES[verb](after, *request[1:])
+                except Impossible:
+                    continue
+                self.states.append(after)
+        else:
+            for entries in self.states:
+                unanswered(entries, request)
+
+    def _around(self, index: int) -> str:
+        chosen = self._lines[max(0, index - CONTEXT_LINES) : index + 1]
+        lines = [f"{line.step} {line.seconds:.6f} {' '.join(line.words)[:300]}" for line in chosen]
+        return "\n".join([f"{self._log.name}, to line {index + 1}:", *lines])
+
+    def about(self, path: str) -> str:
+        """The last lines of the log that name a path."""
+        found = [
+            f"{line.step} {line.seconds:.6f} {' '.join(line.words)[:300]}"
+            for line in self._lines
+            if path in line.words
+        ]
+        return "\n".join([f"{self._log.name}, of {path}:", *found[-CONTEXT_LINES:]])

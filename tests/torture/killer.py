@@ -1,0 +1,128 @@
+"""Kills processes of a gateway at random moments, while its clients are at work."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.support.gateway import Gateway
+from tests.support.postgres import PostgresServer
+from tests.support.waiting import until
+
+FIRST_SECONDS, LAST_SECONDS = 0.2, 5.0
+"""After the first answer of the server since the kill before."""
+AT_ONCE_SHARE = 0.2
+"""Of the kills: the server has not answered anybody since the one before."""
+PROGRESS_SECONDS = 120.0
+DEATHS_MAX = 3
+"""Before all is killed: `spillway up` waits longer after each."""
+
+
+class Answers:
+    """What the writers' logs tell while they grow."""
+
+    def __init__(self, logs: Sequence[Path]) -> None:
+        self._at = dict.fromkeys(logs, 0)
+        self.acknowledged = 0
+        self.failed = ""
+
+    def read(self) -> int:
+        """Read on; how many requests have been answered so far."""
+        for log, at in self._at.items():
+            with log.open("rb") as file:
+                file.seek(at)
+                data = file.read()
+            whole = data[: data.rfind(b"\n") + 1]
+            self._at[log] = at + len(whole)
+            for line in whole.splitlines():
+                word = line.split(maxsplit=3)[2]
+                self.acknowledged += word == b"ok"
+                if word == b"failed":
+                    self.failed = f"{log.stem}: {line.decode()}"
+        return self.acknowledged
+
+
+class Killer:
+    """Parameters: gateway; postgres, its database server, when it has one; answers; seed of the
+    moments and of what is killed; say, called with a line for each kill.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        postgres: PostgresServer | None,
+        answers: Answers,
+        seed: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self.kills: Counter[str] = Counter()
+        self._gateway = gateway
+        self._postgres = postgres
+        self._answers = answers
+        self._random = random.Random(seed)
+        self._say = say
+        self._deaths = 0
+
+    def run(self, deadline: float, kills_max: int) -> None:
+        """Kill until a moment of the monotonic clock, or so many times.
+
+        Raises AssertionError when the server does not come back, or a writer was told an error.
+        """
+        while self.kills.total() < kills_max:
+            if self._random.random() >= AT_ONCE_SHARE:
+                self._until_answered()
+            time.sleep(self._random.uniform(FIRST_SECONDS, LAST_SECONDS))
+            if time.monotonic() >= deadline:
+                return
+            self._strike()
+            if self._answers.failed:
+                return  # the verification says what is wrong with it
+
+    def _until_answered(self) -> None:
+        before = self._answers.read()
+
+        def answered() -> bool:
+            self._gateway.require_up()
+            return self._answers.read() > before or bool(self._answers.failed)
+
+        until(answered, f"an answer after {self.kills.total()} kills", PROGRESS_SECONDS)
+
+    def _strike(self) -> None:
+        victims = {"ganesha": 50, "up": 25, "drain": 15}
+        if self._postgres is not None:
+            victims |= {"database": 25, "database and ganesha": 15}
+        [victim] = self._random.choices(list(victims), list(victims.values()))
+        pause_seconds = self._random.uniform(0.0, 1.0)
+        if victim in ("ganesha", "drain") and self._deaths >= DEATHS_MAX:
+            victim = "up"
+        self.kills[victim] += 1
+        self._say(
+            f"{time.monotonic():.6f} kill -9 of {victim} (number {self.kills.total()}, "
+            f"{self._answers.read()} answers)"
+        )
+        if victim == "up":
+            self._gateway.kill_all()
+            self._gateway.start()
+            self._deaths = 0
+        if victim.startswith("database"):
+            assert self._postgres is not None
+            self._postgres.kill()
+        if victim.endswith("ganesha"):
+            self._kill_child("ganesha")
+        if victim == "drain":
+            self._kill_child("python")
+        if victim.startswith("database"):
+            assert self._postgres is not None
+            time.sleep(pause_seconds)
+            self._postgres.start()
+
+    def _kill_child(self, name: str) -> None:
+        self._deaths += 1
+        for program, pid in self._gateway.children().items():
+            if program.startswith(name):
+                os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,157 @@
+"""One run: a gateway and its bucket, writers, kills, and the comparison at the end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway import config
+from tests.support.gateway import Gateway
+from tests.support.postgres import PostgresServer
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
+from tests.support.waiting import until
+from tests.torture import verify
+from tests.torture.killer import Answers, Killer
+
+NFSLOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
+ENGINES = ("sqlite", "postgres")
+BUCKET = "checkpoints"
+TOP = "torture"
+DRAIN_SECONDS = 600.0
+STOP_SECONDS = 120.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run does. Parameters: seed of everything that is chosen; engine, one of ENGINES."""
+
+    seed: int
+    engine: str
+    seconds: float
+    kills_max: int = 200
+    writers: int = 8
+
+
+def run(directory: Path, plan: Plan, say: Say) -> str:
+    """Run it; what was found, in one line.
+
+    Parameters: directory, empty; say, called with each kill. Raises AssertionError when anything
+    that was answered is not there, with the writer's lines about it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        server = stack.enter_context(RcloneServer(directory / "s3"))
+        server.client().create_bucket(Bucket=BUCKET)
+        postgres = None
+        if plan.engine == "postgres":
+            postgres = stack.enter_context(PostgresServer(directory / "postgres"))
+        gateway = _gateway(directory, server, postgres)
+        with gateway:
+            kills = _tortured(gateway, postgres, directory, plan, say)
+            _drained(gateway)
+        say(f"{time.monotonic():.6f} drained and stopped; comparing")
+        leftovers = verify.verify_fsck(gateway)
+        found = verify.tree(config.load(gateway.config, {}), TOP)
+        outcome = verify.verify_names(_logs(directory, plan), found)
+        verify.verify_bucket(found, _objects(server))
+    return (
+        f"{plan.engine}: {kills.total()} kills ({_counted(kills)}), "
+        f"{outcome.acknowledged} requests acknowledged, "
+        f"{outcome.unanswered} unanswered, {outcome.expired} of a lost lease, "
+        f"{outcome.files} files at the end, {leftovers} data files of reclaimed rows: nothing lost"
+    )
+
+
+def _counted(kills: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(kills.items()))
+
+
+def _gateway(directory: Path, server: RcloneServer, postgres: PostgresServer | None) -> Gateway:
+    values: dict[str, dict[str, object]] = {
+        "nfs": {
+            # The least there is: new opens wait for half a lease after a restart.
+            "lease_seconds": 5,
+            "grace_seconds": 5,
+        }
+    }
+    if postgres is not None:
+        values["namespace"] = {"url": postgres.create_database()}
+    return Gateway(
+        directory / "gateway",
+        bucket=BUCKET,
+        endpoint_url=server.url,
+        access_key_id=ACCESS_KEY,
+        secret_access_key=SECRET_KEY,
+        values=values,
+    )
+
+
+def _logs(directory: Path, plan: Plan) -> list[Path]:
+    return [directory / f"w{writer}.log" for writer in range(plan.writers)]
+
+
+@contextmanager
+def _writers(gateway: Gateway, directory: Path, plan: Plan) -> Iterator[Answers]:
+    export = config.load(gateway.config, {}).nfs.export
+    writers = subprocess.Popen(
+        [
+            *(NFSLOAD, "127.0.0.1", str(gateway.port), export, "torture"),
+            *("--connections", str(plan.writers), "--dir", TOP),
+            *("--log", directory, "--seed", str(plan.seed)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+    )
+    try:
+        logs = _logs(directory, plan)
+        until(lambda: all(log.exists() and log.stat().st_size for log in logs), "the writers")
+        yield Answers(logs)
+        writers.send_signal(signal.SIGTERM)
+        # 1: errors, which the logs tell with what led to them.
+        _output, said = writers.communicate(timeout=STOP_SECONDS)
+        if writers.returncode not in (0, 1):
+            raise AssertionError(f"the writers ended with {writers.returncode}: {said}")
+    finally:
+        writers.kill()
+        writers.wait()
+
+
+def _tortured(
+    gateway: Gateway, postgres: PostgresServer | None, directory: Path, plan: Plan, say: Say
+) -> Counter[str]:
+    deadline = time.monotonic() + plan.seconds
+    with _writers(gateway, directory, plan) as answers:
+        killer = Killer(gateway, postgres, answers, plan.seed, say)
+        killer.run(deadline, plan.kills_max)
+    return killer.kills
+
+
+def _drained(gateway: Gateway) -> None:
+    """The drain converges by itself: `drain --wait` ends well, and nothing is queued."""
+    done = gateway.spillway(
+        *("drain", "--wait", "--json", "--timeout", str(DRAIN_SECONDS)),
+        check=False,
+        timeout_seconds=DRAIN_SECONDS + 60.0,
+    )
+    if done.returncode != 0 or not json.loads(done.stdout)["drained"]:
+        raise verify.Lost(f"the drain did not converge: {done.stdout}{done.stderr}")
+    # Held files are dirty for ever; moves and deletions are not waited for above.
+    until(lambda: not any(gateway.status()["queued"].values()), "the queue", DRAIN_SECONDS)
+
+
+def _objects(server: RcloneServer) -> dict[str, bytes]:
+    root = server.directory / BUCKET / TOP
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
