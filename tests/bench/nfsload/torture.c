@@ -81,7 +81,8 @@ static void note_values(struct torture *torture, const char *format, va_list val
 {
     static _Thread_local char line[1 << 17];
     uint64_t now = now_ns();
-    int length = snprintf(line, sizeof line, "%llu %llu.%06llu ", (unsigned long long)torture->steps,
+    int length = snprintf(line, sizeof line, "%llu %llu.%06llu ",
+                          (unsigned long long)torture->steps,
                           (unsigned long long)(now / 1000000000u),
                           (unsigned long long)(now / 1000u % 1000000u));
 
@@ -122,6 +123,36 @@ bool ask(struct torture *torture, const char *format, ...)
                     (unsigned long long)torture->steps, torture->client->number, status);
     }
     return status == NFS4_OK;
+}
+
+void note_content(struct torture *torture, const uint8_t *bytes, size_t length)
+{
+    static _Thread_local char text[1 << 16];
+    size_t written = 0, run = 0;
+    struct stamp unit;
+
+    text[0] = '\0';
+    for (size_t at = 0; at + UNIT_BYTES <= length; at += UNIT_BYTES) {
+        uint64_t next = UINT64_MAX;
+
+        memcpy(&unit, bytes + at, sizeof unit);
+        run++;
+        if ((unit.file || unit.offset) && unit.offset != at)
+            unit.file = UINT64_MAX;
+        if (at + 2 * UNIT_BYTES <= length)
+            memcpy(&next, bytes + at + UNIT_BYTES, sizeof next);
+        if (next == unit.file && unit.file != UINT64_MAX)
+            continue;
+        if (sizeof text - written < 64)
+            die("too many runs of content");
+        if (unit.file == UINT64_MAX)
+            written += (size_t)snprintf(text + written, 64, " bad*%zu", run);
+        else
+            written += (size_t)snprintf(text + written, 64, " %llu*%zu",
+                                        (unsigned long long)unit.file, run);
+        run = 0;
+    }
+    note(torture, "ok %zu%s", length, text);
 }
 
 /* What is at a place? False: the connection is lost. */

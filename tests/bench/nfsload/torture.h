@@ -1,4 +1,4 @@
-/* One writer of the torture test: what it believes is there, and the log of what it was answered. */
+/* One writer of the torture test: what it believes is there, and the log of its answers. */
 #pragma once
 
 #include "load.h"
@@ -49,6 +49,9 @@ void note(struct torture *torture, const char *format, ...) __attribute__((forma
 /* Send what slot 0 holds, between a line that says so and one that says how it failed. True: it is
  * NFS4_OK; the caller notes what was answered. */
 bool ask(struct torture *torture, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Note which WRITE each unit is of, as runs: number*units. 0: a hole; "bad": at a wrong place. */
+void note_content(struct torture *torture, const uint8_t *bytes, size_t length);
 
 /* Look at the places that a request may have changed, and believe what is there. False: lost. */
 bool settle(struct torture *torture);

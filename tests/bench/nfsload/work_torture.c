@@ -1,4 +1,4 @@
-/* Changes of all kinds, each answer logged before the next request: tests/torture reads the logs. */
+/* Changes of all kinds, each answer logged before the next request; tests/torture reads it. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -250,37 +250,6 @@ static bool truncate_file(struct torture *torture, struct place place)
            closed(torture);
 }
 
-/* Which WRITE each unit is of, as runs: number*units; 0: a hole. A unit at a wrong place: "bad". */
-static void note_content(struct torture *torture, const uint8_t *bytes, size_t length)
-{
-    static _Thread_local char text[1 << 16];
-    size_t written = 0, run = 0;
-    struct stamp unit;
-
-    text[0] = '\0';
-    for (size_t at = 0; at + UNIT_BYTES <= length; at += UNIT_BYTES) {
-        uint64_t next = UINT64_MAX;
-
-        memcpy(&unit, bytes + at, sizeof unit);
-        run++;
-        if ((unit.file || unit.offset) && unit.offset != at)
-            unit.file = UINT64_MAX;
-        if (at + 2 * UNIT_BYTES <= length)
-            memcpy(&next, bytes + at + UNIT_BYTES, sizeof next);
-        if (next == unit.file && unit.file != UINT64_MAX)
-            continue;
-        if (sizeof text - written < 64)
-            die("too many runs of content");
-        if (unit.file == UINT64_MAX)
-            written += (size_t)snprintf(text + written, 64, " bad*%zu", run);
-        else
-            written += (size_t)snprintf(text + written, 64, " %llu*%zu",
-                                        (unsigned long long)unit.file, run);
-        run = 0;
-    }
-    note(torture, "ok %zu%s", length, text);
-}
-
 static bool read_back(struct torture *torture, struct place place)
 {
     char path[NAME_BYTES];
@@ -377,7 +346,8 @@ static void torture_open(struct worker *worker)
         directory->exists = true;
     }
     for (unsigned i = 0; i < 4; i++)
-        worker->random = (worker->random ^ options.seed) * 6364136223846793005u + 1442695040888963407u;
+        worker->random =
+            (worker->random ^ options.seed) * 6364136223846793005u + 1442695040888963407u;
     worker->random |= !worker->random;
     signal(SIGTERM, stop);
     worker->client.rpc.survives = true;
