@@ -6,12 +6,12 @@ import argparse
 
 from gateway import config
 from gateway.cli import checks
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace import adopt
+from gateway.settings import Settings
 
 WHAT = {
     "files": "the data files below data_dir, after a disk was replaced or a backup restored",

@@ -9,12 +9,12 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DatabaseError
 
 from gateway import clock
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import models, schema
 from gateway.db.engine import Database
 from gateway.drain.retries import FOR_GOOD, FOR_GOOD_TRIES
 from gateway.errors import UserError
+from gateway.settings import Settings
 from gateway.types import Kind
 
 _DEPTH_MAX = 4096

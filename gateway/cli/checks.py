@@ -16,9 +16,9 @@ from pathlib import Path
 from gateway import clock
 from gateway.cli import state
 from gateway.cli.ganesha_conf import PLUGIN
-from gateway.config import Settings
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
+from gateway.settings import Settings
 
 LEFTOVERS_SECONDS = 5.0
 

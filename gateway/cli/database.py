@@ -9,12 +9,12 @@ from sqlalchemy.exc import DatabaseError
 
 from gateway import config
 from gateway.cli import checks
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
 from gateway.namespace import fsck, volume
+from gateway.settings import Settings
 
 
 def upgrade_arguments(_parser: argparse.ArgumentParser) -> None:

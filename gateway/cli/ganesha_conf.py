@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gateway import atomic
 from gateway.clients import Client, Squash, parse
-from gateway.config import Settings
 from gateway.errors import ConfigError
+from gateway.settings import Settings
 
 PLUGIN = "libfsalpython.so"
 EXPORT_ID = 1

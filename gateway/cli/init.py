@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from gateway import atomic, config
 from gateway.cli import checks, database, ganesha_conf
-from gateway.config import Settings
 from gateway.data.layout import SHARDS, DataFiles
 from gateway.db.engine import Database
 from gateway.errors import IdentityError, UserError
 from gateway.namespace import identity
+from gateway.settings import SECTIONS, Settings
 
 OWN_NAMES = {
     "files",
@@ -178,7 +178,7 @@ def _variables() -> dict[tuple[str, str], str]:
     """The environment's variables that override a key, by section and key."""
     return {
         (section, key.name): variable
-        for section, cls in config.SECTIONS.items()
+        for section, cls in SECTIONS.items()
         for key in fields(cls)
         if (variable := config.variable_of(section, key.name)) in os.environ
     }

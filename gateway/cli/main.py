@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from gateway.cli import adopt, bucket, database, drain, init, queue, status, up
-from gateway.config import DEFAULT_CONFIG
 from gateway.errors import UserError
+from gateway.settings import DEFAULT_CONFIG
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130

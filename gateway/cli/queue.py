@@ -12,13 +12,13 @@ from typing import Any
 from gateway import clock, config
 from gateway.cli.backlog import printable, shown
 from gateway.cli.units import duration, size
-from gateway.config import Settings
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.context import Context
 from gateway.errors import NamespaceError, UserError
+from gateway.settings import Settings
 
 SHOWN = 50
 VERBS = {"bump": False, "hold": True, "release": None}

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from gateway.cli.process import start_ticks
-from gateway.config import Settings
+from gateway.settings import Settings
 
 UP = "up.json"
 DRAIN = "drain.json"

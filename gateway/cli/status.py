@@ -16,9 +16,9 @@ from typing import Any
 from gateway import clock, config
 from gateway.cli import backlog, state
 from gateway.cli.units import duration, size
-from gateway.config import Settings
 from gateway.errors import BucketError, UserError
 from gateway.namespace import space as space_report
+from gateway.settings import Settings
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1

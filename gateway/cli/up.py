@@ -24,10 +24,10 @@ from gateway.cli import checks, ganesha_conf, state
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.cli.process import Child, Command, Phase, start_ticks
 from gateway.clients import Client, Squash, parse
-from gateway.config import Settings
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace import identity
+from gateway.settings import Settings
 
 GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0

@@ -14,12 +14,13 @@ from gateway import config
 from gateway.drain.worker import STOP_SECONDS, Drain
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace import identity
+from gateway.settings import DEFAULT_CONFIG
 
 
 def main() -> int:
     """Returns the exit status: 0 stopped as asked, 1 a person must act first."""
     parser = argparse.ArgumentParser(prog="python -m gateway.drain", description=__doc__)
-    parser.add_argument("--config", type=Path, default=config.DEFAULT_CONFIG)
+    parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG)
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
     # No line tells of threads or processes; to find out which takes longer than the rest of a line.

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from gateway import clock, failpoints
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.engine import Database
@@ -22,6 +21,7 @@ from gateway.drain import statements as own
 from gateway.drain.paths import Holds, Paths
 from gateway.errors import LeaseLost
 from gateway.failpoints import DRAIN_COMMIT
+from gateway.settings import Settings
 
 if TYPE_CHECKING:
     # boto3 takes half a second to import.

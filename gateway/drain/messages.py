@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.config import Settings
 from gateway.errors import BucketError
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended
+from gateway.settings import Settings
 
 
 class Small(NamedTuple):

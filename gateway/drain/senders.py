@@ -13,13 +13,13 @@ from itertools import product
 from multiprocessing.connection import Connection
 from queue import LifoQueue
 
-from gateway.config import Settings
 from gateway.drain.messages import Answer, Handshake, Result, Small, Task
 from gateway.errors import BucketError, StoreRefused, StoreUnavailable
 from gateway.objectstore.client import ATTEMPTS_MAX
 from gateway.objectstore.objects import KIB, Stored
 from gateway.objectstore.pace import Ended, Pace
 from gateway.objectstore.s3 import S3Store
+from gateway.settings import Settings
 
 log = logging.getLogger("drain")
 

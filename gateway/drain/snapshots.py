@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from gateway import clock
-from gateway.config import Settings
 from gateway.drain import statements as own
 from gateway.drain import still, upload
 from gateway.drain.context import Context, View
 from gateway.drain.plan import Job, Kind, Lane, Page, make_way
 from gateway.drain.upload import Outcome
 from gateway.errors import NoSpace
+from gateway.settings import Settings
 
 log = logging.getLogger("drain")
 

@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any
 
 from gateway import clock
-from gateway.config import Settings
 from gateway.db.engine import Database
 from gateway.drain import doubt, garbage, plan
 from gateway.drain.context import Context
@@ -49,6 +48,7 @@ from gateway.errors import (
 )
 from gateway.objectstore.pace import Pace
 from gateway.objectstore.s3 import S3Store
+from gateway.settings import Settings
 
 log = logging.getLogger("drain")
 

@@ -11,7 +11,6 @@ import secrets
 from typing import NamedTuple
 
 from gateway import clock
-from gateway.config import Bucket
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
@@ -19,6 +18,7 @@ from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.errors import IdentityError
 from gateway.namespace import identity
+from gateway.settings import Bucket
 
 PAGE = 1024
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from gateway import failpoints
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db import statements as sql
@@ -17,6 +16,7 @@ from gateway.db.engine import Database
 from gateway.db.writer import Operation, Writer
 from gateway.namespace import identity, lookup, volume, xattr
 from gateway.namespace.changes import Changes
+from gateway.settings import Settings
 from gateway.types import Attr, Cred, Dirent, Removed, Sealed, SetAttr
 
 NS = 1_000_000_000

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from gateway import clock
-from gateway.config import Bucket, Settings
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
@@ -26,6 +25,7 @@ from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
 from gateway.errors import GatewayError, IdentityError
+from gateway.settings import Bucket, Settings
 
 log = logging.getLogger("spillway.identity")
 

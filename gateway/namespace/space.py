@@ -10,10 +10,10 @@ import logging
 from enum import IntEnum
 
 from gateway import checks, clock
-from gateway.config import Settings
 from gateway.db.models import ROOT_INO
 from gateway.errors import NamespaceError
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 
 log = logging.getLogger("spillway.space")
 

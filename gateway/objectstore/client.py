@@ -31,10 +31,10 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
 
-from gateway.config import Settings
 from gateway.errors import BucketError, ObjectRefused, StoreRefused, StoreUnavailable
 from gateway.objectstore.pace import Gate
 from gateway.objectstore.wire import Wire
+from gateway.settings import Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from gateway import clock, schedule
-from gateway.config import Drain
+from gateway.settings import Drain
 
 BURST_SECONDS = 0.1
 STEADY = 16

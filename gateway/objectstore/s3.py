@@ -19,7 +19,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from gateway import failpoints
-from gateway.config import Settings
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
 from gateway.failpoints import DRAIN_REQUEST
 from gateway.objectstore import client
@@ -44,6 +43,7 @@ from gateway.objectstore.objects import (
 )
 from gateway.objectstore.pace import Gate
 from gateway.objectstore.wire import Put
+from gateway.settings import Settings
 
 DELETE_MAX = 1000
 """Keys that one DeleteObjects takes."""

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from gateway.config import Settings
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
 from gateway.objectstore import client
+from gateway.settings import Settings
 
 RULE_ID = "spillway-abort-incomplete-uploads"
 ABORT_DAYS = 7

@@ -18,11 +18,11 @@ from botocore.parsers import create_parser
 from botocore.utils import percent_encode
 
 from gateway import clock
-from gateway.config import Settings
 from gateway.objectstore import signing
 from gateway.objectstore.body import Body, Digests, digest
 from gateway.objectstore.pace import TIMED_OUT, Ended, Gate, ended
 from gateway.objectstore.transport import Answer, Timeouts, Transport
+from gateway.settings import Settings
 
 if TYPE_CHECKING:
     from botocore.session import Session

@@ -17,7 +17,7 @@ from typing import Self
 
 from gateway import config
 from gateway.cli import ganesha_conf
-from gateway.config import Settings
+from gateway.settings import Settings
 from tests.support.gateway import PLUGINS_DIR, Values, resident_mib
 from tests.support.s3server import die_with_parent, free_port
 from tests.support.volumes import make_volume

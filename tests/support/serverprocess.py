@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from gateway.config import Settings
 from gateway.db import postgres
 from gateway.errors import GatewayError, TryAgain
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.volumes import make_settings
 from tests.support.waiting import until

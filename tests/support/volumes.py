@@ -13,11 +13,12 @@ from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.namespace import volume
+from gateway.settings import Settings
 
 Values = Mapping[str, Mapping[str, Any]]
 
 
-def make_settings(directory: Path, values: Values | None = None) -> config.Settings:
+def make_settings(directory: Path, values: Values | None = None) -> Settings:
     """Settings of a gateway below a directory; values override, by section and key."""
     merged: dict[str, dict[str, Any]] = {
         "gateway": {"data_dir": str(directory)},
@@ -29,7 +30,7 @@ def make_settings(directory: Path, values: Values | None = None) -> config.Setti
     return config.from_mapping(merged, {}, directory / "spillway.toml")
 
 
-def make_volume(settings: config.Settings) -> None:
+def make_volume(settings: Settings) -> None:
     """What ``spillway init`` makes of directories and database, without its configuration files."""
     for directory in (settings.data_dir, settings.run_dir, settings.log_dir):
         directory.mkdir(parents=True, exist_ok=True)
@@ -39,7 +40,7 @@ def make_volume(settings: config.Settings) -> None:
     volume.create(database)
 
 
-def query(settings: config.Settings, statement: str, **values: object) -> list[tuple[Any, ...]]:
+def query(settings: Settings, statement: str, **values: object) -> list[tuple[Any, ...]]:
     """Run one SQL statement (parameters as :name) beside the namespace, on either engine."""
     engine = Database(settings.database_url).engine()
     try:

@@ -23,7 +23,10 @@ ALLOWED = {
     "gateway.schedule": set[str](),
     "gateway.clients": set[str](),
     "gateway.checks": {"gateway.clients", "gateway.schedule"},
-    "gateway.config": {"gateway.errors", "gateway.checks", "gateway.clients"},
+    "gateway.settings": {"gateway.checks", "gateway.clients"},
+    "gateway.config": {
+        "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
+    },
     "gateway.db": {
         "gateway.types",
         "gateway.errors",
@@ -37,7 +40,7 @@ ALLOWED = {
         "gateway.errors",
         "gateway.clock",
         "gateway.failpoints",
-        "gateway.config",
+        "gateway.settings",
         "gateway.checks",
         "gateway.db",
         "gateway.data",
@@ -47,7 +50,7 @@ ALLOWED = {
         "gateway.types",
         "gateway.errors",
         "gateway.clock",
-        "gateway.config",
+        "gateway.settings",
         "gateway.failpoints",
         "gateway.schedule",
         "gateway.objectstore",
@@ -55,7 +58,7 @@ ALLOWED = {
     "gateway.drain": {"gateway"},
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
-             "gateway.config"},
+             "gateway.config", "gateway.settings"},
     "migrations": {"gateway.db"},
 }  # fmt: skip
 

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from gateway import checks, config
 from gateway.errors import ConfigError, UserError
+from gateway.settings import SECTIONS, Settings
 
 MINIMAL = {"bucket": {"name": "b"}}
 UNQUOTED = {"endpoint_url", "url"}
 """Keys whose values may hold a password."""
 
 
-def read(raw: dict[str, Any], **environ: str) -> config.Settings:
+def read(raw: dict[str, Any], **environ: str) -> Settings:
     return config.from_mapping(raw, environ)
 
 
@@ -224,20 +225,20 @@ def test_the_rendered_file_is_the_defaults(tmp_path: Path) -> None:
 def test_every_key_is_in_the_rendered_file_with_its_default() -> None:
     """Taking the # away from a key that shows its default changes nothing."""
     lines = config.render({"bucket": {"name": "b"}}).splitlines()
-    keys = {spec.name for cls in config.SECTIONS.values() for spec in fields(cls)}
+    keys = {spec.name for cls in SECTIONS.values() for spec in fields(cls)}
     uncommented = [
         line.removeprefix("# ") if line.removeprefix("# ").split(" = ")[0] in keys else line
         for line in lines
     ]
     raw = tomllib.loads("\n".join(uncommented))
     assert {(s, k) for s, values in raw.items() for k in values} == {
-        (name, spec.name) for name, cls in config.SECTIONS.items() for spec in fields(cls)
+        (name, spec.name) for name, cls in SECTIONS.items() for spec in fields(cls)
     }
     assert read(raw) == read(MINIMAL)
 
 
 def test_every_key_is_documented() -> None:
-    for cls in config.SECTIONS.values():
+    for cls in SECTIONS.values():
         for spec in fields(cls):
             assert spec.metadata["doc"].strip().endswith(".")
 
@@ -299,7 +300,7 @@ def test_an_address_cannot_carry_the_buckets_name() -> None:
 @given(st.data())
 def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
     values: dict[str, dict[str, Any]] = {}
-    for name, cls in config.SECTIONS.items():
+    for name, cls in SECTIONS.items():
         for spec in fields(cls):
             default = "" if spec.default is MISSING else spec.default
             sample = SAMPLES.get(type(default))

@@ -12,8 +12,8 @@ import pytest
 
 from gateway import config
 from gateway.cli import ganesha_conf, up
-from gateway.config import Settings
 from gateway.errors import ConfigError
+from gateway.settings import Settings
 
 MIB = 1024 * 1024
 

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.errors import SchemaError, TryAgain
 from gateway.namespace import fsck
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.postgres import PostgresServer
 from tests.support.tcpproxy import TcpProxy

@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from gateway.config import Settings
 from gateway.db.engine import Database
 from gateway.errors import AnotherServer
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess

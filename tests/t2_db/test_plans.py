@@ -6,10 +6,10 @@ import re
 
 from sqlalchemy import text
 
-from gateway.config import Settings
 from gateway.db import statements as namespace_statements
 from gateway.db.engine import Database
 from gateway.drain import statements as drain_statements
+from gateway.settings import Settings
 
 SMALL = {"volume", "lease", "retry", "override", "doubt", "damage"}
 """One row; one per drain, per failing job; what people and mishaps left."""

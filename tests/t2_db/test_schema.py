@@ -9,12 +9,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError
 
-from gateway.config import Settings
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.db.models import Base
 from gateway.errors import ConfigError, SchemaError
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.volumes import query
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Settings
 from gateway.db import sqlite
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
 from gateway.errors import NoSpace, TryAgain
+from gateway.settings import Settings
 from tests.support.volumes import make_settings, make_volume
 
 WAIT_SECONDS = 0.3

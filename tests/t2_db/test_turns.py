@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gateway.config import Settings
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
+from gateway.settings import Settings
 from tests.support.waiting import until
 
 CHANGES = 40

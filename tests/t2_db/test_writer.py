@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Settings
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
 from gateway.errors import NotFound
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from gateway import clock, errors
-from gateway.config import Settings
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import Attr, Cred, Dirent, Kind, SetAttr
 from tests.t3_namespace.model import AtLeast, Errors, Model, Node, Refused
 

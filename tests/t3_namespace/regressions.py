@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from gateway import clock, errors
-from gateway.config import Settings
 from gateway.db.engine import Database
 from gateway.namespace import fsck
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Cred, Sealed, SetAttr
 
 ROOT = 2

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from gateway.config import Settings
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Operation
 from gateway.errors import AccessDenied, Exists, Stale
 from gateway.namespace.changes import Changes
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Cred, Kind, Removed, Sealed, SetAttr
 
 ROOT = 2

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from gateway import errors
-from gateway.config import Settings
 from gateway.namespace.content import CRASH_CHANGE_STEP
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir

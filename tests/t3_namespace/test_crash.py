@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from gateway import failpoints
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.namespace import fsck
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
 from tests.support.volumes import query
 

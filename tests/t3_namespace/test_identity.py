@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from gateway import failpoints
-from gateway.config import Settings
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.errors import IdentityError
 from gateway.namespace import adopt, fsck, identity
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t3_namespace.test_crash import run

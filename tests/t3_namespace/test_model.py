@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from gateway import clock, errors
-from gateway.config import Settings
 from gateway.db.engine import Database
 from gateway.db.models import Base
 from gateway.namespace import fsck, volume
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Cred, Kind, Removed, Sealed, SetAttr
 from tests.t3_namespace.machine import ROOT, Listing, Pair, Place, Volumes, seldom
 from tests.t3_namespace.model import Errors, Node

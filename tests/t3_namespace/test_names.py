@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from gateway import errors
-from gateway.config import Settings
 from gateway.namespace.facade import Namespace
+from gateway.settings import Settings
 from gateway.types import LINK_MAX, ROOT_CRED, Attr, Cred, Kind, SetAttr
 from tests.support.volumes import query
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from gateway.config import Settings
 from gateway.namespace.facade import Namespace
 from gateway.namespace.space import REPORT, Level, Space
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
 
 ROOT = 2

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from gateway.config import Settings
 from gateway.errors import StoreRefused
 from gateway.objectstore.s3 import S3Store
+from gateway.settings import Settings
 from tests.support.ceph import ON_CEPH
 from tests.support.s3server import MotoServer, RcloneServer, credentials
 from tests.support.volumes import make_settings

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from gateway import config
-from gateway.config import Settings
+from gateway.settings import Settings
 from tests.support.waiting import until
 
 DEADLINE_SECONDS = 30.0

@@ -10,7 +10,7 @@ import pytest
 from gateway import config
 from gateway.cli import ganesha_conf, up
 from gateway.clients import PRIVATE
-from gateway.config import Settings
+from gateway.settings import Settings
 from tests.support.s3server import die_with_parent, free_port
 from tests.support.waiting import until
 

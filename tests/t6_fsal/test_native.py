@@ -13,8 +13,8 @@ import pytest
 
 from fsal import bridge
 from gateway import config
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
+from gateway.settings import Settings
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 HERE = Path(__file__).parent / "native"

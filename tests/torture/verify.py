@@ -10,9 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway.config import Settings
 from gateway.data.layout import DataFiles
 from gateway.db.models import ROOT_INO
+from gateway.settings import Settings
 from gateway.types import Kind
 from tests.support.gateway import Gateway
 from tests.support.volumes import query

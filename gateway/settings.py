@@ -1,0 +1,312 @@
+"""The settings of a gateway: every key of the configuration, documented where it is declared.
+
+``gateway.config`` reads them from a file, and renders the file of ``spillway init`` from them, so
+that it cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gateway import checks
+from gateway.clients import PRIVATE, Squash
+
+DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
+_MIB = 1024 * 1024
+
+
+def _key(
+    doc: str, default: Any = MISSING, check: checks.Check | None = None, *, secret: bool = False
+) -> Any:
+    """Declare a key: its documentation, its default (none: required), its check.
+
+    Parameters: secret, whether the value may hold a password; errors then do not quote it.
+    """
+    return field(default=default, metadata={"doc": doc, "check": check, "secret": secret})
+
+
+@dataclass(frozen=True)
+class Gateway:
+    data_dir: Path = _key(
+        "Directory of everything this gateway keeps: file bytes, database, NFS recovery state,\n"
+        "logs. Put it on the NVMe that takes the burst.",
+        Path("/var/lib/spillway"),
+        checks.absolute,
+    )
+
+
+@dataclass(frozen=True)
+class Nfs:
+    bind: str = _key("Address the NFS server listens on.", "0.0.0.0", checks.not_empty)
+    port: int = _key("TCP port of the NFS server.", 2049, checks.between(1, 65535))
+    export: str = _key(
+        "Path that clients mount: mount -t nfs4 gateway:<export> /mnt.",
+        "/checkpoints",
+        checks.export_path,
+    )
+    clients: tuple[str, ...] = _key(
+        'Hosts that may mount: address or network, rw or ro, like "10.0.0.0/8 rw". A third word\n'
+        'overrides squash: "10.1.2.3 ro all_squash" (or root_squash, no_root_squash). The first\n'
+        "entry that fits a host counts; a host that no entry fits is refused.",
+        PRIVATE,
+        checks.clients,
+    )
+    squash: str = _key(
+        "Users that become the anonymous user (65534): none, root, all. With none, root of a\n"
+        "client is root here: jobs in containers often run as root.",
+        "none",
+        checks.one_of(Squash),
+    )
+    lease_seconds: int = _key(
+        "A client that is silent for this long loses its opens; its files are then sealed.",
+        60,
+        checks.between(5, 180),
+    )
+    grace_seconds: int = _key(
+        "How long after a restart clients may reclaim their opens before new ones are admitted.\n"
+        "It ends early when all known clients are back.",
+        90,
+        checks.between(5, 270),
+    )
+    max_io_bytes: int = _key(
+        "Largest READ or WRITE, in bytes.", _MIB, checks.between(4096, 8 * _MIB)
+    )
+    version_4_2: bool = _key(
+        "Also serve NFSv4.2 (extended attributes, fallocate, SEEK_HOLE). Only if no client uses\n"
+        "READ_PLUS, which Ganesha 4.3 answers with empty data: Linux 6.6 and later do by default.",
+        False,
+    )
+    ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), checks.absolute)
+    plugins_dir: Path = _key(
+        "Directory of libfsalpython.so.", Path("/usr/lib/spillway"), checks.absolute
+    )
+
+
+@dataclass(frozen=True)
+class Space:
+    reserve_bytes: int = _key(
+        "Of the disk, kept from file data, so that names can always be changed and files deleted.",
+        1024 * _MIB,
+        checks.at_least(0),
+    )
+    dirty_limit_bytes: int = _key(
+        "How much may be on the disk that is not in the bucket. 0: only the disk's size counts.",
+        0,
+        checks.at_least(0),
+    )
+    slow_from: float = _key(
+        "Share of the disk or of the dirty limit from which on writers are slowed, fairly, down\n"
+        "to what the drain makes free.",
+        0.9,
+        checks.between(0.1, 0.999),
+    )
+    full_wait_seconds: float = _key(
+        "With hardly any room left and none made free, writers wait for so long (NFS4ERR_DELAY)\n"
+        "before they are told that the disk is full (ENOSPC).",
+        30.0,
+        checks.between(0, 3600),
+    )
+    client_weights: tuple[str, ...] = _key(
+        'While writers are slowed: shares of clients, like ["10.0.0.7=4"]. Others have 1.',
+        (),
+        checks.weights_of,
+    )
+    directory_weights: tuple[str, ...] = _key(
+        'The same for directories directly below the export, like ["production=10"].',
+        (),
+        checks.weights_of,
+    )
+
+
+@dataclass(frozen=True)
+class Bucket:
+    name: str = _key("Name of the bucket.", check=checks.not_empty)
+    endpoint_url: str = _key("URL of the S3 server. Empty: AWS.", "", checks.url, secret=True)
+    region: str = _key("Region, as the S3 server names it.", "us-east-1", checks.not_empty)
+    prefix: str = _key(
+        "Objects are <prefix>/<path below the export>. Empty: the bucket's root.", "", checks.prefix
+    )
+    path_style: bool = _key(
+        "Address the bucket as host/bucket (true) or bucket.host (false).", True
+    )
+    credentials_file: Path = _key(
+        "AWS credentials file (mode 0600), profile [default]. A relative path is below data_dir.",
+        Path("credentials"),
+        lambda value: None if value.name else "must name a file",
+    )
+    ca_bundle: str = _key(
+        "File (PEM) of the certificates that may vouch for an https endpoint. Empty: the usual.",
+        "",
+        checks.ca_bundle,
+    )
+    storage_class: str = _key(
+        "Storage class of uploaded objects, as the S3 server names it. Empty: the bucket's own.",
+        "",
+        checks.word,
+    )
+    encryption: str = _key(
+        "Encryption by the store: AES256 (SSE-S3), aws:kms or aws:kms:dsse (SSE-KMS).\n"
+        "Empty: the bucket's own.",
+        "",
+        checks.encryption,
+    )
+    kms_key: str = _key(
+        "Key for encryption = aws:kms, as an id or ARN. Empty: the account's default key.", ""
+    )
+    connect_timeout_seconds: float = _key(
+        "Time-out of a connection to the bucket.", 5.0, checks.between(0.1, 300)
+    )
+    read_timeout_seconds: float = _key(
+        "Time-out of an answer from the bucket.", 60.0, checks.between(0.1, 3600)
+    )
+
+
+@dataclass(frozen=True)
+class Drain:
+    settle_seconds: float = _key(
+        "A closed file is left alone for this long before it is drained, so that a save that\n"
+        "writes, closes and renames costs no copy in the bucket.",
+        5.0,
+        checks.between(0, 86_400),
+    )
+    hold_patterns: tuple[str, ...] = _key(
+        "Names (files or directories, shell patterns) that are not drained while so named. A\n"
+        'pattern with a slash is matched with the whole path below the export: "scratch/*".',
+        (
+            "*.tmp",
+            "*.tmp.*",
+            ".tmp*",
+            "tmp-*",
+            "tmp_*",
+            ".nfs*",
+            "*.partial",
+            "*.incomplete",
+            "*-unfinished",
+            "*.orbax-checkpoint-tmp*",
+            "*.swp",
+        ),
+    )
+    workers: int = _key("Files uploaded at the same time.", 4, checks.between(1, 64))
+    part_bytes: int = _key(
+        "Size of a multipart part; it grows by itself for files of over 10,000 parts.",
+        16 * _MIB,
+        checks.between(5 * _MIB, 5 * 1024 * _MIB),
+    )
+    part_concurrency: int = _key(
+        "Parts of one file in flight. Each takes about 1 MiB of memory.", 4, checks.between(1, 64)
+    )
+    processes: int = _key(
+        "Processes that send small files beside the drain's own. 0: the drain sends them itself.",
+        2,
+        checks.between(0, 64),
+    )
+    poll_seconds: float = _key(
+        "How often the drain looks for work when nothing wakes it.", 1.0, checks.between(0.05, 60)
+    )
+    retry_max_seconds: float = _key(
+        "Longest pause between tries while the bucket fails. Tries go on for ever.",
+        30.0,
+        checks.at_least(0.1),
+    )
+    lease_seconds: float = _key(
+        "A drain that is silent for this long loses its work to another one.",
+        30.0,
+        checks.between(1, 3600),
+    )
+    bytes_per_second: int = _key(
+        "Most bytes sent to the bucket in a second, on average. 0: no limit.", 0, checks.at_least(0)
+    )
+    requests_per_second: float = _key(
+        "Most requests to the bucket in a second, on average. 0: no limit.", 0.0, checks.at_least(0)
+    )
+    checksum_at_seal: bool = _key(
+        "Read every closed file once more, soon after its close, and refuse to upload bytes that\n"
+        "changed on the disk since.",
+        False,
+    )
+    max_open_age_seconds: float = _key(
+        "Files that stay open for writing (logs) are uploaded this often, each as it was at one\n"
+        "moment. Their bytes are copied on the local disk for it. 0: only when they are closed.",
+        0.0,
+        checks.at_least(0),
+    )
+    schedule: tuple[str, ...] = _key(
+        "Other values of bytes_per_second by the time of day (local time of this machine), like\n"
+        '["08:00-20:00 200MiB", "20:00-08:00 0"]. The first entry that fits counts.',
+        (),
+        checks.schedule,
+    )
+
+
+@dataclass(frozen=True)
+class Namespace:
+    url: str = _key(
+        "Database of the namespace. Empty: SQLite in data_dir.",
+        "",
+        secret=True,
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The whole configuration. Paths below data_dir have one obvious place: these properties."""
+
+    gateway: Gateway
+    nfs: Nfs
+    space: Space
+    bucket: Bucket
+    drain: Drain
+    namespace: Namespace
+    source: Path
+    """The file this was read from."""
+
+    @property
+    def data_dir(self) -> Path:
+        return self.gateway.data_dir
+
+    @property
+    def database_url(self) -> str:
+        return self.namespace.url or f"sqlite:///{self.data_dir / 'namespace.db'}"
+
+    @property
+    def credentials_file(self) -> Path:
+        return self.data_dir / self.bucket.credentials_file
+
+    @property
+    def ganesha_conf(self) -> Path:
+        return self.data_dir / "ganesha.conf"
+
+    @property
+    def drain_ahead_ns(self) -> int:
+        """How far ahead of now a file's ``drain_after_ns`` can have been set."""
+        reclaim_seconds = self.nfs.lease_seconds + self.nfs.grace_seconds
+        return int(max(self.drain.settle_seconds, reclaim_seconds) * 1e9)
+
+    @property
+    def files_dir(self) -> Path:
+        return self.data_dir / "files"
+
+    @property
+    def recovery_dir(self) -> Path:
+        return self.data_dir / "recovery"
+
+    @property
+    def log_dir(self) -> Path:
+        return self.data_dir / "log"
+
+    @property
+    def run_dir(self) -> Path:
+        return self.data_dir / "run"
+
+
+SECTIONS: Mapping[str, type[Any]] = {
+    "gateway": Gateway,
+    "nfs": Nfs,
+    "space": Space,
+    "bucket": Bucket,
+    "drain": Drain,
+    "namespace": Namespace,
+}
