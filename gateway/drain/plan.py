@@ -6,8 +6,9 @@ A plan is a hint: every job checks again, under its claims, before it acts.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
@@ -96,6 +97,22 @@ class Page(NamedTuple):
 
     jobs: list[Job]
     after: int | str | None
+
+
+@dataclass
+class Sweep:
+    """One kind of work, and how far through its rows the planning is."""
+
+    plan: Callable[[Context, int | str | None], Page]
+    kind: Kind
+    lane: Lane
+    planned: deque[Job] = field(default_factory=deque)
+    held: deque[Job] = field(default_factory=deque)
+    """Planned, and claimed in the database."""
+    after: int | str | None = None
+    """Where the next page starts; None: at the first row."""
+    next_at: float = 0.0
+    """Monotonic seconds before which the rows are not read from the first again."""
 
 
 def settlements(context: Context, _after: int | str | None) -> Page:

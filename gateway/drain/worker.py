@@ -13,9 +13,8 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -27,7 +26,7 @@ from gateway.drain.context import Context
 from gateway.drain.health import BucketState, Health
 from gateway.drain.lease import Claims
 from gateway.drain.paths import is_unfinished
-from gateway.drain.plan import Job, Kind, Lane, Page
+from gateway.drain.plan import Job, Kind, Lane, Sweep
 from gateway.drain.refusals import Refusals
 from gateway.drain.renames import Renames
 from gateway.drain.retries import Retries, error_of
@@ -66,22 +65,6 @@ PAGES_PER_TURN = 16
 STOP_SECONDS = 5.0
 PAUSE_MIN_SECONDS = 0.05
 FAILURES_SHOWN = 20
-
-
-@dataclass
-class _Sweep:
-    """One kind of work, and how far through its rows the planning is."""
-
-    plan: Callable[[Context, int | str | None], Page]
-    kind: Kind
-    lane: Lane
-    planned: deque[Job] = field(default_factory=deque)
-    held: deque[Job] = field(default_factory=deque)
-    """Planned, and claimed in the database."""
-    after: int | str | None = None
-    """Where the next page starts; None: at the first row."""
-    next_at: float = 0.0
-    """Monotonic seconds before which the rows are not read from the first again."""
 
 
 class Drain:
@@ -140,17 +123,17 @@ class Drain:
         self._snapshots = Snapshots(settings, partial(self.counters.count, "snapshots_missed"))
         # Order matters only for the bucket's sake: what is garbage goes before new bytes come.
         self._sweeps = [
-            _Sweep(plan.settlements, Kind.CLEAN_UP, Lane.CHORE),
-            _Sweep(plan.doubts, Kind.CLEAN_UP, Lane.CHORE),
-            _Sweep(plan.deletions, Kind.DELETE, Lane.CHORE),
-            _Sweep(self._renames.plan, Kind.COPY, Lane.CHORE),
-            _Sweep(self._survey.plan, Kind.UPLOAD, Lane.UPLOAD),
+            Sweep(plan.settlements, Kind.CLEAN_UP, Lane.CHORE),
+            Sweep(plan.doubts, Kind.CLEAN_UP, Lane.CHORE),
+            Sweep(plan.deletions, Kind.DELETE, Lane.CHORE),
+            Sweep(self._renames.plan, Kind.COPY, Lane.CHORE),
+            Sweep(self._survey.plan, Kind.UPLOAD, Lane.UPLOAD),
         ]
         if drain.max_open_age_seconds:
             # Before the uploads, which take every thread while there are any.
-            self._sweeps.insert(-1, _Sweep(self._snapshots.plan, Kind.SNAPSHOT, Lane.UPLOAD))
+            self._sweeps.insert(-1, Sweep(self._snapshots.plan, Kind.SNAPSHOT, Lane.UPLOAD))
         if drain.checksum_at_seal:
-            self._sweeps.insert(0, _Sweep(self._sealed.plan, Kind.CHECKSUM, Lane.DISK))
+            self._sweeps.insert(0, Sweep(self._sealed.plan, Kind.CHECKSUM, Lane.DISK))
         self._enter()
         self._status = StatusFile(settings.run_dir / "drain.json", self._report)
 
@@ -261,7 +244,7 @@ class Drain:
         spent_seconds = clock.monotonic_seconds() - began
         self._forget_at = began + max(self._settings.drain.poll_seconds, REST * spent_seconds)
 
-    def _admitted(self) -> list[_Sweep]:
+    def _admitted(self) -> list[Sweep]:
         return [sweep for sweep in self._sweeps if self.health.admits(sweep.kind)]
 
     def _is_bucket_ready(self) -> bool:
@@ -303,7 +286,7 @@ class Drain:
             if not isinstance(exc, (StoreRefused, ObjectRefused)):
                 self._looked = aged + LOOK_AGAIN
 
-    def _advance(self, sweep: _Sweep, pause_seconds: float) -> int:
+    def _advance(self, sweep: Sweep, pause_seconds: float) -> int:
         """Submit what fits; returns how many jobs that were."""
         submitted = 0
         for _ in range(PAGES_PER_TURN if self.health.admits(sweep.kind) else 0):
@@ -326,7 +309,7 @@ class Drain:
                 jobs.append(job)
         return self._claims.hold(jobs) if jobs else []
 
-    def _plan(self, sweep: _Sweep, pause_seconds: float) -> bool:
+    def _plan(self, sweep: Sweep, pause_seconds: float) -> bool:
         """Plan the next page. False: the rows were all read not long ago."""
         if sweep.after is None and clock.monotonic_seconds() < sweep.next_at:
             return False
