@@ -54,7 +54,7 @@ def read(root: Path) -> Stamp | None:
     except (ValueError, KeyError, TypeError, OSError) as exc:
         raise IdentityError(
             f"the stamp {path} of the data files cannot be read ({exc}): check the disk; if it "
-            "is sound: spillway fsck, then: spillway adopt files"
+            "is sound, remove the stamp and run: spillway adopt files"
         ) from None
 
 

@@ -1,142 +1,76 @@
-"""The queue of those who want to write to a SQLite database, whatever process they are.
+"""The turn to write to a SQLite database, among all processes that do. The NFS server goes first.
 
 SQLite makes a writer that finds another one at work sleep and look again, up to 100 ms later. A
 process that commits again and again takes the write lock in between, so the sleeper may wait for
-seconds. Here those that wait are woken at once, and the NFS server goes first: it waits for no
-more than the transaction that is under way. SQLite's own lock stays what keeps writers apart; this
-one only says who is next.
+seconds. These locks say who is next; SQLite's own lock keeps writers apart.
 
-Both locks are flocks, which end with their process, however that ends.
+Two files are locked with flock, which ends with its process. ``turn`` is held for a write
+transaction. ``next`` is a turnstile: every writer passes it on its way to ``turn``, and the NFS
+server keeps it until it has its turn. So the server waits for no more than the transaction that is
+under way, and the others cannot overtake it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from gateway.errors import TryAgain
 
-TOO_LONG = "another process has been writing to the namespace database for too long"
 POLL_SECONDS = 50e-6
+POLL_FACTOR = 0.1
+"""A poll waits for this share of the time waited so far, so that a long wait costs little."""
 
 
-class _Files(NamedTuple):
-    """Descriptors of the two files that are locked."""
+@contextmanager
+def turn(database: Path, first_seconds: float | None) -> Iterator[None]:
+    """Hold the turn to write.
 
-    next: int
-    """Locked by one that goes first, until it has the other; the rest stand back meanwhile."""
-    turn: int
-    """Locked by the one who writes."""
-
-    def close(self) -> None:
-        os.close(self.next)
-        os.close(self.turn)
-
-
-def take(database: Path, seconds: float, first: bool) -> _Files:
-    """Take the lock; returns what ``release`` needs.
-
-    Parameters: database, the path of its file, beside which the locks' files are made; seconds,
-    how long to wait; first, before all that do not say so.
-    Raises: TryAgain when others kept it for so long; OSError when there can be no files.
+    Parameters: database, the path of its file, beside which the locks' files are made;
+    first_seconds, for the NFS server: go first, and wait for at most so long. None: wait for as
+    long as it takes, behind the server.
+    Raises: TryAgain, OSError.
     """
-    # Descriptors of its own each time, so that threads of one process exclude each other too.
-    names = (f"{database.name}-{name}" for name in _Files._fields)
-    flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC
-    files = _Files(*(os.open(database.with_name(name), flags, 0o600) for name in names))
-    if not _take_at_once(files):
-        if not first:
-            _Waiter(files).wait(seconds)
-        elif not _wait_first(files, seconds):
-            files.close()
-            raise TryAgain(TOO_LONG)
-    return files
-
-
-def release(files: _Files) -> None:
-    """Let the next writer begin."""
-    # Closing alone would leave the lock to a child that was forked meanwhile, until its exec.
-    fcntl.flock(files.turn, fcntl.LOCK_UN)
-    files.close()
-
-
-def _try(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _take_at_once(files: _Files) -> bool:
-    """Take the turn if nobody has it and nobody is next."""
-    if not _try(files.next):
-        return False
-    taken = _try(files.turn)
-    fcntl.flock(files.next, fcntl.LOCK_UN)
-    return taken
-
-
-def _wait_first(files: _Files, seconds: float) -> bool:
-    """Whether the turn came in time. It looks again and again: nobody else takes it meanwhile, and
-    a thread that waits for it would have to be woken once more on a busy machine."""
-    taken = _poll(files.next, seconds) and _poll(files.turn, seconds)
-    fcntl.flock(files.next, fcntl.LOCK_UN)
-    return taken
-
-
-def _poll(fd: int, seconds: float) -> bool:
-    started = time.monotonic()
-    while not _try(fd):
-        waited = time.monotonic() - started
-        if waited > seconds:
-            return False
-        time.sleep(max(POLL_SECONDS, waited / 10))
-    return True
-
-
-def _wait_behind(files: _Files) -> None:
-    fcntl.flock(files.turn, fcntl.LOCK_EX)
-    while not _try(files.next):
-        # Another came to be next while this one waited.
-        fcntl.flock(files.turn, fcntl.LOCK_UN)
-        fcntl.flock(files.next, fcntl.LOCK_EX)
-        fcntl.flock(files.next, fcntl.LOCK_UN)
-        fcntl.flock(files.turn, fcntl.LOCK_EX)
-    fcntl.flock(files.next, fcntl.LOCK_UN)
-
-
-class _Waiter:
-    """A thread that queues, because flock knows no time-out.
-
-    Parameters: files, closed here unless the wait succeeds.
-    """
-
-    def __init__(self, files: _Files) -> None:
-        self._all = files
-        self._lock = threading.Lock()
-        self._has_turn = False
-        self._given_up = False
-        self._thread = threading.Thread(target=self._block, name="write-lock", daemon=True)
-
-    def wait(self, seconds: float) -> None:
-        """Return with the turn. Raises TryAgain when that took too long."""
-        self._thread.start()
+    with _file(database, "next") as gate, _file(database, "turn") as mine:
+        if first_seconds is None:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            fcntl.flock(mine, fcntl.LOCK_EX)
+        else:
+            until = time.monotonic() + first_seconds
+            _poll(gate, until)
+            _poll(mine, until)
+            fcntl.flock(gate, fcntl.LOCK_UN)
         try:
-            self._thread.join(seconds)
+            yield
         finally:
-            with self._lock:
-                self._given_up = not self._has_turn
-        if self._given_up:
-            raise TryAgain(TOO_LONG)
+            # Closing alone would leave the lock to a child that was forked meanwhile.
+            fcntl.flock(mine, fcntl.LOCK_UN)
 
-    def _block(self) -> None:
-        _wait_behind(self._all)
-        with self._lock:
-            self._has_turn = not self._given_up
-        if self._given_up:
-            self._all.close()
+
+@contextmanager
+def _file(database: Path, name: str) -> Iterator[int]:
+    # A descriptor for each turn, so that threads of one process exclude each other too.
+    path = database.with_name(f"{database.name}-{name}")
+    fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _poll(fd: int, until: float) -> None:
+    """Lock a file. It polls because flock knows no time-out, and no other can come before it."""
+    started = time.monotonic()
+    while True:
+        try:
+            return fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            now = time.monotonic()
+        if now > until:
+            raise TryAgain("another process has been writing to the namespace for too long")
+        time.sleep(max(POLL_SECONDS, POLL_FACTOR * (now - started)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
@@ -63,14 +63,13 @@ class Sqlite:
 
     @contextmanager
     def turn(self, first: bool) -> Iterator[None]:
-        try:
-            files = lock.take(self.path, BUSY_TIMEOUT_SECONDS, first)
-        except OSError as exc:
-            raise sqlite3.OperationalError(f"{exc.filename}: {exc.strerror}") from exc
-        try:
+        with ExitStack() as stack:
+            try:
+                seconds = BUSY_TIMEOUT_SECONDS if first else None
+                stack.enter_context(lock.turn(self.path, seconds))
+            except OSError as exc:
+                raise sqlite3.OperationalError(f"{exc.filename}: {exc.strerror}") from exc
             yield
-        finally:
-            lock.release(files)
 
     def begin(self, connection: sqlite3.Connection) -> object:
         connection.execute("BEGIN IMMEDIATE")

@@ -110,11 +110,6 @@ IDENTITY = Statement(
 )
 MARK = Statement(update(volume).values(gateway=b("gateway"), mark=b("mark")))
 BUCKET = Statement(update(volume).values(bucket=b("bucket"), prefix=b("prefix")))
-NUMBERS_ABOVE = Statement(
-    update(volume)
-    .where(volume.c.next_ino <= b("largest"))
-    .values(next_ino=b("largest") + literal_column("1"))
-)
 RESERVE = Statement(
     update(volume)
     .values(next_ino=volume.c.next_ino + b("inos"), next_cookie=volume.c.next_cookie + b("cookies"))
@@ -244,33 +239,6 @@ FILES_WITH_BYTES = Statement(
     .limit(b("most"))
 )
 
-FILES_AFTER = Statement(
-    select(inode.c.ino, inode.c.epoch, inode.c.size, inode.c.content_version)
-    .where(
-        inode.c.kind == literal_column("1"),
-        inode.c.residency == literal_column("2"),
-        inode.c.write_open == 0,
-        inode.c.nlink > 0,
-        inode.c.ino > b("after"),
-    )
-    .order_by(inode.c.ino)
-    .limit(b("most"))
-)
-TAKE_BYTES = Statement(
-    update(inode)
-    .where(inode.c.ino == b("the_ino"))
-    .values(
-        size=b("size"),
-        used=b("used"),
-        mtime_ns=b("mtime_ns"),
-        ctime_ns=b("now_ns"),
-        drain_after_ns=b("now_ns"),
-        change=inode.c.change + (1 << 32),
-        content_version=inode.c.content_version + 1,
-    )
-)
-"""The data file has newer bytes than the row, which is of a restored database."""
-
 DIRTY_BYTES = Statement(
     select(func.coalesce(func.sum(inode.c.used), 0)).where(
         inode.c.kind == literal_column("1"), inode.c.content_version > inode.c.drained_version
@@ -334,22 +302,6 @@ XATTR_DELETE = Statement(
 )
 
 # what the bucket must hear of
-# another bucket: what was said of the former one is forgotten
-ONLY_IN_BUCKET = Statement(
-    select(func.count())
-    .select_from(inode)
-    .where(inode.c.kind == literal_column("1"), inode.c.residency != literal_column("2"))
-)
-OBJECTS_FORGET = Statement(delete(object_))
-UPLOADS_FORGET = Statement(delete(upload))
-DELETIONS_FORGET = Statement(delete(deletion))
-REKEYS_FORGET = Statement(delete(rekey))
-DOUBTS_FORGET = Statement(delete(doubt))
-DRAIN_AGAIN = Statement(
-    update(inode)
-    .where(inode.c.kind == literal_column("1"), inode.c.nlink > 0, inode.c.content_version > 0)
-    .values(drained_version=0)
-)
 ANYTHING_DRAINED = Statement(
     select(literal_column("1")).where(
         or_(

@@ -10,6 +10,8 @@ from __future__ import annotations
 import secrets
 from typing import NamedTuple
 
+from sqlalchemy import delete, func, literal_column, select, update
+
 from gateway import clock
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
@@ -21,6 +23,58 @@ from gateway.namespace import identity
 from gateway.settings import Bucket
 
 PAGE = 1024
+
+_NUMBERS_ABOVE = sql.Statement(
+    update(sql.volume)
+    .where(sql.volume.c.next_ino <= sql.b("largest"))
+    .values(next_ino=sql.b("largest") + literal_column("1"))
+)
+_FILES_AFTER = sql.Statement(
+    select(sql.inode.c.ino, sql.inode.c.epoch, sql.inode.c.size, sql.inode.c.content_version)
+    .where(
+        sql.inode.c.kind == literal_column("1"),
+        sql.inode.c.residency == literal_column("2"),
+        sql.inode.c.write_open == 0,
+        sql.inode.c.nlink > 0,
+        sql.inode.c.ino > sql.b("after"),
+    )
+    .order_by(sql.inode.c.ino)
+    .limit(sql.b("most"))
+)
+_TAKE_BYTES = sql.Statement(
+    update(sql.inode)
+    .where(sql.inode.c.ino == sql.b("the_ino"))
+    .values(
+        size=sql.b("size"),
+        used=sql.b("used"),
+        mtime_ns=sql.b("mtime_ns"),
+        ctime_ns=sql.b("now_ns"),
+        drain_after_ns=sql.b("now_ns"),
+        change=sql.inode.c.change + (1 << 32),
+        content_version=sql.inode.c.content_version + 1,
+    )
+)
+"""The data file has newer bytes than the row, which is of a restored database."""
+
+_ONLY_IN_BUCKET = sql.Statement(
+    select(func.count())
+    .select_from(sql.inode)
+    .where(sql.inode.c.kind == literal_column("1"), sql.inode.c.residency != literal_column("2"))
+)
+_OBJECTS_FORGET = sql.Statement(delete(sql.object_))
+_UPLOADS_FORGET = sql.Statement(delete(sql.upload))
+_DELETIONS_FORGET = sql.Statement(delete(sql.deletion))
+_REKEYS_FORGET = sql.Statement(delete(sql.rekey))
+_DOUBTS_FORGET = sql.Statement(delete(sql.doubt))
+_DRAIN_AGAIN = sql.Statement(
+    update(sql.inode)
+    .where(
+        sql.inode.c.kind == literal_column("1"),
+        sql.inode.c.nlink > 0,
+        sql.inode.c.content_version > 0,
+    )
+    .values(drained_version=0)
+)
 
 
 class Adopted(NamedTuple):
@@ -54,7 +108,7 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
         with database.transaction(connection):
             # A database that was restored would hand out the numbers of these files again.
             largest = max((ino for ino, _epoch in files.walk()), default=0)
-            session.run(sql.NUMBERS_ABOVE, largest=largest)
+            session.run(_NUMBERS_ABOVE, largest=largest)
         mark = max((found.mark, *marks)) + 1
         gateway = found.gateway or secrets.token_bytes(16)
         stamp.write(files.root, _stamp(found, gateway, mark, files))
@@ -79,7 +133,7 @@ def _compare(
     """
     session = sql.Session(connection, database.dialect)
     looked, damaged, taken, after = 0, 0, 0, 0
-    while rows := session.all(sql.FILES_AFTER, after=after, most=PAGE):
+    while rows := session.all(_FILES_AFTER, after=after, most=PAGE):
         with database.transaction(connection):
             for ino, epoch, size, version in rows:
                 path = files.path(ino, epoch)
@@ -89,7 +143,7 @@ def _compare(
                 if found is not None and is_older:
                     taken += 1
                     session.run(
-                        sql.TAKE_BYTES,
+                        _TAKE_BYTES,
                         the_ino=ino,
                         size=found.st_size,
                         used=found.st_blocks * 512,
@@ -121,20 +175,20 @@ def adopt_bucket(database: Database, bucket: Bucket) -> int:
     try:
         session = sql.Session(connection, database.dialect)
         with database.transaction(connection):
-            row = session.one(sql.ONLY_IN_BUCKET)
+            row = session.one(_ONLY_IN_BUCKET)
             if row is not None and row[0]:
                 raise IdentityError(
                     f"the bytes of {row[0]} files are only in the present bucket: copy them first"
                 )
             for statement in (
-                sql.OBJECTS_FORGET,
-                sql.UPLOADS_FORGET,
-                sql.DELETIONS_FORGET,
-                sql.REKEYS_FORGET,
-                sql.DOUBTS_FORGET,
+                _OBJECTS_FORGET,
+                _UPLOADS_FORGET,
+                _DELETIONS_FORGET,
+                _REKEYS_FORGET,
+                _DOUBTS_FORGET,
             ):
                 session.run(statement)
-            files = session.run(sql.DRAIN_AGAIN)
+            files = session.run(_DRAIN_AGAIN)
             session.run(sql.BUCKET, bucket=bucket.name, prefix=bucket.prefix)
         return files
     finally:

@@ -86,8 +86,9 @@ def test_a_change_while_another_process_writes_is_to_be_tried_again(
         for _ in range(2):
             with pytest.raises(TryAgain):
                 writer.run("test", note)
-            with pytest.raises(TryAgain):
-                change(database, 1)
+            if holder == STRANGER:  # behind our own writers a change waits for as long as it takes
+                with pytest.raises(TryAgain):
+                    change(database, 1)
         process.kill()
         process.wait()
         writer.run("test", note)

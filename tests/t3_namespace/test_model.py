@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from gateway import clock, errors
+from gateway.data import stamp
 from gateway.db.engine import Database
 from gateway.db.models import Base
 from gateway.namespace import fsck, volume
@@ -334,6 +335,7 @@ def volumes(settings: Settings) -> Volumes:
         engine.dispose()
         volume.create(database)
         database.close()
+        (settings.files_dir / stamp.NAME).unlink(missing_ok=True)
         for path in settings.files_dir.glob("*/*"):
             path.unlink()
 
