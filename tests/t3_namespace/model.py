@@ -336,6 +336,10 @@ class Model:
         for name, value in wanted._asdict().items():
             if value is not None:
                 setattr(node, name, value)
+        if node.kind == Kind.REGULAR and (wanted.uid is not None or wanted.gid is not None):
+            node.mode &= ~0o4000
+            if node.mode & 0o010:
+                node.mode &= ~0o2000
         self._status_changed(node)
         return node
 
