@@ -187,8 +187,8 @@ class Database:
         Raises TryAgain when the turn of this writer does not come.
         """
         with self.backend.turn(first=False):
-            self.backend.begin(connection)
             try:
+                self.backend.begin(connection)
                 yield
                 connection.execute("COMMIT")
             except BaseException:

@@ -7,6 +7,7 @@ would begin too late for savepoints.
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -68,6 +69,8 @@ class Sqlite:
                 seconds = BUSY_TIMEOUT_SECONDS if first else None
                 stack.enter_context(lock.turn(self.path, seconds))
             except OSError as exc:
+                if exc.errno in (errno.EMFILE, errno.ENFILE):
+                    raise TryAgain("too many files are open") from None
                 raise sqlite3.OperationalError(f"{exc.filename}: {exc.strerror}") from exc
             yield
 

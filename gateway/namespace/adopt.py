@@ -7,6 +7,7 @@ their objects stay. Runs while nothing else does.
 
 from __future__ import annotations
 
+import os
 import secrets
 from typing import NamedTuple
 
@@ -30,7 +31,13 @@ _NUMBERS_ABOVE = sql.Statement(
     .values(next_ino=sql.b("largest") + literal_column("1"))
 )
 _FILES_AFTER = sql.Statement(
-    select(sql.inode.c.ino, sql.inode.c.epoch, sql.inode.c.size, sql.inode.c.content_version)
+    select(
+        sql.inode.c.ino,
+        sql.inode.c.epoch,
+        sql.inode.c.size,
+        sql.inode.c.mtime_ns,
+        sql.inode.c.content_version,
+    )
     .where(
         sql.inode.c.kind == literal_column("1"),
         sql.inode.c.residency == literal_column("2"),
@@ -103,25 +110,27 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
                 f"{files.root} belongs to another namespace: give this one a directory of its own"
             )
         marks = () if stamped is None else stamped.marks
-        is_older = found.mark < max(marks, default=0)
+        is_older = found.mark not in marks and found.mark < max(marks, default=0)
         adopted = _compare(database, connection, files, is_older=is_older)
         with database.transaction(connection):
             # A database that was restored would hand out the numbers of these files again.
             largest = max((ino for ino, _epoch in files.walk()), default=0)
             session.run(_NUMBERS_ABOVE, largest=largest)
         mark = max((found.mark, *marks)) + 1
-        gateway = found.gateway or secrets.token_bytes(16)
-        stamp.write(files.root, _stamp(found, gateway, mark, files))
+        bound = Stamp(
+            found.fs_id.hex(),
+            (found.gateway or secrets.token_bytes(16)).hex(),
+            (found.mark, mark),
+            stamp.directory_of(files.root),
+        )
+        # From here on the data files are adopted; a crash leaves one of the two marks.
+        stamp.write(files.root, bound)
         with database.transaction(connection):
-            session.run(sql.MARK, gateway=gateway, mark=mark)
+            session.run(sql.MARK, gateway=bytes.fromhex(bound.gateway), mark=mark)
+        stamp.write(files.root, bound._replace(marks=(mark,)))
         return adopted
     finally:
         connection.close()
-
-
-def _stamp(found: identity.Identity, gateway: bytes, mark: int, files: DataFiles) -> Stamp:
-    directory = stamp.directory_of(files.root)
-    return Stamp(found.fs_id.hex(), gateway.hex(), (mark,), directory)
 
 
 def _compare(
@@ -135,34 +144,42 @@ def _compare(
     looked, damaged, taken, after = 0, 0, 0, 0
     while rows := session.all(_FILES_AFTER, after=after, most=PAGE):
         with database.transaction(connection):
-            for ino, epoch, size, version in rows:
+            for ino, epoch, size, mtime_ns, version in rows:
                 path = files.path(ino, epoch)
                 found = path.stat() if path.exists() else None
-                if (0 if found is None else found.st_size) == size:
-                    continue
-                if found is not None and is_older:
+                # A rewrite of the same length has another time.
+                if is_older and found and (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
                     taken += 1
-                    session.run(
-                        _TAKE_BYTES,
-                        the_ino=ino,
-                        size=found.st_size,
-                        used=found.st_blocks * 512,
-                        mtime_ns=found.st_mtime_ns,
-                        now_ns=clock.now_ns(),
-                    )
-                    continue
-                damaged += 1
-                there = "is missing" if found is None else f"has {found.st_size} bytes"
-                session.run(sql.DAMAGE_DELETE, the_ino=ino)
-                session.run(
-                    sql.DAMAGE_INSERT,
-                    ino=ino,
-                    content_version=version,
-                    reason=f"data file {path} {there}, {size} bytes expected",
-                    noted_ns=clock.now_ns(),
-                )
+                    _take(session, ino, found)
+                elif (0 if found is None else found.st_size) != size:
+                    damaged += 1
+                    there = "is missing" if found is None else f"has {found.st_size} bytes"
+                    reason = f"data file {path} {there}, {size} bytes expected"
+                    _record_damage(session, ino, version, reason)
         looked, after = looked + len(rows), rows[-1][0]
     return Adopted(looked, damaged, taken)
+
+
+def _take(session: sql.Session, ino: int, found: os.stat_result) -> None:
+    session.run(
+        _TAKE_BYTES,
+        the_ino=ino,
+        size=found.st_size,
+        used=found.st_blocks * 512,
+        mtime_ns=found.st_mtime_ns,
+        now_ns=clock.now_ns(),
+    )
+
+
+def _record_damage(session: sql.Session, ino: int, version: int, reason: str) -> None:
+    session.run(sql.DAMAGE_DELETE, the_ino=ino)
+    session.run(
+        sql.DAMAGE_INSERT,
+        ino=ino,
+        content_version=version,
+        reason=reason,
+        noted_ns=clock.now_ns(),
+    )
 
 
 def adopt_bucket(database: Database, bucket: Bucket) -> int:

@@ -236,13 +236,14 @@ def _check_files(session: sql.Session, files: DataFiles, repair: bool) -> Iterat
             yield Problem(
                 "size", f"inode {ino} has {size} bytes, its data file {path} {found_bytes}", ""
             )
+    is_ours = identity.owns(session, files)
     for ino, epoch in files.walk():
         if (ino, epoch) not in known:
-            if repair:
+            if repair and is_ours:
                 files.set_aside(ino, epoch)
             # Not deleted: a database restored from a backup knows less than the disk.
             yield Problem(
                 "data file without inode",
                 f"{files.path(ino, epoch)} belongs to no inode",
-                f"moved to {files.aside}",
+                f"moved to {files.aside}" if is_ours else "",
             )

@@ -95,7 +95,7 @@ def require_files(session: sql.Session, files: DataFiles) -> Identity:
     """The identity of a namespace whose data files are there. Raises IdentityError."""
     found = of(session)
     stamped = stamp.read(files.root)
-    if found.gateway is None and stamped is None:
+    if found.gateway is None and not _is_taken(found, stamped, files):
         _require_bytes(session, files)
         return found
     directory = stamp.directory_of(files.root) if files.root.is_dir() else 0
@@ -103,6 +103,24 @@ def require_files(session: sql.Session, files: DataFiles) -> Identity:
     if why is not None:
         raise IdentityError(f"{files.root} {why}")
     return found
+
+
+def _is_taken(found: Identity, stamped: Stamp | None, files: DataFiles) -> bool:
+    """Whether a directory is stamped, and not just left of a namespace that had no file yet."""
+    if stamped is None:
+        return False
+    return stamped.fs_id == found.fs_id.hex() or any(True for _ in files.walk())
+
+
+def owns(session: sql.Session, files: DataFiles) -> bool:
+    """Whether data files are this namespace's, of whatever time. Raises nothing: unknown is no."""
+    try:
+        found, stamped = of(session), stamp.read(files.root)
+    except IdentityError:
+        return False
+    if stamped is None:
+        return found.gateway is None
+    return stamped.fs_id == found.fs_id.hex()
 
 
 def require_surroundings(settings: Settings) -> None:
@@ -168,8 +186,11 @@ class Mark:
             session = sql.Session(connection, self._database.dialect)
             self._identity = require_files(session, self._files)
         if self._identity.gateway is None:
+            # An interrupted first start may have written the stamp already.
             stamped = stamp.read(self._files.root)
-            gateway = secrets.token_bytes(16) if stamped is None else bytes.fromhex(stamped.gateway)
+            gateway = secrets.token_bytes(16)
+            if stamped is not None and stamped.fs_id == self._identity.fs_id.hex():
+                gateway = bytes.fromhex(stamped.gateway)
             self._identity = self._identity._replace(gateway=gateway)
         return self._move(start)
 

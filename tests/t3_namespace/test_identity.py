@@ -8,12 +8,14 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway import failpoints
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
+from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.errors import IdentityError
 from gateway.namespace import adopt, fsck, identity
@@ -28,8 +30,9 @@ ROOT = 2
 
 def save(namespace: Namespace, name: bytes, data: bytes) -> int:
     attr = namespace.create(ROOT_CRED, ROOT, name, SetAttr())
-    namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
-    namespace.seal(attr.ino, Sealed(len(data), 4096, 1, 1))
+    path = namespace.files.path(attr.ino, attr.epoch)
+    path.write_bytes(data)
+    namespace.seal(attr.ino, Sealed(len(data), 4096, path.stat().st_mtime_ns, 1))
     return attr.ino
 
 
@@ -163,6 +166,51 @@ def test_bytes_newer_than_a_restored_database_are_drained_again(stopped: Setting
     assert found == [(7, 2)]
 
 
+def test_a_rewrite_of_the_same_length_is_drained_again(stopped: Settings) -> None:
+    [(ino,)] = query(stopped, "SELECT ino FROM inode WHERE kind = 1")
+    DataFiles(stopped.files_dir).path(ino, 0).write_bytes(b"54321")
+    query(stopped, "UPDATE volume SET mark = 0")
+    database = Database(stopped.database_url)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 1)
+
+
+def test_another_namespaces_files_are_not_moved_by_a_repair(stopped: Settings) -> None:
+    stray = DataFiles(stopped.files_dir).path(5000, 0)
+    stray.write_bytes(b"theirs")
+    change_stamp(stopped, fs_id="00" * 16)
+    found = fsck.check(Database(stopped.database_url), DataFiles(stopped.files_dir), repair=True)
+    assert {problem.check for problem in found} == {"stamp", "data file without inode"}
+    assert not any(problem.repair for problem in found)
+    assert stray.read_bytes() == b"theirs"
+
+
+def adopt_and_die(settings: Settings, failpoint: str) -> None:
+    database = Database(settings.database_url)
+    run = sql.Session.run
+
+    def dies(session: sql.Session, statement: sql.Statement, **params: Any) -> int:
+        if statement is sql.MARK:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(session, statement, **params)
+
+    session_class: Any = sql.Session
+    session_class.run = dies
+    adopt.adopt_files(database, DataFiles(settings.files_dir))
+
+
+def test_an_interrupted_adoption_does_not_take_damaged_bytes_for_newer_ones(
+    stopped: Settings,
+) -> None:
+    """The data files are the older ones, and one of them is short."""
+    [(ino,)] = query(stopped, "SELECT ino FROM inode WHERE kind = 1")
+    DataFiles(stopped.files_dir).path(ino, 0).write_bytes(b"12")
+    query(stopped, "UPDATE volume SET mark = mark + 5")
+    assert run(adopt_and_die, stopped, "") == -signal.SIGKILL
+    database = Database(stopped.database_url)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 1, 0)
+    assert query(stopped, "SELECT size FROM inode WHERE kind = 1") == [(5,)]
+
+
 def test_the_mark_moves_while_something_changes(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +271,18 @@ def test_a_lost_data_file_is_not_sealed_as_empty(settings: Settings) -> None:
     [problem] = fsck.check(Database(settings.database_url), namespace.files)
     assert problem.check == "damaged"
     assert "is missing, 11 bytes expected" in problem.detail
+
+
+def test_a_directory_that_never_had_a_file_can_be_taken(tmp_path: Path, settings: Settings) -> None:
+    Namespace(settings).close()
+    url = f"sqlite:///{tmp_path}/another.db"
+    other = make_settings(settings.data_dir, {"namespace": {"url": url}})
+    make_volume(other)
+    namespace = Namespace(other)
+    save(namespace, b"f", b"12345")
+    namespace.close()
+    with pytest.raises(IdentityError, match="another namespace"):
+        Namespace(settings)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_makes_everything_and_says_so(tmp_path: Path) -> None:
         *("runs", "http://s3:9000", "eu", "a/b"),
     )
     assert mode(data) == 0o700
-    assert len(list(settings.files_dir.iterdir())) == SHARDS
+    assert len(list(settings.files_dir.iterdir())) == SHARDS + 1, "the shards and the stamp"
     assert all(p.is_dir() for p in (settings.log_dir, settings.run_dir, settings.recovery_dir))
     assert mode(settings.credentials_file) == 0o600
     assert keys_in(settings.credentials_file) == {
@@ -82,7 +82,7 @@ def test_makes_everything_and_says_so(tmp_path: Path) -> None:
     assert SECRET not in path.read_text()
     assert mode(path) == 0o600
     lines = result.stdout.splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert lines[-1] == f"next: spillway up --config {path}"
 
 
