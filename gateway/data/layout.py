@@ -16,6 +16,13 @@ SHARDS = 256
 _NAME = re.compile(r"([0-9]+)\.([0-9]+)")
 
 
+class SyncError(OSError):
+    """A data file could not be put on stable storage: its bytes may be lost for good.
+
+    The kernel reports it once: a later sync of the same file succeeds without those bytes.
+    """
+
+
 class DataFiles:
     """The data files below one directory.
 
@@ -37,7 +44,11 @@ class DataFiles:
         return self.root / f"{ino % SHARDS:02x}" / f"{ino}.{epoch}"
 
     def sync(self, ino: int, epoch: int) -> os.stat_result | None:
-        """Put a data file on stable storage; None when it was never written."""
+        """Put a data file on stable storage; None when it was never written.
+
+        Raises SyncError: bytes may be lost for good. Raises OSError when the file cannot be opened,
+        which takes nothing away.
+        """
         path = self.path(ino, epoch)
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -46,9 +57,11 @@ class DataFiles:
         try:
             os.fsync(fd)
             found = os.fstat(fd)
+            sync_directory(path.parent)
+        except OSError as error:
+            raise SyncError(error.errno, error.strerror) from error
         finally:
             os.close(fd)
-        sync_directory(path.parent)
         return found
 
     def set_mtime(self, ino: int, epoch: int, mtime_ns: int) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway import clock, failpoints
-from gateway.data.layout import DataFiles
+from gateway.data.layout import DataFiles, SyncError
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.models import FIRST_COOKIE, FIRST_FREE_INO, ROOT_INO
@@ -109,10 +109,9 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     sealed = 0
     for ino, epoch, size, mtime_ns in writer.run("recover", lambda tx: tx.all(sql.WRITE_OPEN)):
         data = _found(files, ino, epoch, size, mtime_ns)
-        if data is None:
-            reason = f"data file {files.path(ino, epoch)} is missing, {size} bytes expected"
-            log.error("inode %d: %s: it is not sealed and not drained", ino, reason)
-            writer.run("damaged", partial(content.damaged, ino=ino, reason=reason))
+        if isinstance(data, str):
+            log.error("inode %d: %s: it is not sealed and not drained", ino, data)
+            writer.run("damaged", partial(content.damaged, ino=ino, reason=data))
             continue
         writer.run("seal", partial(content.seal, ino=ino, data=data, settle_ns=wait_ns))
         failpoints.hit(failpoints.RECOVER_AFTER_SEAL)
@@ -120,15 +119,20 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     return sealed, len(orphans)
 
 
-def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | None:
+def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | str:
     """What a crash left of a data file that had a writer, now on stable storage.
 
     Parameters: size (bytes) and mtime_ns, of the row. A file without bytes may never have had a
-    data file. None: the row has bytes and the data file is missing. Sealing that as empty would
-    replace the object, which may be the last copy.
+    data file. A string says why bytes are lost: sealing what is left would replace the object,
+    which may be the last copy.
     """
-    stat = files.sync(ino, epoch)
+    try:
+        stat = files.sync(ino, epoch)
+    except SyncError as error:
+        return f"its data file could not be synced: {error.strerror}"
     if stat is not None:
         step = content.CRASH_CHANGE_STEP
         return Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, step)
-    return Sealed(0, 0, mtime_ns, content.CRASH_CHANGE_STEP) if size == 0 else None
+    if size == 0:
+        return Sealed(0, 0, mtime_ns, content.CRASH_CHANGE_STEP)
+    return f"data file {files.path(ino, epoch)} is missing, {size} bytes expected"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from gateway import errors
+from gateway.data.layout import DataFiles
 from gateway.namespace.content import CRASH_CHANGE_STEP
 from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.support.disks import ThinDisk
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
 
@@ -227,6 +230,37 @@ def test_a_damaged_file_is_never_sealed_by_a_restart(
     again = Namespace(settings)
     assert again.recovered == (1, 0)
     again.close()
+
+
+def test_bytes_that_a_start_cannot_put_on_the_disk_are_never_sealed(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """The kernel tells the error once: the start after it would find nothing wrong."""
+    disk = ThinDisk(settings.files_dir, tmp_path / "pool", 48, 256)
+    try:
+        files = DataFiles(settings.files_dir)
+        files.create()
+        namespace = Namespace(settings)
+        lost, empty = create(namespace, b"lost"), create(namespace, b"empty")
+        with files.path(lost.ino, lost.epoch).open("wb") as file:
+            file.write(b"x" * (64 << 20))  # accepted, and nothing of it is synced
+        namespace.close()
+
+        after = Namespace(settings)
+        assert after.recovered == (1, 0)
+        assert after.damages(0, 10) == [lost.ino]
+        assert row(settings, lost.ino) == Row(1, 0, 1, 0)
+        assert row(settings, empty.ino) == Row(1, 0, 0, 0)
+        [(reason,)] = query(settings, "SELECT reason FROM damage")
+        assert reason.startswith("its data file could not be synced: ")
+        after.close()
+        disk.mend()
+        again = Namespace(settings)
+        assert again.recovered == (0, 0)
+        assert row(settings, lost.ino) == Row(1, 0, 1, 0)
+        again.close()
+    finally:
+        disk.remove()
 
 
 def test_a_damage_goes_with_its_file(namespace: Namespace, settings: Settings) -> None:
