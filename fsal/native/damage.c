@@ -1,29 +1,74 @@
 /* Files whose bytes are known to be lost. The namespace has a row for each, so that a restart does not
- * take one for whole; here is what it had at the start. */
+ * take one for whole; here is what it had at the start and what was found since: an inode object may go
+ * and come again before the file is emptied. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "files.h"
 
+struct loss {
+	uint64_t ino;
+	bool is_noted; /* the namespace has a row of it */
+};
+
 static struct {
 	pthread_mutex_t lock;
-	uint64_t *inos; /* in ascending order */
+	struct loss *losses; /* in ascending order of inodes */
 	size_t count;
-} at_start = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} known = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static int compare(const void *a, const void *b)
+/* The place of an inode, or where it belongs. */
+static size_t place_locked(uint64_t ino)
 {
-	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+	size_t low = 0, high = known.count;
 
-	return left < right ? -1 : left > right;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (known.losses[middle].ino < ino)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
 }
 
-static uint64_t *find_locked(uint64_t ino)
+static bool is_at_locked(size_t place, uint64_t ino)
 {
-	if (at_start.count == 0)
-		return NULL;
-	return bsearch(&ino, at_start.inos, at_start.count, sizeof(ino), compare);
+	return place < known.count && known.losses[place].ino == ino;
+}
+
+static void remember(uint64_t ino, bool is_noted)
+{
+	size_t place;
+
+	pthread_mutex_lock(&known.lock);
+	place = place_locked(ino);
+	if (!is_at_locked(place, ino)) {
+		known.losses = realloc(known.losses, (known.count + 1) * sizeof(*known.losses));
+		if (known.losses == NULL)
+			abort(); /* as Ganesha's own allocator does */
+		memmove(&known.losses[place + 1], &known.losses[place],
+			(known.count - place) * sizeof(*known.losses));
+		known.count++;
+	}
+	known.losses[place] = (struct loss){ .ino = ino, .is_noted = is_noted };
+	pthread_mutex_unlock(&known.lock);
+}
+
+static void forget(uint64_t ino)
+{
+	size_t place;
+
+	pthread_mutex_lock(&known.lock);
+	place = place_locked(ino);
+	if (is_at_locked(place, ino)) {
+		known.count--;
+		memmove(&known.losses[place], &known.losses[place + 1],
+			(known.count - place) * sizeof(*known.losses));
+	}
+	pthread_mutex_unlock(&known.lock);
 }
 
 int spw_damage_start(void)
@@ -36,13 +81,8 @@ int spw_damage_start(void)
 		rc = spw_namespace()->damages(after, page, 256, &count);
 		if (rc != 0 || count == 0)
 			return rc;
-		pthread_mutex_lock(&at_start.lock);
-		at_start.inos = realloc(at_start.inos, (at_start.count + count) * sizeof(*page));
-		if (at_start.inos == NULL)
-			abort();
-		memcpy(at_start.inos + at_start.count, page, count * sizeof(*page));
-		at_start.count += count;
-		pthread_mutex_unlock(&at_start.lock);
+		for (uint32_t i = 0; i < count; i++)
+			remember(page[i], true);
 		after = page[count - 1];
 	} while (count == 256);
 	return 0;
@@ -50,36 +90,34 @@ int spw_damage_start(void)
 
 void spw_damage_recall(struct spw_inode *inode)
 {
-	pthread_mutex_lock(&at_start.lock);
-	if (find_locked(inode->ino) != NULL) {
+	size_t place;
+
+	pthread_mutex_lock(&known.lock);
+	place = place_locked(inode->ino);
+	if (is_at_locked(place, inode->ino)) {
 		atomic_store(&inode->error, EIO);
-		atomic_store(&inode->is_noted, true);
+		atomic_store(&inode->is_noted, known.losses[place].is_noted);
 	}
-	pthread_mutex_unlock(&at_start.lock);
+	pthread_mutex_unlock(&known.lock);
 }
 
 void spw_damage_note(struct spw_inode *inode, const char *reason)
 {
 	int rc = spw_namespace()->damage(inode->ino, reason);
-
 	/* ESTALE: its last name and its row are gone, and nothing can take it for whole. */
-	atomic_store(&inode->is_noted, rc == 0 || rc == ESTALE);
+	bool is_noted = rc == 0 || rc == ESTALE;
+
+	remember(inode->ino, is_noted);
+	atomic_store(&inode->is_noted, is_noted);
 }
 
 int spw_damage_clear(struct spw_inode *inode)
 {
 	int rc = spw_namespace()->damage(inode->ino, NULL);
-	uint64_t *at;
 
 	if (rc != 0)
 		return rc;
 	atomic_store(&inode->is_noted, false);
-	pthread_mutex_lock(&at_start.lock);
-	at = find_locked(inode->ino);
-	if (at != NULL) {
-		at_start.count--;
-		memmove(at, at + 1, (char *)(at_start.inos + at_start.count) - (char *)at);
-	}
-	pthread_mutex_unlock(&at_start.lock);
+	forget(inode->ino);
 	return 0;
 }

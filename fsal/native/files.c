@@ -86,10 +86,10 @@ static int set_aside(int shard, const char *name)
 	return rc;
 }
 
-int spw_expect_no_file(uint64_t ino, uint64_t epoch)
+int spw_expect_no_file(const struct spw_inode *inode)
 {
-	struct name name = name_of(ino, epoch);
-	int shard = shard_fd[ino % SHARDS], rc;
+	struct name name = name_of(inode->ino, inode->epoch);
+	int shard = shard_fd[inode->ino % SHARDS], rc;
 
 	if (faccessat(shard, name.text, F_OK, 0) != 0)
 		return errno == ENOENT ? 0 : EIO;
@@ -186,6 +186,22 @@ static void sync_now(struct spw_inode *inode, int fd)
 	atomic_store(&inode->synced, covered);
 }
 
+/* One thread syncs, without the lock, until its outcome is noted. */
+static void sync_begin_locked(struct spw_inode *inode)
+{
+	while (inode->syncing)
+		pthread_cond_wait(&inode->sync_done, &inode->sync_lock);
+	inode->syncing = true;
+	pthread_mutex_unlock(&inode->sync_lock);
+}
+
+static void sync_end_locked(struct spw_inode *inode)
+{
+	pthread_mutex_lock(&inode->sync_lock);
+	inode->syncing = false;
+	pthread_cond_broadcast(&inode->sync_done);
+}
+
 int spw_sync_fd(struct spw_inode *inode, int fd)
 {
 	uint_fast64_t wanted = atomic_load(&inode->writes);
@@ -200,12 +216,9 @@ int spw_sync_fd(struct spw_inode *inode, int fd)
 			pthread_cond_wait(&inode->sync_done, &inode->sync_lock);
 			continue;
 		}
-		inode->syncing = true;
-		pthread_mutex_unlock(&inode->sync_lock);
+		sync_begin_locked(inode);
 		sync_now(inode, fd);
-		pthread_mutex_lock(&inode->sync_lock);
-		inode->syncing = false;
-		pthread_cond_broadcast(&inode->sync_done);
+		sync_end_locked(inode);
 	}
 	pthread_mutex_unlock(&inode->sync_lock);
 	return rc;
@@ -213,10 +226,18 @@ int spw_sync_fd(struct spw_inode *inode, int fd)
 
 int spw_sync_times(struct spw_inode *inode, int fd)
 {
-	if (fsync(fd) == 0)
-		return 0;
-	sync_failed(inode, "fsync");
-	return EIO;
+	int rc = 0;
+
+	pthread_mutex_lock(&inode->sync_lock);
+	/* The kernel tells the error once: a COMMIT beside this one must wait until it is noted. */
+	sync_begin_locked(inode);
+	if (fsync(fd) != 0) {
+		sync_failed(inode, "fsync");
+		rc = EIO;
+	}
+	sync_end_locked(inode);
+	pthread_mutex_unlock(&inode->sync_lock);
+	return rc;
 }
 
 int spw_commit(struct spw_inode *inode)

@@ -126,8 +126,12 @@ void spw_reclaimed(uint64_t ino, uint64_t epoch);
 
 /* A writer comes: the first one tells the namespace, durably, before it returns 0.
  * created: the namespace made the file open for writing, with these attributes; not believed when
- * something newer was seen of it. */
+ * something newer was seen of it; when they are believed, see spw_expect_no_file. */
 int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created);
+
+/* The namespace made the file, not open for writing, with these attributes: see spw_expect_no_file.
+ * Nothing is done when something newer was seen of it. Returns 0 or an errno. */
+int spw_made_closed(struct spw_inode *inode, const struct spw_attr *created);
 
 /* A writer goes: after the last one the bytes are put on stable storage and the file is sealed,
  * later, by a thread that seals all that wait in one transaction. Nobody was promised the seal: a
@@ -162,10 +166,11 @@ bool spw_sealer_flush(unsigned int seconds);
 /* Asks the namespace what it knows of earlier starts. Returns 0 or an errno. */
 int spw_damage_start(void);
 
-/* Gives a new inode object the error that was known at the start. */
+/* Gives a new inode object the error that is known of its inode. */
 void spw_damage_recall(struct spw_inode *inode);
 
-/* Tells the namespace that bytes are lost. When it cannot be told, the sealer tries again. */
+/* Tells the namespace that bytes are lost, and every later object of the inode. When the namespace
+ * cannot be told, the sealer tries again after the next writer. */
 void spw_damage_note(struct spw_inode *inode, const char *reason);
 
 /* None of the lost bytes is left. Returns 0 or an errno. */
@@ -202,9 +207,10 @@ int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd);
 /* Whether a data file may be made: its row says that it is empty. */
 void spw_fd_expect(struct spw_inode *inode, bool is_empty);
 
-/* A new inode has no data file. One that is there was another inode's, whose number a restored
- * database gave out again: it is moved to lost+found. Returns 0 or EIO. */
-int spw_expect_no_file(uint64_t ino, uint64_t epoch);
+/* For writer.c alone; `meta` is held, no client has written to the inode. A new inode has no data file.
+ * One that is there was another inode's, whose number a restored database gave out again: it is moved
+ * to lost+found. Returns 0 or EIO. */
+int spw_expect_no_file(const struct spw_inode *inode);
 
 /* Puts all changes that were answered so far on stable storage; threads that wait at the same time
  * share one fdatasync. A failure is final: the kernel

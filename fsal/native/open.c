@@ -190,9 +190,9 @@ static fsal_status_t open_made(struct fsal_obj_handle *obj, struct state_t *stat
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
 	bool is_open = created != NULL && (openflags & FSAL_O_WRITE);
 
-	if (created != NULL)
-		status = spw_status(spw_expect_no_file(created->ino, created->epoch));
-	else if (openflags & FSAL_O_TRUNC)
+	if (created != NULL && !is_open)
+		status = spw_status(spw_made_closed(inode, created));
+	else if (created == NULL && (openflags & FSAL_O_TRUNC))
 		status = check_write(obj, openflags, is_owners);
 	if (FSAL_IS_ERROR(status))
 		return status;

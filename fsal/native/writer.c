@@ -30,11 +30,13 @@ static int carry_mtime(struct spw_inode *inode, int64_t mtime_ns)
 	return rc;
 }
 
-/* Whether the namespace still has a new file open for writing. Another client may have opened, written
- * and closed it since: then it is sealed, and its version may be in the bucket. */
-static bool is_open_still_locked(const struct spw_inode *inode, const struct spw_attr *created)
+/* Whether a new file is still as the namespace made it. Another client may have opened, written and
+ * closed it since: then it is sealed, its version may be in the bucket, and the data file is that
+ * client's. */
+static bool is_untouched_locked(const struct spw_inode *inode, const struct spw_attr *created)
 {
-	return created != NULL && inode->attr_known && inode->change_seen == created->change;
+	return created != NULL && !inode->write_open && inode->attr_known &&
+	       inode->change_seen == created->change;
 }
 
 /* The version moves, and from here on fstat is the truth. A client may have set the mtime since the
@@ -70,10 +72,12 @@ int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
 
 	pthread_mutex_lock(&inode->meta);
 	if (!inode->write_open) {
-		if (is_open_still_locked(inode, created))
+		if (is_untouched_locked(inode, created)) {
 			attr = *created;
-		else
+			rc = spw_expect_no_file(inode);
+		} else {
 			rc = open_locked(inode, &attr);
+		}
 		if (rc == 0)
 			begin_locked(inode, &attr);
 	}
@@ -83,6 +87,17 @@ int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
 	}
 	if (rc == 0)
 		inode->writers++;
+	pthread_mutex_unlock(&inode->meta);
+	return rc;
+}
+
+int spw_made_closed(struct spw_inode *inode, const struct spw_attr *created)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&inode->meta);
+	if (is_untouched_locked(inode, created))
+		rc = spw_expect_no_file(inode);
 	pthread_mutex_unlock(&inode->meta);
 	return rc;
 }

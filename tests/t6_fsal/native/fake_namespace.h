@@ -31,17 +31,22 @@ static atomic_int fdatasync_error;
 static atomic_int fdatasyncs, fsyncs; /* of data files */
 static atomic_int directory_syncs;
 static atomic_bool fdatasync_held;
+static atomic_bool damage_held, damage_began;
+
+/* Waits while a test holds a call, but not for longer than so many milliseconds. */
+static inline void while_held(atomic_bool *held, int most_ms)
+{
+	for (int waited = 0; atomic_load(held) && waited < most_ms; waited++)
+		usleep(1000);
+}
 
 int __real_fdatasync(int fd);
 int __wrap_fdatasync(int fd);
 
 int __wrap_fdatasync(int fd)
 {
-	int waited = 0;
-
 	atomic_fetch_add(&fdatasyncs, 1);
-	while (atomic_load(&fdatasync_held) && waited++ < 5000)
-		usleep(1000);
+	while_held(&fdatasync_held, 5000);
 	if (atomic_load(&fdatasync_error) != 0) {
 		errno = atomic_load(&fdatasync_error);
 		return -1;
@@ -130,6 +135,8 @@ static inline int ns_damage(uint64_t ino, const char *reason)
 {
 	int rc;
 
+	atomic_store(&damage_began, true);
+	while_held(&damage_held, 500);
 	pthread_mutex_lock(&ns_lock);
 	rc = ns.fail_damage;
 	if (rc == 0) {

@@ -82,6 +82,78 @@ static void a_file_that_was_damaged_before_the_start_stays_so(void)
 	spw_inode_put(inode);
 }
 
+static void *touch(void *inode)
+{
+	assert(spw_touch(inode, 5) == EIO);
+	return NULL;
+}
+
+static void a_commit_beside_a_failed_sync_of_times_is_refused(void)
+{
+	struct spw_inode *inode = fresh();
+	pthread_t thread;
+
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	atomic_store(&damage_began, false);
+	atomic_store(&damage_held, true); /* the database is slow */
+	atomic_store(&fdatasync_error, EIO);
+	assert(pthread_create(&thread, NULL, touch, inode) == 0);
+	while (!atomic_load(&damage_began))
+		usleep(1000);
+	atomic_store(&fdatasync_error, 0); /* the kernel tells it once */
+	assert(spw_commit(inode) == EIO);
+	atomic_store(&damage_held, false);
+	pthread_join(thread, NULL);
+	end(inode);
+	assert(ns.seals == 0 && ns.damaged == next_ino);
+	assert(spw_truncate(inode, 0) == 0);
+	settle();
+	spw_inode_put(inode);
+}
+
+/* A client set the mtime of a closed file: the next writer gives it to the data file, and syncs. */
+static struct spw_inode *with_an_mtime_to_carry(void)
+{
+	struct spw_inode *inode = fresh();
+
+	assert(put(inode, "abc", 0, false) == 0);
+	settle();
+	spw_inode_put(inode);
+	ns.row.mtime_ns = 1600000000987654321;
+	ns.row.change++;
+	ns.seals = 0;
+	return get(next_ino);
+}
+
+static void a_damage_found_without_a_writer_outlives_the_last_handle(void)
+{
+	struct spw_inode *inode;
+
+	for (int is_told = 0; is_told < 2; is_told++) {
+		inode = with_an_mtime_to_carry();
+		ns.fail_damage = is_told ? 0 : EAGAIN;
+		atomic_store(&fdatasync_error, EIO);
+		assert(spw_writer_begin(inode, NULL) == EIO);
+		atomic_store(&fdatasync_error, 0);
+		spw_inode_put(inode);
+		inode = get(next_ino);
+		assert(read_some(inode) == EIO && put(inode, "x", 0, false) == EIO);
+		ns.fail_damage = 0;
+		assert(spw_writer_begin(inode, NULL) == 0);
+		end(inode);
+		assert(ns.seals == 0 && ns.damaged == next_ino && ns.damages == 1);
+		assert(spw_truncate(inode, 0) == 0);
+		settle();
+		spw_inode_put(inode);
+		inode = get(next_ino);
+		assert(put(inode, "new", 0, true) == 0);
+		expect(inode, 0, 8, "new", true);
+		settle();
+		spw_inode_put(inode);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	assert(argc == 2);
@@ -89,6 +161,8 @@ int main(int argc, char **argv)
 	a_failed_sync_is_noted_before_it_is_answered();
 	a_damage_that_could_not_be_noted_is_noted_later();
 	a_file_that_was_damaged_before_the_start_stays_so();
+	a_commit_beside_a_failed_sync_of_times_is_refused();
+	a_damage_found_without_a_writer_outlives_the_last_handle();
 	puts("all passed");
 	return 0;
 }

@@ -93,25 +93,95 @@ static void bytes_that_went_while_the_file_was_written_are_not_made_anew(void)
 	spw_inode_put(inode);
 }
 
-static void a_new_inode_never_shows_what_was_there_before(void)
+/* A client's CREATE is answered: its attributes, and when it was asked for. */
+static struct spw_attr create_row(uint64_t *asked)
+{
+	spw_inode_put(fresh());
+	*asked = spw_asked();
+	return row_of(++next_ino);
+}
+
+static struct spw_inode *handle_of(struct spw_attr answer, uint64_t asked)
+{
+	return spw_inode_get(&answer, asked);
+}
+
+static bool is_aside(uint64_t ino, const char *suffix, off_t size)
 {
 	struct stat st;
+	char name[64];
 
-	spw_inode_put(fresh());
-	assert(spw_expect_no_file(++next_ino, 0) == 0);
+	snprintf(name, sizeof(name), "../lost+found/%llu.0%s", (unsigned long long)ino, suffix);
+	return fstatat(spw_files_dir_fd(), name, &st, 0) == 0 && st.st_size == size;
+}
+
+static void a_new_inode_never_shows_what_was_there_before(void)
+{
+	struct spw_attr created;
+	struct spw_inode *inode;
+	uint64_t asked;
+
+	created = create_row(&asked);
 	make_data(next_ino, "of another life");
-	assert(spw_expect_no_file(next_ino, 0) == 0);
-	assert(!has_bytes(next_ino));
+	inode = handle_of(created, asked);
+	assert(spw_writer_begin(inode, &created) == 0);
+	assert(!has_bytes(next_ino) && is_aside(next_ino, "", 15));
+	assert(put(inode, "new", 0, true) == 0);
+	expect(inode, 0, 8, "new", true);
+	end(inode);
+	spw_inode_put(inode);
+
+	created = create_row(&asked);
+	make_data(next_ino, "not for writing");
+	inode = handle_of(created, asked);
+	assert(spw_made_closed(inode, &created) == 0);
+	assert(!has_bytes(next_ino) && is_aside(next_ino, "", 15));
 	/* And once more: what was moved aside is not overwritten. */
 	make_data(next_ino, "of a third");
-	assert(spw_expect_no_file(next_ino, 0) == 0);
-	for (unsigned int i = 0; i < 2; i++) {
-		char name[64];
+	assert(spw_made_closed(inode, &created) == 0);
+	assert(!has_bytes(next_ino) && is_aside(next_ino, "~1", 10));
+	assert(spw_made_closed(inode, &created) == 0);
+	spw_inode_put(inode);
+}
 
-		snprintf(name, sizeof(name), i == 0 ? "../lost+found/%llu.0" : "../lost+found/%llu.0~1",
-			 (unsigned long long)next_ino);
-		assert(fstatat(spw_files_dir_fd(), name, &st, 0) == 0);
-		assert(st.st_size == (i == 0 ? 15 : 10));
+static void their_write(struct spw_inode *inode, bool closes)
+{
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "theirs", 0, true) == 0);
+	if (closes)
+		end(inode);
+}
+
+static void the_bytes_of_who_overtook_a_creation_stay(void)
+{
+	/* for_writing, is_closed and is_forgotten (no object of it is left) of each round. */
+	for (unsigned int round = 0; round < 8; round++) {
+		bool for_writing = round & 1, is_closed = round & 2, is_forgotten = is_closed && (round & 4);
+		struct spw_attr created;
+		struct spw_inode *inode, *theirs;
+		uint64_t asked;
+
+		created = create_row(&asked);
+		theirs = get(next_ino);
+		their_write(theirs, is_closed);
+		if (is_forgotten)
+			spw_inode_put(theirs);
+		inode = handle_of(created, asked);
+		if (for_writing) {
+			assert(spw_writer_begin(inode, &created) == 0);
+			end(inode);
+		} else {
+			assert(spw_made_closed(inode, &created) == 0);
+		}
+		assert(has_bytes(next_ino) && !is_aside(next_ino, "", 6));
+		expect(inode, 0, 8, "theirs", true);
+		if (!is_closed)
+			end(theirs);
+		if (!is_forgotten)
+			spw_inode_put(theirs);
+		settle();
+		assert(ns.last.size == 6 || ns.row.size == 6);
+		spw_inode_put(inode);
 	}
 }
 
@@ -177,6 +247,7 @@ int main(int argc, char **argv)
 	a_file_whose_bytes_are_lost_is_whole_when_it_is_emptied();
 	bytes_that_went_while_the_file_was_written_are_not_made_anew();
 	a_new_inode_never_shows_what_was_there_before();
+	the_bytes_of_who_overtook_a_creation_stay();
 	emptying_what_is_empty_syncs_nothing();
 	emptying_what_has_bytes_syncs_the_file_alone();
 	times_that_do_not_fit_are_cut();
