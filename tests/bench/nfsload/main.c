@@ -28,6 +28,7 @@ static const char usage[] =
     "  --dir PATH       below EXPORT, made when missing (nfsload)\n"
     "  --apart          each connection in a directory of its own below --dir\n"
     "  --prefix TEXT    of names (f);  --to TEXT: of new names, rename (t)\n"
+    "  --uid N          of the user and the group that the calls are made as (0)\n"
     "  --commit         append: WRITE and COMMIT instead of WRITE with FILE_SYNC\n"
     "  --log DIR        torture: where each writer's log goes; --seed N: of its choices (1)\n"
     "  --verify         read, randread: compare with what write has written, with the same size\n";
@@ -67,6 +68,7 @@ static void read_options(int argc, char **argv)
         {"dir", 1, 0, 'p'},         {"prefix", 1, 0, 'x'},  {"to", 1, 0, 'o'},
         {"commit", 0, 0, 'm'},      {"verify", 0, 0, 'v'},  {"apart", 0, 0, 'a'},
         {"log", 1, 0, 'l'},         {"seed", 1, 0, 'e'},
+        {"uid", 1, 0, 'u'},
         {0},
     };
     int found, index = 0;
@@ -86,6 +88,7 @@ static void read_options(int argc, char **argv)
         case 'o': options.to = optarg; break;
         case 'l': options.log = optarg; break;
         case 'e': options.seed = number(name, optarg, 0, UINT64_MAX); break;
+        case 'u': rpc_user = (uint32_t)number(name, optarg, 0, UINT32_MAX); break;
         case 'm': options.commit = true; break;
         case 'a': options.apart = true; break;
         case 'v': options.verify = true; break;

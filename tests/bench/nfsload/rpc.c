@@ -18,6 +18,8 @@ enum { CALL = 0, REPLY = 1, AUTH_NONE = 0, AUTH_SYS = 1 };
 #define AHEAD_BYTES (64u << 10)
 #define BUFFER_BYTES (RPC_RECORD_BYTES + 2 * AHEAD_BYTES)
 
+uint32_t rpc_user;
+
 void die(const char *format, ...)
 {
     va_list values;
@@ -76,8 +78,8 @@ void rpc_begin(struct out *out, uint32_t program, uint32_t version, uint32_t pro
     put_u32(out, 28);
     put_u32(out, 0); /* stamp */
     put_string(out, "nfsload");
-    put_u32(out, 0); /* uid */
-    put_u32(out, 0); /* gid */
+    put_u32(out, rpc_user);
+    put_u32(out, rpc_user); /* its group */
     put_u32(out, 0); /* no other groups */
     put_u32(out, AUTH_NONE);
     put_u32(out, 0);

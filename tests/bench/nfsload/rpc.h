@@ -1,4 +1,4 @@
-/* ONC RPC (RFC 5531) over one TCP connection, as root by AUTH_SYS; large payloads are not copied. */
+/* ONC RPC (RFC 5531) over one TCP connection, by AUTH_SYS; large payloads are not copied. */
 #pragma once
 
 #include "wire.h"
@@ -12,6 +12,9 @@ struct rpc {
     size_t begin;
     size_t end;
 };
+
+/* The user id and the group id of all calls; 0: root. */
+extern uint32_t rpc_user;
 
 /* Bytes before a call's arguments, the record marker included. */
 #define RPC_HEAD_BYTES 72
