@@ -159,21 +159,18 @@ class Renames:
     def _read(self, context: Context, walk: _Walk) -> list[Job]:
         """Read the next names below a directory."""
         began = clock.monotonic_seconds()
-        jobs: list[Job] = []
-        with context.reading() as view:
-            if _name_of(view, walk.ino) != walk.name:
-                # It was renamed meanwhile: what was read so far says nothing any more.
-                self._walk = None
-                self._walks.pop(walk.ino, None)
-                return []
-            in_motion: set[int] = set()
-            for stored in _next_objects(view, walk):
-                if view.paths.key_of(stored.ino) == stored.key:
-                    continue
-                walk.found += 1
-                if len(walk.left) <= LEFT_MAX:
-                    walk.left.append(stored.ino)
-                _add_move(context, view, stored.ino, in_motion, jobs)
+        try:
+            with context.reading() as view:
+                if _name_of(view, walk.ino) != walk.name:
+                    # It was renamed meanwhile: what was read so far says nothing any more.
+                    self._walk = None
+                    self._walks.pop(walk.ino, None)
+                    return []
+                jobs = _next_jobs(context, view, walk)
+        except BaseException:
+            # Names that it has passed would be taken for names without anything left to move.
+            _rewind(walk)
+            raise
         walk.spent_seconds += clock.monotonic_seconds() - began
         if not walk.levels:
             self._walk = None
@@ -199,6 +196,20 @@ class Renames:
 def _rewind(walk: _Walk) -> None:
     walk.levels = [_Level(walk.ino)]
     walk.found, walk.left, walk.spent_seconds = 0, [], 0.0
+
+
+def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
+    """The moves of the next page of names."""
+    jobs: list[Job] = []
+    in_motion: set[int] = set()
+    for stored in _next_objects(view, walk):
+        if view.paths.key_of(stored.ino) == stored.key:
+            continue
+        walk.found += 1
+        if len(walk.left) <= LEFT_MAX:
+            walk.left.append(stored.ino)
+        _add_move(context, view, stored.ino, in_motion, jobs)
+    return jobs
 
 
 def _next_objects(view: View, walk: _Walk) -> list[own.Stored]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
+
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.drain.context import Context
+from gateway.drain.paths import Paths
 from gateway.drain.plan import Job
 from gateway.drain.renames import LEFT_MAX, NAMES_PAGE, Renames
+from gateway.errors import TryAgain
 from gateway.objectstore.s3 import S3Store
 from gateway.types import ROOT_CRED
 from tests.t4_drain.site import PREFIX, Site
@@ -144,6 +148,33 @@ def test_a_directory_that_is_renamed_while_it_is_read_is_read_again(rclone_site:
     assert renames.plan(context, None).jobs == []
     assert rekeys(site) == [ino]
     for _ in range(2):
+        # Else the next round may not be due yet.
+        renames.restart()
         read_round(renames, context)
     assert rekeys(site) == []
+    context.database.close()
+
+
+def test_names_of_a_page_that_the_database_did_not_answer_are_read_again(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = rclone_site
+    count = NAMES_PAGE // 2
+    fill(site, "big", FIRST_INO, count, "old")
+    site.rename("big", "new")
+    renames = Renames(0.0, 30.0)
+    context = context_of(site)
+    key_of = Paths.key_of
+
+    def fail(paths: Paths, ino: int) -> str | None:
+        if ino == FIRST_INO + 5:
+            monkeypatch.undo()
+            raise TryAgain("the database did not answer")
+        return key_of(paths, ino)
+
+    monkeypatch.setattr(Paths, "key_of", fail)
+    with pytest.raises(TryAgain):
+        read_round(renames, context)
+    jobs = {job.title for page in read_round(renames, context) for job in page}
+    assert len(jobs) == count
     context.database.close()
