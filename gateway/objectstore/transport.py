@@ -20,8 +20,8 @@ from http.client import (
     HTTPResponse,
     HTTPSConnection,
 )
-from io import BufferedReader
-from typing import NamedTuple, Self
+from io import BufferedReader, RawIOBase
+from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from botocore.exceptions import (
@@ -42,6 +42,8 @@ CONTINUE_SECONDS = 1.0
 UNHEEDED_MAX = 3
 """A store that did not say so this often in a row is not asked any more."""
 LINE_BYTES = 65536
+STATUS_BYTES = 10
+"""Of a status line, up to the first digit of its code."""
 RECORDS_MAX = 8
 """TLS records without data (session tickets) that are read in the hope of an answer."""
 _PORTS = {"http": 80, "https": 443}
@@ -174,7 +176,7 @@ class Transport:
             self._unheeded = 0 if is_answered or ear.is_asked_on else self._unheeded + 1
             if is_answered:
                 return False
-        elif isinstance(body, bytes):
+        elif isinstance(body, bytes) and len(body) <= EXPECT_BYTES:
             connection.send(body)
             return True
         for block in _blocks(body):
@@ -275,11 +277,44 @@ class _Ear:
     def _peek(self) -> bytes:
         self._sock.settimeout(0)
         try:
-            return self._buffer.peek()
+            start = self._buffer.peek()
+            if not 0 < len(start) < STATUS_BYTES:
+                return start
+            # A buffer that is not empty does not look for more: the line is read once more with
+            # what follows.
+            self._buffer = BufferedReader(_Again(self._buffer.read(len(start)), self._buffer))
+            self._response.fp = self._buffer
+            return b""
         except (ssl.SSLWantReadError, BlockingIOError):
             return b""
         finally:
             self._sock.settimeout(self._read_seconds)
+
+
+class _Again(RawIOBase):
+    """Some bytes once more, together with what follows: nothing until something does.
+
+    Parameters: start, the bytes; rest, where they were read, with nothing left in its buffer.
+    """
+
+    def __init__(self, start: bytes, rest: BufferedReader) -> None:
+        self._start = start
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        view, size = memoryview(buffer), len(self._start)
+        count: int | None = self._rest.raw.readinto(view[size:])
+        if count is not None:
+            view[:size], self._start = self._start, b""
+            count += size
+        return count
+
+    def close(self) -> None:
+        self._rest.close()
+        super().close()
 
 
 def _blocks(body: bytes | Iterable[memoryview]) -> Iterable[memoryview]:

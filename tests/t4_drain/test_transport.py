@@ -8,6 +8,7 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from gateway.errors import StoreUnavailable
 from gateway.objectstore.body import Section
 from gateway.objectstore.pace import Pace
 from gateway.objectstore.s3 import S3Store
-from gateway.objectstore.transport import Timeouts, Transport
+from gateway.objectstore.transport import UNHEEDED_MAX, Timeouts, Transport
 from tests.support.forwardproxy import ForwardProxy
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer, free_port
@@ -249,6 +250,42 @@ def test_a_small_body_is_sent_at_once(tmp_path: Path, tls: ssl.SSLContext | None
         transport = transport_to(address, tmp_path, tls)
         assert transport.send("PUT", "/k", {"Content-Length": "4"}, b"data").status == 200
     assert b"Expect" not in heads[0]
+
+
+def test_a_status_line_that_comes_in_pieces_is_heard_as_one(
+    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+) -> None:
+    def serve(connection: socket.socket) -> None:
+        read_head(connection)
+        for piece in (b"HTTP/", b"1.1 1", b"00 Continue\r\n\r\n"):
+            connection.sendall(piece)
+            time.sleep(0.05)
+        read_body(connection, LARGE_BYTES)
+        connection.sendall(OK[:5])
+        time.sleep(0.05)
+        connection.sendall(OK[5:])
+
+    with server(serve, tls) as address:
+        assert transport_to(address, tmp_path, tls).send("PUT", "/k", LENGTH, large).status == 200
+
+
+def test_a_slow_store_has_the_time_of_an_answer_for_each_block_of_a_body() -> None:
+    data = os.urandom(16 * MIB)
+    blocks = 16
+
+    def serve(connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB // 2)
+        read_head(connection)
+        for _ in range(blocks):
+            time.sleep(0.1)
+            read_body(connection, len(data) // blocks)
+        connection.sendall(OK)
+
+    with server(serve) as address:
+        transport = Transport(address, "", TIMEOUTS._replace(read=0.8))
+        transport._unheeded = UNHEEDED_MAX
+        length = {"Content-Length": str(len(data))}
+        assert transport.send("PUT", "/k", length, data).status == 200
 
 
 def test_a_store_over_tls_that_says_early_that_it_is_too_busy(tmp_path: Path) -> None:
