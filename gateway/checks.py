@@ -45,8 +45,11 @@ def not_empty(value: str) -> str | None:
 
 
 def url(value: str) -> str | None:
-    ok = value == "" or value.startswith(("http://", "https://"))
-    return None if ok else "must start with http:// or https:// (empty: AWS)"
+    if value and not value.startswith(("http://", "https://")):
+        return "must start with http:// or https:// (empty: AWS)"
+    if "@" in urlsplit(value).netloc:
+        return "must have no user and password: write them to the credentials file"
+    return None
 
 
 def is_address(value: str) -> bool:

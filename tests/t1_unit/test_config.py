@@ -137,6 +137,7 @@ SECRET = "wJalrXUtn"
         ({"bucket": {"name": "b"}, "namespace": f"postgresql://u:{SECRET}@h/n"}, "namespace: must"),
         (with_key("namespace", "url", [f"postgresql://u:{SECRET}@h/n"]), "namespace.url: must be"),
         (with_key("bucket", "endpoint_url", f"u:{SECRET}@s3:9000"), "bucket.endpoint_url: must"),
+        (with_key("bucket", "endpoint_url", f"http://u:{SECRET}@s3"), "bucket.endpoint_url: must"),
     ],
 )
 def test_a_value_that_may_be_a_secret_is_not_quoted(raw: dict[str, Any], part: str) -> None:
