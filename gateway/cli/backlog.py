@@ -134,7 +134,7 @@ def _stuck(connection: Connection, export: str) -> list[Stuck]:
         for ino, reason in connection.execute(
             select(_damage.c.ino, _damage.c.reason)
             .join(_inode, _inode.c.ino == _damage.c.ino)
-            .where(_damage.c.content_version == _inode.c.content_version, _inode.c.nlink > 0)
+            .where(_inode.c.nlink > 0)
         )
     ]
     failing = connection.execute(

@@ -45,7 +45,9 @@ def note(context: Context, names: Iterable[int | str]) -> None:
 
 def due(view: View) -> list[str]:
     """The keys that are to be looked at now."""
-    return [key for (key,) in view.session.all(own.DOUBTS, now_ns=clock.now_ns())]
+    now_ns = clock.now_ns()
+    rows = view.session.all(own.DOUBTS, now_ns=now_ns, latest_ns=now_ns + view.late_ns)
+    return [key for (key,) in rows]
 
 
 def look(context: Context, key: str) -> Outcome:
@@ -63,7 +65,7 @@ def look(context: Context, key: str) -> Outcome:
         if stored is None:
             _license(view, key, head, ino)
         elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
-            view.session.run(own.DIRTY_AGAIN, the_ino=stored.ino)
+            view.session.run(own.NOT_DRAINED, the_ino=stored.ino)
             log.warning("%s is not what was recorded: it will be sent again", key)
         view.session.run(own.DOUBT_DELETE, the_key=key)
         if look_ns == 0:

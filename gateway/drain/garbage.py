@@ -8,16 +8,16 @@ aborted when it was found by listing, but only at a key for which we recorded th
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.intent import GENERATION, VOLUME, can_resume
-from gateway.drain.paths import file_of, intent_of, object_at
+from gateway.drain.paths import file_of, intent_of, object_at, object_of
 from gateway.drain.upload import Outcome
-from gateway.errors import GatewayError
+from gateway.errors import BucketError, GatewayError, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
 
 log = logging.getLogger("drain")
@@ -28,13 +28,26 @@ HEADS = 8
 
 def is_pending(view: View, key: str) -> bool:
     """Whether a deletion must wait: a live file's object will replace what is there, atomically,
-    or an upload newer than the object's row was begun, and its file goes to another key now."""
+    or an upload newer than the object's row was begun, and its file goes to another key now, or
+    what is there is all that the bucket has of a file that is still to be sent."""
     occupant = object_at(view.session, key)
     if occupant is None:
-        return view.paths.owner(key) is not None
+        return view.paths.owner(key) is not None or any(
+            _is_only_copy(view, licence) for licence in _licences(view, key)
+        )
     return any(
         licence.ino == occupant.ino and licence.content_version > occupant.content_version
         for licence in _licences(view, key)
+    )
+
+
+def _is_only_copy(view: View, licence: own.Licence) -> bool:
+    file = file_of(view.session, licence.ino)
+    return (
+        file is not None
+        and file.is_dirty
+        and licence.generation in (0, file.generation)
+        and object_of(view.session, file.ino) is None
     )
 
 
@@ -60,12 +73,14 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
     doomed = [
         key for key, head in heads.items() if head and _is_licensed(head, licences[key], volume)
     ]
-    results = context.store.delete_many(doomed) if doomed else {}
+    results = _delete(context, doomed, licences) if doomed else {}
     outcomes: dict[str, Outcome | GatewayError] = dict.fromkeys(keys, Outcome.OUTDATED)
     with context.writing() as view:
         for key, found in licences.items():
             if (error := results.get(key)) is not None:
                 outcomes[key] = error
+                if isinstance(error, StoreUnavailable):
+                    _doubt(view, key, found)
             elif _licences(view, key) != found:
                 continue  # What was licensed meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
@@ -78,6 +93,23 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
         elif head is not None and key not in results:
             log.warning("kept %s: the object there is not the one that was to be deleted", key)
     return [outcomes[key] for key in keys]
+
+
+def _delete(
+    context: Context, keys: Sequence[str], licences: Mapping[str, set[own.Licence]]
+) -> dict[str, BucketError | None]:
+    try:
+        return context.store.delete_many(keys)
+    except StoreUnavailable:
+        with context.writing() as view:
+            for key in keys:
+                _doubt(view, key, licences[key])
+        raise
+
+
+def _doubt(view: View, key: str, licences: Collection[own.Licence]) -> None:
+    """A deletion was given up: it may still take what is put at the key from now on."""
+    view.doubt_later(key, max(licence.ino for licence in licences))
 
 
 def _licences(view: View, key: str) -> set[own.Licence]:
@@ -171,8 +203,10 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
                 # Another drain is at it, perhaps between its request and its row.
                 return False
             if upload.initiated < started and (
-                # The intent of an upload, or of a copy in parts.
-                at_key or view.session.one(own.LICENCES, key=upload.key) is not None
+                # The intent of an upload, or of a copy in parts, or what settling it left.
+                at_key
+                or view.session.one(own.LICENCES, key=upload.key) is not None
+                or view.session.one(own.DOUBT, key=upload.key) is not None
             ):
                 return True
             return upload.initiated < aged and object_at(view.session, upload.key) is not None

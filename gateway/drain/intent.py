@@ -117,11 +117,12 @@ def intend(
         return None
     prior, rest, volume = intent_of(session, file.ino), view.paths.rest_of(file.ino), view.volume
     if prior is not None:
+        if prior.upload_id is not None and not can_resume(view, prior):
+            return None
         # How its requests ended is not known: one may reach the store after those of this try.
         view.doubt_later(prior.key, prior.ino)
         if prior.upload_id is not None:
-            resumes = can_resume(view, prior)
-            return Started(file, key, prior, prior, rest, volume) if resumes else None
+            return Started(file, key, prior, prior, rest, volume)
         occupant = object_at(session, prior.key)
         if prior.key != key and (occupant is None or occupant.ino == file.ino):
             # Also over the file's own object, which may be of this version by now: the licence
@@ -192,7 +193,9 @@ def publish(view: View, started: Started, sent: Sent) -> None:
     if started.snapshot_ns is None:
         session.run(own.DRAINED, the_ino=file.ino, version=file.content_version)
     # Whatever was at the key, of any inode, is replaced.
-    session.run(own.DELETION_DELETE, the_key=key)
+    if session.run(own.DELETION_DELETE, the_key=key):
+        # A drain that was killed may have asked for it, and the store may still carry that out.
+        view.doubt_later(key, file.ino)
     if view.paths.key_of(file.ino) != key:
         view.note_rekey(file.ino)
     log.info("uploaded %s (%d bytes)", key, file.size)

@@ -54,6 +54,9 @@ def move(context: Context, planned: Move) -> Outcome:
         if stored is None:
             return Outcome.OUTDATED
         rest = view.paths.rest_of(ino)
+        if view.session.one(own.LICENCES, key=target) is not None:
+            # A deletion that was asked for may reach the store after the copy.
+            view.doubt_later(target, ino)
         view.license_deletion(target, ino, stored.content_version)
     try:
         copied = _copy(context, planned, stored, rest)

@@ -1,8 +1,8 @@
 """Tells a key that the store refuses from a kind of work that it refuses.
 
-A policy may deny one key. So a refusal is of a kind only after several in a row, with no job of the
-kind done between them. Keys that were refused while others worked are known from then on: what the
-store says to them again is no news of the kind.
+A policy may deny one key. So a refusal is of a kind only after those of several keys in a row, with
+no job of the kind done between them. Keys that were refused while others worked, or in a trial, are
+known from then on: what the store says to them again is no news of the kind.
 """
 
 from __future__ import annotations
@@ -33,17 +33,27 @@ class Refusals:
             if (kind, name) in self._known:
                 return False
             row = self._row.setdefault(kind, [])
-            row.append(name)
+            if name not in row:
+                row.append(name)
             return len(row) >= IN_A_ROW
 
     def worked(self, kind: Kind, claims: Iterable[int | str]) -> None:
         """A job did its work."""
         with self._lock:
             self._known.discard((kind, _name(claims)))
-            row = self._row.pop(kind, [])
-            if len(self._known) > KNOWN_MAX:
-                self._known.clear()
-            self._known.update((kind, name) for name in row)
+            self._know(kind)
+
+    def tried(self, kind: Kind) -> None:
+        """A trial of a refused kind was refused too: the health of the bucket has it from now on,
+        and the same keys tell nothing more of the kind."""
+        with self._lock:
+            self._know(kind)
+
+    def _know(self, kind: Kind) -> None:
+        row = self._row.pop(kind, [])
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
+        self._known.update((kind, name) for name in row)
 
 
 def _name(claims: Iterable[int | str]) -> int | str:

@@ -168,16 +168,6 @@ DRAINED = Statement(
     .values(drained_version=b("version"))
 )
 
-DIRTY_AGAIN = Statement(
-    update(inode)
-    .where(
-        inode.c.ino == b("the_ino"),
-        inode.c.residency == int(Residency.RESIDENT),
-        inode.c.drained_version == inode.c.content_version,
-    )
-    .values(drained_version=inode.c.content_version - 1)
-)
-
 NOT_DRAINED = Statement(
     update(inode)
     .where(inode.c.ino == b("the_ino"), inode.c.residency == int(Residency.RESIDENT))
@@ -185,20 +175,12 @@ NOT_DRAINED = Statement(
 )
 """The bucket's object is of no use: 0, so an open and close without a write does not end it."""
 RESIDENT = Statement(
-    select(inode.c.ino)
-    .select_from(inode.outerjoin(damage, damage.c.ino == inode.c.ino))
-    .where(
-        inode.c.ino == b("ino"),
-        inode.c.residency == int(Residency.RESIDENT),
-        or_(damage.c.ino.is_(None), damage.c.content_version != inode.c.content_version),
+    select(inode.c.ino).where(
+        inode.c.ino == b("ino"), inode.c.residency == int(Residency.RESIDENT), _IS_WHOLE
     )
 )
 """A file whose bytes are on the local disk, and not known to be damaged."""
-DAMAGED = Statement(
-    select(damage.c.ino, damage.c.reason)
-    .select_from(damage.join(inode, inode.c.ino == damage.c.ino))
-    .where(damage.c.content_version == inode.c.content_version)
-)
+DAMAGED = Statement(select(damage.c.ino, damage.c.reason))
 """Files whose bytes are known to be damaged."""
 
 OBJECT = Statement(select(*_STORED).where(object_.c.ino == b("ino")))
@@ -341,7 +323,10 @@ OVERRIDES = Statement(select(override.c.ino, override.c.hold))
 OVERRIDE_INSERT = Statement(insert(override))
 OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
 
-DOUBTS = Statement(select(doubt.c.key).where(doubt.c.look_ns <= b("now_ns")))
+DOUBTS = Statement(
+    select(doubt.c.key).where(or_(doubt.c.look_ns <= b("now_ns"), doubt.c.look_ns > b("latest_ns")))
+)
+"""Those that are due: also those that lie further ahead than they can have been set."""
 DOUBT = Statement(select(doubt.c.ino, doubt.c.look_ns).where(doubt.c.key == b("key")))
 DOUBT_INSERT = Statement(insert(doubt))
 DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))

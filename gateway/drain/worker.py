@@ -166,6 +166,8 @@ class Drain:
         for sweep in self._sweeps:
             if sweep.kind.asks_bucket and not self._is_bucket_ready():
                 break
+            # The look for unfinished uploads: it sees the rows as the last run left them.
+            wait(self._futures())
             sweep.after, sweep.next_at = None, 0.0
             while sweep.planned or sweep.held or sweep.next_at < math.inf:
                 if not self.health.admits(sweep.kind):
@@ -403,6 +405,8 @@ class Drain:
     def _refused(self, job: Job, exc: StoreRefused) -> None:
         on_trial = self.health.is_refused(job.kind)
         if self._refusals.refused(job.kind, job.claims) or on_trial:
+            if on_trial:
+                self._refusals.tried(job.kind)
             self.health.failed(exc, job.kind)
         else:
             # Whether it is the bucket as a whole, a check tells.

@@ -148,7 +148,8 @@ def _client(
     # copy into a bucket with Object Lock).
     for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration", "CopyObject"):
         made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
-    made.meta.events.register_first("needs-retry.s3.CreateMultipartUpload", _not_again)
+    for operation in ("CreateMultipartUpload", "DeleteObjects", "DeleteObject", "CopyObject"):
+        made.meta.events.register_first(f"needs-retry.s3.{operation}", _not_again)
     return made
 
 
@@ -158,7 +159,8 @@ def _add_content_md5(params: dict[str, Any], **_event: object) -> None:
 
 
 def _not_again(caught_exception: Exception | None = None, **_event: object) -> None:
-    # A second try would hide from the drain that the first may have begun an upload too.
+    # A second try would hide from the drain that the first may have begun an upload too, or may
+    # still take or replace what is put at the key later.
     if caught_exception is not None:
         raise caught_exception
 

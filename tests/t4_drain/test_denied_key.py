@@ -50,5 +50,22 @@ def test_a_key_that_was_refused_while_others_worked_is_no_news() -> None:
     for _ in range(10 * IN_A_ROW):
         assert not refusals.refused(Kind.UPLOAD, (1, "denied"))
     refusals.worked(Kind.UPLOAD, (1, "denied"))
-    answers = [refusals.refused(Kind.UPLOAD, (1, "denied")) for _ in range(IN_A_ROW)]
+    keys = ["denied", "second", "third"]
+    answers = [refusals.refused(Kind.UPLOAD, (1, key)) for key in keys]
     assert answers == [False] * (IN_A_ROW - 1) + [True]
+
+
+def test_one_key_that_is_refused_again_and_again_is_one_refusal() -> None:
+    refusals = Refusals()
+    assert not any(refusals.refused(Kind.DELETE, ("denied",)) for _ in range(10 * IN_A_ROW))
+    assert not refusals.refused(Kind.DELETE, ("second",))
+    assert refusals.refused(Kind.DELETE, ("third",))
+
+
+def test_keys_that_a_trial_was_refused_with_are_no_news_after_it() -> None:
+    refusals = Refusals()
+    keys = [f"key {number}" for number in range(IN_A_ROW)]
+    assert [refusals.refused(Kind.DELETE, (key,)) for key in keys][-1]
+    refusals.tried(Kind.DELETE)
+    assert not any(refusals.refused(Kind.DELETE, (key,)) for key in keys)
+    assert not refusals.refused(Kind.DELETE, ("another",))

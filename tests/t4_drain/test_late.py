@@ -78,3 +78,79 @@ def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(rclone_site: 
     site.drain()
     assert len(site.proxy.operations("HEAD")) == 1
     assert site.rows("SELECT 1 FROM doubt") == []
+
+
+def lose_deletion(site: Site) -> Fault:
+    """Hold a deletion back until the drain has given it up."""
+    site.values["bucket"]["read_timeout_seconds"] = READ_TIMEOUT_SECONDS
+    site.configure()
+    return site.proxy.inject(lambda r: r.operation == "DELETE", Act.HOLD)
+
+
+def test_a_deletion_that_arrives_after_the_next_file_was_sent_does_not_take_it(
+    rclone_site: Site,
+) -> None:
+    site = rclone_site
+    site.write("f", b"old")
+    site.drain()
+    lost = lose_deletion(site)
+    with site.draining():
+        site.unlink("f")
+        lost.wait()
+        until(lambda: site.objects() == {}, "it is tried again")
+        site.write("f", b"new")
+        until(lambda: site.objects() == {"f": b"new"} and not site.left(), "the new file is sent")
+        lost.release()
+        until(lambda: site.objects() == {}, "the late deletion arrives")
+        until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
+    assert site.left() == []
+
+
+def test_a_deletion_of_a_killed_drain_does_not_take_the_next_file(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"old")
+    site.drain()
+    lost = lose_deletion(site)
+    site.unlink("f")
+    with site.process() as process:
+        lost.wait()
+        site.kill(process)
+    site.write("f", b"new")
+    with site.draining():
+        until(lambda: site.objects() == {"f": b"new"} and not site.left(), "the new file is sent")
+        lost.release()
+        until(lambda: site.objects() == {}, "the late deletion arrives")
+        until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
+    assert site.left() == []
+
+
+def note_doubt(site: Site, path: str, look_ns: int = 0) -> None:
+    site.rows(
+        "INSERT INTO doubt (key, ino, noted_ns, look_ns) "
+        f"VALUES ('{PREFIX}/{path}', {site.attr(path).ino}, 1, {look_ns}) RETURNING 1"
+    )
+
+
+def test_a_lost_object_of_a_file_that_is_open_is_sent_after_a_close_without_writes(
+    rclone_site: Site,
+) -> None:
+    site = rclone_site
+    ino = site.write("f", b"data")
+    site.drain()
+    site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/f")
+    site.namespace.open_write(ino)
+    note_doubt(site, "f")
+    site.drain()
+    site.namespace.seal(ino, site.sealed_unchanged(b"data"))
+    site.drain()
+    assert site.objects() == {"f": b"data"}
+
+
+def test_a_look_that_lies_further_ahead_than_it_can_have_been_set_is_due(rclone_site: Site) -> None:
+    """The clock went back."""
+    site = rclone_site
+    site.write("f", b"data")
+    site.drain()
+    note_doubt(site, "f", clock.now_ns() + 86_400 * clock.NS)
+    site.drain()
+    assert site.rows("SELECT 1 FROM doubt") == []

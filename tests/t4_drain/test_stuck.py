@@ -85,10 +85,15 @@ def test_a_damaged_file_ends_the_wait_and_needs_attention(rclone_site: Site) -> 
     assert code == 1
     assert "/checkpoints/f: an fsync failed" in facts["error"]
     assert site.objects() == {}
-    site.write("f", b"whole")
+    site.write("f", b"a later version")
+    assert "an fsync failed" in stuck(site)["/checkpoints/f"]
+    code, facts = wait(site)
+    assert code == 1
+    assert "/checkpoints/f: an fsync failed" in facts["error"]
+    site.namespace.whole(ino)
     assert stuck(site) == {}
     site.drain()
-    assert site.objects() == {"f": b"whole"}
+    assert site.objects() == {"f": b"a later version"}
 
 
 def test_a_rename_that_the_bucket_has_not_followed_is_waited_for(rclone_site: Site) -> None:

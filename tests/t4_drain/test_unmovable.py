@@ -113,6 +113,26 @@ def test_a_file_that_gave_its_key_up_and_is_deleted_leaves_nothing(rclone_site: 
     assert site.left() == []
 
 
+def test_the_only_copy_stays_when_the_new_file_at_its_key_is_deleted_before_its_upload(
+    rclone_site: Site,
+) -> None:
+    site = rclone_site
+    site.write("a", b"first")
+    site.drain()
+    archive(site)
+    site.rename("a", "b")
+    site.write("a", b"second")
+    fault = site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9, 400, "Unusual")
+    site.drain()
+    site.unlink("a")
+    site.drain()
+    assert site.objects() == {"a": b"first"}
+    fault.release()
+    site.drain()
+    assert site.objects() == {"b": b"first"}
+    assert site.left() == []
+
+
 def lose_residency(site: Site, ino: int) -> None:
     site.rows(f"UPDATE inode SET residency = 0 WHERE ino = {ino} RETURNING 1")
 
@@ -130,6 +150,23 @@ def damage(site: Site, ino: int) -> None:
         "INSERT INTO damage (ino, content_version, reason, noted_ns) "
         f"SELECT ino, content_version, 'a failed fsync', 1 FROM inode WHERE ino = {ino} RETURNING 1"
     )
+
+
+def test_the_object_of_a_damaged_file_that_is_opened_again_is_not_given_up(
+    rclone_site: Site,
+) -> None:
+    site = rclone_site
+    ino = site.write("a", b"first")
+    site.drain()
+    archive(site)
+    damage(site, ino)
+    site.namespace.open_write(ino)
+    site.namespace.seal(ino, site.sealed_unchanged(b"first"))
+    site.rename("a", "b")
+    site.write("a", b"second")
+    site.drain()
+    assert site.objects() == {"a": b"first"}
+    assert site.rows(f"SELECT key FROM object WHERE ino = {ino}") == [(f"{PREFIX}/a",)]
 
 
 @pytest.mark.parametrize("lose", [lose_residency, lose_file, rot, damage])
