@@ -114,11 +114,12 @@ def upload_many(
         for index in bodies:
             if (begun := intent.intend(view, *planned[index])) is not None:
                 started[index] = begun
-    if not started or context.stop.is_set():
+    if not started:
         return results
     objects = [Small(one.key, bodies[at], intent.metadata(one)) for at, one in started.items()]
     assert context.senders is not None, "only a drain uploads"
-    answers = context.senders.send(objects)
+    stops = context.stop.is_set()
+    answers = [None] * len(objects) if stops else context.senders.send(objects)
     with context.writing() as view:
         for (index, one), answer in zip(started.items(), answers, strict=True):
             if isinstance(answer, Stored):
@@ -126,6 +127,9 @@ def upload_many(
                 results[index] = Outcome.DONE
             elif answer is not None:
                 results[index] = answer
+            elif one.prior is None:
+                # It was not sent. The row would raise a doubt of a request that never was.
+                view.session.run(own.UPLOAD_DELETE, the_ino=one.file.ino)
     return results
 
 

@@ -118,3 +118,17 @@ def test_senders_end_with_their_drain(rclone_site: Site) -> None:
     site.drain()
     assert site.objects() == contents
     assert site.left() == []
+
+
+def test_files_of_a_batch_that_were_not_sent_leave_no_intent(rclone_site: Site) -> None:
+    site = rclone_site
+    site.configure(processes=1, workers=1)
+    fill(site)
+    fault = site.proxy.inject(
+        lambda r: r.operation == "PUT", Act.FAIL, math.inf, 403, "AccessDenied"
+    )
+    site.drain()
+    sent = {request.key for request in site.proxy.operations("PUT")}
+    assert 0 < len(sent) < FILES
+    assert {key for (key,) in site.rows('SELECT "key" FROM upload')} <= sent
+    fault.release()
