@@ -189,7 +189,7 @@ def _wait(
                 alive_at = now
             if now - alive_at > ABSENT_SECONDS:
                 return f"the drain is not running: start it: spillway up ({_left(progress)})"
-            if (reason := _refused(report)) is not None:
+            if (reason := _refused(report, bool(progress.renames))) is not None:
                 return f"the bucket refuses the drain: {reason} ({_left(progress)})"
             if args.timeout is not None and now - progress.started >= args.timeout:
                 return f"not drained within {args.timeout:g} s ({_left(progress)})"
@@ -198,9 +198,13 @@ def _wait(
         line.end()
 
 
-def _refused(report: dict[str, Any] | None) -> str | None:
+def _refused(report: dict[str, Any] | None, has_renames: bool) -> str | None:
+    """Why the bucket refuses what is waited for; deletions are not."""
     bucket = (report or {}).get("bucket")
     if not state.alive(report) or not isinstance(bucket, dict) or bucket["state"] != "refused":
+        return None
+    refused = bucket.get("refused")
+    if refused and "uploads" not in refused and not (has_renames and "copies" in refused):
         return None
     return str(bucket["error"])
 

@@ -172,6 +172,7 @@ class Health:
                 "name": self._bucket,
                 "state": self.state.shown,
                 "error": self.error,
+                "refused": sorted(kind.value for kind in self._refused),
                 "since_ns": self._since_ns,
             }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from typing import Any
 
 from gateway.cli.backlog import measure
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
 from tests.t4_drain.site import Site
+from tests.t4_drain.test_refused import bucket_state
 from tests.t5_cli.site import spillway
 
 
@@ -117,3 +119,27 @@ def test_a_rename_that_the_bucket_has_not_followed_is_waited_for(rclone_site: Si
     # A file that is held is not waited for, wherever its object is.
     site.rename("new/h", "new/h.tmp")
     assert wait(site, "--timeout", "5")[0] == 0
+
+
+def test_a_bucket_that_denies_deletions_does_not_end_the_wait_for_uploads(
+    rclone_site: Site,
+) -> None:
+    site = rclone_site
+    for number in range(5):
+        site.write(f"old/{number}", b"x")
+    site.drain()
+    fault = site.proxy.inject(lambda r: r.operation == "DELETE", Act.FAIL, 1e9, 403, "AccessDenied")
+    site.configure(retry_max_seconds=10_000)
+    with site.process():
+        for number in range(5):
+            site.unlink(f"old/{number}")
+        until(lambda: bucket_state(site) == "refused", "refused is shown")
+        held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD)
+        site.write("new", b"data")
+        held.wait()
+        # The wait is under way by then.
+        threading.Timer(4.0, held.release).start()
+        code, facts = wait(site, "--timeout", "30")
+        assert (code, facts["error"]) == (0, None)
+        assert "new" in site.objects()
+    fault.release()
