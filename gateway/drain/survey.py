@@ -96,6 +96,9 @@ class Survey:
             order.add(ino, top, directory, place.bumped or view.paths.is_bumped(ino))
         if is_stranded:
             self._stranded_at = (rows[-1][1], rows[-1][0]) if len(rows) == SCAN_PAGE else None
+            if self._stranded_at is None:
+                # Not a page later: what was sealed last goes before what is chosen now.
+                self._scan(view, now_ns, ahead_ns)
             return
         if rows:
             self._at = (rows[-1][1], rows[-1][0])

@@ -69,7 +69,8 @@ def test_credentials_that_may_list_but_not_write_do_not_flap(rclone_site: Site) 
     denied = site.proxy.inject(
         lambda r: r.method == "PUT", Act.FAIL, 1e9, status=403, code="AccessDenied"
     )
-    site.write("f", b"data")
+    for number in range(4):  # the refusal of a single key would be that file's failure
+        site.write(f"f{number}", b"data")
     with site.process():
         until(lambda: len(site.proxy.operations("PUT")) >= 4, "several tries")
         until(lambda: bucket_state(site) == "refused", "refused is shown")
