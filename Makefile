@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-profile soak torture build deps bench-deps clean
+.PHONY: demo test test-drain test-rest slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-profile soak torture build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -22,8 +22,16 @@ CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 demo: build
 	$(PY) -m tests.demo
 
+# The drain's suite beside all others, so that both cores are used. Each has a temporary directory of
+# its own: pytest changes the mode of one that it shares, and PostgreSQL runs as another user.
 test: build lint
-	$(PY) -m pytest
+	@$(MAKE) -s -j2 --output-sync=target test-drain test-rest
+
+test-drain: SUITE = tests/t4_drain
+test-rest: SUITE = tests --ignore=tests/t4_drain
+test-drain test-rest:
+	@mkdir -p /tmp/spillway-$@-$$(id -u)
+	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest $(SUITE)
 
 # The property test at length, on both engines, the bad hour of the bucket, two minutes a server, and
 # the rename of a directory of 100,000 drained files.
