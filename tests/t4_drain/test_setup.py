@@ -154,17 +154,20 @@ def test_a_bucket_that_locks_takes_deletions_as_markers(locked_site: Site) -> No
 
 def test_deletions_that_are_denied_do_not_stop_uploads(locked_site: Site) -> None:
     site = locked_site
-    site.write("f", b"data")
+    gone = ["f1", "f2", "f3"]  # the refusal of a single key would be a failure of its deletion
+    for path in gone:
+        site.write(path, b"data")
     site.drain()
     denied = site.proxy.inject(
         lambda r: r.operation == "DELETE", Act.FAIL, 1e9, 403, "AccessDenied"
     )
-    site.unlink("f")
+    for path in gone:
+        site.unlink(path)
     site.write("g", b"data")
     site.drain()
     site.write("h", b"data")
     site.drain()
-    assert sorted(site.objects()) == ["f", "g", "h"]
+    assert sorted(site.objects()) == [*gone, "g", "h"]
     bucket = site.report()["bucket"]
     assert bucket["state"] == "refused"
     assert "denies delete_objects (AccessDenied)" in bucket["error"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gateway import clock
 from gateway.db.engine import Database
 from gateway.drain.context import Context
 from gateway.drain.paths import file_of
@@ -105,7 +106,8 @@ def test_a_file_settles_before_it_is_drained(rclone_site: Site) -> None:
     site = rclone_site
     ino = site.write("f", b"new")
     connection = site.namespace._database.connect()
-    connection.execute("UPDATE inode SET drain_after_ns = 1 << 62 WHERE ino = ?", (ino,))
+    settles_ns = clock.now_ns() + 60 * clock.NS
+    connection.execute("UPDATE inode SET drain_after_ns = ? WHERE ino = ?", (settles_ns, ino))
     connection.close()
     site.drain()
     assert site.objects() == {}
@@ -124,7 +126,7 @@ def test_a_file_that_lost_its_bytes_is_never_uploaded(
     assert site.objects() == {"fine": b"ok"}
     assert site.rows("SELECT count(*) FROM object") == [(1,)]
     for path in ("gone", "short", "long"):
-        assert f"upload of {PREFIX}/{path}: data file" in caplog.text
+        assert f"upload of {PREFIX}/{path}: needs a person: data file" in caplog.text
     jobs = {failure["job"] for failure in site.report()["failures"]}
     assert jobs == {f"upload of {PREFIX}/{path}" for path in ("gone", "short", "long")}
 

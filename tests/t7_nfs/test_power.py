@@ -97,7 +97,7 @@ def files_in(vm: ClientVm, directory: str) -> dict[str, str]:
     return {"latest": latest, **{name: found for found, name in map(str.split, sums)}}
 
 
-@pytest.mark.timeout(900)  # the gateway runs on emulated processors, for half of the usual limit
+@pytest.mark.timeout(1800)  # the gateway runs on emulated processors, for half of the usual limit
 def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with disk.open("wb") as image:
