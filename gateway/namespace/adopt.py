@@ -19,8 +19,9 @@ from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
 from gateway.db import statements as sql
 from gateway.db.engine import Database
+from gateway.db.writer import Ids, Tx
 from gateway.errors import IdentityError
-from gateway.namespace import identity
+from gateway.namespace import content, identity
 from gateway.settings import Bucket
 
 PAGE = 1024
@@ -36,7 +37,6 @@ _FILES_AFTER = sql.Statement(
         sql.inode.c.epoch,
         sql.inode.c.size,
         sql.inode.c.mtime_ns,
-        sql.inode.c.content_version,
     )
     .where(
         sql.inode.c.kind == literal_column("1"),
@@ -144,7 +144,8 @@ def _compare(
     looked, damaged, taken, after = 0, 0, 0, 0
     while rows := session.all(_FILES_AFTER, after=after, most=PAGE):
         with database.transaction(connection):
-            for ino, epoch, size, mtime_ns, version in rows:
+            tx = Tx(connection, database.dialect, Ids(), "adopt")
+            for ino, epoch, size, mtime_ns in rows:
                 path = files.path(ino, epoch)
                 found = path.stat() if path.exists() else None
                 # A rewrite of the same length has another time.
@@ -155,7 +156,7 @@ def _compare(
                     damaged += 1
                     there = "is missing" if found is None else f"has {found.st_size} bytes"
                     reason = f"data file {path} {there}, {size} bytes expected"
-                    _record_damage(session, ino, version, reason)
+                    content.damaged(tx, ino, reason)
         looked, after = looked + len(rows), rows[-1][0]
     return Adopted(looked, damaged, taken)
 
@@ -168,17 +169,6 @@ def _take(session: sql.Session, ino: int, found: os.stat_result) -> None:
         used=found.st_blocks * 512,
         mtime_ns=found.st_mtime_ns,
         now_ns=clock.now_ns(),
-    )
-
-
-def _record_damage(session: sql.Session, ino: int, version: int, reason: str) -> None:
-    session.run(sql.DAMAGE_DELETE, the_ino=ino)
-    session.run(
-        sql.DAMAGE_INSERT,
-        ino=ino,
-        content_version=version,
-        reason=reason,
-        noted_ns=clock.now_ns(),
     )
 
 
