@@ -87,7 +87,9 @@ class Site:
 
     def _backlog(self) -> int:
         """Work for the drain, which is stopped meanwhile; how many objects it is about."""
-        self._drain.send_signal(signal.SIGSTOP)
+        # Stopped inside a transaction, it would keep the server from writing.
+        with self._database.backend.turn(first=True):
+            self._drain.send_signal(signal.SIGSTOP)
         jobs = 0
         if self._runs:
             before = ("--dir", f"files{self._runs}", *WIDE)

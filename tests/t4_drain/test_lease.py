@@ -25,7 +25,9 @@ def paused(site: Site, operation: str) -> Iterator[tuple[subprocess.Popen[bytes]
     held = site.proxy.inject(lambda request: request.operation == operation, Act.HOLD)
     with site.process() as first:
         held.wait()
-        first.send_signal(signal.SIGSTOP)
+        # Stopped inside a transaction, it would keep all others from writing for as long.
+        with site.namespace._database.backend.turn(first=True):
+            first.send_signal(signal.SIGSTOP)
         with site.process():
             yield first, held
 
