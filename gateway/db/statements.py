@@ -6,12 +6,16 @@ source for column names and both dialects without paying for it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
+    String,
     bindparam,
     case,
+    cast,
     delete,
     exists,
     func,
@@ -22,8 +26,10 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.elements import ClauseElement
+from sqlalchemy.sql.functions import FunctionElement
 
 from gateway.db import models
 from gateway.types import Attr
@@ -81,6 +87,43 @@ class Session:
 def b(name: str) -> Any:
     """A parameter given at execution."""
     return bindparam(name)
+
+
+class _JsonArray(FunctionElement[Any]):
+    """The elements of a JSON array, as a table with the column ``value``."""
+
+    inherit_cache = True
+
+
+@compiles(_JsonArray, "sqlite")
+def _(element: _JsonArray, compiler: Any, **how: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **how)})"
+
+
+@compiles(_JsonArray, "postgresql")
+def _(element: _JsonArray, compiler: Any, **how: Any) -> str:
+    return f"json_array_elements(CAST({compiler.process(element.clauses, **how)} AS json))"
+
+
+def given(name: str, /, **columns: type[int] | type[str]) -> Any:
+    """A table whose rows are given at execution: one statement does for many rows what would be a
+    statement for each. ``rows_of`` makes the parameter.
+
+    Parameters: name, of the parameter; columns, of the table, with their types.
+    """
+    value = _JsonArray(bindparam(name, type_=String)).table_valued("value").c.value
+    cells = {column: value.op("->>")(literal_column(str(n))) for n, column in enumerate(columns)}
+    return select(
+        *(
+            (cast(cell, BigInteger) if columns[column] is int else cell).label(column)
+            for column, cell in cells.items()
+        )
+    ).subquery(name)
+
+
+def rows_of(rows: Sequence[Sequence[int | str | None]]) -> str:
+    """The rows of a ``given`` table, as its parameter."""
+    return json.dumps(rows)
 
 
 volume: Any = models.Volume.__table__

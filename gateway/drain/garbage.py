@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
+from gateway.db import statements as sql
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.intent import GENERATION, VOLUME, can_resume
@@ -75,6 +76,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
     ]
     results = _delete(context, doomed, licences) if doomed else {}
     outcomes: dict[str, Outcome | GatewayError] = dict.fromkeys(keys, Outcome.OUTDATED)
+    done: list[tuple[str]] = []
     with context.writing() as view:
         for key, found in licences.items():
             if (error := results.get(key)) is not None:
@@ -85,8 +87,9 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
                 continue  # What was licensed meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
                 # Else a client deleted that file too meanwhile: the licence is needed again.
-                view.session.run(own.DELETION_DELETE, the_key=key)
+                done.append((key,))
                 outcomes[key] = Outcome.DONE
+        view.session.run(own.DELETION_DELETE, keys=sql.rows_of(done))
     for key, head in heads.items():
         if key in results and results[key] is None:
             log.info("deleted %s", key)
@@ -176,7 +179,7 @@ def settle(context: Context, intent: own.Intent) -> Outcome:
             view.license_deletion(
                 intent.key, intent.ino, intent.content_version, generation=intent.generation
             )
-        view.session.run(own.UPLOAD_DELETE, the_ino=intent.ino)
+        view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of([(intent.ino,)]))
     return Outcome.DONE
 
 

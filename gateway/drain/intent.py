@@ -11,14 +11,15 @@ The caller holds the claims of the inode and of the key: nothing else touches ei
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from gateway import clock
 from gateway.db import statements as sql
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.paths import file_of, intent_of, object_at, object_of
+from gateway.drain.paths import file_of, object_at
 from gateway.objectstore.objects import PART_BYTES
 
 log = logging.getLogger("drain")
@@ -59,17 +60,63 @@ class Sent(NamedTuple):
     """An earlier try of the request was not answered, and may be carried out after others."""
 
 
+class Standing(NamedTuple):
+    """What the rows say of a file with a name, and of the key that it is to be sent to."""
+
+    file: own.File
+    is_damaged: bool
+    intent: own.Intent | None
+    """Of an earlier upload of the file that was not published."""
+    stored: own.Stored | None
+    """The object of the file."""
+    occupant: int | None
+    """The inode whose object is at the key."""
+    is_reserved: bool
+    """A multipart upload of another inode may still land at the key."""
+    is_licensed: bool
+    """A deletion of what is at the key was licensed."""
+
+
+def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standing]:
+    """What the rows say of files and their keys, by inode; a file without a name has no entry."""
+    wanted = list(wanted)
+    view.paths.read_names(ino for ino, _key in wanted)
+    found = {}
+    for row in view.session.all(own.BEFORE_UPLOAD, wanted=sql.rows_of(wanted)):
+        cells = iter(row)
+        file = own.File(*islice(cells, len(own.File._fields)))
+        is_damaged = next(cells) is not None
+        begun = own.Intent(*islice(cells, len(own.Intent._fields)))
+        stored = own.Stored(*islice(cells, len(own.Stored._fields)))
+        occupant, is_reserved, is_licensed = cells
+        if file.nlink > 0:
+            found[file.ino] = Standing(
+                file,
+                is_damaged,
+                None if begun.ino is None else begun,
+                None if stored.ino is None else stored,
+                occupant,
+                bool(is_reserved),
+                bool(is_licensed),
+            )
+    return found
+
+
 def current(view: View, planned: own.File, key: str) -> own.File | None:
     """The file, if it is still that version, whole, complete or open as planned, and has that
     key."""
-    file = file_of(view.session, planned.ino)
-    if file is None or file.content_version != planned.content_version:
-        return None
-    if file.write_open != planned.write_open:
-        return None
-    if view.session.one(own.DAMAGE, ino=file.ino) is not None:
-        return None
-    return file if view.paths.key_of(planned.ino) == key else None
+    found = standings(view, [(planned.ino, key)]).get(planned.ino)
+    return found.file if found is not None and _is_current(view, found, planned, key) else None
+
+
+def _is_current(view: View, found: Standing, planned: own.File, key: str) -> bool:
+    file = found.file
+    return (
+        file.content_version == planned.content_version
+        and file.write_open == planned.write_open
+        and not found.is_damaged
+        and view.paths.key_of(file.ino) == key
+    )
 
 
 def is_current(context: Context, started: Started) -> bool:
@@ -97,52 +144,62 @@ def can_resume(view: View, intent: own.Intent) -> bool:
 
 
 def intend(
-    view: View, planned: own.File, key: str, snapshot_ns: int | None = None
-) -> Started | None:
-    """Record the intent; None: the file changed, or something is in the way."""
-    session = view.session
-    file = current(view, planned, key)
-    if file is None or not file.is_dirty:
+    view: View, wanted: Sequence[tuple[own.File, str]], snapshot_ns: int | None = None
+) -> dict[int, Started]:
+    """Record the intents of files, each to its key. By inode; a file that changed, or that
+    something is in the way of, has no entry."""
+    found = standings(view, [(file.ino, key) for file, key in wanted])
+    volume = view.volume
+    started = {}
+    for planned, key in wanted:
+        standing = found.get(planned.ino)
+        if standing is None or not _is_current(view, standing, planned, key):
+            continue
+        if snapshot_ns is not None:
+            # While it is open its row knows neither.
+            file = standing.file._replace(size=planned.size, mtime_ns=planned.mtime_ns)
+        else:
+            file = standing.file
+        if not file.is_dirty or file.size != planned.size:
+            continue
+        if standing.occupant not in (None, file.ino) or standing.is_reserved:
+            # Until that multipart upload is aborted, a late completion of it could land here.
+            continue
+        rest, prior = view.paths.rest_of(file.ino), standing.intent
+        one = Started(file, key, None, None, rest, volume, snapshot_ns)
+        if prior is None:
+            started[file.ino] = one
+        elif (again := _begin_again(view, one, prior)) is not None:
+            started[file.ino] = again
+    begun = [one for one in started.values() if one.resumed is None]
+    now_ns = clock.now_ns()
+    rows = [
+        (one.file.ino, one.file.content_version, one.key, now_ns, one.file.generation)
+        for one in begun
+    ]
+    if rows:
+        view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of([row[:1] for row in rows]))
+        view.session.run(own.UPLOAD_INSERT, uploads=sql.rows_of(rows))
+    return started
+
+
+def _begin_again(view: View, started: Started, prior: own.Intent) -> Started | None:
+    """Take an earlier try's upload over; None: it is to be settled first."""
+    file, key = started.file, started.key
+    if prior.upload_id is not None and not can_resume(view, prior):
         return None
-    if snapshot_ns is not None:
-        # While it is open its row knows neither.
-        file = file._replace(size=planned.size, mtime_ns=planned.mtime_ns)
-    elif file.size != planned.size:
-        return None
-    occupant = object_at(session, key)
-    if occupant is not None and occupant.ino != file.ino:
-        return None
-    if session.one(own.UPLOAD_AT, key=key, ino=file.ino) is not None:
-        # Until that multipart upload is aborted, a late completion of it could land here.
-        return None
-    prior, rest, volume = intent_of(session, file.ino), view.paths.rest_of(file.ino), view.volume
-    if prior is not None:
-        if prior.upload_id is not None and not can_resume(view, prior):
-            return None
-        # How its requests ended is not known: one may reach the store after those of this try.
-        view.doubt_later(prior.key, prior.ino)
-        if prior.upload_id is not None:
-            return Started(file, key, prior, prior, rest, volume)
-        occupant = object_at(session, prior.key)
-        if prior.key != key and (occupant is None or occupant.ino == file.ino):
-            # Also over the file's own object, which may be of this version by now: the licence
-            # waits until the file's object is elsewhere.
-            view.license_deletion(
-                prior.key, prior.ino, prior.content_version, generation=prior.generation
-            )
-        session.run(own.UPLOAD_DELETE, the_ino=file.ino)
-    session.run(
-        own.UPLOAD_INSERT,
-        ino=file.ino,
-        content_version=file.content_version,
-        key=key,
-        upload_id=None,
-        part_bytes=None,
-        started_ns=clock.now_ns(),
-        generation=file.generation,
-    )
-    at_key = prior if prior is not None and prior.key == key else None
-    return Started(file, key, at_key, None, rest, volume, snapshot_ns)
+    # How its requests ended is not known: one may reach the store after those of this try.
+    view.doubt_later(prior.key, prior.ino)
+    if prior.upload_id is not None:
+        return started._replace(prior=prior, resumed=prior)
+    occupant = object_at(view.session, prior.key)
+    if prior.key != key and (occupant is None or occupant.ino == file.ino):
+        # Also over the file's own object, which may be of this version by now: the licence
+        # waits until the file's object is elsewhere.
+        view.license_deletion(
+            prior.key, prior.ino, prior.content_version, generation=prior.generation
+        )
+    return started._replace(prior=prior if prior.key == key else None)
 
 
 def record_parts(view: View, started: Started, upload_id: str, part_bytes: int) -> None:
@@ -156,49 +213,57 @@ def withdraw(view: View, started: Started) -> None:
     """End an upload that put nothing at its key. What an earlier try put there stays named."""
     ino = started.file.ino
     if started.prior is None:
-        view.session.run(own.UPLOAD_DELETE, the_ino=ino)
+        view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of([(ino,)]))
     else:
         view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=None, new_part_bytes=None)
     log.info("withdrew the upload of %s: the file changed", started.key)
 
 
-def publish(view: View, started: Started, sent: Sent) -> None:
-    """Make the bucket's object the file's object."""
-    file, key, session = started.file, started.key, view.session
-    session.run(own.UPLOAD_DELETE, the_ino=file.ino)
-    if sent.is_doubtful:
-        view.doubt_later(key, file.ino)
-    if file_of(session, file.ino) is None:
-        view.license_deletion(
-            key, file.ino, file.content_version, sent.etag, generation=file.generation
-        )
-        log.info("%s was deleted while it was uploaded", key)
-        return
-    old = object_of(session, file.ino)
-    if old is not None and old.key != key:
-        view.license_deletion(
-            old.key, old.ino, old.content_version, old.etag, generation=file.generation
-        )
-    session.run(sql.OBJECT_DELETE, the_ino=file.ino)
-    session.run(
-        own.OBJECT_INSERT,
-        ino=file.ino,
-        key=key,
-        content_version=file.content_version,
-        size=file.size,
-        etag=sent.etag,
-        checksum=sent.checksum,
-        stored_ns=clock.now_ns() if started.snapshot_ns is None else started.snapshot_ns,
-    )
-    if started.snapshot_ns is None:
-        session.run(own.DRAINED, the_ino=file.ino, version=file.content_version)
-    # Whatever was at the key, of any inode, is replaced.
-    if session.run(own.DELETION_DELETE, the_key=key):
-        # A drain that was killed may have asked for it, and the store may still carry that out.
-        view.doubt_later(key, file.ino)
-    if view.paths.key_of(file.ino) != key:
-        view.note_rekey(file.ino)
-    log.info("uploaded %s (%d bytes)", key, file.size)
+def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
+    """Make the bucket's objects the objects of their files. Returns lines for the log, which is
+    too slow for a transaction that the NFS server waits for."""
+    session = view.session
+    found = standings(view, [(started.file.ino, started.key) for started, _sent in uploads])
+    now_ns = clock.now_ns()
+    objects: list[tuple[int, str, int, int, str, str, int]] = []
+    drained: list[tuple[int, int]] = []
+    replaced: list[tuple[str]] = []
+    lines: list[str] = []
+    for started, sent in uploads:
+        file, key, standing = started.file, started.key, found.get(started.file.ino)
+        if sent.is_doubtful:
+            view.doubt_later(key, file.ino)
+        if standing is None:
+            view.license_deletion(
+                key, file.ino, file.content_version, sent.etag, generation=file.generation
+            )
+            lines.append(f"{key} was deleted while it was uploaded")
+            continue
+        old, version = standing.stored, file.content_version
+        if old is not None and old.key != key:
+            view.license_deletion(
+                old.key, old.ino, old.content_version, old.etag, generation=file.generation
+            )
+        moment_ns = now_ns if started.snapshot_ns is None else started.snapshot_ns
+        objects.append((file.ino, key, version, file.size, sent.etag, sent.checksum, moment_ns))
+        if started.snapshot_ns is None:
+            drained.append((file.ino, version))
+        if standing.is_licensed:
+            # Whatever was at the key, of any inode, is replaced. A drain that was killed may have
+            # asked for the deletion, and the store may still carry that out.
+            replaced.append((key,))
+            view.doubt_later(key, file.ino)
+        if view.paths.key_of(file.ino) != key:
+            view.note_rekey(file.ino)
+        lines.append(f"uploaded {key} ({file.size} bytes)")
+    inos = sql.rows_of([(started.file.ino,) for started, _sent in uploads])
+    session.run(own.UPLOAD_DELETE, inos=inos)
+    session.run(own.OBJECT_DELETE, inos=sql.rows_of([row[:1] for row in objects]))
+    session.run(own.OBJECT_INSERT, objects=sql.rows_of(objects))
+    session.run(own.DRAINED, files=sql.rows_of(drained))
+    if replaced:
+        session.run(own.DELETION_DELETE, keys=sql.rows_of(replaced))
+    return lines
 
 
 def metadata(started: Started, part_bytes: int | None = None) -> dict[str, str]:

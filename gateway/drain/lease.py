@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gateway import clock
+from gateway.db.statements import rows_of
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.plan import Job
@@ -175,20 +176,20 @@ class Claims:
         self, missing: set[int | str], dropped: set[int | str], titles: set[str]
     ) -> set[int | str]:
         """One transaction; returns the names that another drain has."""
-        taken = set()
         generation = self.generation
+        taken: set[int | str] = set()
         with replace(self._context, generation=generation).writing() as view:
-            for name in dropped:
-                view.session.run(
-                    own.CLAIM_DELETE, the_key=claim_name(name), the_generation=generation
-                )
-            for name in missing:
-                row = view.session.one(own.CLAIM, key=claim_name(name))
-                if row is None:
-                    view.session.run(own.CLAIM_INSERT, name=claim_name(name), generation=generation)
-                elif row[0] != generation:
-                    taken.add(name)
-            self._retries.save(view.session, titles)
+            session = view.session
+            if dropped:
+                names = _given(dropped)
+                session.run(own.CLAIM_DELETE, names=names, the_generation=generation)
+            if missing:
+                names = _given(missing)
+                session.run(own.CLAIM_INSERT, names=names, the_generation=generation)
+                by_name = {claim_name(name): name for name in missing}
+                others = session.all(own.CLAIMED_BY_OTHERS, names=names, the_generation=generation)
+                taken = {by_name[name] for (name,) in others}
+            self._retries.save(session, titles)
         return taken
 
     def _renew_for_ever(self) -> None:
@@ -238,3 +239,7 @@ class Claims:
 
     def _until_ns(self) -> int:
         return clock.now_ns() + int(self._seconds * clock.NS)
+
+
+def _given(names: set[int | str]) -> str:
+    return rows_of([(claim_name(name),) for name in names])

@@ -21,6 +21,8 @@ The caller holds the claims of the inode and of both keys.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from gateway import clock
@@ -31,11 +33,25 @@ from gateway.drain.context import Context, View
 from gateway.drain.intent import with_rest
 from gateway.drain.paths import file_of, intent_of, object_at, object_of
 from gateway.drain.upload import Outcome
-from gateway.errors import DataFileError, ObjectRefused, StoreUnavailable
+from gateway.errors import (
+    BucketError,
+    DataFileError,
+    GatewayError,
+    ObjectRefused,
+    StoreUnavailable,
+)
 from gateway.objectstore.keys import staging_key
-from gateway.objectstore.objects import Head
+from gateway.objectstore.objects import MIB, Head
 
 log = logging.getLogger("drain")
+
+
+MOVES_AT_ONCE = 4
+"""Of small objects: one transaction begins so many moves, one ends them."""
+COPIES = 4
+"""Of these at a time."""
+SMALL_BYTES = 16 * MIB
+"""Larger objects are moved one by one: small ones would wait for them."""
 
 
 class Move(NamedTuple):
@@ -44,41 +60,95 @@ class Move(NamedTuple):
     ino: int
     source: str
     target: str
+    size: int
+
+    @property
+    def claims(self) -> frozenset[int | str]:
+        """What nothing else may touch meanwhile."""
+        return frozenset((self.ino, self.source, self.target))
 
 
-def move(context: Context, planned: Move) -> Outcome:
-    """Carry out a move that is still right. Raises BucketError."""
-    ino, old_key, target = planned
+class _Begun(NamedTuple):
+    """A move whose copy, if there is one, has a licence to be deleted."""
+
+    move: Move
+    stored: own.Stored
+    rest: str
+    """What the target does not tell of the path."""
+
+
+def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | GatewayError]:
+    """Carry out moves that are still right; returns what became of each, in order."""
+    results: list[Outcome | GatewayError] = [Outcome.OUTDATED] * len(planned)
     with context.writing() as view:
-        stored = _still_right(context, view, planned)
-        if stored is None:
-            return Outcome.OUTDATED
-        rest = view.paths.rest_of(ino)
-        if view.session.one(own.LICENCES, key=target) is not None:
-            # A deletion that was asked for may reach the store after the copy.
-            view.doubt_later(target, ino)
-        view.license_deletion(target, ino, stored.content_version)
-    try:
-        copied = _copy(context, planned, stored, rest)
-    except ObjectRefused as exc:
-        return _send_again(context, planned, stored, exc)
+        tries = [_begin(context, view, one) for one in planned]
+    begun = {index: one for index, one in enumerate(tries) if one is not None}
+    copies = _copies(context, list(begun.values()))
     with context.writing() as view:
-        moved = view.session.run(
-            own.OBJECT_MOVE, the_ino=ino, old_key=old_key, new_key=target, new_etag=copied.etag
-        )
-        if not moved:
-            # Its file was deleted meanwhile: the copy is garbage, and has its licence.
-            return Outcome.OUTDATED
-        view.session.run(own.DELETION_DELETE, the_key=target)
-        view.license_deletion(old_key, ino, stored.content_version, stored.etag)
-        if view.paths.key_of(ino) != target:
-            view.note_rekey(ino)
-    log.info("moved %s to %s", old_key, target)
+        for (index, one), copied in zip(begun.items(), copies, strict=True):
+            if isinstance(copied, Head):
+                results[index] = _end(view, one, copied)
+            elif copied is not None:
+                results[index] = copied
+    for index, one in begun.items():
+        result = results[index]
+        if result == Outcome.DONE:
+            log.info("moved %s to %s", one.move.source, one.move.target)
+        elif isinstance(result, ObjectRefused):
+            try:
+                results[index] = _send_again(context, one.move, one.stored, result)
+            except GatewayError as exc:
+                results[index] = exc
+    return results
+
+
+def _begin(context: Context, view: View, planned: Move) -> _Begun | None:
+    stored = _still_right(context, view, planned)
+    if stored is None:
+        return None
+    rest = view.paths.rest_of(planned.ino)
+    if view.session.one(own.LICENCES, key=planned.target) is not None:
+        # A deletion that was asked for may reach the store after the copy.
+        view.doubt_later(planned.target, planned.ino)
+    view.license_deletion(planned.target, planned.ino, stored.content_version)
+    return _Begun(planned, stored, rest)
+
+
+def _end(view: View, begun: _Begun, copied: Head) -> Outcome:
+    ino, old_key, target, _size = begun.move
+    stored = begun.stored
+    moved = view.session.run(
+        own.OBJECT_MOVE, the_ino=ino, old_key=old_key, new_key=target, new_etag=copied.etag
+    )
+    if not moved:
+        # Its file was deleted meanwhile: the copy is garbage, and has its licence.
+        return Outcome.OUTDATED
+    view.session.run(own.DELETION_DELETE, keys=sql.rows_of([(target,)]))
+    view.license_deletion(old_key, ino, stored.content_version, stored.etag)
+    if view.paths.key_of(ino) != target:
+        view.note_rekey(ino)
     return Outcome.DONE
 
 
+def _copies(context: Context, begun: Sequence[_Begun]) -> list[Head | BucketError | None]:
+    """What became of each copy; None: the drain was told to stop before."""
+
+    def copy(one: _Begun) -> Head | BucketError | None:
+        if context.stop.is_set():
+            return None
+        try:
+            return _copy(context, one.move, one.stored, one.rest)
+        except BucketError as exc:
+            return exc
+
+    if len(begun) < 2:
+        return [copy(one) for one in begun]
+    with ThreadPoolExecutor(min(len(begun), COPIES), thread_name_prefix="drain-copy") as pool:
+        return list(pool.map(copy, begun))
+
+
 def _copy(context: Context, planned: Move, stored: own.Stored, rest: str) -> Head:
-    ino, old_key, target = planned
+    ino, old_key, target, _size = planned
     head = context.store.head(old_key)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
@@ -151,20 +221,12 @@ def _release(view: View, stored: own.Stored) -> None:
     is there is deleted only when the file is sent again or deleted, and is then licensed."""
     begun = intent_of(view.session, stored.ino)
     if begun is None:
-        view.session.run(
-            own.UPLOAD_INSERT,
-            ino=stored.ino,
-            content_version=stored.content_version,
-            key=stored.key,
-            upload_id=None,
-            part_bytes=None,
-            started_ns=clock.now_ns(),
-            generation=0,
-        )
+        row = (stored.ino, stored.content_version, stored.key, clock.now_ns(), 0)
+        view.session.run(own.UPLOAD_INSERT, uploads=sql.rows_of([row]))
     elif begun.key != stored.key:
         # The object is of an older version than the one whose upload was begun elsewhere.
         view.license_deletion(stored.key, stored.ino, stored.content_version, stored.etag)
-    view.session.run(sql.OBJECT_DELETE, the_ino=stored.ino)
+    view.session.run(own.OBJECT_DELETE, inos=sql.rows_of([(stored.ino,)]))
 
 
 def next_move(context: Context, view: View, stored: own.Stored) -> Move | None:
@@ -177,7 +239,7 @@ def next_move(context: Context, view: View, stored: own.Stored) -> Move | None:
         return None
     occupant = object_at(view.session, target)
     if occupant is None:
-        return Move(stored.ino, stored.key, target)
+        return Move(stored.ino, stored.key, target, stored.size)
     return make_way(context, view, occupant)
 
 
@@ -186,7 +248,7 @@ def make_way(context: Context, view: View, occupant: own.Stored) -> Move:
     target = _destination(view, occupant)
     if target is None or object_at(view.session, target) is not None:
         target = staging_key(context.prefix, occupant.ino)
-    return Move(occupant.ino, occupant.key, target)
+    return Move(occupant.ino, occupant.key, target, occupant.size)
 
 
 def _destination(view: View, stored: own.Stored) -> str | None:

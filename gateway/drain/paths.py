@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from gateway.db import statements as sql
@@ -18,6 +18,10 @@ from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
 from gateway.objectstore import keys
 from gateway.types import Kind
+
+KEYS_KEPT = 8192
+"""A plan and the two transactions of its upload ask for the same key."""
+_key_of = lru_cache(KEYS_KEPT)(keys.key_of)
 
 
 class Holds:
@@ -69,6 +73,14 @@ class Paths:
         self._prefix = prefix
         self._places: dict[int, Place | None] = {}
         self._shortened: dict[int, dict[str, int]] = {}
+        self._names: dict[int, list[tuple[int, bytes]]] = {}
+
+    def read_names(self, inos: Iterable[int]) -> None:
+        """Read the names of many files with one query: their keys need none of their own then."""
+        self._names = {ino: [] for ino in inos}
+        given = sql.rows_of([(ino,) for ino in self._names])
+        for ino, parent, name in self._session.all(own.NAMES, inos=given):
+            self._names[ino].append((parent, name))
 
     def place(self, ino: int) -> Place | None:
         """Where a directory is; None: it is gone."""
@@ -117,21 +129,29 @@ class Paths:
     def key_of(self, ino: int) -> str | None:
         """The key of a file; None: it has no name, or only names that are held."""
         parts = self._parts_of(ino)
-        return None if parts is None else keys.key_of(self._prefix, parts)
+        return None if parts is None else _key_of(self._prefix, parts)
 
     def rest_of(self, ino: int) -> str:
         """What the key of a file does not tell of its path; mostly nothing."""
         parts = self._parts_of(ino)
-        return "" if parts is None else keys.rest_of(self._prefix, parts)
+        if parts is None or not keys.is_shortened(_key_of(self._prefix, parts)):
+            return ""
+        return keys.rest_of(self._prefix, parts)
 
     def _parts_of(self, ino: int) -> tuple[bytes, ...] | None:
         if self._overrides.get(ino):
             return None
-        for parent, name in self._session.all(sql.NAMES, ino=ino):
+        for parent, name in self._names_of(ino):
             place = self.place(parent)
             if place is not None and not place.held and not self._holds.holds(place.parts, name):
                 return (*place.parts, name)
         return None
+
+    def _names_of(self, ino: int) -> list[tuple[int, bytes]]:
+        if ino not in self._names:
+            rows = self._session.all(sql.NAMES, ino=ino)
+            self._names[ino] = [(parent, name) for parent, name in rows]
+        return self._names[ino]
 
     def owner(self, key: str) -> int | None:
         """The regular file whose key this is; None: there is none."""

@@ -188,17 +188,26 @@ def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
     occupant = object_at(view.session, key)
     if occupant is None or occupant.ino == ino:
         return None
-    return move_job(context, move.make_way(context, view, occupant))
+    return move_job(moves(context), move.make_way(context, view, occupant))
 
 
-def move_job(context: Context, planned: move.Move) -> Job:
-    """The job of a move."""
+def moves(context: Context) -> Batch:
+    """Moves that may run together."""
+    most = move.MOVES_AT_ONCE
+    return Batch(partial(move.move_many, context), most, most * move.SMALL_BYTES)
+
+
+def move_job(batch: Batch, planned: move.Move) -> Job:
+    """The job of a move. Parameters: batch, with which it runs if it is small."""
     return Job(
         f"move of {planned.source} to {planned.target}",
         Kind.COPY,
         Lane.CHORE,
-        frozenset(planned),
-        partial(move.move, context, planned),
+        planned.claims,
+        partial(run_alone, batch, planned),
+        batch=batch if planned.size <= move.SMALL_BYTES else None,
+        item=planned,
+        size=planned.size,
     )
 
 

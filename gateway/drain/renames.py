@@ -19,7 +19,7 @@ from gateway.drain import move
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of, object_of
-from gateway.drain.plan import Job, Page, move_job
+from gateway.drain.plan import Job, Page, move_job, moves
 from gateway.drain.retries import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
 from gateway.types import Kind
 
@@ -119,10 +119,9 @@ class Renames:
 
     def _rows(self, context: Context) -> tuple[list[Job], bool]:
         """Look at the next rows, up to a directory that is to be read."""
-        jobs: list[Job] = []
         done: list[int] = []
-        in_motion: set[int] = set()
         with context.reading() as view:
+            found = _Moves(context, view)
             rows = view.session.all(own.REKEYS, after=self._at, most=ROWS_PAGE)
             for (ino,) in rows:
                 self._at = ino
@@ -133,14 +132,14 @@ class Renames:
                 elif _is_at_home(view, ino):
                     done.append(ino)
                 else:
-                    _add_move(context, view, ino, in_motion, jobs)
+                    found.add(ino)
         if done:
             with context.writing() as view:
                 for ino in done:
                     # A client may have renamed it again, or removed it.
                     if not _is_directory(view, ino) and _is_at_home(view, ino):
                         view.session.run(sql.REKEY_DELETE, the_ino=ino)
-        return jobs, len(rows) < ROWS_PAGE and self._walk is None
+        return found.jobs, len(rows) < ROWS_PAGE and self._walk is None
 
     def _begin(self, view: View, ino: int) -> bool:
         """Whether a reading of what is below a directory begins now."""
@@ -200,16 +199,15 @@ def _rewind(walk: _Walk) -> None:
 
 def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
     """The moves of the next page of names."""
-    jobs: list[Job] = []
-    in_motion: set[int] = set()
+    found = _Moves(context, view)
     for stored in _next_objects(view, walk):
         if view.paths.key_of(stored.ino) == stored.key:
             continue
         walk.found += 1
         if len(walk.left) <= LEFT_MAX:
             walk.left.append(stored.ino)
-        _add_move(context, view, stored.ino, in_motion, jobs)
-    return jobs
+        found.add(stored.ino)
+    return found.jobs
 
 
 def _next_objects(view: View, walk: _Walk) -> list[own.Stored]:
@@ -249,16 +247,26 @@ def _drop(context: Context, walk: _Walk) -> bool:
     return True
 
 
-def _add_move(context: Context, view: View, ino: int, in_motion: set[int], jobs: list[Job]) -> None:
-    """Add the move of a file's object, but none of one that is already about to move: of two files
-    that swapped names only one has to make way."""
-    stored = object_of(view.session, ino)
-    if stored is None or ino in in_motion:
-        return
-    planned = move.next_move(context, view, stored)
-    if planned is not None and planned.ino not in in_motion:
-        in_motion.add(planned.ino)
-        jobs.append(move_job(context, planned))
+class _Moves:
+    """The moves of one page."""
+
+    def __init__(self, context: Context, view: View) -> None:
+        self._context = context
+        self._view = view
+        self._batch = moves(context)
+        self._in_motion: set[int] = set()
+        self.jobs: list[Job] = []
+
+    def add(self, ino: int) -> None:
+        """Add the move of a file's object, but none of one that is already about to move: of two
+        files that swapped names only one has to make way."""
+        stored = object_of(self._view.session, ino)
+        if stored is None or ino in self._in_motion:
+            return
+        planned = move.next_move(self._context, self._view, stored)
+        if planned is not None and planned.ino not in self._in_motion:
+            self._in_motion.add(planned.ino)
+            self.jobs.append(move_job(self._batch, planned))
 
 
 def _is_directory(view: View, ino: int) -> bool:

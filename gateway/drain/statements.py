@@ -27,6 +27,7 @@ from gateway.db.statements import (
     digest,
     dirent,
     doubt,
+    given,
     inode,
     lease,
     object_,
@@ -100,6 +101,42 @@ _INTENT = [upload.c[name] for name in Intent._fields]
 
 FILE = Statement(select(*_FILE).where(inode.c.ino == b("ino")))
 
+_INOS = given("inos", ino=int)
+NAMES = Statement(
+    select(dirent.c.ino, dirent.c.parent, dirent.c.name)
+    .select_from(_INOS.join(dirent, dirent.c.ino == _INOS.c.ino))
+    .order_by(dirent.c.ino, dirent.c.cookie)
+)
+"""The names of inodes."""
+
+_WANTED = given("wanted", ino=int, key=str)
+_at_key = object_.alias("at_key")
+_other = upload.alias("other")
+BEFORE_UPLOAD = Statement(
+    select(
+        *_FILE,
+        damage.c.ino,
+        upload.c.ino,
+        *_INTENT[1:],
+        object_.c.ino,
+        *_STORED[1:],
+        _at_key.c.ino,
+        exists().where(
+            _other.c.key == _WANTED.c.key,
+            _other.c.ino != _WANTED.c.ino,
+            _other.c.upload_id.is_not(None),
+        ),
+        exists().where(deletion.c.key == _WANTED.c.key),
+    ).select_from(
+        _WANTED.join(inode, inode.c.ino == _WANTED.c.ino)
+        .outerjoin(damage, damage.c.ino == inode.c.ino)
+        .outerjoin(upload, upload.c.ino == inode.c.ino)
+        .outerjoin(object_, object_.c.ino == inode.c.ino)
+        .outerjoin(_at_key, _at_key.c.key == _WANTED.c.key)
+    )
+)
+"""Files with names, each with all that an upload to its key must know (``Standing``)."""
+
 
 def _of_first_name(column: Any) -> Any:
     first = select(column).where(dirent.c.ino == inode.c.ino).order_by(dirent.c.cookie).limit(1)
@@ -158,15 +195,17 @@ OPEN = Statement(
 
 DAMAGE = Statement(select(damage.c.reason).where(damage.c.ino == b("ino")))
 """Why the local bytes of a file are not what was written."""
+_DRAINED = given("files", ino=int, version=int)
 DRAINED = Statement(
     update(inode)
     .where(
-        inode.c.ino == b("the_ino"),
-        inode.c.content_version >= b("version"),
-        inode.c.drained_version < b("version"),
+        inode.c.ino == _DRAINED.c.ino,
+        inode.c.content_version >= _DRAINED.c.version,
+        inode.c.drained_version < _DRAINED.c.version,
     )
-    .values(drained_version=b("version"))
+    .values(drained_version=_DRAINED.c.version)
 )
+"""The bucket has these versions of files."""
 
 NOT_DRAINED = Statement(
     update(inode)
@@ -191,7 +230,20 @@ STORED_NS = Statement(
         object_.c.ino == b("ino"), object_.c.content_version == b("version")
     )
 )
-OBJECT_INSERT = Statement(insert(object_))
+_OBJECT_INSERT = given(
+    "objects",
+    ino=int,
+    key=str,
+    content_version=int,
+    size=int,
+    etag=str,
+    checksum=str,
+    stored_ns=int,
+)
+OBJECT_INSERT = Statement(
+    insert(object_).from_select(_OBJECT_INSERT.c.keys(), select(_OBJECT_INSERT))
+)
+OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino.in_(select(_INOS.c.ino))))
 OBJECT_MOVE = Statement(
     update(object_)
     .where(object_.c.ino == b("the_ino"), object_.c.key == b("old_key"))
@@ -241,8 +293,13 @@ UPLOAD_AT = Statement(
     )
 )
 UPLOADS_AT = Statement(select(upload.c.ino, upload.c.upload_id).where(upload.c.key == b("key")))
-UPLOAD_INSERT = Statement(insert(upload))
-UPLOAD_DELETE = Statement(delete(upload).where(upload.c.ino == b("the_ino")))
+_UPLOAD_INSERT = given(
+    "uploads", ino=int, content_version=int, key=str, started_ns=int, generation=int
+)
+UPLOAD_INSERT = Statement(
+    insert(upload).from_select(_UPLOAD_INSERT.c.keys(), select(_UPLOAD_INSERT))
+)
+UPLOAD_DELETE = Statement(delete(upload).where(upload.c.ino.in_(select(_INOS.c.ino))))
 UPLOAD_ID = Statement(
     update(upload)
     .where(upload.c.ino == b("the_ino"))
@@ -262,7 +319,10 @@ DELETIONS = Statement(
 LICENCES = Statement(
     select(*[deletion.c[name] for name in Licence._fields]).where(deletion.c.key == b("key"))
 )
-DELETION_DELETE = Statement(delete(deletion).where(deletion.c.key == b("the_key")))
+_DELETION_DELETE = given("keys", key=str)
+DELETION_DELETE = Statement(
+    delete(deletion).where(deletion.c.key.in_(select(_DELETION_DELETE.c.key)))
+)
 
 REKEYS = Statement(
     select(rekey.c.ino).where(rekey.c.ino > b("after")).order_by(rekey.c.ino).limit(b("most"))
@@ -296,9 +356,25 @@ LEASE_RENEW = Statement(
 LEASE_DELETE = Statement(delete(lease).where(lease.c.generation == b("the_generation")))
 
 CLAIM = Statement(select(claim.c.generation).where(claim.c.name == b("key")))
-CLAIM_INSERT = Statement(insert(claim))
+_CLAIMED = given("names", name=str)
+CLAIM_INSERT = Statement(
+    insert(claim).from_select(
+        ["name", "generation"],
+        select(_CLAIMED.c.name, b("the_generation")).where(
+            ~exists().where(claim.c.name == _CLAIMED.c.name)
+        ),
+    )
+)
+"""Claims of what nobody has claimed."""
+CLAIMED_BY_OTHERS = Statement(
+    select(claim.c.name).where(
+        claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.generation != b("the_generation")
+    )
+)
 CLAIM_DELETE = Statement(
-    delete(claim).where(claim.c.name == b("the_key"), claim.c.generation == b("the_generation"))
+    delete(claim).where(
+        claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.generation == b("the_generation")
+    )
 )
 
 RETRIES = Statement(select(retry.c.job, retry.c.tries, retry.c.error, retry.c.next_ns, retry.c.ino))

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import BinaryIO
 
+from gateway.db import statements as sql
 from gateway.drain import checksum, intent, source
 from gateway.drain import statements as own
 from gateway.drain.context import Context
@@ -30,7 +31,7 @@ log = logging.getLogger("drain")
 
 SMALL_BYTES = MIB
 """Files up to this size are sent in batches."""
-BATCH_FILES = 64
+BATCH_FILES = 32
 BATCH_BYTES = 4 * MIB
 
 
@@ -73,7 +74,7 @@ def send(
     if whole and not _is_as_sealed(context, planned, key, expected, body):
         return Outcome.OUTDATED
     with context.writing() as view:
-        started = intent.intend(view, planned, key, snapshot_ns)
+        started = intent.intend(view, [(planned, key)], snapshot_ns).get(planned.ino)
     if started is None or context.stop.is_set():
         return Outcome.OUTDATED
     if whole:
@@ -86,7 +87,8 @@ def send(
     else:
         sent = found
     with context.writing() as view:
-        intent.publish(view, started, sent)
+        lines = intent.publish(view, [(started, sent)])
+    _tell(lines)
     return Outcome.DONE
 
 
@@ -103,34 +105,44 @@ def upload_many(
     for index, (file, key) in enumerate(planned):
         context.on_progress(key, 0, file.size)
         try:
-            with source.open_data(context.files, file) as data:
+            # In turn with the transactions: see Context.turn.
+            with context.turn, source.open_data(context.files, file) as data:
                 body = source.read(data, file.size)
             if _is_as_sealed(context, file, key, expected.get(file.ino), body):
                 bodies[index] = body
         except DataFileError as exc:
             results[index] = exc
-    started: dict[int, Started] = {}
     with context.writing() as view:
-        for index in bodies:
-            if (begun := intent.intend(view, *planned[index])) is not None:
-                started[index] = begun
+        begun = intent.intend(view, [planned[index] for index in bodies])
+    started = {at: begun[planned[at][0].ino] for at in bodies if planned[at][0].ino in begun}
     if not started:
         return results
     objects = [Small(one.key, bodies[at], intent.metadata(one)) for at, one in started.items()]
     assert context.senders is not None, "only a drain uploads"
     stops = context.stop.is_set()
     answers = [None] * len(objects) if stops else context.senders.send(objects)
+    sent: list[tuple[Started, Sent]] = []
+    unsent: list[tuple[int]] = []
+    for (index, one), answer in zip(started.items(), answers, strict=True):
+        if isinstance(answer, Stored):
+            sent.append((one, _sent(answer)))
+            results[index] = Outcome.DONE
+        elif answer is not None:
+            results[index] = answer
+        elif one.prior is None:
+            # It was not sent. The row would raise a doubt of a request that never was.
+            unsent.append((one.file.ino,))
     with context.writing() as view:
-        for (index, one), answer in zip(started.items(), answers, strict=True):
-            if isinstance(answer, Stored):
-                intent.publish(view, one, _sent(answer))
-                results[index] = Outcome.DONE
-            elif answer is not None:
-                results[index] = answer
-            elif one.prior is None:
-                # It was not sent. The row would raise a doubt of a request that never was.
-                view.session.run(own.UPLOAD_DELETE, the_ino=one.file.ino)
+        lines = intent.publish(view, sent) if sent else []
+        if unsent:
+            view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of(unsent))
+    _tell(lines)
     return results
+
+
+def _tell(lines: Sequence[str]) -> None:
+    for line in lines:
+        log.info("%s", line)
 
 
 def _sent(stored: Stored) -> Sent:
