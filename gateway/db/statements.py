@@ -106,8 +106,8 @@ def _(element: _JsonArray, compiler: Any, **how: Any) -> str:
 
 
 def given(name: str, /, **columns: type[int] | type[str]) -> Any:
-    """A table whose rows are given at execution: one statement does for many rows what would be a
-    statement for each. ``rows_of`` makes the parameter.
+    """A table whose rows are given at execution, so that one statement serves many rows.
+    ``rows_of`` makes the parameter.
 
     Parameters: name, of the parameter; columns, of the table, with their types.
     """

@@ -104,9 +104,7 @@ class Context:
     senders: Senders | None = None
     """What sends small objects, in a drain."""
     turn: threading.Lock = field(default_factory=threading.Lock)
-    """Of the threads that write, one after the other, and of those that need the interpreter for
-    long: a thread in a transaction waits for the interpreter after each statement, and the NFS
-    server waits for the transaction."""
+    """Of the threads that write, one after the other."""
 
     @property
     def files(self) -> DataFiles:

@@ -18,7 +18,7 @@ from gateway.drain.context import Context, View
 from gateway.drain.intent import GENERATION, VOLUME, can_resume
 from gateway.drain.paths import file_of, intent_of, object_at, object_of
 from gateway.drain.upload import Outcome
-from gateway.errors import BucketError, GatewayError, StoreUnavailable
+from gateway.errors import BucketError, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
 
 log = logging.getLogger("drain")
@@ -52,7 +52,7 @@ def _is_only_copy(view: View, licence: own.Licence) -> bool:
     )
 
 
-def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | GatewayError]:
+def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Exception]:
     """Carry out deletions, or drop those that an object row or the object itself speaks against.
 
     The object is asked whose it is: rows of an older database, restored, must not take what was
@@ -75,7 +75,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Gateway
         key for key, head in heads.items() if head and _is_licensed(head, licences[key], volume)
     ]
     results = _delete(context, doomed, licences) if doomed else {}
-    outcomes: dict[str, Outcome | GatewayError] = dict.fromkeys(keys, Outcome.OUTDATED)
+    outcomes: dict[str, Outcome | Exception] = dict.fromkeys(keys, Outcome.OUTDATED)
     done: list[tuple[str]] = []
     with context.writing() as view:
         for key, found in licences.items():

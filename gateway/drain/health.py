@@ -135,11 +135,14 @@ class Health:
     def worked(self, kind: Kind | None = None) -> None:
         """A job did its work; None: there is none to do."""
         with self._lock:
-            if kind is None and self.state == BucketState.ON_TRIAL:
-                self._refused.clear()
-            elif kind is not None:
-                self._refused.discard(kind)
-            if self.state == BucketState.ON_TRIAL and not self._refused:
+            on_trial = self.state == BucketState.ON_TRIAL
+            if kind is None and not on_trial:
+                return
+            # One of a batch may have been refused, and another one not: REFUSED without a kind
+            # would stop all of them.
+            is_last = on_trial or bool(self._refused)
+            self._refused = set() if kind is None else self._refused - {kind}
+            if is_last and not self._refused:
                 self._enter(BucketState.REACHABLE)
 
     def doubted(self) -> None:

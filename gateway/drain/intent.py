@@ -146,8 +146,8 @@ def can_resume(view: View, intent: own.Intent) -> bool:
 def intend(
     view: View, wanted: Sequence[tuple[own.File, str]], snapshot_ns: int | None = None
 ) -> dict[int, Started]:
-    """Record the intents of files, each to its key. By inode; a file that changed, or that
-    something is in the way of, has no entry."""
+    """Record the intents of files, each to its key. Returns, by inode, the uploads that may begin;
+    a file that changed or is blocked is left out."""
     found = standings(view, [(file.ino, key) for file, key in wanted])
     volume = view.volume
     started = {}
@@ -258,7 +258,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
         lines.append(f"uploaded {key} ({file.size} bytes)")
     inos = sql.rows_of([(started.file.ino,) for started, _sent in uploads])
     session.run(own.UPLOAD_DELETE, inos=inos)
-    session.run(own.OBJECT_DELETE, inos=sql.rows_of([row[:1] for row in objects]))
+    session.run(own.OBJECTS_DELETE, inos=sql.rows_of([row[:1] for row in objects]))
     session.run(own.OBJECT_INSERT, objects=sql.rows_of(objects))
     session.run(own.DRAINED, files=sql.rows_of(drained))
     if replaced:

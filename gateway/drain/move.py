@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from gateway import clock
@@ -34,9 +33,8 @@ from gateway.drain.intent import with_rest
 from gateway.drain.paths import file_of, intent_of, object_at, object_of
 from gateway.drain.upload import Outcome
 from gateway.errors import (
-    BucketError,
     DataFileError,
-    GatewayError,
+    LeaseLost,
     ObjectRefused,
     StoreUnavailable,
 )
@@ -48,10 +46,9 @@ log = logging.getLogger("drain")
 
 MOVES_AT_ONCE = 4
 """Of small objects: one transaction begins so many moves, one ends them."""
-COPIES = 4
-"""Of these at a time."""
 SMALL_BYTES = 16 * MIB
 """Larger objects are moved one by one: small ones would wait for them."""
+BATCH_BYTES = MOVES_AT_ONCE * SMALL_BYTES
 
 
 class Move(NamedTuple):
@@ -64,7 +61,7 @@ class Move(NamedTuple):
 
     @property
     def claims(self) -> frozenset[int | str]:
-        """What nothing else may touch meanwhile."""
+        """What nothing else may touch during the move."""
         return frozenset((self.ino, self.source, self.target))
 
 
@@ -77,28 +74,40 @@ class _Begun(NamedTuple):
     """What the target does not tell of the path."""
 
 
-def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | GatewayError]:
-    """Carry out moves that are still right; returns what became of each, in order."""
-    results: list[Outcome | GatewayError] = [Outcome.OUTDATED] * len(planned)
+def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Exception]:
+    """Carry out moves that are still right, one copy after the other; returns what became of each,
+    in order. After a copy that the store did not answer the rest is not tried."""
+    results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(planned)
     with context.writing() as view:
         tries = [_begin(context, view, one) for one in planned]
     begun = {index: one for index, one in enumerate(tries) if one is not None}
-    copies = _copies(context, list(begun.values()))
-    with context.writing() as view:
-        for (index, one), copied in zip(begun.items(), copies, strict=True):
-            if isinstance(copied, Head):
-                results[index] = _end(view, one, copied)
-            elif copied is not None:
-                results[index] = copied
+    copied: dict[int, Head] = {}
+    failed: StoreUnavailable | None = None
+    for index, one in begun.items():
+        if context.stop.is_set():
+            break
+        if failed is not None:
+            results[index] = failed
+            continue
+        try:
+            copied[index] = _copy(context, one)
+        except LeaseLost:
+            raise
+        except StoreUnavailable as exc:
+            results[index] = failed = exc
+        except Exception as exc:
+            # One that fails in a way nobody thought of must not stop the others.
+            results[index] = exc
+    if copied:
+        with context.writing() as view:
+            for index, head in copied.items():
+                results[index] = _end(view, begun[index], head)
     for index, one in begun.items():
         result = results[index]
         if result == Outcome.DONE:
             log.info("moved %s to %s", one.move.source, one.move.target)
         elif isinstance(result, ObjectRefused):
-            try:
-                results[index] = _send_again(context, one.move, one.stored, result)
-            except GatewayError as exc:
-                results[index] = exc
+            results[index] = _sent_again(context, one, result)
     return results
 
 
@@ -130,34 +139,27 @@ def _end(view: View, begun: _Begun, copied: Head) -> Outcome:
     return Outcome.DONE
 
 
-def _copies(context: Context, begun: Sequence[_Begun]) -> list[Head | BucketError | None]:
-    """What became of each copy; None: the drain was told to stop before."""
-
-    def copy(one: _Begun) -> Head | BucketError | None:
-        if context.stop.is_set():
-            return None
-        try:
-            return _copy(context, one.move, one.stored, one.rest)
-        except BucketError as exc:
-            return exc
-
-    if len(begun) < 2:
-        return [copy(one) for one in begun]
-    with ThreadPoolExecutor(min(len(begun), COPIES), thread_name_prefix="drain-copy") as pool:
-        return list(pool.map(copy, begun))
-
-
-def _copy(context: Context, planned: Move, stored: own.Stored, rest: str) -> Head:
-    ino, old_key, target, _size = planned
+def _copy(context: Context, begun: _Begun) -> Head:
+    ino, old_key, target, _size = begun.move
+    stored = begun.stored
     head = context.store.head(old_key)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
     try:
-        return context.store.copy(old_key, target, head, with_rest(rest, head.metadata))
+        return context.store.copy(old_key, target, head, with_rest(begun.rest, head.metadata))
     except StoreUnavailable:
         # A copy in parts may have left some.
         doubt.note(context, (ino, target))
         raise
+
+
+def _sent_again(context: Context, begun: _Begun, why: ObjectRefused) -> Outcome | Exception:
+    try:
+        return _send_again(context, begun.move, begun.stored, why)
+    except LeaseLost:
+        raise
+    except Exception as exc:
+        return exc
 
 
 def _send_again(context: Context, planned: Move, stored: own.Stored, why: ObjectRefused) -> Outcome:
@@ -226,7 +228,7 @@ def _release(view: View, stored: own.Stored) -> None:
     elif begun.key != stored.key:
         # The object is of an older version than the one whose upload was begun elsewhere.
         view.license_deletion(stored.key, stored.ino, stored.content_version, stored.etag)
-    view.session.run(own.OBJECT_DELETE, inos=sql.rows_of([(stored.ino,)]))
+    view.session.run(own.OBJECTS_DELETE, inos=sql.rows_of([(stored.ino,)]))
 
 
 def next_move(context: Context, view: View, stored: own.Stored) -> Move | None:

@@ -79,7 +79,7 @@ class Paths:
         """Read the names of many files with one query: their keys need none of their own then."""
         self._names = {ino: [] for ino in inos}
         given = sql.rows_of([(ino,) for ino in self._names])
-        for ino, parent, name in self._session.all(own.NAMES, inos=given):
+        for ino, parent, name in self._session.all(own.NAMES_OF, inos=given):
             self._names[ino].append((parent, name))
 
     def place(self, ino: int) -> Place | None:
@@ -148,10 +148,9 @@ class Paths:
         return None
 
     def _names_of(self, ino: int) -> list[tuple[int, bytes]]:
-        if ino not in self._names:
-            rows = self._session.all(sql.NAMES, ino=ino)
-            self._names[ino] = [(parent, name) for parent, name in rows]
-        return self._names[ino]
+        if (found := self._names.get(ino)) is not None:
+            return found
+        return [(parent, name) for parent, name in self._session.all(sql.NAMES, ino=ino)]
 
     def owner(self, key: str) -> int | None:
         """The regular file whose key this is; None: there is none."""

@@ -18,7 +18,6 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import object_at
 from gateway.drain.upload import Outcome
-from gateway.errors import GatewayError
 from gateway.objectstore.s3 import DELETE_MAX
 
 DELETIONS_PAGE = DELETE_MAX
@@ -56,7 +55,7 @@ class Batch:
     Parameters: run, with their items; jobs_max, bytes_max, of one run.
     """
 
-    run: Callable[[Sequence[Any]], list[Outcome | GatewayError]]
+    run: Callable[[Sequence[Any]], list[Outcome | Exception]]
     jobs_max: int
     bytes_max: int
 
@@ -178,7 +177,7 @@ def deletions(context: Context, after: int | str | None) -> Page:
 def run_alone(batch: Batch, item: Any) -> Outcome:
     """Run a batch of one."""
     (result,) = batch.run([item])
-    if isinstance(result, GatewayError):
+    if isinstance(result, Exception):
         raise result
     return result
 
@@ -193,8 +192,7 @@ def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
 
 def moves(context: Context) -> Batch:
     """Moves that may run together."""
-    most = move.MOVES_AT_ONCE
-    return Batch(partial(move.move_many, context), most, most * move.SMALL_BYTES)
+    return Batch(partial(move.move_many, context), move.MOVES_AT_ONCE, move.BATCH_BYTES)
 
 
 def move_job(batch: Batch, planned: move.Move) -> Job:

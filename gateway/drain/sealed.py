@@ -22,10 +22,11 @@ from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of
 from gateway.drain.plan import Batch, Job, Kind, Lane, Page, run_alone
 from gateway.drain.survey import REST, SCAN_PAGE
-from gateway.drain.upload import BATCH_FILES, Outcome
+from gateway.drain.upload import Outcome
 from gateway.errors import DataFileError, GatewayError
 from gateway.objectstore.objects import MIB
 
+BATCH_FILES = 64
 BATCH_BYTES = 64 * MIB
 _START = (0, 0)
 _FOR_EVER_NS = (1 << 63) - 1
@@ -107,9 +108,9 @@ def _path(view: View, ino: int) -> str:
     return f"inode {ino}"
 
 
-def _compute_many(context: Context, files: Sequence[own.File]) -> list[Outcome | GatewayError]:
+def _compute_many(context: Context, files: Sequence[own.File]) -> list[Outcome | Exception]:
     """Record the digests of files; returns what became of each, in order. Raises NamespaceError."""
-    results: list[Outcome | GatewayError] = [Outcome.OUTDATED] * len(files)
+    results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(files)
     found: dict[int, str] = {}
     for index, file in enumerate(files):
         try:

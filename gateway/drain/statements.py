@@ -102,7 +102,7 @@ _INTENT = [upload.c[name] for name in Intent._fields]
 FILE = Statement(select(*_FILE).where(inode.c.ino == b("ino")))
 
 _INOS = given("inos", ino=int)
-NAMES = Statement(
+NAMES_OF = Statement(
     select(dirent.c.ino, dirent.c.parent, dirent.c.name)
     .select_from(_INOS.join(dirent, dirent.c.ino == _INOS.c.ino))
     .order_by(dirent.c.ino, dirent.c.cookie)
@@ -110,8 +110,8 @@ NAMES = Statement(
 """The names of inodes."""
 
 _WANTED = given("wanted", ino=int, key=str)
-_at_key = object_.alias("at_key")
-_other = upload.alias("other")
+_AT_KEY = object_.alias("at_key")
+_OTHER = upload.alias("other")
 BEFORE_UPLOAD = Statement(
     select(
         *_FILE,
@@ -120,11 +120,11 @@ BEFORE_UPLOAD = Statement(
         *_INTENT[1:],
         object_.c.ino,
         *_STORED[1:],
-        _at_key.c.ino,
+        _AT_KEY.c.ino,
         exists().where(
-            _other.c.key == _WANTED.c.key,
-            _other.c.ino != _WANTED.c.ino,
-            _other.c.upload_id.is_not(None),
+            _OTHER.c.key == _WANTED.c.key,
+            _OTHER.c.ino != _WANTED.c.ino,
+            _OTHER.c.upload_id.is_not(None),
         ),
         exists().where(deletion.c.key == _WANTED.c.key),
     ).select_from(
@@ -132,10 +132,10 @@ BEFORE_UPLOAD = Statement(
         .outerjoin(damage, damage.c.ino == inode.c.ino)
         .outerjoin(upload, upload.c.ino == inode.c.ino)
         .outerjoin(object_, object_.c.ino == inode.c.ino)
-        .outerjoin(_at_key, _at_key.c.key == _WANTED.c.key)
+        .outerjoin(_AT_KEY, _AT_KEY.c.key == _WANTED.c.key)
     )
 )
-"""Files with names, each with all that an upload to its key must know (``Standing``)."""
+"""Files, each with all that an upload to its key must know (``intent.Standing``)."""
 
 
 def _of_first_name(column: Any) -> Any:
@@ -193,8 +193,6 @@ OPEN = Statement(
 )
 """Files that are open for writing."""
 
-DAMAGE = Statement(select(damage.c.reason).where(damage.c.ino == b("ino")))
-"""Why the local bytes of a file are not what was written."""
 _DRAINED = given("files", ino=int, version=int)
 DRAINED = Statement(
     update(inode)
@@ -243,7 +241,7 @@ _OBJECT_INSERT = given(
 OBJECT_INSERT = Statement(
     insert(object_).from_select(_OBJECT_INSERT.c.keys(), select(_OBJECT_INSERT))
 )
-OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino.in_(select(_INOS.c.ino))))
+OBJECTS_DELETE = Statement(delete(object_).where(object_.c.ino.in_(select(_INOS.c.ino))))
 OBJECT_MOVE = Statement(
     update(object_)
     .where(object_.c.ino == b("the_ino"), object_.c.key == b("old_key"))

@@ -24,7 +24,7 @@ from gateway.drain.context import Context
 from gateway.drain.intent import Sent, Started
 from gateway.drain.messages import Small
 from gateway.drain.parts import send_parts
-from gateway.errors import DataFileError, GatewayError
+from gateway.errors import DataFileError
 from gateway.objectstore.objects import MIB, Stored
 
 log = logging.getLogger("drain")
@@ -94,24 +94,25 @@ def send(
 
 def upload_many(
     context: Context, planned: Sequence[tuple[own.File, str]]
-) -> list[Outcome | GatewayError]:
+) -> list[Outcome | Exception]:
     """Bring small files into the bucket; returns what became of each, in order.
 
     Raises: BucketError, NamespaceError when that is the same for all; the intents stay.
     """
-    results: list[Outcome | GatewayError] = [Outcome.OUTDATED] * len(planned)
+    results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(planned)
     bodies: dict[int, bytes] = {}
     expected = checksum.of_seal(context, [file for file, _key in planned])
     for index, (file, key) in enumerate(planned):
         context.on_progress(key, 0, file.size)
         try:
-            # In turn with the transactions: see Context.turn.
-            with context.turn, source.open_data(context.files, file) as data:
+            with source.open_data(context.files, file) as data:
                 body = source.read(data, file.size)
             if _is_as_sealed(context, file, key, expected.get(file.ino), body):
                 bodies[index] = body
-        except DataFileError as exc:
+        except (DataFileError, OSError) as exc:
             results[index] = exc
+    if not bodies:
+        return results
     with context.writing() as view:
         begun = intent.intend(view, [planned[index] for index in bodies])
     started = {at: begun[planned[at][0].ino] for at in bodies if planned[at][0].ino in begun}
@@ -132,11 +133,11 @@ def upload_many(
         elif one.prior is None:
             # It was not sent. The row would raise a doubt of a request that never was.
             unsent.append((one.file.ino,))
-    with context.writing() as view:
-        lines = intent.publish(view, sent) if sent else []
-        if unsent:
+    if sent or unsent:
+        with context.writing() as view:
+            lines = intent.publish(view, sent)
             view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of(unsent))
-    _tell(lines)
+        _tell(lines)
     return results
 
 

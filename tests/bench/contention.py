@@ -170,7 +170,7 @@ def site(directory: Path, url: str = "") -> Iterator[Site]:
     """A gateway in a new directory. Parameters: url, of an empty database; none: SQLite."""
     directory.mkdir()
     # Nor do its bytes go to the gateway's disk.
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as store, _Bucket(Path(store)) as s3:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as store, _Bucket(Path(store) / "s3") as s3:
         s3.client().create_bucket(Bucket=BUCKET)
         values: Values = {
             "namespace": {"url": url},

@@ -59,6 +59,8 @@ class Run(NamedTuple):
 
     seconds: float
     peak_bytes: int
+    store_seconds: float
+    """Processor time of the server that took the files."""
 
 
 class Bench:
@@ -111,6 +113,8 @@ class Bench:
     def drain(self, number: int) -> Run:
         """Drain all files below a fresh prefix."""
         query(self.settings, "DELETE FROM object")
+        # Or the drain would refuse the fresh prefix.
+        query(self.settings, "UPDATE volume SET bucket = NULL, prefix = NULL")
         query(
             self.settings,
             "UPDATE inode SET drained_version = 0, drain_after_ns = :never WHERE kind = 1",
@@ -131,12 +135,13 @@ class Bench:
                 "the drain is ready",
             )
             peak = _Peak(process.pid)
+            used_seconds = self.server.processor_seconds()
             started = time.perf_counter()
             query(self.settings, "UPDATE inode SET drain_after_ns = 0 WHERE kind = 1")
             while query(self.settings, _ANY_DIRTY):
                 time.sleep(0.02)
             seconds = time.perf_counter() - started
-            return Run(seconds, peak.end())
+            return Run(seconds, peak.end(), self.server.processor_seconds() - used_seconds)
         finally:
             process.terminate()
             process.wait()
@@ -154,12 +159,14 @@ class Bench:
             ),
             *(str(self.tree), f"to:{BUCKET}/rclone-{number}"),
         ]
+        used_seconds = self.server.processor_seconds()
         started = time.perf_counter()
         process = subprocess.Popen(command)
         peak = _Peak(process.pid)
         if process.wait() != 0:
             raise RuntimeError("rclone copy failed")
-        return Run(time.perf_counter() - started, peak.end())
+        seconds = time.perf_counter() - started
+        return Run(seconds, peak.end(), self.server.processor_seconds() - used_seconds)
 
     def forget(self, name: str) -> None:
         """Free the space of a run."""
@@ -234,8 +241,10 @@ def _rows(load: Load, ours: list[Run], theirs: list[Run]) -> list[Measured]:
     setting = f"{WORKERS} files, {PARTS} parts at a time"
     speed = Row(f"upload of {load.name}", setting, PEER, unit, Target(1.0))
     memory = Row("memory meanwhile", setting, PEER, "MiB", Target(512, at_most=True), "ours")
+    store = Row("the store's processors meanwhile", setting, PEER, "s")
     runs = (ours, theirs)
     return [
         Measured(speed, *(tuple(amount / run.seconds for run in side) for side in runs)),
         Measured(memory, *(tuple(run.peak_bytes / MIB for run in side) for side in runs)),
+        Measured(store, *(tuple(run.store_seconds for run in side) for side in runs)),
     ]

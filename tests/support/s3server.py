@@ -95,6 +95,12 @@ class Server(ABC):
             self._process.wait()
             self._process = None
 
+    def processor_seconds(self) -> float:
+        """What the running server has used of the processors so far."""
+        assert self._process is not None
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+
     def client(self) -> S3Client:
         """A client of its own for the test, not through any proxy."""
         return boto3.session.Session().client(

@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from gateway.db import statements as namespace_statements
 from gateway.db.engine import Database
+from gateway.db.statements import rows_of
 from gateway.drain import statements as drain_statements
 from gateway.settings import Settings
 
@@ -21,7 +22,9 @@ STATEMENTS = {
     for module in (namespace_statements, drain_statements)
     for name, value in vars(module).items()
     if isinstance(value, namespace_statements.Statement) and not name.endswith("_INSERT")
-}
+} | {"drain.CLAIM_INSERT": drain_statements.CLAIM_INSERT}
+GIVEN = r"json_each\(:(\w+)\)" "|" r"json_array_elements\(CAST\(%\((\w+)\)s"
+"""A parameter that is a table of rows."""
 
 
 def explain(database: Database, statement: namespace_statements.Statement) -> list[str]:
@@ -32,6 +35,7 @@ def explain(database: Database, statement: namespace_statements.Statement) -> li
     texts |= {"etag", "checksum", "bucket", "prefix", "reason"} & set(names)
     values = {name: fixed.get(name, b"" if name in blobs else 1) for name in names}
     values |= dict.fromkeys(texts, "k")
+    values |= {name: rows_of([]) for found in re.findall(GIVEN, sql) for name in found if name}
     with database.reader() as connection:
         if database.path:
             found = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)
@@ -43,6 +47,8 @@ def explain(database: Database, statement: namespace_statements.Statement) -> li
 
 def is_scan(step: str) -> bool:
     step = step.strip()
+    if "VIRTUAL TABLE" in step:
+        return False  # json_each: the rows that were given
     if match := re.match(r"SCAN (\w+)(?! USING (?:COVERING )?INDEX ix_)", step):
         return "USING" not in step and match[1] not in SMALL | {"below", "CONSTANT"}
     match = re.search(r"Seq Scan on (\w+)", step)

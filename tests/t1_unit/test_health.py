@@ -1,0 +1,31 @@
+"""What a drain may still ask of a bucket that refused some of its jobs."""
+
+from __future__ import annotations
+
+from gateway.drain.health import BucketState, Health
+from gateway.drain.plan import Kind
+from gateway.errors import StoreRefused
+
+
+def test_a_move_that_is_refused_and_one_that_works_do_not_stop_the_uploads() -> None:
+    """They may be of one batch, and their results are counted one after the other."""
+    health = Health("bench", retry_max_seconds=60.0)
+    health.checked()
+    health.failed(StoreRefused("denied"), Kind.COPY)
+    assert health.admits(Kind.UPLOAD)
+    assert not health.admits(Kind.COPY)
+    health.worked(Kind.COPY)
+    assert health.state == BucketState.REACHABLE
+    assert health.admits(Kind.UPLOAD)
+    assert health.admits(Kind.COPY)
+
+
+def test_work_of_one_kind_says_nothing_of_another_that_is_refused() -> None:
+    health = Health("bench", retry_max_seconds=60.0)
+    health.checked()
+    health.failed(StoreRefused("denied"), Kind.COPY)
+    health.failed(StoreRefused("denied"), Kind.DELETE)
+    health.worked(Kind.COPY)
+    assert health.state == BucketState.REFUSED
+    assert health.admits(Kind.UPLOAD)
+    assert not health.admits(Kind.DELETE)
