@@ -47,6 +47,8 @@ _OPTIONS = " ".join(
         "synchronous_commit=on",  # an answer given means fsynced
         "client_min_messages=warning",
         "lock_timeout=10s",
+        # Where tables have some 10,000 rows the planner would read all of them for a batch of 32.
+        "enable_seqscan=off",
         "idle_in_transaction_session_timeout=60s",
         f"tcp_user_timeout={SILENCE_SECONDS}s",
         *(f"tcp_{name}={value}" for name, value in _KEEPALIVE.items()),

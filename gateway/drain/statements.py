@@ -109,6 +109,12 @@ NAMES_OF = Statement(
 )
 """The names of inodes."""
 
+
+def _any(column: Any, *conditions: Any) -> Any:
+    # Not EXISTS: PostgreSQL would read the whole table once, rather than look for each row.
+    return select(column).where(*conditions).limit(1).scalar_subquery().is_not(None)
+
+
 _WANTED = given("wanted", ino=int, key=str)
 _AT_KEY = object_.alias("at_key")
 _OTHER = upload.alias("other")
@@ -121,12 +127,13 @@ BEFORE_UPLOAD = Statement(
         object_.c.ino,
         *_STORED[1:],
         _AT_KEY.c.ino,
-        exists().where(
+        _any(
+            _OTHER.c.ino,
             _OTHER.c.key == _WANTED.c.key,
             _OTHER.c.ino != _WANTED.c.ino,
             _OTHER.c.upload_id.is_not(None),
         ),
-        exists().where(deletion.c.key == _WANTED.c.key),
+        _any(deletion.c.ino, deletion.c.key == _WANTED.c.key),
     ).select_from(
         _WANTED.join(inode, inode.c.ino == _WANTED.c.ino)
         .outerjoin(damage, damage.c.ino == inode.c.ino)
