@@ -20,8 +20,6 @@ SWITCH_SECONDS = 0.0005
 """How long a thread keeps the interpreter's lock from another. A thread that is in a transaction
 waits for it after each statement, and the NFS server waits for that transaction: with Python's 5 ms
 names stood still for half a second while small files were sent."""
-NICE = 10
-"""Where processors are scarce the NFS server comes first: its clients wait, the bucket does not."""
 
 
 def main() -> int:
@@ -35,8 +33,6 @@ def main() -> int:
     # Ours only: the libraries' notes are no events of the gateway.
     logging.getLogger("drain").setLevel(logging.INFO)
     sys.setswitchinterval(SWITCH_SECONDS)
-    # Its sender processes too.
-    os.nice(NICE)
     stop = threading.Event()
     try:
         settings = config.load(arguments.config)

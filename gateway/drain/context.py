@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from gateway.drain.senders import Senders
     from gateway.objectstore.s3 import S3Store
 
+COPIES = 8
+"""Inside the bucket at a time: a copy is all waiting for the store."""
 LATE_FACTOR = 3
 """Times the time-out of an answer: how long a request that we gave up may still be under way."""
 _BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
@@ -103,6 +106,8 @@ class Context:
     generation: int | None = None
     senders: Senders | None = None
     """What sends small objects, in a drain."""
+    copiers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COPIES))
+    """Of the copies of all moves."""
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Of the threads that write, one after the other."""
 

@@ -21,7 +21,7 @@ The caller holds the claims of the inode and of both keys.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gateway import clock
@@ -75,29 +75,19 @@ class _Begun(NamedTuple):
 
 
 def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Exception]:
-    """Carry out moves that are still right, one copy after the other; returns what became of each,
-    in order. After a copy that the store did not answer the rest is not tried."""
+    """Carry out moves that are still right; returns what became of each, in order."""
     results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(planned)
     with context.writing() as view:
         tries = [_begin(context, view, one) for one in planned]
     begun = {index: one for index, one in enumerate(tries) if one is not None}
     copied: dict[int, Head] = {}
-    failed: StoreUnavailable | None = None
-    for index, one in begun.items():
-        if context.stop.is_set():
-            break
-        if failed is not None:
-            results[index] = failed
-            continue
-        try:
-            copied[index] = _copy(context, one)
-        except LeaseLost:
-            raise
-        except StoreUnavailable as exc:
-            results[index] = failed = exc
-        except Exception as exc:
-            # One that fails in a way nobody thought of must not stop the others.
-            results[index] = exc
+    for index, copy in zip(
+        begun, context.copiers.map(_tried(context), begun.values()), strict=True
+    ):
+        if isinstance(copy, Head):
+            copied[index] = copy
+        elif copy is not None:
+            results[index] = copy
     if copied:
         with context.writing() as view:
             for index, head in copied.items():
@@ -137,6 +127,21 @@ def _end(view: View, begun: _Begun, copied: Head) -> Outcome:
     if view.paths.key_of(ino) != target:
         view.note_rekey(ino)
     return Outcome.DONE
+
+
+def _tried(context: Context) -> Callable[[_Begun], Head | Exception | None]:
+    """What becomes of a copy; None: the drain was told to stop before it."""
+
+    def copy(begun: _Begun) -> Head | Exception | None:
+        try:
+            return None if context.stop.is_set() else _copy(context, begun)
+        except LeaseLost:
+            raise
+        except Exception as exc:
+            # One that fails in a way nobody thought of must not stop the others.
+            return exc
+
+    return copy
 
 
 def _copy(context: Context, begun: _Begun) -> Head:

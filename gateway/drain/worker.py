@@ -186,7 +186,7 @@ class Drain:
     def close(self) -> None:
         """Wait for what runs and let go of everything."""
         self._context.stop.set()
-        for pool in self._pools.values():
+        for pool in (*self._pools.values(), self._context.copiers):
             pool.shutdown(cancel_futures=True)
         self._senders.close()
         self.report_stopped()

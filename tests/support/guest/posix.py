@@ -91,6 +91,13 @@ def permissions_hold() -> None:
             os.open("private/f", os.O_RDONLY)
         with refused(errno.EACCES):
             os.open("readonly", os.O_WRONLY)
+        # The server is asked to widen what the same owner has open.
+        fd = os.open("readonly", os.O_RDONLY)
+        with refused(errno.EACCES):
+            os.open("readonly", os.O_WRONLY)
+        with refused(errno.EACCES):
+            os.open("readonly", os.O_RDWR)
+        os.close(fd)
         with refused(errno.EPERM):
             os.chmod("readonly", 0o777)
 
