@@ -48,7 +48,9 @@ _OPTIONS = " ".join(
         "client_min_messages=warning",
         "lock_timeout=10s",
         # Where tables have some 10,000 rows the planner would read all of them for a batch of 32.
+        # It takes the scans that are left (of one row) for so costly that it would compile them.
         "enable_seqscan=off",
+        "jit=off",
         "idle_in_transaction_session_timeout=60s",
         f"tcp_user_timeout={SILENCE_SECONDS}s",
         *(f"tcp_{name}={value}" for name, value in _KEEPALIVE.items()),

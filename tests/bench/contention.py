@@ -82,10 +82,8 @@ class Site:
             if watch.is_alive():
                 rounds.append(done)
         watch.join()
-        if len(rounds) < ROUNDS:
-            raise RuntimeError(
-                f"the drain was busy for {len(rounds)} rounds of names: give it more"
-            )
+        if not rounds:
+            raise RuntimeError("the drain had ended before one round of names: give it more files")
         return [*_summary(rounds[:ROUNDS]), jobs / seconds[0]]
 
     def apart(self, _number: int) -> Sequence[float]:

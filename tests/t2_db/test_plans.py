@@ -74,3 +74,15 @@ def test_a_scan_would_be_seen(settings: Settings) -> None:
     plan = explain(database, by_owner)
     database.close()
     assert [step for step in plan if is_scan(step)]
+
+
+def test_postgres_compiles_no_statement(settings: Settings) -> None:
+    """A scan of a table of one row counts as costly, and compiling takes a tenth of a second."""
+    database = Database(settings.database_url)
+    if database.path is None:
+        sql, _fixed = namespace_statements.VOLUME.compiled(database.dialect)
+        with database.reader() as connection:
+            plan = [row[0] for row in connection.execute(f"EXPLAIN ANALYZE {sql}")]
+        assert any("Seq Scan" in step for step in plan)
+        assert not any("JIT" in step for step in plan)
+    database.close()
