@@ -43,7 +43,6 @@ from gateway.objectstore.objects import MIB, Head
 
 log = logging.getLogger("drain")
 
-
 MOVES_AT_ONCE = 4
 """Of small objects: one transaction begins so many moves, one ends them."""
 SMALL_BYTES = 16 * MIB
@@ -81,9 +80,8 @@ def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Excep
         tries = [_begin(context, view, one) for one in planned]
     begun = {index: one for index, one in enumerate(tries) if one is not None}
     copied: dict[int, Head] = {}
-    for index, copy in zip(
-        begun, context.copiers.map(_tried(context), begun.values()), strict=True
-    ):
+    tried = context.copiers.map(_tried(context), begun.values())
+    for index, copy in zip(begun, tried, strict=True):
         if isinstance(copy, Head):
             copied[index] = copy
         elif copy is not None:

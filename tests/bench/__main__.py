@@ -123,6 +123,7 @@ class Bench:
         for engine, url in (("SQLite", ""), ("PostgreSQL", postgres.create_database())):
             with contention.site(directory / engine, url) as site:
                 yield contention.experiment(engine, site)
+                yield contention.crowd(engine, site)
 
     def _listings(self, stack: ExitStack) -> Iterator[Experiment]:
         files = experiments.listed_directories(self._alternations)

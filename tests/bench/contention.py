@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -43,6 +43,8 @@ WIDE = ("--connections", 16)
 DRAINED_SECONDS = 300.0
 POLL_SECONDS = 0.02
 S3_NICE = 10
+COUNTING = 2
+_COUNT = "while True: pass"
 
 _WORK_LEFT = """
 SELECT (SELECT count(*) FROM rekey) + (SELECT count(*) FROM deletion)
@@ -85,6 +87,18 @@ class Site:
         if not rounds:
             raise RuntimeError("the drain had ended before one round of names: give it more files")
         return [*_summary(rounds[:ROUNDS]), jobs / seconds[0]]
+
+    def crowded(self, _number: int) -> Sequence[float]:
+        """The same names beside processes that only count: what the processors alone cost."""
+        with ExitStack() as stack:
+            for _ in range(COUNTING):
+                counting = stack.enter_context(subprocess.Popen([sys.executable, "-c", _COUNT]))
+                stack.callback(counting.kill)
+            return _summary([self._round() for _ in range(ROUNDS)])
+
+    def idle(self, _number: int) -> Sequence[float]:
+        """The same names, and nothing else."""
+        return _summary([self._round() for _ in range(ROUNDS)])
 
     def apart(self, _number: int) -> Sequence[float]:
         """The same names, then the same work of the drain."""
@@ -161,6 +175,14 @@ def experiment(engine: str, site: Site) -> Experiment:
     )
     drain = Row("the drain meanwhile", setting, IDLE, "objects/s", Target(0.8))
     return Experiment((*names, longest, drain), site.busy, site.apart)
+
+
+def crowd(engine: str, site: Site) -> Experiment:
+    """What is left of the same names where the drain is idle and the processors are not."""
+    setting = f"{engine}, {COUNTING} processes that only count"
+    names = [Row(work, setting, IDLE, "op/s") for work in WORKS]
+    longest = Row("longest of these", setting, IDLE, "ms", counts="difference")
+    return Experiment((*names, longest), site.crowded, site.idle)
 
 
 @contextmanager
