@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 from gateway import clock
 from gateway.db import statements as sql
@@ -42,6 +43,8 @@ from gateway.objectstore.keys import staging_key
 from gateway.objectstore.objects import MIB, Head
 
 log = logging.getLogger("drain")
+
+T = TypeVar("T")
 
 MOVES_AT_ONCE = 4
 """Of small objects: one transaction begins so many moves, one ends them."""
@@ -80,12 +83,15 @@ def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Excep
         tries = [_begin(context, view, one) for one in planned]
     begun = {index: one for index, one in enumerate(tries) if one is not None}
     copied: dict[int, Head] = {}
-    tried = context.copiers.map(_tried(context), begun.values())
-    for index, copy in zip(begun, tried, strict=True):
-        if isinstance(copy, Head):
-            copied[index] = copy
-        elif copy is not None:
-            results[index] = copy
+
+    def copy(one: _Begun) -> Head | Exception | None:
+        return None if context.stop.is_set() else _result(partial(_copy, context, one))
+
+    for index, head in zip(begun, context.copiers.map(copy, begun.values()), strict=True):
+        if isinstance(head, Head):
+            copied[index] = head
+        elif head is not None:
+            results[index] = head
     if copied:
         with context.writing() as view:
             for index, head in copied.items():
@@ -95,7 +101,8 @@ def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Excep
         if result == Outcome.DONE:
             log.info("moved %s to %s", one.move.source, one.move.target)
         elif isinstance(result, ObjectRefused):
-            results[index] = _sent_again(context, one, result)
+            again = partial(_send_again, context, one.move, one.stored, result)
+            results[index] = _result(again)
     return results
 
 
@@ -127,19 +134,17 @@ def _end(view: View, begun: _Begun, copied: Head) -> Outcome:
     return Outcome.DONE
 
 
-def _tried(context: Context) -> Callable[[_Begun], Head | Exception | None]:
-    """What becomes of a copy; None: the drain was told to stop before it."""
+def _result(run: Callable[[], T]) -> T | Exception:
+    """What a part of a move returned or raised: the failure of one move must not fail the others.
 
-    def copy(begun: _Begun) -> Head | Exception | None:
-        try:
-            return None if context.stop.is_set() else _copy(context, begun)
-        except LeaseLost:
-            raise
-        except Exception as exc:
-            # One that fails in a way nobody thought of must not stop the others.
-            return exc
-
-    return copy
+    Raises LeaseLost, which ends all of them.
+    """
+    try:
+        return run()
+    except LeaseLost:
+        raise
+    except Exception as exc:
+        return exc
 
 
 def _copy(context: Context, begun: _Begun) -> Head:
@@ -154,15 +159,6 @@ def _copy(context: Context, begun: _Begun) -> Head:
         # A copy in parts may have left some.
         doubt.note(context, (ino, target))
         raise
-
-
-def _sent_again(context: Context, begun: _Begun, why: ObjectRefused) -> Outcome | Exception:
-    try:
-        return _send_again(context, begun.move, begun.stored, why)
-    except LeaseLost:
-        raise
-    except Exception as exc:
-        return exc
 
 
 def _send_again(context: Context, planned: Move, stored: own.Stored, why: ObjectRefused) -> Outcome:

@@ -370,7 +370,7 @@ CLAIM_INSERT = Statement(
         ),
     )
 )
-"""Claims of what nobody has claimed."""
+"""Claims the names that no drain has claimed yet."""
 CLAIMED_BY_OTHERS = Statement(
     select(claim.c.name).where(
         claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.generation != b("the_generation")

@@ -88,23 +88,23 @@ class Site:
             raise RuntimeError("the drain had ended before one round of names: give it more files")
         return [*_summary(rounds[:ROUNDS]), jobs / seconds[0]]
 
-    def crowded(self, _number: int) -> Sequence[float]:
+    def crowded(self, number: int) -> Sequence[float]:
         """The same names beside processes that only count: what the processors alone cost."""
         with ExitStack() as stack:
             for _ in range(COUNTING):
                 counting = stack.enter_context(subprocess.Popen([sys.executable, "-c", _COUNT]))
                 stack.callback(counting.kill)
-            return _summary([self._round() for _ in range(ROUNDS)])
+            return self.idle(number)
 
     def idle(self, _number: int) -> Sequence[float]:
         """The same names, and nothing else."""
         return _summary([self._round() for _ in range(ROUNDS)])
 
-    def apart(self, _number: int) -> Sequence[float]:
+    def apart(self, number: int) -> Sequence[float]:
         """The same names, then the same work of the drain."""
-        rounds = [self._round() for _ in range(ROUNDS)]
+        names = self.idle(number)
         jobs = self._backlog()
-        return [*_summary(rounds), jobs / self._drained()]
+        return [*names, jobs / self._drained()]
 
     def _backlog(self) -> int:
         """Work for the drain, which is stopped meanwhile; how many objects it is about."""
