@@ -34,6 +34,21 @@ def main() -> int:
     logging.getLogger("drain").setLevel(logging.INFO)
     sys.setswitchinterval(SWITCH_SECONDS)
     stop = threading.Event()
+    drain: Drain | None = None
+
+    def on_signal(_signal: int, _frame: object) -> None:
+        stop.set()
+        if drain is not None:
+            drain.wake()
+        # A request to a silent bucket can hang for its time-out; leaving is safe at every step.
+        last = threading.Timer(2 * STOP_SECONDS, os._exit, (0,))
+        last.daemon = True
+        last.start()
+
+    # Before the drain has a lease: a drain that a signal ended would leave the lease behind, and
+    # no other machine could know that its holder is dead.
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
     try:
         settings = config.load(arguments.config)
         identity.require_surroundings(settings)
@@ -41,17 +56,6 @@ def main() -> int:
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
-
-    def on_signal(_signal: int, _frame: object) -> None:
-        stop.set()
-        drain.wake()
-        # A request to a silent bucket can hang for its time-out; leaving is safe at every step.
-        last = threading.Timer(2 * STOP_SECONDS, os._exit, (0,))
-        last.daemon = True
-        last.start()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
     drain.run()
     drain.report_stopped()
     sys.stdout.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -192,6 +193,27 @@ def test_a_drain_that_stops_leaves_no_claim(rclone_site: Site) -> None:
         assert process.wait(10) == 0
     # Not only dead: on another machine nobody could know that.
     assert leases(site) == 0
+
+
+_SIGNALLED_AT_ITS_START = """
+import os, signal, sys
+from gateway.drain import __main__ as module
+
+class Drain(module.Drain):
+    def __init__(self, *arguments, **named):
+        super().__init__(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+module.Drain = Drain
+sys.exit(module.main())
+"""
+
+
+def test_a_drain_that_is_stopped_as_it_starts_leaves_no_lease(rclone_site: Site) -> None:
+    command = [sys.executable, "-c", _SIGNALLED_AT_ITS_START]
+    arguments = ["--config", str(rclone_site.settings.source)]
+    assert subprocess.run([*command, *arguments], timeout=60).returncode == 0
+    assert leases(rclone_site) == 0
 
 
 def test_claims_cost_few_transactions(rclone_site: Site) -> None:
