@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -360,8 +360,31 @@ OBJECT_KEY = Statement(
     )
 )
 OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino == b("the_ino")))
+
+
+class Licence(NamedTuple):
+    """A row of ``deletion``: what this inode had at the key up to this version is garbage."""
+
+    key: str
+    ino: int
+    content_version: int
+    etag: str | None
+    generation: int
+    """Of the inode; 0: not known."""
+
+    def with_earlier(self, before: Licence) -> Licence:
+        """This licence, and what an earlier one for the same inode and key allows."""
+        if 0 not in (before.generation, self.generation) and before.generation != self.generation:
+            # The number was given again: it is another file, whose object was replaced.
+            return self
+        generation = self.generation or before.generation
+        # An interrupted upload of a later version may be what is there.
+        newest = before if before.content_version > self.content_version else self
+        return newest._replace(generation=generation)
+
+
 LICENCE = Statement(
-    select(deletion.c.content_version, deletion.c.etag, deletion.c.generation).where(
+    select(*[deletion.c[name] for name in Licence._fields]).where(
         deletion.c.key == b("key"), deletion.c.ino == b("ino")
     )
 )
@@ -387,20 +410,8 @@ def license_deletion(
 
     Parameters: generation, of the inode; 0: not known.
     """
-    before = session.one(LICENCE, key=key, ino=ino)
-    # Of another generation it is another file, whose number was given again.
-    if before is not None and (0 in (before[2], generation) or before[2] == generation):
-        generation = generation or before[2]
-        if before[0] > content_version:
-            # An interrupted upload of that version may be what is there.
-            content_version, etag = before[0], before[1]
+    licence = Licence(key, ino, content_version, etag, generation)
+    if (before := session.one(LICENCE, key=key, ino=ino)) is not None:
+        licence = licence.with_earlier(Licence(*before))
     session.run(LICENCE_DELETE, the_key=key, the_ino=ino)
-    session.run(
-        DELETION_INSERT,
-        key=key,
-        ino=ino,
-        content_version=content_version,
-        etag=etag,
-        deleted_ns=now_ns,
-        generation=generation,
-    )
+    session.run(DELETION_INSERT, **licence._asdict(), deleted_ns=now_ns)

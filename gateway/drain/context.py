@@ -7,7 +7,7 @@ for ours. No request to the store is ever made inside a transaction.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,8 +60,19 @@ class View(NamedTuple):
         if generation is None:
             row = self.session.one(own.FILE, ino=ino)
             generation = 0 if row is None else own.File(*row).generation
+        self.license_deletions([sql.Licence(key, ino, content_version, etag, generation)])
+
+    def license_deletions(self, licences: Sequence[sql.Licence]) -> None:
+        """``license_deletion`` of many, each for another inode or key."""
         now_ns = clock.now_ns()
-        sql.license_deletion(self.session, now_ns, key, ino, content_version, etag, generation)
+        wanted = sql.rows_of([(*licence, now_ns) for licence in licences])
+        rows = self.session.all(own.LICENCES_BEFORE, licences=wanted)
+        if rows:
+            before = {(row[0], row[1]): sql.Licence(*row) for row in rows}
+            merged = [one.with_earlier(before.get(one[:2], one)) for one in licences]
+            wanted = sql.rows_of([(*licence, now_ns) for licence in merged])
+            self.session.run(own.LICENCES_DELETE, licences=wanted)
+        self.session.run(own.LICENCES_INSERT, licences=wanted)
 
     @property
     def volume(self) -> str:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from gateway.db import statements as sql
+from gateway.db.statements import Licence
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.intent import GENERATION, VOLUME, can_resume
@@ -31,18 +32,22 @@ def is_pending(view: View, key: str) -> bool:
     """Whether a deletion must wait: a live file's object will replace what is there, atomically,
     or an upload newer than the object's row was begun, and its file goes to another key now, or
     what is there is all that the bucket has of a file that is still to be sent."""
+    return _is_pending(view, key, _licences(view, [key])[key])
+
+
+def _is_pending(view: View, key: str, licences: Collection[Licence]) -> bool:
     occupant = object_at(view.session, key)
     if occupant is None:
         return view.paths.owner(key) is not None or any(
-            _is_only_copy(view, licence) for licence in _licences(view, key)
+            _is_only_copy(view, licence) for licence in licences
         )
     return any(
         licence.ino == occupant.ino and licence.content_version > occupant.content_version
-        for licence in _licences(view, key)
+        for licence in licences
     )
 
 
-def _is_only_copy(view: View, licence: own.Licence) -> bool:
+def _is_only_copy(view: View, licence: Licence) -> bool:
     file = file_of(view.session, licence.ino)
     return (
         file is not None
@@ -59,13 +64,12 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
     written since. The caller holds the claims of the keys. Returns what became of each, in order.
     Raises BucketError when that is the same for all.
     """
-    licences: dict[str, set[own.Licence]] = {}
+    licences: dict[str, set[Licence]] = {}
     dropped: set[str] = set()
     with context.reading() as view:
         volume = view.volume
-        for key in keys:
-            found = _licences(view, key)
-            if not found or is_pending(view, key):
+        for key, found in _licences(view, keys).items():
+            if not found or _is_pending(view, key, found):
                 continue
             licences[key] = found
             if object_at(view.session, key) is not None:
@@ -78,12 +82,13 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
     outcomes: dict[str, Outcome | Exception] = dict.fromkeys(keys, Outcome.OUTDATED)
     done: list[tuple[str]] = []
     with context.writing() as view:
+        now = _licences(view, list(licences))
         for key, found in licences.items():
             if (error := results.get(key)) is not None:
                 outcomes[key] = error
                 if isinstance(error, StoreUnavailable):
                     _doubt(view, key, found)
-            elif _licences(view, key) != found:
+            elif now[key] != found:
                 continue  # What was licensed meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
                 # Else a client deleted that file too meanwhile: the licence is needed again.
@@ -99,7 +104,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
 
 
 def _delete(
-    context: Context, keys: Sequence[str], licences: Mapping[str, set[own.Licence]]
+    context: Context, keys: Sequence[str], licences: Mapping[str, set[Licence]]
 ) -> dict[str, BucketError | None]:
     try:
         return context.store.delete_many(keys)
@@ -110,13 +115,17 @@ def _delete(
         raise
 
 
-def _doubt(view: View, key: str, licences: Collection[own.Licence]) -> None:
+def _doubt(view: View, key: str, licences: Collection[Licence]) -> None:
     """A deletion was given up: it may still take what is put at the key from now on."""
     view.doubt_later(key, max(licence.ino for licence in licences))
 
 
-def _licences(view: View, key: str) -> set[own.Licence]:
-    return {own.Licence(*row) for row in view.session.all(own.LICENCES, key=key)}
+def _licences(view: View, keys: Sequence[str]) -> dict[str, set[Licence]]:
+    found: dict[str, set[Licence]] = {key: set() for key in keys}
+    for row in view.session.all(own.LICENCES, keys=sql.rows_of([(key,) for key in keys])):
+        licence = Licence(*row)
+        found[licence.key].add(licence)
+    return found
 
 
 def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
@@ -126,7 +135,7 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
         return dict(zip(keys, pool.map(context.store.head, keys), strict=True))
 
 
-def _is_licensed(head: Head, licences: Collection[own.Licence], volume: str) -> bool:
+def _is_licensed(head: Head, licences: Collection[Licence], volume: str) -> bool:
     """Whether an object is one of those that may go. Some servers forget metadata; then the ETag
     that was recorded tells. Parameters: volume, the id of this namespace."""
     if head.metadata.get(VOLUME, volume) != volume:
@@ -208,7 +217,7 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
             if upload.initiated < started and (
                 # The intent of an upload, or of a copy in parts, or what settling it left.
                 at_key
-                or view.session.one(own.LICENCES, key=upload.key) is not None
+                or any(_licences(view, [upload.key]).values())
                 or view.session.one(own.DOUBT, key=upload.key) is not None
             ):
                 return True

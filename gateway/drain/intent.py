@@ -76,6 +76,11 @@ class Standing(NamedTuple):
     is_licensed: bool
     """A deletion of what is at the key was licensed."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the bytes of the file are on the local disk, and not known to be damaged."""
+        return self.file.is_resident and not self.is_damaged
+
 
 def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standing]:
     """What the rows say of files and their keys, by inode; a file without a name has no entry."""
@@ -114,7 +119,7 @@ def _is_current(view: View, found: Standing, planned: own.File, key: str) -> boo
     return (
         file.content_version == planned.content_version
         and file.write_open == planned.write_open
-        and not found.is_damaged
+        and found.is_whole
         and view.paths.key_of(file.ino) == key
     )
 
@@ -227,6 +232,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
     now_ns = clock.now_ns()
     objects: list[tuple[int, str, int, int, str, str, int]] = []
     drained: list[tuple[int, int]] = []
+    garbage: list[sql.Licence] = []
     replaced: list[tuple[str]] = []
     lines: list[str] = []
     for started, sent in uploads:
@@ -234,16 +240,14 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
         if sent.is_doubtful:
             view.doubt_later(key, file.ino)
         if standing is None:
-            view.license_deletion(
-                key, file.ino, file.content_version, sent.etag, generation=file.generation
-            )
+            version, generation = file.content_version, file.generation
+            garbage.append(sql.Licence(key, file.ino, version, sent.etag, generation))
             lines.append(f"{key} was deleted while it was uploaded")
             continue
         old, version = standing.stored, file.content_version
         if old is not None and old.key != key:
-            view.license_deletion(
-                old.key, old.ino, old.content_version, old.etag, generation=file.generation
-            )
+            generation = file.generation
+            garbage.append(sql.Licence(old.key, old.ino, old.content_version, old.etag, generation))
         moment_ns = now_ns if started.snapshot_ns is None else started.snapshot_ns
         objects.append((file.ino, key, version, file.size, sent.etag, sent.checksum, moment_ns))
         if started.snapshot_ns is None:
@@ -256,6 +260,8 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
         if view.paths.key_of(file.ino) != key:
             view.note_rekey(file.ino)
         lines.append(f"uploaded {key} ({file.size} bytes)")
+    if garbage:
+        view.license_deletions(garbage)
     inos = sql.rows_of([(started.file.ino,) for started, _sent in uploads])
     session.run(own.UPLOAD_DELETE, inos=inos)
     session.run(own.OBJECTS_DELETE, inos=sql.rows_of([row[:1] for row in objects]))

@@ -27,11 +27,10 @@ from typing import NamedTuple, TypeVar
 
 from gateway import clock
 from gateway.db import statements as sql
-from gateway.drain import checksum, doubt, source
+from gateway.drain import checksum, doubt, intent, source
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.intent import with_rest
-from gateway.drain.paths import file_of, intent_of, object_at, object_of
+from gateway.drain.paths import file_of, intent_of, object_at
 from gateway.drain.upload import Outcome
 from gateway.errors import (
     DataFileError,
@@ -71,67 +70,83 @@ class _Begun(NamedTuple):
     """A move whose copy, if there is one, has a licence to be deleted."""
 
     move: Move
-    stored: own.Stored
+    standing: intent.Standing
     rest: str
     """What the target does not tell of the path."""
 
+    @property
+    def stored(self) -> own.Stored:
+        """The object that moves."""
+        assert self.standing.stored is not None
+        return self.standing.stored
+
+    def licence(self, key: str, etag: str | None = None) -> sql.Licence:
+        """To delete what the inode has at a key."""
+        version, generation = self.stored.content_version, self.standing.file.generation
+        return sql.Licence(key, self.move.ino, version, etag, generation)
+
 
 def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Exception]:
-    """Carry out moves that are still right; returns what became of each, in order."""
-    results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(planned)
+    """Carry out moves that are still right, each of another inode; returns what became of each, in
+    order."""
     with context.writing() as view:
-        tries = [_begin(context, view, one) for one in planned]
-    begun = {index: one for index, one in enumerate(tries) if one is not None}
+        begun = _begin(context, view, planned)
+    results: dict[int, Outcome | Exception] = {}
     copied: dict[int, Head] = {}
 
     def copy(one: _Begun) -> Head | Exception | None:
         return None if context.stop.is_set() else _result(partial(_copy, context, one))
 
-    for index, head in zip(begun, context.copiers.map(copy, begun.values()), strict=True):
+    for ino, head in zip(begun, context.copiers.map(copy, begun.values()), strict=True):
         if isinstance(head, Head):
-            copied[index] = head
+            copied[ino] = head
         elif head is not None:
-            results[index] = head
+            results[ino] = head
     if copied:
         with context.writing() as view:
-            for index, head in copied.items():
-                results[index] = _end(view, begun[index], head)
-    for index, one in begun.items():
-        result = results[index]
+            moved = _end(view, [(begun[ino], head) for ino, head in copied.items()])
+        results.update(dict.fromkeys(moved, Outcome.DONE))
+    for ino, one in begun.items():
+        result = results.get(ino)
         if result == Outcome.DONE:
             log.info("moved %s to %s", one.move.source, one.move.target)
         elif isinstance(result, ObjectRefused):
             again = partial(_send_again, context, one.move, one.stored, result)
-            results[index] = _result(again)
-    return results
+            results[ino] = _result(again)
+    return [results.get(one.ino, Outcome.OUTDATED) for one in planned]
 
 
-def _begin(context: Context, view: View, planned: Move) -> _Begun | None:
-    stored = _still_right(context, view, planned)
-    if stored is None:
-        return None
-    rest = view.paths.rest_of(planned.ino)
-    if view.session.one(own.LICENCES, key=planned.target) is not None:
-        # A deletion that was asked for may reach the store after the copy.
-        view.doubt_later(planned.target, planned.ino)
-    view.license_deletion(planned.target, planned.ino, stored.content_version)
-    return _Begun(planned, stored, rest)
+def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _Begun]:
+    """License the deletion of the copies to come. Returns the moves that are still right, by
+    inode."""
+    found = intent.standings(view, [(one.ino, one.target) for one in planned])
+    begun: dict[int, _Begun] = {}
+    for one in planned:
+        standing = found.get(one.ino)
+        if standing is None or not _is_right(context, view, standing, one):
+            continue
+        if standing.is_licensed:
+            # A deletion that was asked for may reach the store after the copy.
+            view.doubt_later(one.target, one.ino)
+        begun[one.ino] = _Begun(one, standing, view.paths.rest_of(one.ino))
+    view.license_deletions([one.licence(one.move.target) for one in begun.values()])
+    return begun
 
 
-def _end(view: View, begun: _Begun, copied: Head) -> Outcome:
-    ino, old_key, target, _size = begun.move
-    stored = begun.stored
-    moved = view.session.run(
-        own.OBJECT_MOVE, the_ino=ino, old_key=old_key, new_key=target, new_etag=copied.etag
-    )
-    if not moved:
-        # Its file was deleted meanwhile: the copy is garbage, and has its licence.
-        return Outcome.OUTDATED
-    view.session.run(own.DELETION_DELETE, keys=sql.rows_of([(target,)]))
-    view.license_deletion(old_key, ino, stored.content_version, stored.etag)
-    if view.paths.key_of(ino) != target:
-        view.note_rekey(ino)
-    return Outcome.DONE
+def _end(view: View, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
+    """Make the copies the objects of their inodes. Returns the inodes that have them now: if a
+    file was deleted meanwhile, its copy is garbage, and is licensed as such already."""
+    moves = [(one.move.ino, one.move.source, one.move.target, head.etag) for one, head in copies]
+    moved = {ino for (ino,) in view.session.all(own.OBJECT_MOVE, moves=sql.rows_of(moves))}
+    ended = [one for one, _head in copies if one.move.ino in moved]
+    targets = [(one.move.target,) for one in ended]
+    view.session.run(own.DELETION_DELETE, keys=sql.rows_of(targets))
+    view.license_deletions([one.licence(one.move.source, one.stored.etag) for one in ended])
+    view.paths.read_names(moved)
+    for one in ended:
+        if view.paths.key_of(one.move.ino) != one.move.target:
+            view.note_rekey(one.move.ino)
+    return moved
 
 
 def _result(run: Callable[[], T]) -> T | Exception:
@@ -154,7 +169,9 @@ def _copy(context: Context, begun: _Begun) -> Head:
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
     try:
-        return context.store.copy(old_key, target, head, with_rest(begun.rest, head.metadata))
+        return context.store.copy(
+            old_key, target, head, intent.with_rest(begun.rest, head.metadata)
+        )
     except StoreUnavailable:
         # A copy in parts may have left some.
         doubt.note(context, (ino, target))
@@ -167,13 +184,13 @@ def _send_again(context: Context, planned: Move, stored: own.Stored, why: Object
     Raises ObjectRefused when its local bytes cannot take the object's place.
     """
     with context.reading() as view:
-        file = file_of(view.session, stored.ino)
+        before = _standing(view, planned)
         row = view.session.one(own.OBJECT_CHECKSUM, ino=stored.ino)
-        is_whole = view.session.one(own.RESIDENT, ino=stored.ino) is not None
-    if file is None or row is None:
+    if before is None or row is None:
         return Outcome.OUTDATED
+    file = before.file
     try:
-        if not is_whole:
+        if not before.is_whole:
             raise DataFileError("its bytes are not on the local disk, or are damaged")
         is_read = _require_local(context, file, stored, row[0])
     except DataFileError as exc:
@@ -181,12 +198,12 @@ def _send_again(context: Context, planned: Move, stored: own.Stored, why: Object
     if not is_read:
         return Outcome.OUTDATED
     with context.writing() as view:
-        now = file_of(view.session, stored.ino)
-        if _still_right(context, view, planned) != stored or now is None:
+        now = _standing(view, planned)
+        if now is None or now.stored != stored or not _is_right(context, view, now, planned):
             return Outcome.OUTDATED
-        if (now.content_version, now.epoch) != (file.content_version, file.epoch):
+        if (now.file.content_version, now.file.epoch) != (file.content_version, file.epoch):
             return Outcome.OUTDATED
-        if view.session.one(own.RESIDENT, ino=stored.ino) is None:
+        if not now.is_whole:
             return Outcome.OUTDATED
         view.session.run(own.NOT_DRAINED, the_ino=stored.ino)
         if view.paths.owner(stored.key) is not None:
@@ -235,7 +252,7 @@ def next_move(context: Context, view: View, stored: own.Stored) -> Move | None:
 
     None: it is there, or its name is held, or its file is dirty and the coming upload moves it.
     """
-    target = _destination(view, stored)
+    target = _destination(view, stored, file_of(view.session, stored.ino))
     if target is None:
         return None
     occupant = object_at(view.session, target)
@@ -246,31 +263,31 @@ def next_move(context: Context, view: View, stored: own.Stored) -> Move | None:
 
 def make_way(context: Context, view: View, occupant: own.Stored) -> Move:
     """The move of an object off a key that now belongs to another file."""
-    target = _destination(view, occupant)
+    target = _destination(view, occupant, file_of(view.session, occupant.ino))
     if target is None or object_at(view.session, target) is not None:
         target = staging_key(context.prefix, occupant.ino)
     return Move(occupant.ino, occupant.key, target, occupant.size)
 
 
-def _destination(view: View, stored: own.Stored) -> str | None:
+def _destination(view: View, stored: own.Stored, file: own.File | None) -> str | None:
     key = view.paths.key_of(stored.ino)
-    file = file_of(view.session, stored.ino)
     if key in (None, stored.key) or file is None or file.is_dirty or file.write_open:
         return None
     return key
 
 
-def _still_right(context: Context, view: View, planned: Move) -> own.Stored | None:
-    session = view.session
-    stored = object_of(session, planned.ino)
-    if stored is None or stored.key != planned.source:
-        return None
-    if object_at(session, planned.target) is not None:
-        return None
-    if session.one(own.UPLOAD_AT, key=planned.target, ino=planned.ino) is not None:
+def _standing(view: View, planned: Move) -> intent.Standing | None:
+    return intent.standings(view, [(planned.ino, planned.target)]).get(planned.ino)
+
+
+def _is_right(context: Context, view: View, standing: intent.Standing, planned: Move) -> bool:
+    """Whether a move is still to be made."""
+    stored = standing.stored
+    if stored is None or stored.key != planned.source or standing.occupant is not None:
+        return False
+    if standing.is_reserved:
         # Until that multipart upload is aborted, a late completion of it could land here.
-        return None
+        return False
     if planned.target == staging_key(context.prefix, planned.ino):
-        belongs_here = view.paths.key_of(planned.ino) == planned.source
-        return None if belongs_here else stored
-    return stored if _destination(view, stored) == planned.target else None
+        return view.paths.key_of(planned.ino) != planned.source
+    return _destination(view, stored, standing.file) == planned.target

@@ -77,8 +77,13 @@ class Paths:
 
     def read_names(self, inos: Iterable[int]) -> None:
         """Read the names of many files with one query: their keys need none of their own then."""
-        self._names = {ino: [] for ino in inos}
-        given = sql.rows_of([(ino,) for ino in self._names])
+        unread: dict[int, list[tuple[int, bytes]]] = {
+            ino: [] for ino in inos if ino not in self._names
+        }
+        if not unread:
+            return
+        self._names |= unread
+        given = sql.rows_of([(ino,) for ino in unread])
         for ino, parent, name in self._session.all(own.NAMES_OF, inos=given):
             self._names[ino].append((parent, name))
 

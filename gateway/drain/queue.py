@@ -16,7 +16,7 @@ from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of, is_unfinished, object_at
-from gateway.drain.retries import Failure, needs_person
+from gateway.drain.retries import RETRIES, Failure, needs_person
 from gateway.errors import UserError
 from gateway.types import Kind
 
@@ -104,7 +104,7 @@ def renamed(view: View, below: int = ROOT_INO) -> Iterator[Renamed]:
     reasons = _Reasons(view, 0)
     after = 0
     while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
-        for (ino,) in rows:
+        for ino, *_ in rows:
             found = _renamed(view, ino, reasons)
             if found is not None and (
                 below == ROOT_INO or _is_below(view, ino, below) or _is_below(view, below, ino)
@@ -136,7 +136,7 @@ class _Reasons:
         self._view = view
         self._moves: dict[int, Failure] = {}
         self._failures: dict[str, Failure] = {}
-        for job, *failure in view.session.all(own.RETRIES):
+        for job, *failure in view.session.all(RETRIES):
             self._failures[job] = Failure(*failure)
             if job.startswith("move of "):
                 self._moves[failure[-1]] = Failure(*failure)

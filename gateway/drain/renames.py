@@ -18,7 +18,7 @@ from gateway.db import statements as sql
 from gateway.drain import move
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.paths import file_of, object_of
+from gateway.drain.paths import file_of
 from gateway.drain.plan import Job, Page, move_job, moves
 from gateway.drain.retries import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
 from gateway.types import Kind
@@ -72,6 +72,19 @@ class _Walk:
     """Monotonic seconds before which the next reading does not begin."""
 
 
+class _Renamed(NamedTuple):
+    """A row of ``rekey``."""
+
+    ino: int
+    kind: int | None
+    """None: it is gone."""
+    stored: own.Stored | None
+
+    def is_at_home(self, view: View) -> bool:
+        """Whether the object of a file has the file's key; also when there is no object."""
+        return self.stored is None or view.paths.key_of(self.ino) == self.stored.key
+
+
 class Renames:
     """The renames that one drain knows of.
 
@@ -119,26 +132,30 @@ class Renames:
 
     def _rows(self, context: Context) -> tuple[list[Job], bool]:
         """Look at the next rows, up to a directory that is to be read."""
-        done: list[int] = []
+        done: set[int] = set()
+        after = self._at
         with context.reading() as view:
             found = _Moves(context, view)
-            rows = view.session.all(own.REKEYS, after=self._at, most=ROWS_PAGE)
-            for (ino,) in rows:
-                self._at = ino
-                if _is_directory(view, ino):
-                    self._seen.add(ino)
-                    if self._begin(view, ino):
+            rows = _renamed(view, after)
+            for one in rows:
+                self._at = one.ino
+                if one.kind == Kind.DIRECTORY:
+                    self._seen.add(one.ino)
+                    if self._begin(view, one.ino):
                         break
-                elif _is_at_home(view, ino):
-                    done.append(ino)
-                else:
-                    found.add(ino)
+                elif one.is_at_home(view):
+                    done.add(one.ino)
+                elif one.stored is not None:
+                    found.add(one.stored)
         if done:
             with context.writing() as view:
-                for ino in done:
-                    # A client may have renamed it again, or removed it.
-                    if not _is_directory(view, ino) and _is_at_home(view, ino):
-                        view.session.run(sql.REKEY_DELETE, the_ino=ino)
+                # A client may have renamed it again, or removed it.
+                ended = [
+                    (one.ino,)
+                    for one in _renamed(view, after)
+                    if one.ino in done and one.kind != Kind.DIRECTORY and one.is_at_home(view)
+                ]
+                view.session.run(own.REKEYS_DELETE, inos=sql.rows_of(ended))
         return found.jobs, len(rows) < ROWS_PAGE and self._walk is None
 
     def _begin(self, view: View, ino: int) -> bool:
@@ -200,13 +217,15 @@ def _rewind(walk: _Walk) -> None:
 def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
     """The moves of the next page of names."""
     found = _Moves(context, view)
-    for stored in _next_objects(view, walk):
+    objects = _next_objects(view, walk)
+    view.paths.read_names(stored.ino for stored in objects)
+    for stored in objects:
         if view.paths.key_of(stored.ino) == stored.key:
             continue
         walk.found += 1
         if len(walk.left) <= LEFT_MAX:
             walk.left.append(stored.ino)
-        found.add(stored.ino)
+        found.add(stored)
     return found.jobs
 
 
@@ -257,11 +276,10 @@ class _Moves:
         self._in_motion: set[int] = set()
         self.jobs: list[Job] = []
 
-    def add(self, ino: int) -> None:
+    def add(self, stored: own.Stored) -> None:
         """Add the move of a file's object, but none of one that is already about to move: of two
         files that swapped names only one has to make way."""
-        stored = object_of(self._view.session, ino)
-        if stored is None or ino in self._in_motion:
+        if stored.ino in self._in_motion:
             return
         planned = move.next_move(self._context, self._view, stored)
         if planned is not None and planned.ino not in self._in_motion:
@@ -269,15 +287,14 @@ class _Moves:
             self.jobs.append(move_job(self._batch, planned))
 
 
-def _is_directory(view: View, ino: int) -> bool:
-    row = view.session.one(own.FILE, ino=ino)
-    return row is not None and own.File(*row).kind == Kind.DIRECTORY
-
-
-def _is_at_home(view: View, ino: int) -> bool:
-    """Whether the object of a file has the file's key; also when there is no object, or no file."""
-    stored = object_of(view.session, ino)
-    return stored is None or view.paths.key_of(ino) == stored.key
+def _renamed(view: View, after: int) -> list[_Renamed]:
+    """The next page of what was renamed. Parameters: after, the inode of the last one."""
+    rows = view.session.all(own.REKEYS, after=after, most=ROWS_PAGE)
+    view.paths.read_names(ino for ino, kind, *_ in rows if kind != Kind.DIRECTORY)
+    return [
+        _Renamed(ino, kind, None if stored[0] is None else own.Stored(*stored))
+        for ino, kind, *stored in rows
+    ]
 
 
 def _name_of(view: View, ino: int) -> _Name | None:

@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from sqlalchemy import delete, insert, select
+
 from gateway import clock
 from gateway.db import statements as sql
-from gateway.drain import statements as own
+from gateway.db.statements import Statement, retry
 from gateway.errors import DataFileError, ObjectRefused, StoreRefused
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -25,6 +27,10 @@ FOR_GOOD = "needs a person: "
 """How the error of a job begins that does not succeed by itself."""
 FOR_GOOD_TRIES = 2
 """The first time, a client may just have been changing the file."""
+
+RETRIES = Statement(select(retry.c.job, retry.c.tries, retry.c.error, retry.c.next_ns, retry.c.ino))
+RETRY_INSERT = Statement(insert(retry))
+RETRY_DELETE = Statement(delete(retry).where(retry.c.job == sql.b("the_key")))
 
 
 class Failure(NamedTuple):
@@ -59,7 +65,7 @@ class Retries:
     def load(self, session: sql.Session) -> None:
         """Start from what an earlier run left, inside a write transaction."""
         with self._lock:
-            for title, tries, error, next_ns, ino in session.all(own.RETRIES):
+            for title, tries, error, next_ns, ino in session.all(RETRIES):
                 if title not in self._failed:
                     self._put(title, Failure(tries, error, next_ns, ino))
 
@@ -146,10 +152,10 @@ class Retries:
         for title in titles:
             with self._lock:
                 found = self._failed.get(title)
-            session.run(own.RETRY_DELETE, the_key=title)
+            session.run(RETRY_DELETE, the_key=title)
             if found is not None:
                 session.run(
-                    own.RETRY_INSERT,
+                    RETRY_INSERT,
                     job=title,
                     tries=found.tries,
                     error=found.error,

@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 
 from gateway.db.statements import (
+    Licence,
     Statement,
     b,
     claim,
@@ -33,7 +34,6 @@ from gateway.db.statements import (
     object_,
     override,
     rekey,
-    retry,
     upload,
 )
 from gateway.types import Residency
@@ -56,10 +56,16 @@ class File(NamedTuple):
     gid: int
     mtime_ns: int
     generation: int
+    residency: int
 
     @property
     def is_dirty(self) -> bool:
         return self.content_version > self.drained_version
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether its bytes are on the local disk."""
+        return self.residency == Residency.RESIDENT
 
 
 class Stored(NamedTuple):
@@ -80,17 +86,6 @@ class Intent(NamedTuple):
     key: str
     upload_id: str | None
     part_bytes: int | None
-    generation: int
-    """Of the inode; 0: not known."""
-
-
-class Licence(NamedTuple):
-    """A row of ``deletion``: what this inode had at the key up to this version is garbage."""
-
-    key: str
-    ino: int
-    content_version: int
-    etag: str | None
     generation: int
     """Of the inode; 0: not known."""
 
@@ -218,12 +213,6 @@ NOT_DRAINED = Statement(
     .values(drained_version=0)
 )
 """The bucket's object is of no use: 0, so an open and close without a write does not end it."""
-RESIDENT = Statement(
-    select(inode.c.ino).where(
-        inode.c.ino == b("ino"), inode.c.residency == int(Residency.RESIDENT), _IS_WHOLE
-    )
-)
-"""A file whose bytes are on the local disk, and not known to be damaged."""
 DAMAGED = Statement(select(damage.c.ino, damage.c.reason))
 """Files whose bytes are known to be damaged."""
 
@@ -249,11 +238,14 @@ OBJECT_INSERT = Statement(
     insert(object_).from_select(_OBJECT_INSERT.c.keys(), select(_OBJECT_INSERT))
 )
 OBJECTS_DELETE = Statement(delete(object_).where(object_.c.ino.in_(select(_INOS.c.ino))))
+_MOVED = given("moves", ino=int, old_key=str, new_key=str, etag=str)
 OBJECT_MOVE = Statement(
     update(object_)
-    .where(object_.c.ino == b("the_ino"), object_.c.key == b("old_key"))
-    .values(key=b("new_key"), etag=b("new_etag"))
+    .where(object_.c.ino == _MOVED.c.ino, object_.c.key == _MOVED.c.old_key)
+    .values(key=_MOVED.c.new_key, etag=_MOVED.c.etag)
+    .returning(object_.c.ino)
 )
+"""Objects that are at other keys now; the inodes of those that were where they were expected."""
 
 DIGEST = Statement(
     select(digest.c.checksum).where(
@@ -292,11 +284,6 @@ CHECKSUMS = Statement(
 
 UPLOADS = Statement(select(*_INTENT).order_by(upload.c.ino))
 UPLOAD = Statement(select(*_INTENT).where(upload.c.ino == b("ino")))
-UPLOAD_AT = Statement(
-    select(*_INTENT).where(
-        upload.c.key == b("key"), upload.c.ino != b("ino"), upload.c.upload_id.is_not(None)
-    )
-)
 UPLOADS_AT = Statement(select(upload.c.ino, upload.c.upload_id).where(upload.c.key == b("key")))
 _UPLOAD_INSERT = given(
     "uploads", ino=int, content_version=int, key=str, started_ns=int, generation=int
@@ -321,17 +308,50 @@ DELETIONS = Statement(
     .order_by(deletion.c.key)
     .limit(b("most"))
 )
+_KEYS = given("keys", key=str)
 LICENCES = Statement(
-    select(*[deletion.c[name] for name in Licence._fields]).where(deletion.c.key == b("key"))
+    select(*[deletion.c[name] for name in Licence._fields]).select_from(
+        _KEYS.join(deletion, deletion.c.key == _KEYS.c.key)
+    )
 )
-_DELETION_DELETE = given("keys", key=str)
-DELETION_DELETE = Statement(
-    delete(deletion).where(deletion.c.key.in_(select(_DELETION_DELETE.c.key)))
+"""All licences for keys."""
+DELETION_DELETE = Statement(delete(deletion).where(deletion.c.key.in_(select(_KEYS.c.key))))
+_LICENSED = given(
+    "licences",
+    key=str,
+    ino=int,
+    content_version=int,
+    etag=str,
+    generation=int,
+    deleted_ns=int,
 )
+_OF_SAME = and_(deletion.c.key == _LICENSED.c.key, deletion.c.ino == _LICENSED.c.ino)
+LICENCES_BEFORE = Statement(
+    select(*[deletion.c[name] for name in Licence._fields]).select_from(
+        _LICENSED.join(deletion, _OF_SAME)
+    )
+)
+"""What is licensed for the same inodes and keys."""
+LICENCES_DELETE = Statement(
+    delete(deletion).where(
+        tuple_(deletion.c.key, deletion.c.ino).in_(select(_LICENSED.c.key, _LICENSED.c.ino))
+    )
+)
+LICENCES_INSERT = Statement(insert(deletion).from_select(_LICENSED.c.keys(), select(_LICENSED)))
 
 REKEYS = Statement(
-    select(rekey.c.ino).where(rekey.c.ino > b("after")).order_by(rekey.c.ino).limit(b("most"))
+    select(rekey.c.ino, inode.c.kind, *_STORED)
+    .select_from(
+        rekey.outerjoin(inode, inode.c.ino == rekey.c.ino).outerjoin(
+            object_, object_.c.ino == rekey.c.ino
+        )
+    )
+    .where(rekey.c.ino > b("after"))
+    .order_by(rekey.c.ino)
+    .limit(b("most"))
 )
+"""What was renamed: inode, its kind (NULL: it is gone) and its object."""
+REKEYS_DELETE = Statement(delete(rekey).where(rekey.c.ino.in_(select(_INOS.c.ino))))
 
 NAME = Statement(
     select(dirent.c.parent, dirent.c.name, dirent.c.cookie)
@@ -382,10 +402,6 @@ CLAIM_DELETE = Statement(
     )
 )
 
-RETRIES = Statement(select(retry.c.job, retry.c.tries, retry.c.error, retry.c.next_ns, retry.c.ino))
-RETRY_INSERT = Statement(insert(retry))
-RETRY_DELETE = Statement(delete(retry).where(retry.c.job == b("the_key")))
-
 QUEUE = Statement(
     select(*_FILE, upload.c.started_ns)
     .select_from(inode.outerjoin(upload, upload.c.ino == inode.c.ino))
@@ -418,21 +434,13 @@ def claim_name(name: int | str) -> str:
     return f"i{name}" if isinstance(name, int) else f"k{name}"
 
 
-def _below() -> Any:
-    below = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte(
-        "below", recursive=True
-    )
-    return below.union(
-        select(dirent.c.ino).select_from(dirent.join(below, dirent.c.parent == below.c.ino))
-    )
-
-
-def _with_below(table: Any, columns: list[Any]) -> Any:
-    below = _below()
-    return select(*columns).select_from(table.join(below, table.c.ino == below.c.ino))
-
-
+_TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte("below", recursive=True)
+_BELOW = _TOP.union(
+    select(dirent.c.ino).select_from(dirent.join(_TOP, dirent.c.parent == _TOP.c.ino))
+)
 FILES_BELOW = Statement(
-    _with_below(inode, [inode.c.ino]).where(inode.c.kind == literal_column("1"), inode.c.nlink > 0)
+    select(inode.c.ino)
+    .select_from(inode.join(_BELOW, inode.c.ino == _BELOW.c.ino))
+    .where(inode.c.kind == literal_column("1"), inode.c.nlink > 0)
 )
 """Regular files, of an inode itself and of everything below it."""

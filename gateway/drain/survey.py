@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway import clock
+from gateway.drain import intent, upload
 from gateway.drain import statements as own
-from gateway.drain import upload
 from gateway.drain.context import Context, View
 from gateway.drain.order import Order
 from gateway.drain.plan import Batch, Job, Kind, Lane, Page, make_way
@@ -115,25 +115,32 @@ class Survey:
             inos = self._order.take(TAKEN_AT_ONCE, self._skip)
             if not inos:
                 break
+            view.paths.read_names(inos)
+            keys = {ino: key for ino in inos if (key := view.paths.key_of(ino)) is not None}
+            found = intent.standings(view, keys.items())
             for ino in inos:
-                row = view.session.one(own.FILE, ino=ino)
-                job = None if row is None else _job(context, view, own.File(*row), batch)
-                if job is not None:
-                    jobs.append(job)
-                    total_bytes += own.File(*row).size if row is not None else 0
+                standing = found.get(ino)
+                if standing is None or not _is_eligible(context, standing):
+                    continue
+                jobs.append(_job(context, view, standing, keys[ino], batch))
+                total_bytes += standing.file.size
         return jobs
 
 
-def _job(context: Context, view: View, file: own.File, batch: Batch) -> Job | None:
-    """What brings a file nearer to the bucket; None: it is not eligible any more."""
-    if not file.is_dirty or file.write_open or not file.nlink:
-        return None
-    if clock.is_ahead(file.drain_after_ns, context.settings.drain_ahead_ns):
-        return None
-    key = view.paths.key_of(file.ino)
-    if key is None or view.session.one(own.RESIDENT, ino=file.ino) is None:
-        return None
-    return make_way(context, view, file.ino, key) or Job(
+def _is_eligible(context: Context, standing: intent.Standing) -> bool:
+    file = standing.file
+    return (
+        file.is_dirty
+        and not file.write_open
+        and standing.is_whole
+        and not clock.is_ahead(file.drain_after_ns, context.settings.drain_ahead_ns)
+    )
+
+
+def _job(context: Context, view: View, standing: intent.Standing, key: str, batch: Batch) -> Job:
+    """The upload of a file, or what must happen before it."""
+    file = standing.file
+    job = Job(
         f"upload of {key}",
         Kind.UPLOAD,
         Lane.UPLOAD,
@@ -144,3 +151,6 @@ def _job(context: Context, view: View, file: own.File, batch: Batch) -> Job | No
         (file, key),
         file.size,
     )
+    if standing.occupant in (None, file.ino):
+        return job
+    return make_way(context, view, file.ino, key) or job
