@@ -17,7 +17,7 @@ from gateway.db.statements import Licence
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.intent import GENERATION, VOLUME, can_resume
-from gateway.drain.paths import file_of, intent_of, object_at, object_of
+from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
 from gateway.drain.upload import Outcome
 from gateway.errors import BucketError, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
@@ -28,15 +28,22 @@ HEADS = 8
 """Objects asked at a time before they are deleted."""
 
 
-def is_pending(view: View, key: str) -> bool:
+def due(view: View, keys: Sequence[str]) -> dict[str, set[Licence]]:
+    """The licences that may be used now, by key."""
+    occupants = objects_at(view.session, keys)
+    return {
+        key: licences
+        for key, licences in _licences(view, keys).items()
+        if licences and not _is_pending(view, key, licences, occupants.get(key))
+    }
+
+
+def _is_pending(
+    view: View, key: str, licences: Collection[Licence], occupant: own.Stored | None
+) -> bool:
     """Whether a deletion must wait: a live file's object will replace what is there, atomically,
     or an upload newer than the object's row was begun, and its file goes to another key now, or
     what is there is all that the bucket has of a file that is still to be sent."""
-    return _is_pending(view, key, _licences(view, [key])[key])
-
-
-def _is_pending(view: View, key: str, licences: Collection[Licence]) -> bool:
-    occupant = object_at(view.session, key)
     if occupant is None:
         return view.paths.owner(key) is not None or any(
             _is_only_copy(view, licence) for licence in licences
@@ -64,16 +71,10 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
     written since. The caller holds the claims of the keys. Returns what became of each, in order.
     Raises BucketError when that is the same for all.
     """
-    licences: dict[str, set[Licence]] = {}
-    dropped: set[str] = set()
     with context.reading() as view:
         volume = view.volume
-        for key, found in _licences(view, keys).items():
-            if not found or _is_pending(view, key, found):
-                continue
-            licences[key] = found
-            if object_at(view.session, key) is not None:
-                dropped.add(key)
+        licences = due(view, keys)
+        dropped = objects_at(view.session, licences).keys()
     heads = _heads(context, [key for key in licences if key not in dropped])
     doomed = [
         key for key, head in heads.items() if head and _is_licensed(head, licences[key], volume)

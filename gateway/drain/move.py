@@ -45,7 +45,7 @@ log = logging.getLogger("drain")
 
 T = TypeVar("T")
 
-MOVES_AT_ONCE = 4
+MOVES_AT_ONCE = 8
 """Of small objects: one transaction begins so many moves, one ends them."""
 SMALL_BYTES = 16 * MIB
 """Larger objects are moved one by one: small ones would wait for them."""
@@ -247,18 +247,31 @@ def _release(view: View, stored: own.Stored) -> None:
     view.session.run(own.OBJECTS_DELETE, inos=sql.rows_of([(stored.ino,)]))
 
 
-def next_move(context: Context, view: View, stored: own.Stored) -> Move | None:
-    """The move that brings an object nearer to where it belongs.
+def next_moves(context: Context, view: View, objects: Sequence[own.Stored]) -> list[Move]:
+    """The moves that bring objects nearer to where they belong, each of another inode.
 
-    None: it is there, or its name is held, or its file is dirty and the coming upload moves it.
+    None for an object that is there, or whose file's name is held, or whose file is dirty: the
+    coming upload moves it. Of two files that swapped names only one has to make way.
     """
-    target = _destination(view, stored, file_of(view.session, stored.ino))
-    if target is None:
-        return None
-    occupant = object_at(view.session, target)
-    if occupant is None:
-        return Move(stored.ino, stored.key, target, stored.size)
-    return make_way(context, view, occupant)
+    targets = {
+        stored.ino: key
+        for stored in objects
+        if (key := view.paths.key_of(stored.ino)) not in (None, stored.key)
+    }
+    found = intent.standings(view, targets.items())
+    planned: dict[int, Move] = {}
+    for stored in objects:
+        standing = found.get(stored.ino)
+        if standing is None or stored.ino in planned or not _may_move(standing.file):
+            continue
+        target = targets[stored.ino]
+        occupant = None if standing.occupant is None else object_at(view.session, target)
+        if occupant is None:
+            one = Move(stored.ino, stored.key, target, stored.size)
+        else:
+            one = make_way(context, view, occupant)
+        planned.setdefault(one.ino, one)
+    return list(planned.values())
 
 
 def make_way(context: Context, view: View, occupant: own.Stored) -> Move:
@@ -271,9 +284,14 @@ def make_way(context: Context, view: View, occupant: own.Stored) -> Move:
 
 def _destination(view: View, stored: own.Stored, file: own.File | None) -> str | None:
     key = view.paths.key_of(stored.ino)
-    if key in (None, stored.key) or file is None or file.is_dirty or file.write_open:
+    if key in (None, stored.key) or file is None or not _may_move(file):
         return None
     return key
+
+
+def _may_move(file: own.File) -> bool:
+    """Whether the object of a file moves: another one that is to be sent replaces it."""
+    return not file.is_dirty and not file.write_open
 
 
 def _standing(view: View, planned: Move) -> intent.Standing | None:

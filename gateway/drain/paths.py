@@ -74,6 +74,7 @@ class Paths:
         self._places: dict[int, Place | None] = {}
         self._shortened: dict[int, dict[str, int]] = {}
         self._names: dict[int, list[tuple[int, bytes]]] = {}
+        self._entries: dict[tuple[int, bytes], int | None] = {}
 
     def read_names(self, inos: Iterable[int]) -> None:
         """Read the names of many files with one query: their keys need none of their own then."""
@@ -165,16 +166,21 @@ class Paths:
             return None
         at = ROOT_INO
         for name in parts:
-            row = self._session.one(sql.ENTRY, parent=at, name=name)
-            if row is None:
+            if (below := self._entry(at, name)) is None:
                 return None
-            at = row[0]
+            at = below
         if keys.is_shortened(key):
             return self._shortened_below(at).get(key)
         file = file_of(self._session, at)
         if file is None or file.kind != Kind.REGULAR or self.key_of(at) != key:
             return None
         return at
+
+    def _entry(self, parent: int, name: bytes) -> int | None:
+        if (parent, name) not in self._entries:
+            row = self._session.one(sql.ENTRY, parent=parent, name=name)
+            self._entries[parent, name] = None if row is None else row[0]
+        return self._entries[parent, name]
 
     def _shortened_below(self, top: int) -> dict[str, int]:
         """Files whose keys are shortened, by key: few, as the directory's path is long already."""
@@ -204,8 +210,13 @@ def file_of(session: sql.Session, ino: int) -> own.File | None:
 
 def object_at(session: sql.Session, key: str) -> own.Stored | None:
     """The object that is recorded at a key."""
-    row = session.one(own.OBJECT_AT, key=key)
-    return None if row is None else own.Stored(*row)
+    return objects_at(session, [key]).get(key)
+
+
+def objects_at(session: sql.Session, keys: Iterable[str]) -> dict[str, own.Stored]:
+    """The objects that are recorded at keys, by key."""
+    rows = session.all(own.OBJECTS_AT, keys=sql.rows_of([(key,) for key in keys]))
+    return {stored.key: stored for stored in (own.Stored(*row) for row in rows)}
 
 
 def object_of(session: sql.Session, ino: int) -> own.Stored | None:

@@ -157,7 +157,7 @@ def deletions(context: Context, after: int | str | None) -> Page:
     with context.reading() as view:
         rows = view.session.all(own.DELETIONS, after=after or "", most=DELETIONS_PAGE)
         keys = [row[0] for row in rows]
-        due = [key for key in keys if not garbage.is_pending(view, key)]
+        due = garbage.due(view, keys)
     jobs = [
         Job(
             f"deletion of {key}",

@@ -10,6 +10,7 @@ more rarely while they find no less than before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -135,7 +136,7 @@ class Renames:
         done: set[int] = set()
         after = self._at
         with context.reading() as view:
-            found = _Moves(context, view)
+            away: list[own.Stored] = []
             rows = _renamed(view, after)
             for one in rows:
                 self._at = one.ino
@@ -146,7 +147,8 @@ class Renames:
                 elif one.is_at_home(view):
                     done.add(one.ino)
                 elif one.stored is not None:
-                    found.add(one.stored)
+                    away.append(one.stored)
+            jobs = _jobs(context, view, away)
         if done:
             with context.writing() as view:
                 # A client may have renamed it again, or removed it.
@@ -156,7 +158,7 @@ class Renames:
                     if one.ino in done and one.kind != Kind.DIRECTORY and one.is_at_home(view)
                 ]
                 view.session.run(own.REKEYS_DELETE, inos=sql.rows_of(ended))
-        return found.jobs, len(rows) < ROWS_PAGE and self._walk is None
+        return jobs, len(rows) < ROWS_PAGE and self._walk is None
 
     def _begin(self, view: View, ino: int) -> bool:
         """Whether a reading of what is below a directory begins now."""
@@ -216,17 +218,12 @@ def _rewind(walk: _Walk) -> None:
 
 def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
     """The moves of the next page of names."""
-    found = _Moves(context, view)
     objects = _next_objects(view, walk)
     view.paths.read_names(stored.ino for stored in objects)
-    for stored in objects:
-        if view.paths.key_of(stored.ino) == stored.key:
-            continue
-        walk.found += 1
-        if len(walk.left) <= LEFT_MAX:
-            walk.left.append(stored.ino)
-        found.add(stored)
-    return found.jobs
+    away = [stored for stored in objects if view.paths.key_of(stored.ino) != stored.key]
+    walk.found += len(away)
+    walk.left.extend(stored.ino for stored in away[: LEFT_MAX + 1 - len(walk.left)])
+    return _jobs(context, view, away)
 
 
 def _next_objects(view: View, walk: _Walk) -> list[own.Stored]:
@@ -266,25 +263,10 @@ def _drop(context: Context, walk: _Walk) -> bool:
     return True
 
 
-class _Moves:
+def _jobs(context: Context, view: View, objects: Sequence[own.Stored]) -> list[Job]:
     """The moves of one page."""
-
-    def __init__(self, context: Context, view: View) -> None:
-        self._context = context
-        self._view = view
-        self._batch = moves(context)
-        self._in_motion: set[int] = set()
-        self.jobs: list[Job] = []
-
-    def add(self, stored: own.Stored) -> None:
-        """Add the move of a file's object, but none of one that is already about to move: of two
-        files that swapped names only one has to make way."""
-        if stored.ino in self._in_motion:
-            return
-        planned = move.next_move(self._context, self._view, stored)
-        if planned is not None and planned.ino not in self._in_motion:
-            self._in_motion.add(planned.ino)
-            self.jobs.append(move_job(self._batch, planned))
+    batch = moves(context)
+    return [move_job(batch, one) for one in move.next_moves(context, view, objects)]
 
 
 def _renamed(view: View, after: int) -> list[_Renamed]:

@@ -217,7 +217,11 @@ DAMAGED = Statement(select(damage.c.ino, damage.c.reason))
 """Files whose bytes are known to be damaged."""
 
 OBJECT = Statement(select(*_STORED).where(object_.c.ino == b("ino")))
-OBJECT_AT = Statement(select(*_STORED).where(object_.c.key == b("key")))
+_KEYS = given("keys", key=str)
+OBJECTS_AT = Statement(
+    select(*_STORED).select_from(_KEYS.join(object_, object_.c.key == _KEYS.c.key))
+)
+"""The objects that are recorded at keys."""
 OBJECT_CHECKSUM = Statement(select(object_.c.checksum).where(object_.c.ino == b("ino")))
 STORED_NS = Statement(
     select(object_.c.stored_ns).where(
@@ -308,7 +312,6 @@ DELETIONS = Statement(
     .order_by(deletion.c.key)
     .limit(b("most"))
 )
-_KEYS = given("keys", key=str)
 LICENCES = Statement(
     select(*[deletion.c[name] for name in Licence._fields]).select_from(
         _KEYS.join(deletion, deletion.c.key == _KEYS.c.key)

@@ -253,10 +253,27 @@ def test_a_transaction_of_many_files_is_a_few_statements(
         executed[statement] += 1
         return execute(self, statement, params)
 
-    monkeypatch.setattr(Session, "_execute", counted)
-    site.drain()
+    def drained() -> int:
+        """Statements for each file."""
+        executed.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "_execute", counted)
+            site.drain()
+        return sum(executed.values()) // count
+
+    assert drained() <= 3
     assert len(site.objects()) == count
     for statement in (own.UPLOAD_INSERT, own.UPLOAD_DELETE, own.OBJECT_INSERT, own.DRAINED):
         # Once for each batch, which takes what is claimed by then.
         assert executed[statement] <= count // 4
     assert executed[own.CLAIM_INSERT] <= count // 4
+    for number in range(count):
+        site.rename(f"d/{number}", f"moved{number}")
+    # Each is a move, and the deletion of what it left behind.
+    assert drained() <= 12
+    assert set(site.objects()) == {f"moved{number}" for number in range(count)}
+    assert executed[own.OBJECT_MOVE] <= count // 2
+    for number in range(count):
+        site.unlink(f"moved{number}")
+    assert drained() <= 6
+    assert site.objects() == {}
