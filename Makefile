@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo test test-drain test-rest slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-profile soak torture build deps bench-deps clean
+.PHONY: demo check check-names check-database test test-drain test-rest slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-profile soak torture build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -29,7 +29,15 @@ test: build lint
 
 test-drain: SUITE = tests/t4_drain
 test-rest: SUITE = tests --ignore=tests/t4_drain
-test-drain test-rest:
+
+# For every day, in less than four minutes: no drain, no kills, one mount.
+check: build lint
+	@$(MAKE) -s -j2 --output-sync=target check-names check-database
+
+check-names: SUITE = tests/t0_tidy tests/t1_unit tests/t3_namespace tests/t6_fsal
+check-database: SUITE = tests/t2_db tests/t7_nfs/test_save.py::test_a_saved_checkpoint_reaches_the_bucket
+
+test-drain test-rest check-names check-database:
 	@mkdir -p /tmp/spillway-$@-$$(id -u)
 	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest $(SUITE)
 
@@ -91,6 +99,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/vulture
 
 build: deps $(PLUGIN) $(NFSLOAD) $(BUILD)/vm/.built
 

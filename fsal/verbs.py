@@ -21,7 +21,9 @@ from fsal.bridge import (
 )
 from gateway.db.writer import Operation
 from gateway.errors import TooBig
+from gateway.namespace import content, create, remove, rename, xattr
 from gateway.namespace.facade import Namespace
+from gateway.namespace.setattr import setattr_
 from gateway.namespace.space import Level, Space
 from gateway.types import Attr, Sealed
 
@@ -48,7 +50,7 @@ class Verbs:
 
     def __init__(self, namespace: Namespace, space: Space) -> None:
         self._ns = namespace
-        self._changes = namespace.changes
+        self._generation = namespace.boot.generation
         self._space = space
 
     def lookup(self, request: Any, reply: Any) -> None:
@@ -88,54 +90,70 @@ class Verbs:
     def create(self, request: Any) -> Change:
         verifier = bytes(request.verifier) if request.flags & bridge.HAS_VERIFIER else None
         return self._make(
-            self._changes.create(
+            Operation(
+                create.create,
                 cred_of(request),
                 request.ino,
                 name_of(request),
                 setattr_of(request),
-                verifier,
-                bool(request.flags & bridge.FOR_WRITING),
+                generation=self._generation,
+                verifier=verifier,
+                for_writing=bool(request.flags & bridge.FOR_WRITING),
             )
         )
 
     def mkdir(self, request: Any) -> Change:
         return self._make(
-            self._changes.mkdir(
-                cred_of(request), request.ino, name_of(request), setattr_of(request)
+            Operation(
+                create.mkdir,
+                cred_of(request),
+                request.ino,
+                name_of(request),
+                setattr_of(request),
+                generation=self._generation,
             )
         )
 
     def symlink(self, request: Any) -> Change:
         return self._make(
-            self._changes.symlink(
+            Operation(
+                create.symlink,
                 cred_of(request),
                 request.ino,
                 name_of(request),
                 name2_of(request),
                 setattr_of(request),
+                generation=self._generation,
             )
         )
 
     def mknod(self, request: Any) -> Change:
         return self._make(
-            self._changes.mknod(
+            Operation(
+                create.mknod,
                 cred_of(request),
                 request.ino,
                 name_of(request),
                 request.kind,
                 request.rdev,
                 setattr_of(request),
+                generation=self._generation,
             )
         )
 
     def link(self, request: Any) -> Change:
         return self._make(
-            self._changes.link(cred_of(request), request.ino2, request.ino, name_of(request))
+            Operation(create.link, cred_of(request), request.ino2, request.ino, name_of(request))
         )
 
     def rename(self, request: Any) -> Change:
-        operation = self._changes.rename(
-            cred_of(request), request.ino, name_of(request), request.ino2, name2_of(request)
+        operation = Operation(
+            rename.rename,
+            cred_of(request),
+            request.ino,
+            name_of(request),
+            request.ino2,
+            name2_of(request),
         )
 
         def finish(request: Any, reply: Any) -> None:
@@ -148,7 +166,7 @@ class Verbs:
 
     def remove(self, request: Any) -> Change:
         only = (request.ino2, request.cookie) if request.ino2 else None
-        operation = self._changes.remove(cred_of(request), request.ino, name_of(request), only)
+        operation = Operation(remove.remove, cred_of(request), request.ino, name_of(request), only)
 
         def finish(request: Any, reply: Any) -> None:
             removed = operation.outcome()
@@ -158,29 +176,36 @@ class Verbs:
         return [operation], finish
 
     def setattr(self, request: Any) -> Change:
-        return self._make(self._changes.setattr(request.ino, setattr_of(request)))
+        return self._make(Operation(setattr_, request.ino, setattr_of(request)))
 
     def setxattr(self, request: Any) -> Change:
         return self._make(
-            self._changes.setxattr(
-                cred_of(request), request.ino, name_of(request), name2_of(request), request.kind
+            Operation(
+                xattr.setxattr,
+                cred_of(request),
+                request.ino,
+                name_of(request),
+                name2_of(request),
+                request.kind,
             )
         )
 
     def removexattr(self, request: Any) -> Change:
         return self._make(
-            self._changes.removexattr(cred_of(request), request.ino, name_of(request))
+            Operation(xattr.removexattr, cred_of(request), request.ino, name_of(request))
         )
 
     def open_write(self, request: Any) -> Change:
-        return self._make(self._changes.open_write(request.ino))
+        return self._make(Operation(content.open_write, request.ino))
 
     def seal(self, request: Any) -> Change:
         waiting = request.seals[: request.entries_max]
         operations = [
-            self._changes.seal(
+            Operation(
+                content.seal,
                 item.ino,
                 Sealed(item.data.size, item.data.used, item.data.mtime_ns, item.data.writes),
+                self._ns.settle_ns,
             )
             for item in waiting
         ]
@@ -193,7 +218,7 @@ class Verbs:
 
     def reclaim(self, request: Any) -> Change:
         waiting = request.orphans[: request.entries_max]
-        operations = [self._changes.reclaim(orphan.ino) for orphan in waiting]
+        operations = [Operation(remove.reclaim, orphan.ino) for orphan in waiting]
 
         def answer(_orphan: Any, is_gone: bool) -> int:
             return 0 if is_gone else errno.ENOENT
@@ -202,8 +227,10 @@ class Verbs:
 
     def damage(self, request: Any) -> Change:
         reason = name_of(request).decode("utf-8", "replace") if request.name_len else ""
-        changes, ino = self._changes, request.ino
-        operation = changes.damaged(ino, reason) if reason else changes.whole(ino)
+        ino = request.ino
+        operation = (
+            Operation(content.damaged, ino, reason) if reason else Operation(content.whole, ino)
+        )
 
         def finish(_request: Any, _reply: Any) -> None:
             operation.outcome()

@@ -29,7 +29,7 @@ def _key(
 
 
 @dataclass(frozen=True)
-class Gateway:
+class GatewaySettings:
     data_dir: Path = _key(
         "Directory of everything this gateway keeps: file bytes, database, NFS recovery state,\n"
         "logs. Put it on the NVMe that takes the burst.",
@@ -39,7 +39,7 @@ class Gateway:
 
 
 @dataclass(frozen=True)
-class Nfs:
+class NfsSettings:
     bind: str = _key("Address the NFS server listens on.", "0.0.0.0", checks.not_empty)
     port: int = _key("TCP port of the NFS server.", 2049, checks.between(1, 65535))
     export: str = _key(
@@ -86,7 +86,7 @@ class Nfs:
 
 
 @dataclass(frozen=True)
-class Space:
+class SpaceSettings:
     reserve_bytes: int = _key(
         "Of the disk, kept from file data, so that names can always be changed and files deleted.",
         1024 * _MIB,
@@ -122,7 +122,7 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class BucketSettings:
     name: str = _key("Name of the bucket.", check=checks.not_empty)
     endpoint_url: str = _key("URL of the S3 server. Empty: AWS.", "", checks.url, secret=True)
     region: str = _key("Region, as the S3 server names it.", "us-east-1", checks.not_empty)
@@ -165,7 +165,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Drain:
+class DrainSettings:
     settle_seconds: float = _key(
         "A closed file is left alone for this long before it is drained, so that a save that\n"
         "writes, closes and renames costs no copy in the bucket.",
@@ -242,7 +242,7 @@ class Drain:
 
 
 @dataclass(frozen=True)
-class Namespace:
+class NamespaceSettings:
     url: str = _key(
         "Database of the namespace. Empty: SQLite in data_dir.",
         "",
@@ -254,12 +254,12 @@ class Namespace:
 class Settings:
     """The whole configuration. Paths below data_dir have one obvious place: these properties."""
 
-    gateway: Gateway
-    nfs: Nfs
-    space: Space
-    bucket: Bucket
-    drain: Drain
-    namespace: Namespace
+    gateway: GatewaySettings
+    nfs: NfsSettings
+    space: SpaceSettings
+    bucket: BucketSettings
+    drain: DrainSettings
+    namespace: NamespaceSettings
     source: Path
     """The file this was read from."""
 
@@ -303,10 +303,10 @@ class Settings:
 
 
 SECTIONS: Mapping[str, type[Any]] = {
-    "gateway": Gateway,
-    "nfs": Nfs,
-    "space": Space,
-    "bucket": Bucket,
-    "drain": Drain,
-    "namespace": Namespace,
+    "gateway": GatewaySettings,
+    "nfs": NfsSettings,
+    "space": SpaceSettings,
+    "bucket": BucketSettings,
+    "drain": DrainSettings,
+    "namespace": NamespaceSettings,
 }

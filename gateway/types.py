@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple, NewType
-
-Ino = NewType("Ino", int)
-"""Inode number. Handed out once, never again, not even after the inode is gone."""
+from typing import NamedTuple
 
 NAME_MAX_BYTES = 255
 LINK_MAX = 32_000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
+from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.volumes import make_settings, make_volume
 

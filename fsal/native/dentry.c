@@ -1,3 +1,4 @@
+/* Names that the namespace told lately: one slot for each, a new name drives an old one out. */
 #include "dentry.h"
 
 #include <pthread.h>

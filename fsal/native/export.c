@@ -22,7 +22,7 @@ static struct config_block export_block = {
 static void release(struct fsal_export *export)
 {
 	/* What is left over, the next start seals. */
-	(void)spw_sealer_flush(SEAL_SECONDS);
+	(void)spw_queue_flush(SEAL_SECONDS);
 	fsal_detach_export(export->fsal, &export->exports);
 	free_export_ops(export);
 	gsh_free(container_of(export, struct spw_export, export));

@@ -86,10 +86,18 @@ struct spw_inode {
 	atomic_bool is_noted;        /* and the namespace has a row of it */
 };
 
-/* ---- inode.c: the table, attributes ---- */
+/* ---- namespace.c ---- */
 
 /* Before anything else: the namespace to ask; kept. */
-void spw_inodes_start(const struct spw_inode_ops *ops);
+void spw_namespace_start(const struct spw_inode_ops *given);
+
+/* The namespace, as it was given at the start. */
+const struct spw_inode_ops *spw_namespace(void);
+
+/* ---- inode.c: the table, attributes ---- */
+
+/* Before any other function of it. */
+void spw_inodes_start(void);
 
 /* When a call of the namespace begins whose answer has attributes: says later how old they are. */
 uint64_t spw_asked(void);
@@ -147,19 +155,41 @@ bool spw_keep_open(struct spw_inode *inode);
  * Returns 0 or an errno. */
 int spw_touch(struct spw_inode *inode, int64_t mtime_ns);
 
+/* ---- queue.c: what waits for the sealer ---- */
+
+#define SPW_QUEUE_BATCH 64u
+
+/* Before any other function of it. */
+void spw_queue_start(void);
+
+/* Queues a file whose last writer went. True: the queue has taken over a handle of the caller's;
+ * false: it was queued already. */
+bool spw_queue_add(struct spw_inode *inode);
+
+/* Queues a file that could not be sealed, for a time that doubles with each try; as spw_queue_add. */
+bool spw_queue_again(struct spw_inode *inode);
+
+/* A file was sealed: its next failure waits for the shortest time. */
+void spw_queue_settled(struct spw_inode *inode);
+
+/* Queues an inode that lost its last name and that nothing has open. */
+void spw_queue_orphan(uint64_t ino, uint64_t epoch);
+
+/* Waits until there is something to do, and takes it: files, each with a handle, and orphans, of each
+ * at most SPW_QUEUE_BATCH. Returns the number of files. */
+unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphans,
+			    unsigned int *orphan_count);
+
+/* What was taken last is done. */
+void spw_queue_done(void);
+
+/* Waits until nothing is queued or taken, but not for longer. Returns whether nothing is. */
+bool spw_queue_flush(unsigned int seconds);
+
 /* ---- seal.c ---- */
 
-/* Queues a file whose last writer went. */
-void spw_seal_later(struct spw_inode *inode);
-
-/* A file lost its last name, and nobody has it open: the same thread tells the namespace. */
-void spw_reclaim(uint64_t ino, uint64_t epoch);
-
-/* Starts that thread. Returns 0 or an errno. */
+/* Starts the thread that seals and reclaims. Returns 0 or an errno. */
 int spw_sealer_start(void);
-
-/* Waits until nothing is left to be sealed or reclaimed, but not for longer. Whether nothing is. */
-bool spw_sealer_flush(unsigned int seconds);
 
 /* ---- damage.c: files whose bytes are known to be lost ---- */
 
@@ -179,13 +209,10 @@ int spw_damage_clear(struct spw_inode *inode);
 /* For inode.c, writer.c and seal.c alone; `meta` is held. */
 void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr);
 
-/* The namespace, as it was given at the start. */
-const struct spw_inode_ops *spw_namespace(void);
-
 /* One more handle on an inode that has one. */
 void spw_inode_hold(struct spw_inode *inode);
 
-/* ---- files.c: the descriptor, bytes, stable storage ---- */
+/* ---- fd.c: data files and their descriptors ---- */
 
 /* Opens the data directory, which has 256 shard directories. Returns 0 or an errno. */
 int spw_files_start(const char *dir);
@@ -212,6 +239,17 @@ void spw_fd_expect(struct spw_inode *inode, bool is_empty);
  * to lost+found. Returns 0 or EIO. */
 int spw_expect_no_file(const struct spw_inode *inode);
 
+/* Deletes the data file, if there is one, of an inode whose row is gone. */
+void spw_unlink(uint64_t ino, uint64_t epoch);
+
+/* Puts the directory entry of a new data file on stable storage, once. Returns 0 or an errno. */
+int spw_fd_sync_entry(struct spw_inode *inode);
+
+/* Descriptor of the data directory, for statfs. */
+int spw_files_dir_fd(void);
+
+/* ---- sync.c: stable storage ---- */
+
 /* Puts all changes that were answered so far on stable storage; threads that wait at the same time
  * share one fdatasync. A failure is final: the kernel
  * drops the pages it could not write, so a later success would be a lie. Returns 0 or an errno. */
@@ -221,6 +259,11 @@ int spw_sync_fd(struct spw_inode *inode, int fd);
  * kernel tells of lost bytes once, and this may be when. Returns 0 or an errno. */
 int spw_sync_times(struct spw_inode *inode, int fd);
 
+/* Changes when accepted bytes are known to be lost: part of the NFS write verifier. */
+uint32_t spw_lost_count(void);
+
+/* ---- bytes.c ---- */
+
 /* Each returns 0 or an errno. Amounts in bytes. */
 int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
 	     size_t *amount, bool *eof);
@@ -229,8 +272,6 @@ int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint6
 int spw_truncate(struct spw_inode *inode, uint64_t size);
 int spw_commit(struct spw_inode *inode);
 int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *found);
-/* Deletes the data file, if there is one, of an inode whose row is gone. */
-void spw_unlink(uint64_t ino, uint64_t epoch);
 int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool allocate);
 
 /* Nanoseconds since 1970; what 64 bits cannot hold (before 1677, after 2262) is cut to what they can. */
@@ -243,11 +284,5 @@ static inline int64_t spw_ns(const struct timespec *time)
 		return time->tv_sec < 0 ? INT64_MIN : INT64_MAX;
 	return ns;
 }
-
-/* Changes when accepted bytes are known to be lost: part of the NFS write verifier. */
-uint32_t spw_lost_count(void);
-
-/* Descriptor of the data directory, for statfs. */
-int spw_files_dir_fd(void);
 
 #endif

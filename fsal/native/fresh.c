@@ -1,3 +1,4 @@
+/* A counting Bloom filter for each directory that was made since the start. */
 #include "fresh.h"
 
 #include <pthread.h>

@@ -88,11 +88,15 @@ fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
 				struct config_error_type *err_type, struct fsal_export *original,
 				struct fsal_module *updated_super);
 
+/* ops.c */
+
+/* Fills the operations of every object, once. */
+void spw_obj_ops_fill(void);
+
 /* handle.c */
 
-/* The operations of every object; filled once. */
+/* The operations of every object. */
 extern struct fsal_obj_ops spw_obj_ops;
-void spw_obj_ops_fill(void);
 
 /* A new handle for an inode whose attributes the namespace just answered; they are corrected by what
  * is known here. asked: of spw_asked(), before the call. */
@@ -101,6 +105,8 @@ struct fsal_obj_handle *spw_handle_new(struct spw_attr *attr, uint64_t asked);
 /* Makes the handle and, when wanted, the attributes of an answer. */
 void spw_answer(struct spw_attr *attr, uint64_t asked, struct fsal_obj_handle **obj,
 		struct fsal_attrlist *out);
+
+/* change.c */
 
 /* A call that changes the namespace: keeps what it answers of the inodes it touched. */
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
@@ -114,10 +120,16 @@ void spw_drop_privileges(struct spw_handle *self);
 int spw_find(const struct spw_request *request, struct spw_attr *attr);
 void spw_names_ops(struct fsal_obj_ops *ops);
 
-/* open.c */
+/* share.c */
 
 /* Whether an access without an open of its own is allowed by the shares of others. */
 fsal_status_t spw_share_check(struct spw_inode *inode, fsal_openflags_t access, bool bypass);
+
+/* Checks and changes the reservation of an open in one step. */
+fsal_status_t spw_share_change(struct spw_inode *inode, fsal_openflags_t from, fsal_openflags_t to);
+
+/* open.c */
+
 void spw_open_ops(struct fsal_obj_ops *ops);
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
 				struct state_t *related);

@@ -1,3 +1,4 @@
+/* The table of inode objects, and the attributes that clients are told. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,18 +17,10 @@ static struct bucket {
 
 static atomic_uint_fast64_t now = 1; /* counts what `changed` and `born` are compared by */
 
-static struct spw_inode_ops ops;
-
-void spw_inodes_start(const struct spw_inode_ops *namespace_ops)
+void spw_inodes_start(void)
 {
-	ops = *namespace_ops;
 	for (unsigned int i = 0; i < BUCKETS; i++)
 		pthread_mutex_init(&table[i].lock, NULL);
-}
-
-const struct spw_inode_ops *spw_namespace(void)
-{
-	return &ops;
 }
 
 uint64_t spw_asked(void)
@@ -184,7 +177,7 @@ void spw_inode_put(struct spw_inode *inode)
 	if (inode->gone)
 		spw_unlink(inode->ino, inode->epoch);
 	else if (inode->orphan)
-		spw_reclaim(inode->ino, inode->epoch);
+		spw_queue_orphan(inode->ino, inode->epoch);
 	inode_free(inode);
 }
 
@@ -213,7 +206,7 @@ void spw_removed(const struct spw_removed *removed)
 	inode = find_changed(removed->ino);
 	if (inode == NULL) {
 		if (orphan)
-			spw_reclaim(removed->ino, removed->epoch);
+			spw_queue_orphan(removed->ino, removed->epoch);
 		return;
 	}
 	pthread_mutex_lock(&inode->meta);
@@ -295,7 +288,7 @@ int spw_getattr(struct spw_inode *inode, struct spw_attr *attr)
 	if (inode->attr_known) {
 		*attr = inode->attr;
 	} else {
-		rc = ops.getattr(inode->ino, attr);
+		rc = spw_namespace()->getattr(inode->ino, attr);
 		if (rc == 0)
 			spw_learn_locked(inode, attr);
 	}

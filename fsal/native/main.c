@@ -50,7 +50,7 @@ static struct config_block module_block = {
 	.blk_desc.u.blk.commit = noop_conf_commit,
 };
 
-/* ---- the namespace, as files.c needs it ---- */
+/* ---- the namespace, as bytes need it ---- */
 
 static int call_attr(enum spw_op op, const struct spw_request *request, struct spw_attr *attr)
 {
@@ -184,7 +184,8 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	/* Without the namespace there is nothing to serve: do not run half. */
 	if (spw_python_start(python_fsal.executable, python_fsal.config) != 0)
 		LogFatal(COMPONENT_FSAL, "the namespace did not start; the reason is on stderr");
-	spw_inodes_start(&namespace_ops);
+	spw_namespace_start(&namespace_ops);
+	spw_inodes_start();
 	rc = spw_files_start(spw_python.files_dir);
 	if (rc != 0)
 		LogFatal(COMPONENT_FSAL, "data directory %s: %s; run: spillway init",

@@ -3,8 +3,6 @@
 
 #include "FSAL/access_check.h"
 
-_Static_assert(sizeof(struct fsal_share) <= sizeof(struct spw_shares), "room for the shares");
-
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
 				struct state_t *related)
 {
@@ -16,41 +14,6 @@ static struct fsal_fd *fd_of(struct state_t *state)
 	return &container_of(state, struct spw_state, state)->fd;
 }
 
-/* ---- shares ---- */
-
-static struct fsal_share *share_of(struct spw_inode *inode)
-{
-	return (struct fsal_share *)&inode->shares;
-}
-
-fsal_status_t spw_share_check(struct spw_inode *inode, fsal_openflags_t access, bool bypass)
-{
-	fsal_status_t status;
-
-	PTHREAD_MUTEX_lock(&inode->fd_lock);
-	status = check_share_conflict(share_of(inode), access, bypass);
-	PTHREAD_MUTEX_unlock(&inode->fd_lock);
-	return status;
-}
-
-/* Checks and changes the reservation in one step. */
-static fsal_status_t share_change(struct spw_inode *inode, fsal_openflags_t from,
-				  fsal_openflags_t to)
-{
-	bool takes_away = FSAL_O_NFS_FLAGS(to) != from && (FSAL_O_NFS_FLAGS(to) & ~from) == 0;
-	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
-
-	PTHREAD_MUTEX_lock(&inode->fd_lock);
-	/* An owner's own shares count too (RFC 8881 section 9.7): an upgrade may conflict with what
-	 * it upgrades. A downgrade or a close must not. */
-	if (!takes_away)
-		status = check_share_conflict(share_of(inode), to, false);
-	if (!FSAL_IS_ERROR(status))
-		update_share_counters(share_of(inode), from, to);
-	PTHREAD_MUTEX_unlock(&inode->fd_lock);
-	return status;
-}
-
 /* ---- open states ---- */
 
 /* Enters a state's open: share, descriptor, writer, truncation; all or nothing.
@@ -60,7 +23,7 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 				const struct spw_attr *created, uint64_t size)
 {
 	bool writes = (openflags & FSAL_O_WRITE) != 0;
-	fsal_status_t status = share_change(inode, FSAL_O_CLOSED, openflags);
+	fsal_status_t status = spw_share_change(inode, FSAL_O_CLOSED, openflags);
 	int rc = 0;
 
 	if (FSAL_IS_ERROR(status))
@@ -75,7 +38,7 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 	}
 	if (rc != 0) {
 		spw_fd_release(inode);
-		(void)share_change(inode, openflags, FSAL_O_CLOSED);
+		(void)spw_share_change(inode, openflags, FSAL_O_CLOSED);
 		return spw_status(rc);
 	}
 	/* Never TRUNC or RECLAIM: the next upgrade would truncate again. */
@@ -303,7 +266,7 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 	if ((writes && !wrote) || (openflags & FSAL_O_TRUNC))
 		status = check_write(obj, openflags, false);
 	if (!FSAL_IS_ERROR(status))
-		status = share_change(inode, old, openflags);
+		status = spw_share_change(inode, old, openflags);
 	if (FSAL_IS_ERROR(status))
 		return status;
 	if (old == FSAL_O_CLOSED)
@@ -318,7 +281,7 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 	if (rc != 0) {
 		if (old == FSAL_O_CLOSED)
 			spw_fd_release(inode);
-		(void)share_change(inode, openflags, old);
+		(void)spw_share_change(inode, openflags, old);
 		return spw_status(rc);
 	}
 	fd_of(state)->openflags = FSAL_O_NFS_FLAGS(openflags);
@@ -336,7 +299,7 @@ static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 	if (old == FSAL_O_CLOSED)
 		return fsalstat(ERR_FSAL_NO_ERROR, 0);
 	fd_of(state)->openflags = FSAL_O_CLOSED;
-	(void)share_change(inode, old, FSAL_O_CLOSED);
+	(void)spw_share_change(inode, old, FSAL_O_CLOSED);
 	if (old & FSAL_O_WRITE)
 		spw_writer_end(inode);
 	spw_fd_release(inode);

@@ -1,3 +1,4 @@
+/* Starts the embedded interpreter and calls it; a thread keeps its thread state until it ends. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

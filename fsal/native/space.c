@@ -1,3 +1,4 @@
+/* Room for bytes: looks at the disk ten times a second and grants shares of what is left. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

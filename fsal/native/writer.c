@@ -109,8 +109,12 @@ void spw_writer_end(struct spw_inode *inode)
 	pthread_mutex_lock(&inode->meta);
 	last = --inode->writers == 0;
 	pthread_mutex_unlock(&inode->meta);
-	if (last)
-		spw_seal_later(inode);
+	if (!last)
+		return;
+	/* Only this object knows the file's size until it is sealed: the queue has a handle on it. */
+	spw_inode_hold(inode);
+	if (!spw_queue_add(inode))
+		spw_inode_put(inode);
 }
 
 bool spw_keep_open(struct spw_inode *inode)

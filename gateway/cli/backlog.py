@@ -12,7 +12,7 @@ from gateway import clock
 from gateway.data.layout import DataFiles
 from gateway.db import models, schema
 from gateway.db.engine import Database
-from gateway.drain.retries import FOR_GOOD, FOR_GOOD_TRIES
+from gateway.drain.admission.retries import FOR_GOOD, FOR_GOOD_TRIES
 from gateway.errors import UserError
 from gateway.settings import Settings
 from gateway.types import Kind
@@ -121,7 +121,7 @@ def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
         dirty_bytes=int(sealed_bytes) + open_bytes,
         open_files=len(writing),
         open_bytes=open_bytes,
-        deletions=_count(connection, models.Deletion.__table__),
+        deletions=_count(connection, models.Tombstone.__table__),
         moves=_count(connection, models.Rekey.__table__),
         oldest=found,
         stuck=_stuck(connection, export),

@@ -12,6 +12,7 @@ from gateway.cli import checks
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
+from gateway.drain.plan import digests
 from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
 from gateway.namespace import fsck, volume
 from gateway.settings import Settings
@@ -73,11 +74,10 @@ def _problems(
 
 def _changed(database: Database, files: DataFiles) -> list[fsck.Problem]:
     # Here, because boto3 takes half a second to import.
-    from gateway.drain import sealed
 
     return [
         fsck.Problem("checksum", f"inode {file.ino}: {why}", "")
-        for file, why in sealed.verify(database, files)
+        for file, why in digests.verify(database, files)
     ]
 
 

@@ -22,8 +22,8 @@ from gateway.cli.queue import opened, path_of, resolve
 from gateway.cli.units import duration, size
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
+from gateway.drain.admission.retries import FOR_GOOD
 from gateway.drain.context import Context
-from gateway.drain.retries import FOR_GOOD
 from gateway.errors import UserError
 
 DRAINED = 0

@@ -1,4 +1,4 @@
-"""Where the bytes of an inode are on the local disk. The C side has the same rule (files.c).
+"""Where the bytes of an inode are on the local disk. The C side has the same rule (fd.c).
 
 A data file is named by inode number and epoch and never renamed; inode numbers are never reused,
 so a late unlink cannot hit newer bytes.
@@ -63,11 +63,6 @@ class DataFiles:
         finally:
             os.close(fd)
         return found
-
-    def set_mtime(self, ino: int, epoch: int, mtime_ns: int) -> None:
-        """Give a data file, if there is one, the modification time that clients know."""
-        with suppress(FileNotFoundError):
-            os.utime(self.path(ino, epoch), ns=(mtime_ns, mtime_ns))
 
     def remove(self, ino: int, epoch: int) -> None:
         """Delete a data file. Only after the commit that took its row away."""

@@ -220,13 +220,13 @@ class Upload(Base):
     __table_args__ = (Index("ix_upload_key", "key"),)
 
 
-class Deletion(Base):
-    """An object whose file a client deleted. The only licence to delete anything in the bucket.
+class Tombstone(Base):
+    """An object whose file a client deleted. The only permission to delete anything in the bucket.
 
     It covers what the inode had at the key up to a version, and nothing that was written since.
     """
 
-    __tablename__ = "deletion"
+    __tablename__ = "tombstone"
     key: Mapped[str] = mapped_column(String, primary_key=True)
     ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     """0: not known (of a database older than this column)."""
@@ -250,8 +250,8 @@ class Lease(Base):
     """The right of one run of a drain to work. Its claims hang on it and go with it."""
 
     __tablename__ = "lease"
-    generation: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    """Random per lease. Whoever takes over deletes the row: writes under it are refused then."""
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """Random. A takeover deletes the row; writes under the lease are refused from then on."""
     owner: Mapped[str] = mapped_column(String)
     """The process: see gateway.drain.lease."""
     expires_ns: Mapped[int]
@@ -263,9 +263,9 @@ class Claim(Base):
     __tablename__ = "claim"
     name: Mapped[str] = mapped_column(String, primary_key=True)
     """``i<ino>`` or ``k<key>``."""
-    generation: Mapped[int] = mapped_column(ForeignKey("lease.generation", ondelete="CASCADE"))
+    lease: Mapped[int] = mapped_column(ForeignKey("lease.id", ondelete="CASCADE"))
 
-    __table_args__ = (Index("ix_claim_generation", "generation"),)
+    __table_args__ = (Index("ix_claim_lease", "lease"),)
 
 
 class Retry(Base):
@@ -273,7 +273,7 @@ class Retry(Base):
 
     __tablename__ = "retry"
     job: Mapped[str] = mapped_column(String, primary_key=True)
-    """See gateway.drain.plan.Job."""
+    """See gateway.drain.job.Job."""
     tries: Mapped[int]
     error: Mapped[str] = mapped_column(String)
     """One line, of the last try."""

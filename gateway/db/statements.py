@@ -1,21 +1,11 @@
-"""SQL of the hot path: SQLAlchemy Core, compiled once per engine, executed on the DBAPI.
-
-Going through SQLAlchemy at every call costs ten times the query itself; compiling here keeps one
-source for column names and both dialects without paying for it.
-"""
+"""SQL of the namespace. The drain has its own in the same manner (gateway.drain.statements)."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
-    BigInteger,
-    String,
-    bindparam,
     case,
-    cast,
     delete,
     exists,
     func,
@@ -25,106 +15,10 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.engine import Dialect
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import Executable
-from sqlalchemy.sql.elements import ClauseElement
-from sqlalchemy.sql.functions import FunctionElement
 
 from gateway.db import models
+from gateway.db.compiled import Session, Statement, b
 from gateway.types import Attr
-
-
-class Statement:
-    """One statement, executed with a dict of named parameters."""
-
-    def __init__(self, expression: Executable) -> None:
-        self._expression = expression
-        self._compiled: dict[str, tuple[str, dict[str, Any]]] = {}
-
-    def compiled(self, dialect: Dialect) -> tuple[str, dict[str, Any]]:
-        """SQL text and the parameters that have a fixed value."""
-        try:
-            return self._compiled[dialect.name]
-        except KeyError:
-            assert isinstance(self._expression, ClauseElement)
-            compiled = self._expression.compile(dialect=dialect)
-            fixed = {k: v for k, v in (compiled.params or {}).items() if v is not None}
-            result = (str(compiled), fixed)
-            self._compiled[dialect.name] = result
-            return result
-
-
-class Session:
-    """Executes statements on one DBAPI connection. Rows are plain tuples."""
-
-    __slots__ = ("_connection", "_dialect")
-
-    def __init__(self, connection: Any, dialect: Dialect) -> None:
-        self._connection = connection
-        self._dialect = dialect
-
-    def _execute(self, statement: Statement, params: dict[str, Any]) -> Any:
-        sql, fixed = statement.compiled(self._dialect)
-        return self._connection.execute(sql, {**fixed, **params} if fixed else params)
-
-    def one(self, statement: Statement, **params: Any) -> Sequence[Any] | None:
-        """The only row, or None."""
-        row: Sequence[Any] | None = self._execute(statement, params).fetchone()
-        return row
-
-    def all(self, statement: Statement, **params: Any) -> list[Sequence[Any]]:
-        """All rows."""
-        rows: list[Sequence[Any]] = self._execute(statement, params).fetchall()
-        return rows
-
-    def run(self, statement: Statement, **params: Any) -> int:
-        """Number of rows changed."""
-        count: int = self._execute(statement, params).rowcount
-        return count
-
-
-def b(name: str) -> Any:
-    """A parameter given at execution."""
-    return bindparam(name)
-
-
-class _JsonArray(FunctionElement[Any]):
-    """The elements of a JSON array, as a table with the column ``value``."""
-
-    inherit_cache = True
-
-
-@compiles(_JsonArray, "sqlite")
-def _(element: _JsonArray, compiler: Any, **how: Any) -> str:
-    return f"json_each({compiler.process(element.clauses, **how)})"
-
-
-@compiles(_JsonArray, "postgresql")
-def _(element: _JsonArray, compiler: Any, **how: Any) -> str:
-    return f"json_array_elements(CAST({compiler.process(element.clauses, **how)} AS json))"
-
-
-def given(name: str, /, **columns: type[int] | type[str]) -> Any:
-    """A table whose rows are given at execution, so that one statement serves many rows.
-    ``rows_of`` makes the parameter.
-
-    Parameters: name, of the parameter; columns, of the table, with their types.
-    """
-    value = _JsonArray(bindparam(name, type_=String)).table_valued("value").c.value
-    cells = {column: value.op("->>")(literal_column(str(n))) for n, column in enumerate(columns)}
-    return select(
-        *(
-            (cast(cell, BigInteger) if columns[column] is int else cell).label(column)
-            for column, cell in cells.items()
-        )
-    ).subquery(name)
-
-
-def rows_of(rows: Sequence[Sequence[int | str | None]]) -> str:
-    """The rows of a ``given`` table, as its parameter."""
-    return json.dumps(rows)
-
 
 volume: Any = models.Volume.__table__
 inode: Any = models.Inode.__table__
@@ -133,7 +27,7 @@ xattr: Any = models.Xattr.__table__
 object_: Any = models.Object.__table__
 digest: Any = models.Digest.__table__
 upload: Any = models.Upload.__table__
-deletion: Any = models.Deletion.__table__
+tombstone: Any = models.Tombstone.__table__
 rekey: Any = models.Rekey.__table__
 lease: Any = models.Lease.__table__
 claim: Any = models.Claim.__table__
@@ -350,7 +244,7 @@ ANYTHING_DRAINED = Statement(
         or_(
             exists().where(object_.c.ino > 0),
             exists().where(upload.c.ino > 0),
-            exists().where(deletion.c.key > ""),
+            exists().where(tombstone.c.key > ""),
         )
     )
 )
@@ -362,8 +256,8 @@ OBJECT_KEY = Statement(
 OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino == b("the_ino")))
 
 
-class Licence(NamedTuple):
-    """A row of ``deletion``: what this inode had at the key up to this version is garbage."""
+class Tombstone(NamedTuple):
+    """A row of ``tombstone``: what this inode had at the key up to this version is garbage."""
 
     key: str
     ino: int
@@ -372,8 +266,8 @@ class Licence(NamedTuple):
     generation: int
     """Of the inode; 0: not known."""
 
-    def with_earlier(self, before: Licence) -> Licence:
-        """This licence, and what an earlier one for the same inode and key allows."""
+    def with_earlier(self, before: Tombstone) -> Tombstone:
+        """This tombstone, and what an earlier one for the same inode and key allows."""
         if 0 not in (before.generation, self.generation) and before.generation != self.generation:
             # The number was given again: it is another file, whose object was replaced.
             return self
@@ -383,21 +277,21 @@ class Licence(NamedTuple):
         return newest._replace(generation=generation)
 
 
-LICENCE = Statement(
-    select(*[deletion.c[name] for name in Licence._fields]).where(
-        deletion.c.key == b("key"), deletion.c.ino == b("ino")
+TOMBSTONE = Statement(
+    select(*[tombstone.c[name] for name in Tombstone._fields]).where(
+        tombstone.c.key == b("key"), tombstone.c.ino == b("ino")
     )
 )
-LICENCE_DELETE = Statement(
-    delete(deletion).where(deletion.c.key == b("the_key"), deletion.c.ino == b("the_ino"))
+TOMBSTONE_DELETE = Statement(
+    delete(tombstone).where(tombstone.c.key == b("the_key"), tombstone.c.ino == b("the_ino"))
 )
-DELETION_INSERT = Statement(insert(deletion))
+TOMBSTONE_INSERT = Statement(insert(tombstone))
 REKEY = Statement(select(rekey.c.ino).where(rekey.c.ino == b("ino")))
 REKEY_INSERT = Statement(insert(rekey))
 REKEY_DELETE = Statement(delete(rekey).where(rekey.c.ino == b("the_ino")))
 
 
-def license_deletion(
+def add_tombstone(
     session: Session,
     now_ns: int,
     key: str,
@@ -410,8 +304,8 @@ def license_deletion(
 
     Parameters: generation, of the inode; 0: not known.
     """
-    licence = Licence(key, ino, content_version, etag, generation)
-    if (before := session.one(LICENCE, key=key, ino=ino)) is not None:
-        licence = licence.with_earlier(Licence(*before))
-    session.run(LICENCE_DELETE, the_key=key, the_ino=ino)
-    session.run(DELETION_INSERT, **licence._asdict(), deleted_ns=now_ns)
+    tombstone = Tombstone(key, ino, content_version, etag, generation)
+    if (before := session.one(TOMBSTONE, key=key, ino=ino)) is not None:
+        tombstone = tombstone.with_earlier(Tombstone(*before))
+    session.run(TOMBSTONE_DELETE, the_key=key, the_ino=ino)
+    session.run(TOMBSTONE_INSERT, **tombstone._asdict(), deleted_ns=now_ns)

@@ -1,9 +1,7 @@
 """The one writer of the NFS server's process: group commit.
 
-Clients' changes come gathered (``run_together``: fsal/native/call.c queues them, without the GIL).
-Others queue here and wait; one thread takes all that wait, runs them in one transaction, commits
-once, answers all. Either way a durable change costs a share of one fsync, and few threads wait for
-each other under the GIL, whose hand-off is unfair and costs more than the change itself.
+Clients' changes come gathered (fsal/native/call.c queues them, without the interpreter's lock). One
+transaction and one COMMIT serve all of them, so a durable change costs a share of one fsync.
 
 An operation that fails before it changed anything costs nothing. One that fails later makes the
 whole batch run again, with a savepoint for each: operations look before they write, so it is rare,
@@ -14,26 +12,24 @@ An answer is given only after COMMIT returned: that is the durability contract.
 
 from __future__ import annotations
 
-import os
 import threading
-import traceback
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from gateway import clock, failpoints
 from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
 from gateway.errors import GatewayError
 from gateway.types import Attr
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-BATCH_MAX = 256
 RESERVE_BLOCK = 4096
 
 
-class Tx(sql.Session):
+class Tx(Session):
     """One operation inside the writer's transaction."""
 
     __slots__ = ("_ids", "_name", "_writes", "directories", "now_ns")
@@ -47,12 +43,12 @@ class Tx(sql.Session):
         """Directories whose entries this operation changed, as it left them."""
         self.now_ns = clock.now_ns()
 
-    def run(self, statement: sql.Statement, **params: Any) -> int:
+    def run(self, statement: Statement, **params: Any) -> int:
         count = super().run(statement, **params)
         self._wrote()
         return count
 
-    def change(self, statement: sql.Statement, **params: Any) -> Sequence[Any] | None:
+    def change(self, statement: Statement, **params: Any) -> Sequence[Any] | None:
         """A change that returns the row it left; None: there is no such row."""
         row = self.one(statement, **params)
         self._wrote()
@@ -89,7 +85,7 @@ class Ids:
         self._cookies = iter(range(0))
         self._left = 0
 
-    def reserve(self, session: sql.Session, operations: int) -> None:
+    def reserve(self, session: Session, operations: int) -> None:
         """Make sure that so many operations find numbers (one inode, two cookies each)."""
         if self._left >= operations:
             return
@@ -117,35 +113,36 @@ class Ids:
 class Operation(Generic[T]):
     """A change, and how it ended.
 
-    Parameters: name, of the verb, for failpoints; run, what it does in its transaction.
+    Parameters: function, which makes the change in the transaction it is given, with what else it
+    is called with. Its name is that of the failpoints at each of its writes.
     """
 
-    __slots__ = ("directories", "error", "name", "result", "run")
+    __slots__ = ("_call", "directories", "error", "name", "result")
 
-    def __init__(self, name: str, run: Callable[[Tx], T]) -> None:
-        self.name = name
-        self.run = run
+    def __init__(
+        self,
+        function: Callable[Concatenate[Tx, P], T],
+        /,
+        *args: P.args,
+        **named: P.kwargs,
+    ) -> None:
+        self.name = function.__name__.rstrip("_")
+        self._call = (function, args, named)
         self.directories: list[Attr] = []
         """Those whose entries it changed, as it left them."""
         self.result: T | None = None
         self.error: BaseException | None = None
+
+    def run(self, tx: Tx) -> T:
+        """Make the change. Raises what the function raises."""
+        function, args, named = self._call
+        return function(tx, *args, **named)
 
     def outcome(self) -> T:
         """The result; raises what the operation raised."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]
-
-
-class _Request(Operation[T]):
-    """An operation that waits; ``done`` is released when it ended."""
-
-    __slots__ = ("done",)
-
-    def __init__(self, name: str, run: Callable[[Tx], T]) -> None:
-        super().__init__(name, run)
-        self.done = threading.Lock()
-        self.done.acquire()
 
 
 class Writer:
@@ -157,87 +154,49 @@ class Writer:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: Connection | None = database.serve()
-        self._queue: SimpleQueue[_Request[Any] | None] = SimpleQueue()
         self._ids = Ids()
         self.commits = 0
         """Transactions that were committed."""
         self._committing = threading.Lock()
-        self._thread = threading.Thread(target=self._loop, name="namespace-writer", daemon=True)
-        self._thread.start()
 
-    def run(self, name: str, operation: Callable[[Tx], T]) -> T:
-        """Run an operation; returns after its transaction is on stable storage.
-
-        Parameters: name, of the verb, for failpoints; operation.
+    def run(
+        self, function: Callable[Concatenate[Tx, P], T], /, *args: P.args, **named: P.kwargs
+    ) -> T:
+        """Run one operation: a batch of one.
 
         Raises whatever the operation raised (its changes are then undone), NoSpace when the
         database cannot grow, TryAgain when another process held it for too long.
         """
-        request = _Request(name, operation)
-        self._queue.put(request)
-        request.done.acquire()
-        return request.outcome()
+        operation = Operation(function, *args, **named)
+        self.run_together([operation])
+        return operation.outcome()
 
     def run_together(self, operations: Sequence[Operation[Any]]) -> None:
         """Run operations that need not succeed together in one transaction, in this thread.
 
-        For a caller that gathered them itself: nobody is woken for it. Each has its outcome then.
+        Returns after the transaction is on stable storage. Each operation has its outcome then.
         """
-        self._commit(operations)
+        with self._committing:
+            try:
+                with self._database.backend.turn(first=True):
+                    self._transact(operations)
+                self.commits += 1
+                self._ids.spent(len(operations))
+            except BaseException as exc:
+                self._ids.forget()
+                error = self._answer(exc)
+                for operation in operations:
+                    operation.result = None
+                    operation.error = error
 
     def bind(self, boot: int) -> None:
         """Change nothing more when another server has been started: the process ends instead."""
         self._database.backend.bind(boot)
 
     def close(self) -> None:
-        """Finish what is queued and stop."""
-        self._queue.put(None)
-        self._thread.join()
+        """Close the connection; no operation may be under way."""
         if self._connection is not None:
             self._connection.close()
-
-    def _loop(self) -> None:
-        try:
-            self._serve()
-        except BaseException:
-            # Callers would wait for ever: end the process, its supervisor starts it again.
-            traceback.print_exc()
-            os.abort()
-
-    def _serve(self) -> None:
-        stopping = False
-        while not stopping:
-            batch: list[_Request[Any]] = []
-            item = self._queue.get()
-            while True:
-                if item is None:
-                    stopping = True
-                    break
-                batch.append(item)
-                if len(batch) == BATCH_MAX:
-                    break
-                try:
-                    item = self._queue.get_nowait()
-                except Empty:
-                    break
-            if batch:
-                self._commit(batch)
-            for request in batch:
-                request.done.release()
-
-    def _commit(self, batch: Sequence[Operation[Any]]) -> None:
-        with self._committing:
-            try:
-                with self._database.backend.turn(first=True):
-                    self._transact(batch)
-                self.commits += 1
-                self._ids.spent(len(batch))
-            except BaseException as exc:
-                self._ids.forget()
-                error = self._answer(exc)
-                for operation in batch:
-                    operation.result = None
-                    operation.error = error
 
     def _transact(self, batch: Sequence[Operation[Any]]) -> None:
         """Run a batch in one transaction; raises when it is not committed."""
@@ -247,12 +206,12 @@ class Writer:
         connection = self._connection
         try:
             token = backend.begin_serving(connection)
-            self._ids.reserve(sql.Session(connection, self._database.dialect), len(batch))
+            self._ids.reserve(Session(connection, self._database.dialect), len(batch))
             if not all(self._run_one(connection, operation) for operation in batch):
                 connection.execute("ROLLBACK")
                 self._ids.forget()
                 token = backend.begin_serving(connection)
-                self._ids.reserve(sql.Session(connection, self._database.dialect), len(batch))
+                self._ids.reserve(Session(connection, self._database.dialect), len(batch))
                 for operation in batch:
                     self._run_apart(connection, operation)
         except BaseException:

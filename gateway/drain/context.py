@@ -7,26 +7,28 @@ for ours. No request to the store is ever made inside a transaction.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway import clock, failpoints
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
+from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as own
+from gateway.drain.messages import Result, Small
 from gateway.drain.paths import Holds, Paths
+from gateway.drain.rows import File
 from gateway.errors import LeaseLost
 from gateway.failpoints import DRAIN_COMMIT
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
     # boto3 takes half a second to import.
-    from gateway.drain.senders import Senders
     from gateway.objectstore.s3 import S3Store
 
 COPIES = 8
@@ -36,15 +38,22 @@ LATE_FACTOR = 3
 _BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 
 
+class Sends(Protocol):
+    """What sends small objects."""
+
+    def send(self, objects: Sequence[Small]) -> list[Result | None]:
+        """Send a batch; what became of each object, None: it was not sent."""
+
+
 class View(NamedTuple):
     """One transaction."""
 
-    session: sql.Session
+    session: Session
     paths: Paths
     late_ns: int
     """A request that was given up does not arrive any more after so long."""
 
-    def license_deletion(
+    def add_tombstone(
         self,
         key: str,
         ino: int,
@@ -59,20 +68,20 @@ class View(NamedTuple):
         """
         if generation is None:
             row = self.session.one(own.FILE, ino=ino)
-            generation = 0 if row is None else own.File(*row).generation
-        self.license_deletions([sql.Licence(key, ino, content_version, etag, generation)])
+            generation = 0 if row is None else File(*row).generation
+        self.add_tombstones([sql.Tombstone(key, ino, content_version, etag, generation)])
 
-    def license_deletions(self, licences: Sequence[sql.Licence]) -> None:
-        """``license_deletion`` of many, each for another inode or key."""
+    def add_tombstones(self, tombstones: Sequence[sql.Tombstone]) -> None:
+        """``add_tombstone`` of many, each for another inode or key."""
         now_ns = clock.now_ns()
-        wanted = sql.rows_of([(*licence, now_ns) for licence in licences])
-        rows = self.session.all(own.LICENCES_BEFORE, licences=wanted)
+        wanted = rows_of([(*tombstone, now_ns) for tombstone in tombstones])
+        rows = self.session.all(own.TOMBSTONES_BEFORE, tombstones=wanted)
         if rows:
-            before = {(row[0], row[1]): sql.Licence(*row) for row in rows}
-            merged = [one.with_earlier(before.get(one[:2], one)) for one in licences]
-            wanted = sql.rows_of([(*licence, now_ns) for licence in merged])
-            self.session.run(own.LICENCES_DELETE, licences=wanted)
-        self.session.run(own.LICENCES_INSERT, licences=wanted)
+            before = {(row[0], row[1]): sql.Tombstone(*row) for row in rows}
+            merged = [one.with_earlier(before.get(one[:2], one)) for one in tombstones]
+            wanted = rows_of([(*tombstone, now_ns) for tombstone in merged])
+            self.session.run(own.TOMBSTONES_DELETE, tombstones=wanted)
+        self.session.run(own.TOMBSTONES_INSERT, tombstones=wanted)
 
     @property
     def volume(self) -> str:
@@ -105,7 +114,7 @@ class Context:
     """The parts of one drain.
 
     Parameters: settings, database, store; stop, set when the drain must end; on_progress, called
-    with a key, bytes sent and bytes in all; generation, of the lease under which all of this
+    with a key, bytes sent and bytes in all; lease, under which all of this
     happens (None: none is needed).
     """
 
@@ -114,8 +123,8 @@ class Context:
     store: S3Store
     stop: threading.Event = field(default_factory=threading.Event)
     on_progress: Callable[[str, int, int], None] = lambda _key, _done, _total: None
-    generation: int | None = None
-    senders: Senders | None = None
+    lease: int | None = None
+    senders: Sends | None = None
     """What sends small objects, in a drain."""
     copiers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COPIES))
     """Of the copies of all moves."""
@@ -154,10 +163,25 @@ class Context:
                 failpoints.hit_counted(DRAIN_COMMIT.format(when="before"))
             failpoints.hit_counted(DRAIN_COMMIT.format(when="after"))
 
+    def note_doubts(self, names: Iterable[int | str]) -> None:
+        """Record that it is not known how the work on the keys among these names ended. Each is
+        looked at (tidy/doubt.py). Raises NamespaceError, LeaseLost."""
+        inos = [name for name in names if isinstance(name, int)]
+        with self.writing() as view:
+            for key in (name for name in names if isinstance(name, str)):
+                view.session.run(own.DOUBT_DELETE, the_key=key)
+                view.session.run(
+                    own.DOUBT_INSERT,
+                    key=key,
+                    ino=inos[0] if inos else 0,
+                    noted_ns=clock.now_ns(),
+                    look_ns=0,
+                )
+
     def _view(self, connection: object) -> View:
-        session = sql.Session(connection, self.database.dialect)
-        generation = self.generation
-        if generation is not None and session.one(own.LEASE, generation=generation) is None:
+        session = Session(connection, self.database.dialect)
+        lease = self.lease
+        if lease is not None and session.one(own.LEASE, lease=lease) is None:
             raise LeaseLost("another drain has taken this one's work over")
         late_ns = int(LATE_FACTOR * self.settings.bucket.read_timeout_seconds * clock.NS)
         return View(session, Paths(session, self._holds, self.prefix), late_ns)

@@ -14,8 +14,10 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from gateway.db import statements as sql
+from gateway.db.compiled import Session, rows_of
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
+from gateway.drain.rows import File, Object, Upload
 from gateway.objectstore import keys
 from gateway.types import Kind
 
@@ -67,7 +69,7 @@ class Paths:
     Parameters: session, holds, prefix of the keys.
     """
 
-    def __init__(self, session: sql.Session, holds: Holds, prefix: str) -> None:
+    def __init__(self, session: Session, holds: Holds, prefix: str) -> None:
         self._session = session
         self._holds = holds
         self._prefix = prefix
@@ -84,7 +86,7 @@ class Paths:
         if not unread:
             return
         self._names |= unread
-        given = sql.rows_of([(ino,) for ino in unread])
+        given = rows_of([(ino,) for ino in unread])
         for ino, parent, name in self._session.all(own.NAMES_OF, inos=given):
             self._names[ino].append((parent, name))
 
@@ -199,39 +201,39 @@ class Paths:
         return {ino: bool(hold) for ino, hold in self._session.all(own.OVERRIDES)}
 
 
-def file_of(session: sql.Session, ino: int) -> own.File | None:
+def file_of(session: Session, ino: int) -> File | None:
     """An inode; None: it is gone, or has no name any more."""
     row = session.one(own.FILE, ino=ino)
     if row is None:
         return None
-    file = own.File(*row)
+    file = File(*row)
     return file if file.nlink > 0 else None
 
 
-def object_at(session: sql.Session, key: str) -> own.Stored | None:
+def object_at(session: Session, key: str) -> Object | None:
     """The object that is recorded at a key."""
     return objects_at(session, [key]).get(key)
 
 
-def objects_at(session: sql.Session, keys: Iterable[str]) -> dict[str, own.Stored]:
+def objects_at(session: Session, keys: Iterable[str]) -> dict[str, Object]:
     """The objects that are recorded at keys, by key."""
-    rows = session.all(own.OBJECTS_AT, keys=sql.rows_of([(key,) for key in keys]))
-    return {stored.key: stored for stored in (own.Stored(*row) for row in rows)}
+    rows = session.all(own.OBJECTS_AT, keys=rows_of([(key,) for key in keys]))
+    return {stored.key: stored for stored in (Object(*row) for row in rows)}
 
 
-def object_of(session: sql.Session, ino: int) -> own.Stored | None:
+def object_of(session: Session, ino: int) -> Object | None:
     """The object that is recorded for an inode."""
     row = session.one(own.OBJECT, ino=ino)
-    return None if row is None else own.Stored(*row)
+    return None if row is None else Object(*row)
 
 
-def intent_of(session: sql.Session, ino: int) -> own.Intent | None:
+def intent_of(session: Session, ino: int) -> Upload | None:
     """The upload that was begun for an inode and never published."""
     row = session.one(own.UPLOAD, ino=ino)
-    return None if row is None else own.Intent(*row)
+    return None if row is None else Upload(*row)
 
 
-def is_unfinished(session: sql.Session, paths: Paths, ino: int) -> bool:
+def is_unfinished(session: Session, paths: Paths, ino: int) -> bool:
     """Whether a file is there, and the bucket does not have it as it is here, or at another key."""
     file = file_of(session, ino)
     if file is None or file.is_dirty:

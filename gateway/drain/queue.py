@@ -14,9 +14,10 @@ from gateway import clock
 from gateway.db import statements as sql
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
+from gateway.drain.admission.retries import RETRIES, Failure, needs_person
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of, is_unfinished, object_at
-from gateway.drain.retries import RETRIES, Failure, needs_person
+from gateway.drain.rows import File
 from gateway.errors import UserError
 from gateway.types import Kind
 
@@ -159,16 +160,16 @@ def _page(
     rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=PAGE)
     found = []
     for row in rows:
-        entry = _entry(view, own.File(*row[:-1]), row[-1] is not None, reasons)
+        entry = _entry(view, File(*row[:-1]), row[-1] is not None, reasons)
         if entry is not None and (below == ROOT_INO or _is_below(view, entry.ino, below)):
             found.append(entry)
     if len(rows) < PAGE:
         return found, None
-    last = own.File(*rows[-1][:-1])
+    last = File(*rows[-1][:-1])
     return found, (last.drain_after_ns, last.ino)
 
 
-def _entry(view: View, file: own.File, is_begun: bool, reasons: _Reasons) -> Entry | None:
+def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry | None:
     names = view.session.all(sql.NAMES, ino=file.ino)
     place = view.paths.place(names[0][0]) if names else None
     if place is None:

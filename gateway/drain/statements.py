@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import (
     and_,
@@ -18,81 +18,28 @@ from sqlalchemy import (
     update,
 )
 
+from gateway.db.compiled import Statement, b, given
 from gateway.db.statements import (
-    Licence,
-    Statement,
-    b,
+    Tombstone,
     claim,
     damage,
-    deletion,
     digest,
     dirent,
     doubt,
-    given,
     inode,
     lease,
     object_,
     override,
     rekey,
+    tombstone,
     upload,
 )
+from gateway.drain.rows import File, Object, Upload
 from gateway.types import Residency
 
-
-class File(NamedTuple):
-    """An inode as the drain needs it."""
-
-    ino: int
-    kind: int
-    nlink: int
-    content_version: int
-    drained_version: int
-    write_open: int
-    drain_after_ns: int
-    size: int
-    epoch: int
-    mode: int
-    uid: int
-    gid: int
-    mtime_ns: int
-    generation: int
-    residency: int
-
-    @property
-    def is_dirty(self) -> bool:
-        return self.content_version > self.drained_version
-
-    @property
-    def is_resident(self) -> bool:
-        """Whether its bytes are on the local disk."""
-        return self.residency == Residency.RESIDENT
-
-
-class Stored(NamedTuple):
-    """A row of ``object``."""
-
-    ino: int
-    key: str
-    content_version: int
-    size: int
-    etag: str
-
-
-class Intent(NamedTuple):
-    """A row of ``upload``: bytes of this inode may be at the key without an ``object`` row."""
-
-    ino: int
-    content_version: int
-    key: str
-    upload_id: str | None
-    part_bytes: int | None
-    generation: int
-    """Of the inode; 0: not known."""
-
-
 _FILE = [inode.c[name] for name in File._fields]
-_STORED = [object_.c[name] for name in Stored._fields]
-_INTENT = [upload.c[name] for name in Intent._fields]
+_OBJECT = [object_.c[name] for name in Object._fields]
+_UPLOAD = [upload.c[name] for name in Upload._fields]
 
 FILE = Statement(select(*_FILE).where(inode.c.ino == b("ino")))
 
@@ -118,9 +65,9 @@ BEFORE_UPLOAD = Statement(
         *_FILE,
         damage.c.ino,
         upload.c.ino,
-        *_INTENT[1:],
+        *_UPLOAD[1:],
         object_.c.ino,
-        *_STORED[1:],
+        *_OBJECT[1:],
         _AT_KEY.c.ino,
         _any(
             _OTHER.c.ino,
@@ -128,7 +75,7 @@ BEFORE_UPLOAD = Statement(
             _OTHER.c.ino != _WANTED.c.ino,
             _OTHER.c.upload_id.is_not(None),
         ),
-        _any(deletion.c.ino, deletion.c.key == _WANTED.c.key),
+        _any(tombstone.c.ino, tombstone.c.key == _WANTED.c.key),
     ).select_from(
         _WANTED.join(inode, inode.c.ino == _WANTED.c.ino)
         .outerjoin(damage, damage.c.ino == inode.c.ino)
@@ -216,10 +163,10 @@ NOT_DRAINED = Statement(
 DAMAGED = Statement(select(damage.c.ino, damage.c.reason))
 """Files whose bytes are known to be damaged."""
 
-OBJECT = Statement(select(*_STORED).where(object_.c.ino == b("ino")))
+OBJECT = Statement(select(*_OBJECT).where(object_.c.ino == b("ino")))
 _KEYS = given("keys", key=str)
 OBJECTS_AT = Statement(
-    select(*_STORED).select_from(_KEYS.join(object_, object_.c.key == _KEYS.c.key))
+    select(*_OBJECT).select_from(_KEYS.join(object_, object_.c.key == _KEYS.c.key))
 )
 """The objects that are recorded at keys."""
 OBJECT_CHECKSUM = Statement(select(object_.c.checksum).where(object_.c.ino == b("ino")))
@@ -286,8 +233,8 @@ CHECKSUMS = Statement(
 )
 """Files whose bytes are here and were read once, each with what they were then."""
 
-UPLOADS = Statement(select(*_INTENT).order_by(upload.c.ino))
-UPLOAD = Statement(select(*_INTENT).where(upload.c.ino == b("ino")))
+UPLOADS = Statement(select(*_UPLOAD).order_by(upload.c.ino))
+UPLOAD = Statement(select(*_UPLOAD).where(upload.c.ino == b("ino")))
 UPLOADS_AT = Statement(select(upload.c.ino, upload.c.upload_id).where(upload.c.key == b("key")))
 _UPLOAD_INSERT = given(
     "uploads", ino=int, content_version=int, key=str, started_ns=int, generation=int
@@ -305,22 +252,22 @@ UPLOAD_ID = Statement(
     )
 )
 
-DELETIONS = Statement(
-    select(deletion.c.key)
-    .where(deletion.c.key > b("after"))
+TOMBSTONES = Statement(
+    select(tombstone.c.key)
+    .where(tombstone.c.key > b("after"))
     .distinct()
-    .order_by(deletion.c.key)
+    .order_by(tombstone.c.key)
     .limit(b("most"))
 )
-LICENCES = Statement(
-    select(*[deletion.c[name] for name in Licence._fields]).select_from(
-        _KEYS.join(deletion, deletion.c.key == _KEYS.c.key)
+TOMBSTONES_AT = Statement(
+    select(*[tombstone.c[name] for name in Tombstone._fields]).select_from(
+        _KEYS.join(tombstone, tombstone.c.key == _KEYS.c.key)
     )
 )
-"""All licences for keys."""
-DELETION_DELETE = Statement(delete(deletion).where(deletion.c.key.in_(select(_KEYS.c.key))))
-_LICENSED = given(
-    "licences",
+"""All tombstones for keys."""
+TOMBSTONES_DROP = Statement(delete(tombstone).where(tombstone.c.key.in_(select(_KEYS.c.key))))
+_BURIED = given(
+    "tombstones",
     key=str,
     ino=int,
     content_version=int,
@@ -328,22 +275,22 @@ _LICENSED = given(
     generation=int,
     deleted_ns=int,
 )
-_OF_SAME = and_(deletion.c.key == _LICENSED.c.key, deletion.c.ino == _LICENSED.c.ino)
-LICENCES_BEFORE = Statement(
-    select(*[deletion.c[name] for name in Licence._fields]).select_from(
-        _LICENSED.join(deletion, _OF_SAME)
+_OF_SAME = and_(tombstone.c.key == _BURIED.c.key, tombstone.c.ino == _BURIED.c.ino)
+TOMBSTONES_BEFORE = Statement(
+    select(*[tombstone.c[name] for name in Tombstone._fields]).select_from(
+        _BURIED.join(tombstone, _OF_SAME)
     )
 )
 """What is licensed for the same inodes and keys."""
-LICENCES_DELETE = Statement(
-    delete(deletion).where(
-        tuple_(deletion.c.key, deletion.c.ino).in_(select(_LICENSED.c.key, _LICENSED.c.ino))
+TOMBSTONES_DELETE = Statement(
+    delete(tombstone).where(
+        tuple_(tombstone.c.key, tombstone.c.ino).in_(select(_BURIED.c.key, _BURIED.c.ino))
     )
 )
-LICENCES_INSERT = Statement(insert(deletion).from_select(_LICENSED.c.keys(), select(_LICENSED)))
+TOMBSTONES_INSERT = Statement(insert(tombstone).from_select(_BURIED.c.keys(), select(_BURIED)))
 
 REKEYS = Statement(
-    select(rekey.c.ino, inode.c.kind, *_STORED)
+    select(rekey.c.ino, inode.c.kind, *_OBJECT)
     .select_from(
         rekey.outerjoin(inode, inode.c.ino == rekey.c.ino).outerjoin(
             object_, object_.c.ino == rekey.c.ino
@@ -363,7 +310,7 @@ NAME = Statement(
     .limit(1)
 )
 CHILDREN = Statement(
-    select(dirent.c.cookie, inode.c.ino, inode.c.kind, *_STORED)
+    select(dirent.c.cookie, inode.c.ino, inode.c.kind, *_OBJECT)
     .select_from(
         dirent.join(inode, inode.c.ino == dirent.c.ino).outerjoin(
             object_, object_.c.ino == dirent.c.ino
@@ -375,20 +322,20 @@ CHILDREN = Statement(
 )
 """The names in a directory, each with its object."""
 
-LEASES = Statement(select(lease.c.generation, lease.c.owner, lease.c.expires_ns))
-LEASE = Statement(select(lease.c.generation).where(lease.c.generation == b("generation")))
+LEASES = Statement(select(lease.c.id, lease.c.owner, lease.c.expires_ns))
+LEASE = Statement(select(lease.c.id).where(lease.c.id == b("lease")))
 LEASE_INSERT = Statement(insert(lease))
 LEASE_RENEW = Statement(
-    update(lease).where(lease.c.generation == b("the_generation")).values(expires_ns=b("until_ns"))
+    update(lease).where(lease.c.id == b("the_lease")).values(expires_ns=b("until_ns"))
 )
-LEASE_DELETE = Statement(delete(lease).where(lease.c.generation == b("the_generation")))
+LEASE_DELETE = Statement(delete(lease).where(lease.c.id == b("the_lease")))
 
-CLAIM = Statement(select(claim.c.generation).where(claim.c.name == b("key")))
+CLAIM = Statement(select(claim.c.lease).where(claim.c.name == b("key")))
 _CLAIMED = given("names", name=str)
 CLAIM_INSERT = Statement(
     insert(claim).from_select(
-        ["name", "generation"],
-        select(_CLAIMED.c.name, b("the_generation")).where(
+        ["name", "lease"],
+        select(_CLAIMED.c.name, b("the_lease")).where(
             ~exists().where(claim.c.name == _CLAIMED.c.name)
         ),
     )
@@ -396,13 +343,11 @@ CLAIM_INSERT = Statement(
 """Claims the names that no drain has claimed yet."""
 CLAIMED_BY_OTHERS = Statement(
     select(claim.c.name).where(
-        claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.generation != b("the_generation")
+        claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.lease != b("the_lease")
     )
 )
 CLAIM_DELETE = Statement(
-    delete(claim).where(
-        claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.generation == b("the_generation")
-    )
+    delete(claim).where(claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.lease == b("the_lease"))
 )
 
 QUEUE = Statement(

@@ -18,20 +18,21 @@ from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
 from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.writer import Ids, Tx
 from gateway.errors import IdentityError
 from gateway.namespace import content, identity
-from gateway.settings import Bucket
+from gateway.settings import BucketSettings
 
 PAGE = 1024
 
-_NUMBERS_ABOVE = sql.Statement(
+_NUMBERS_ABOVE = Statement(
     update(sql.volume)
-    .where(sql.volume.c.next_ino <= sql.b("largest"))
-    .values(next_ino=sql.b("largest") + literal_column("1"))
+    .where(sql.volume.c.next_ino <= b("largest"))
+    .values(next_ino=b("largest") + literal_column("1"))
 )
-_FILES_AFTER = sql.Statement(
+_FILES_AFTER = Statement(
     select(
         sql.inode.c.ino,
         sql.inode.c.epoch,
@@ -43,37 +44,37 @@ _FILES_AFTER = sql.Statement(
         sql.inode.c.residency == literal_column("2"),
         sql.inode.c.write_open == 0,
         sql.inode.c.nlink > 0,
-        sql.inode.c.ino > sql.b("after"),
+        sql.inode.c.ino > b("after"),
     )
     .order_by(sql.inode.c.ino)
-    .limit(sql.b("most"))
+    .limit(b("most"))
 )
-_TAKE_BYTES = sql.Statement(
+_TAKE_BYTES = Statement(
     update(sql.inode)
-    .where(sql.inode.c.ino == sql.b("the_ino"))
+    .where(sql.inode.c.ino == b("the_ino"))
     .values(
-        size=sql.b("size"),
-        used=sql.b("used"),
-        mtime_ns=sql.b("mtime_ns"),
-        ctime_ns=sql.b("now_ns"),
-        drain_after_ns=sql.b("now_ns"),
+        size=b("size"),
+        used=b("used"),
+        mtime_ns=b("mtime_ns"),
+        ctime_ns=b("now_ns"),
+        drain_after_ns=b("now_ns"),
         change=sql.inode.c.change + (1 << 32),
         content_version=sql.inode.c.content_version + 1,
     )
 )
 """The data file has newer bytes than the row, which is of a restored database."""
 
-_ONLY_IN_BUCKET = sql.Statement(
+_ONLY_IN_BUCKET = Statement(
     select(func.count())
     .select_from(sql.inode)
     .where(sql.inode.c.kind == literal_column("1"), sql.inode.c.residency != literal_column("2"))
 )
-_OBJECTS_FORGET = sql.Statement(delete(sql.object_))
-_UPLOADS_FORGET = sql.Statement(delete(sql.upload))
-_DELETIONS_FORGET = sql.Statement(delete(sql.deletion))
-_REKEYS_FORGET = sql.Statement(delete(sql.rekey))
-_DOUBTS_FORGET = sql.Statement(delete(sql.doubt))
-_DRAIN_AGAIN = sql.Statement(
+_OBJECTS_FORGET = Statement(delete(sql.object_))
+_UPLOADS_FORGET = Statement(delete(sql.upload))
+_TOMBSTONES_FORGET = Statement(delete(sql.tombstone))
+_REKEYS_FORGET = Statement(delete(sql.rekey))
+_DOUBTS_FORGET = Statement(delete(sql.doubt))
+_DRAIN_AGAIN = Statement(
     update(sql.inode)
     .where(
         sql.inode.c.kind == literal_column("1"),
@@ -103,7 +104,7 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
     """
     connection = database.connect(for_writing=True)
     try:
-        session = sql.Session(connection, database.dialect)
+        session = Session(connection, database.dialect)
         found, stamped = identity.of(session), stamp.read(files.root)
         if stamped is not None and stamped.fs_id != found.fs_id.hex():
             raise IdentityError(
@@ -140,7 +141,7 @@ def _compare(
 
     Parameters: is_older, the database is older than the data files.
     """
-    session = sql.Session(connection, database.dialect)
+    session = Session(connection, database.dialect)
     looked, damaged, taken, after = 0, 0, 0, 0
     while rows := session.all(_FILES_AFTER, after=after, most=PAGE):
         with database.transaction(connection):
@@ -161,7 +162,7 @@ def _compare(
     return Adopted(looked, damaged, taken)
 
 
-def _take(session: sql.Session, ino: int, found: os.stat_result) -> None:
+def _take(session: Session, ino: int, found: os.stat_result) -> None:
     session.run(
         _TAKE_BYTES,
         the_ino=ino,
@@ -172,15 +173,15 @@ def _take(session: sql.Session, ino: int, found: os.stat_result) -> None:
     )
 
 
-def adopt_bucket(database: Database, bucket: Bucket) -> int:
+def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
     """Make the configured bucket and prefix those of this namespace; everything is drained again.
 
-    What is in the former bucket stays there: no licence to delete in it is kept. Returns how many
+    What is in the former bucket stays there: no tombstone to delete in it is kept. Returns how many
     files will be sent. Raises IdentityError when some bytes are only in the former bucket.
     """
     connection = database.connect(for_writing=True)
     try:
-        session = sql.Session(connection, database.dialect)
+        session = Session(connection, database.dialect)
         with database.transaction(connection):
             row = session.one(_ONLY_IN_BUCKET)
             if row is not None and row[0]:
@@ -190,7 +191,7 @@ def adopt_bucket(database: Database, bucket: Bucket) -> int:
             for statement in (
                 _OBJECTS_FORGET,
                 _UPLOADS_FORGET,
-                _DELETIONS_FORGET,
+                _TOMBSTONES_FORGET,
                 _REKEYS_FORGET,
                 _DOUBTS_FORGET,
             ):

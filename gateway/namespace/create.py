@@ -21,7 +21,7 @@ from gateway.types import LINK_MAX, SYMLINK_MAX_BYTES, Attr, Cred, Kind, Residen
 _SPECIAL = (Kind.CHARACTER, Kind.BLOCK, Kind.SOCKET, Kind.FIFO)
 
 
-def create_file(
+def create(
     tx: Tx,
     cred: Cred,
     parent: int,
@@ -29,8 +29,8 @@ def create_file(
     wanted: SetAttr,
     *,
     generation: int,
-    verifier: bytes | None,
-    for_writing: bool,
+    verifier: bytes | None = None,
+    for_writing: bool = True,
 ) -> Attr:
     """Make an empty regular file, already open for writing if asked: one commit for both.
 

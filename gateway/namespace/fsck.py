@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import text
 
 from gateway.data.layout import DataFiles
-from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.db.writer import Ids, Tx
@@ -33,16 +33,16 @@ class Check(NamedTuple):
     """A law: the query finds what breaks it."""
 
     name: str
-    query: sql.Statement
+    query: Statement
     detail: str
     """Template for a row of the query."""
     repair: str = ""
-    fix: sql.Statement | None = None
+    fix: Statement | None = None
     """Takes the row's first column as :key."""
 
 
-def _sql(statement: str) -> sql.Statement:
-    return sql.Statement(text(statement))
+def _sql(statement: str) -> Statement:
+    return Statement(text(statement))
 
 
 CHECKS = (
@@ -191,7 +191,7 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
     """
     connection = database.connect(for_writing=True)
     try:
-        session = sql.Session(connection, database.dialect)
+        session = Session(connection, database.dialect)
         found = list(_check_identity(session, files))
         for (ino,) in session.all(NAMELESS):
             if repair:
@@ -212,7 +212,7 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
         connection.close()
 
 
-def _check_identity(session: sql.Session, files: DataFiles) -> Iterator[Problem]:
+def _check_identity(session: Session, files: DataFiles) -> Iterator[Problem]:
     """Database and data files must be those that belong together."""
     try:
         identity.require_files(session, files)
@@ -220,7 +220,7 @@ def _check_identity(session: sql.Session, files: DataFiles) -> Iterator[Problem]
         yield Problem("stamp", str(exc), "")
 
 
-def _check_files(session: sql.Session, files: DataFiles, repair: bool) -> Iterator[Problem]:
+def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[Problem]:
     """Rows and data files must belong together."""
     known = set()
     damaged = dict(map(tuple, session.all(_DAMAGED)))

@@ -22,10 +22,11 @@ from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
 from gateway.db import schema
 from gateway.db import statements as sql
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
 from gateway.errors import GatewayError, IdentityError
-from gateway.settings import Bucket, Settings
+from gateway.settings import BucketSettings, Settings
 
 log = logging.getLogger("spillway.identity")
 
@@ -47,7 +48,7 @@ class Identity(NamedTuple):
     prefix: str | None
 
 
-def of(session: sql.Session) -> Identity:
+def of(session: Session) -> Identity:
     """The identity of a namespace that was made."""
     row = session.one(sql.IDENTITY)
     assert row is not None, "the volume row is missing"
@@ -91,7 +92,7 @@ def problem(found: Identity, stamped: Stamp | None, directory: int) -> str | Non
     )
 
 
-def require_files(session: sql.Session, files: DataFiles) -> Identity:
+def require_files(session: Session, files: DataFiles) -> Identity:
     """The identity of a namespace whose data files are there. Raises IdentityError."""
     found = of(session)
     stamped = stamp.read(files.root)
@@ -112,7 +113,7 @@ def _is_taken(found: Identity, stamped: Stamp | None, files: DataFiles) -> bool:
     return stamped.fs_id == found.fs_id.hex() or any(True for _ in files.walk())
 
 
-def owns(session: sql.Session, files: DataFiles) -> bool:
+def owns(session: Session, files: DataFiles) -> bool:
     """Whether data files are this namespace's, of whatever time. Raises nothing: unknown is no."""
     try:
         found, stamped = of(session), stamp.read(files.root)
@@ -145,14 +146,14 @@ def _require(database: Database, files: DataFiles) -> None:
     for attempt in range(READINGS):
         try:
             with database.reader() as connection:
-                require_files(sql.Session(connection, database.dialect), files)
+                require_files(Session(connection, database.dialect), files)
             return
         except IdentityError:
             if attempt == READINGS - 1:
                 raise
 
 
-def _require_bytes(session: sql.Session, files: DataFiles) -> None:
+def _require_bytes(session: Session, files: DataFiles) -> None:
     """A database older than the stamps has none: then some of its files must be there."""
     rows = session.all(sql.FILES_WITH_BYTES, most=SAMPLE)
     if rows and not any(files.path(ino, epoch).exists() for ino, epoch in rows):
@@ -183,7 +184,7 @@ class Mark:
         id. Raises IdentityError, OSError.
         """
         with self._database.reader() as connection:
-            session = sql.Session(connection, self._database.dialect)
+            session = Session(connection, self._database.dialect)
             self._identity = require_files(session, self._files)
         if self._identity.gateway is None:
             # An interrupted first start may have written the stamp already.
@@ -201,7 +202,7 @@ class Mark:
         if clock.monotonic_seconds() - self._moved_seconds < MARK_SECONDS:
             return
         try:
-            self._move(lambda _tx: None)
+            self._move(_nothing)
         except (OSError, GatewayError) as exc:
             # The next minute tries again. Until then a restored database may look like this one.
             log.warning("cannot move the mark of database and data files: %s", exc)
@@ -210,13 +211,13 @@ class Mark:
         before = self._identity.mark
         gateway = self._identity.gateway
 
-        def record(tx: Tx) -> T:
+        def move_mark(tx: Tx) -> T:
             tx.run(sql.MARK, gateway=gateway, mark=before + 1)
             return beside(tx)
 
         # Both numbers until the commit is known: its answer may be lost.
         self._stamp(before, before + 1)
-        result = self._writer.run("mark", record)
+        result = self._writer.run(move_mark)
         self._identity = self._identity._replace(mark=before + 1)
         self._stamp(before + 1)
         self._commits = self._writer.commits
@@ -232,13 +233,17 @@ class Mark:
         )
 
 
-def require_bucket(database: Database, bucket: Bucket) -> None:
+def _nothing(_tx: Tx) -> None:
+    """Nothing but the mark moves."""
+
+
+def require_bucket(database: Database, bucket: BucketSettings) -> None:
     """Check that the configured bucket and prefix are those that have the namespace's objects.
 
     They are recorded while nothing was drained yet. Raises IdentityError, TryAgain.
     """
     with database.reader() as connection:
-        session = sql.Session(connection, database.dialect)
+        session = Session(connection, database.dialect)
         found = of(session)
         if (found.bucket, found.prefix) == (bucket.name, bucket.prefix):
             return
@@ -261,7 +266,7 @@ def claim(database: Database, files: DataFiles, make_directory: Callable[[], obj
     stamp. Raises IdentityError, OSError, NamespaceError.
     """
     with database.reader() as connection:
-        found = require_files(sql.Session(connection, database.dialect), files)
+        found = require_files(Session(connection, database.dialect), files)
     make_directory()
     if found.gateway is not None:
         return False

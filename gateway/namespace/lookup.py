@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.db import statements as sql
+from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.errors import (
     InvalidArgument,
@@ -30,7 +31,7 @@ def check_new_name(parent: int, name: bytes) -> None:
         raise NotPermitted
 
 
-def get(session: sql.Session, ino: int) -> Attr:
+def get(session: Session, ino: int) -> Attr:
     """Attributes of an inode. Raises Stale when it is gone."""
     row = session.one(sql.GET, ino=ino)
     if row is None:
@@ -38,7 +39,7 @@ def get(session: sql.Session, ino: int) -> Attr:
     return Attr(*row)
 
 
-def get_directory(session: sql.Session, ino: int) -> Attr:
+def get_directory(session: Session, ino: int) -> Attr:
     """Attributes of a directory. Raises Stale, NotADirectory."""
     attr = get(session, ino)
     if attr.kind != Kind.DIRECTORY:
@@ -46,13 +47,13 @@ def get_directory(session: sql.Session, ino: int) -> Attr:
     return attr
 
 
-def find(session: sql.Session, parent: int, name: bytes) -> Attr | None:
+def find(session: Session, parent: int, name: bytes) -> Attr | None:
     """The inode a name stands for, or None."""
     row = session.one(sql.LOOKUP, parent=parent, name=name)
     return None if row is None else Attr(*row)
 
 
-def lookup(session: sql.Session, parent: int, name: bytes) -> Attr:
+def lookup(session: Session, parent: int, name: bytes) -> Attr:
     """The inode a name stands for. Raises NotFound, NotADirectory, Stale, NameTooLong."""
     attr = find(session, parent, name)
     if attr is None:
@@ -63,7 +64,7 @@ def lookup(session: sql.Session, parent: int, name: bytes) -> Attr:
     return attr
 
 
-def lookup_parent(session: sql.Session, ino: int) -> Attr:
+def lookup_parent(session: Session, ino: int) -> Attr:
     """The directory that holds a directory. Raises NotADirectory, Stale."""
     row = session.one(sql.PARENT, ino=ino)
     if row is None:
@@ -72,7 +73,7 @@ def lookup_parent(session: sql.Session, ino: int) -> Attr:
     return get(session, row[0])
 
 
-def readdir(session: sql.Session, parent: int, after_cookie: int, most: int) -> list[Dirent]:
+def readdir(session: Session, parent: int, after_cookie: int, most: int) -> list[Dirent]:
     """Up to ``most`` entries after a cookie (0: from the start), in order of cookies."""
     rows = session.all(sql.READDIR, parent=parent, cookie=after_cookie, most=most)
     if not rows:
@@ -81,7 +82,7 @@ def readdir(session: sql.Session, parent: int, after_cookie: int, most: int) -> 
     return [Dirent(row[0], row[1], Attr(*row[2:])) for row in rows]
 
 
-def top_of(session: sql.Session, ino: int) -> tuple[int, bytes]:
+def top_of(session: Session, ino: int) -> tuple[int, bytes]:
     """The entry of the root that an inode is below, by its first name; b"": it is in the root."""
     at = ino
     while (row := session.one(sql.NAMES, ino=at)) is not None and row[0] != ROOT_INO:
@@ -91,7 +92,7 @@ def top_of(session: sql.Session, ino: int) -> tuple[int, bytes]:
     return at, row[1]
 
 
-def readlink(session: sql.Session, ino: int) -> bytes:
+def readlink(session: Session, ino: int) -> bytes:
     """What a symlink points to. Raises Stale, InvalidArgument."""
     row = session.one(sql.TARGET, ino=ino)
     if row is None:

@@ -86,7 +86,7 @@ def _forget_object(tx: Tx, victim: Attr) -> None:
     tx.run(sql.REKEY_DELETE, the_ino=ino)
     tx.run(sql.OBJECT_DELETE, the_ino=ino)
     key, content_version, etag = row
-    sql.license_deletion(tx, tx.now_ns, key, ino, content_version, etag, victim.generation)
+    sql.add_tombstone(tx, tx.now_ns, key, ino, content_version, etag, victim.generation)
 
 
 def _may_need_new_key(tx: Tx, ino: int) -> None:

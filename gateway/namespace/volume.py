@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 import secrets
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 from gateway import clock, failpoints
 from gateway.data.layout import DataFiles, SyncError
 from gateway.db import statements as sql
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import FIRST_COOKIE, FIRST_FREE_INO, ROOT_INO
-from gateway.db.writer import Tx, Writer
+from gateway.db.writer import Operation, Tx, Writer
 from gateway.namespace import content, remove
 from gateway.types import Attr, Kind, Residency, Sealed
 
 log = logging.getLogger("spillway.volume")
+
+RECOVERED_TOGETHER = 256
+"""Files to a transaction: each transaction costs an fsync."""
 
 
 class Boot(NamedTuple):
@@ -32,7 +37,7 @@ def create(database: Database) -> bool:
     """Make the volume row and the root directory. False: they were there already."""
     connection = database.connect()
     try:
-        session = sql.Session(connection, database.dialect)
+        session = Session(connection, database.dialect)
         with database.transaction(connection):
             if session.one(sql.VOLUME) is not None:
                 return False
@@ -54,7 +59,7 @@ def create(database: Database) -> bool:
         connection.close()
 
 
-def _insert_root(session: sql.Session) -> None:
+def _insert_root(session: Session) -> None:
     now = clock.now_ns()
     root = Attr(
         ino=ROOT_INO,
@@ -102,21 +107,47 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     Parameters: wait_ns, how long the drain leaves such files alone, because their clients may
     come back and go on writing. Returns how many were sealed and how many reclaimed.
     """
-    orphans = writer.run("recover", lambda tx: tx.all(sql.ORPHANS))
-    for ino, epoch in orphans:
-        writer.run("reclaim", partial(remove.reclaim, ino=ino))
-        files.remove(ino, epoch)
+    orphans = writer.run(_orphans)
+    for batch in _batches(orphans):
+        _run(writer, [Operation(remove.reclaim, ino) for ino, _epoch in batch])
+        failpoints.hit(failpoints.RECLAIM_BEFORE_UNLINK)
+        for ino, epoch in batch:
+            files.remove(ino, epoch)
     sealed = 0
-    for ino, epoch, size, mtime_ns in writer.run("recover", lambda tx: tx.all(sql.WRITE_OPEN)):
-        data = _found(files, ino, epoch, size, mtime_ns)
-        if isinstance(data, str):
-            log.error("inode %d: %s: it is not sealed and not drained", ino, data)
-            writer.run("damaged", partial(content.damaged, ino=ino, reason=data))
-            continue
-        writer.run("seal", partial(content.seal, ino=ino, data=data, settle_ns=wait_ns))
+    for batch in _batches(writer.run(_write_open)):
+        seals: list[Operation[Any]] = []
+        damages: list[Operation[Any]] = []
+        for ino, epoch, size, mtime_ns in batch:
+            data = _found(files, ino, epoch, size, mtime_ns)
+            if isinstance(data, str):
+                log.error("inode %d: %s: it is not sealed and not drained", ino, data)
+                damages.append(Operation(content.damaged, ino, data))
+            else:
+                seals.append(Operation(content.seal, ino, data, wait_ns))
+        _run(writer, [*damages, *seals])
         failpoints.hit(failpoints.RECOVER_AFTER_SEAL)
-        sealed += 1
+        sealed += len(seals)
     return sealed, len(orphans)
+
+
+def _run(writer: Writer, operations: Sequence[Operation[Any]]) -> None:
+    writer.run_together(operations)
+    for operation in operations:
+        operation.outcome()
+
+
+def _batches(rows: Sequence[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
+    remaining = iter(rows)
+    while batch := list(islice(remaining, RECOVERED_TOGETHER)):
+        yield batch
+
+
+def _orphans(tx: Tx) -> list[Sequence[Any]]:
+    return tx.all(sql.ORPHANS)
+
+
+def _write_open(tx: Tx) -> list[Sequence[Any]]:
+    return tx.all(sql.WRITE_OPEN)
 
 
 def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from gateway.db import statements as sql
+from gateway.db.compiled import Session
 from gateway.db.writer import Tx
 from gateway.errors import (
     AccessDenied,
@@ -39,7 +40,7 @@ class How(IntEnum):
     REPLACE = 2
 
 
-def get_value(session: sql.Session, cred: Cred, ino: int, name: bytes) -> bytes:
+def getxattr(session: Session, cred: Cred, ino: int, name: bytes) -> bytes:
     """Raises NoAttribute, AccessDenied, Stale."""
     _require(get(session, ino), cred, permissions.READ)
     row = session.one(sql.XATTR, ino=ino, name=name)
@@ -49,13 +50,13 @@ def get_value(session: sql.Session, cred: Cred, ino: int, name: bytes) -> bytes:
     return value
 
 
-def list_names(session: sql.Session, ino: int) -> list[bytes]:
+def listxattr(session: Session, ino: int) -> list[bytes]:
     """All names, in order. Raises Stale."""
     get(session, ino)
     return [row[0] for row in session.all(sql.XATTRS, ino=ino)]
 
 
-def set_value(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int) -> Attr:
+def setxattr(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int) -> Attr:
     """Raises Exists (CREATE), NoAttribute (REPLACE), TooBig, NoSpace, AccessDenied, Stale."""
     _require(get(tx, ino), cred, permissions.WRITE)
     if not name or len(name) > NAME_MAX_BYTES or b"\0" in name:
@@ -77,7 +78,7 @@ def set_value(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int)
     return count_name(tx, ino, 0)
 
 
-def remove_value(tx: Tx, cred: Cred, ino: int, name: bytes) -> Attr:
+def removexattr(tx: Tx, cred: Cred, ino: int, name: bytes) -> Attr:
     """Raises NoAttribute, AccessDenied, Stale."""
     _require(get(tx, ino), cred, permissions.WRITE)
     if tx.run(sql.XATTR_DELETE, the_ino=ino, the_name=name) == 0:

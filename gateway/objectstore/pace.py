@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from gateway import clock, schedule
-from gateway.settings import Drain
+from gateway.settings import DrainSettings
 
 BURST_SECONDS = 0.1
 STEADY = 16
@@ -120,7 +120,7 @@ class Pace:
     then nothing waits any more.
     """
 
-    def __init__(self, settings: Drain, places: int, stop: threading.Event) -> None:
+    def __init__(self, settings: DrainSettings, places: int, stop: threading.Event) -> None:
         self._settings = settings
         self._spans = [schedule.parse(entry) for entry in settings.schedule]
         self._stop = stop

@@ -10,17 +10,14 @@ Retries are few here: the drain retries, with its own pauses, and shows that it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
-from botocore.parsers import ResponseParserError
+from botocore.exceptions import ClientError
 
-from gateway import failpoints
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
-from gateway.failpoints import DRAIN_REQUEST
 from gateway.objectstore import client
 from gateway.objectstore.body import Body
 from gateway.objectstore.objects import (
@@ -42,7 +39,7 @@ from gateway.objectstore.objects import (
     require_etag,
 )
 from gateway.objectstore.pace import Gate
-from gateway.objectstore.wire import Put
+from gateway.objectstore.request import Requests
 from gateway.settings import Settings
 
 DELETE_MAX = 1000
@@ -57,12 +54,10 @@ the second, when it is asked for its parts."""
 T = TypeVar("T")
 
 
-class S3Store:
+class S3Store(Requests):
     """One bucket. Safe to use from several threads.
 
-    Parameters: settings; copy_max_bytes, what one CopyObject may take; pace, which lets requests
-    pass (None: all at once); attempts, how often to try a request; address, of another store's
-    same bucket. Nothing is contacted yet.
+    Parameters: as of Requests; copy_max_bytes, what one CopyObject may take.
     """
 
     def __init__(
@@ -73,25 +68,11 @@ class S3Store:
         attempts: int | None = None,
         address: str | None = None,
     ) -> None:
-        self._address = address
-        self._pace = pace
-        self._attempts = client.ATTEMPTS_MAX if attempts is None else attempts
-        self._settings = settings
+        super().__init__(settings, pace, attempts, address)
         self._bucket = settings.bucket.name
         self._copy_max_bytes = copy_max_bytes
-        self._connection: client.Connection | None = None
-        self._kept_as = _kept_as(settings)
         self._deletes_each = False
         """The store has shown that it has no DeleteObjects."""
-
-    def reload(self) -> None:
-        """Read the credentials again at the next request: a person may have corrected them."""
-        self._connection = None
-
-    def address(self) -> str:
-        """The URL of the bucket's objects, up to their keys. Raises StoreRefused."""
-        with self._typed("put_object", None):
-            return self._connected().address
 
     def check(self) -> None:
         """Whether the bucket answers us. Raises StoreUnavailable or StoreRefused, with a remedy."""
@@ -343,78 +324,6 @@ class S3Store:
         if etag is not None and not head.opaque_etag and form(head.etag) == form(etag):
             require(head.etag, etag, key)
         return head
-
-    def _send(
-        self,
-        operation: str,
-        key: str,
-        query: Mapping[str, str],
-        headers: Mapping[str, str],
-        body: Body,
-    ) -> tuple[Put, dict[str, Any]]:
-        """Send a body; returns also the part of the answer that describes the object."""
-        sent = self._do(
-            operation, key, lambda to: to.wire.put(operation, key, query, headers, body)
-        )
-        described: dict[str, Any] = {"ETag": sent.headers.get("etag", "")}
-        if kms := sent.headers.get("x-amz-server-side-encryption"):
-            described["ServerSideEncryption"] = kms
-        return sent, described
-
-    def _call(self, operation: str, key: str | None, **arguments: Any) -> dict[str, Any]:
-        if key is not None:
-            arguments["Key"] = key
-        answer: dict[str, Any] = self._do(
-            operation,
-            key,
-            lambda to: getattr(to.client, operation)(Bucket=self._bucket, **arguments),
-        )
-        return answer
-
-    def _do(self, operation: str, key: str | None, request: Callable[[client.Connection], T]) -> T:
-        with self._typed(operation, key):
-            connected = self._connected()
-            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="before"))
-            answer = request(connected)
-            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="after"))
-            return answer
-
-    def _connected(self) -> client.Connection:
-        # A local name: another thread may reload() meanwhile.
-        connected = self._connection
-        if connected is None:
-            connected = client.Connection(self._settings, self._pace, self._attempts, self._address)
-            self._connection = connected
-        return connected
-
-    @contextmanager
-    def _typed(self, operation: str, key: str | None) -> Iterator[None]:
-        try:
-            yield
-        except (ClientError, BotoCoreError, ResponseParserError) as exc:
-            raise client.typed(self._settings, operation, key, exc) from exc
-
-    def _headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
-        headers = {f"x-amz-meta-{name}": value for name, value in metadata.items()}
-        return headers | {_HEADERS[name]: value for name, value in self._kept_as.items()}
-
-
-_HEADERS = {
-    "StorageClass": "x-amz-storage-class",
-    "ServerSideEncryption": "x-amz-server-side-encryption",
-    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
-}
-
-
-def _kept_as(settings: Settings) -> dict[str, str]:
-    """How the store is asked to keep a new object, a copy too."""
-    bucket = settings.bucket
-    wanted = {
-        "StorageClass": bucket.storage_class,
-        "ServerSideEncryption": bucket.encryption,
-        "SSEKMSKeyId": bucket.kms_key,
-    }
-    return {name: value for name, value in wanted.items() if value}
 
 
 def _changed(head: Head, metadata: Mapping[str, str]) -> dict[str, Any]:

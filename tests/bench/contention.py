@@ -47,7 +47,7 @@ COUNTING = 2
 _COUNT = "while True: pass"
 
 _WORK_LEFT = """
-SELECT (SELECT count(*) FROM rekey) + (SELECT count(*) FROM deletion)
+SELECT (SELECT count(*) FROM rekey) + (SELECT count(*) FROM tombstone)
     + (SELECT count(*) FROM inode i JOIN dirent d ON d.ino = i.ino
        JOIN dirent p ON p.ino = d.parent WHERE i.kind = 1 AND i.nlink > 0
        AND i.content_version > i.drained_version AND p.name <> :held)

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from gateway import config
 from gateway.db.models import ROOT_INO
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.bench.rows import Measured, Row, Target
+from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
 from tests.support.volumes import make_settings, make_volume, query
 from tests.support.waiting import until

@@ -20,8 +20,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume
 
 ROOT = 2

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gateway import config
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
 from tests.bench.scale import ROOT, creator, spread
 from tests.conformance.server import Server
+from tests.support.namespace import Namespace
 from tests.support.tools import tool
 
 TMPFS_MIB = 6144

@@ -16,9 +16,9 @@ from typing import Self
 
 from gateway.db import postgres
 from gateway.errors import GatewayError, TryAgain
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
 

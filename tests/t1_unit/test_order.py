@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from gateway.drain.order import AGEING, Order
+from gateway.drain.plan.order import AGEING, Order
 
 
 def never(_ino: int) -> bool:

@@ -14,9 +14,9 @@ from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.errors import SchemaError, TryAgain
 from gateway.namespace import fsck
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.tcpproxy import TcpProxy
 from tests.support.volumes import make_settings, make_volume

@@ -13,9 +13,9 @@ import pytest
 
 from gateway.db.engine import Database
 from gateway.errors import AnotherServer
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess
 from tests.support.tcpproxy import TcpProxy

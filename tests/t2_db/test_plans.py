@@ -7,8 +7,8 @@ import re
 from sqlalchemy import text
 
 from gateway.db import statements as namespace_statements
+from gateway.db.compiled import Statement, rows_of
 from gateway.db.engine import Database
-from gateway.db.statements import rows_of
 from gateway.drain import statements as drain_statements
 from gateway.settings import Settings
 
@@ -21,13 +21,13 @@ STATEMENTS = {
     f"{module.__name__.split('.')[1]}.{name}": value
     for module in (namespace_statements, drain_statements)
     for name, value in vars(module).items()
-    if isinstance(value, namespace_statements.Statement) and not name.endswith("_INSERT")
+    if isinstance(value, Statement) and not name.endswith("_INSERT")
 } | {"drain.CLAIM_INSERT": drain_statements.CLAIM_INSERT}
 GIVEN = r"json_each\(:(\w+)\)" "|" r"json_array_elements\(CAST\(%\((\w+)\)s"
 """A parameter that is a table of rows."""
 
 
-def explain(database: Database, statement: namespace_statements.Statement) -> list[str]:
+def explain(database: Database, statement: Statement) -> list[str]:
     sql, fixed = statement.compiled(database.dialect)
     names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
     blobs = {name for name in names if "name" in name or name in ("value", "gateway")}
@@ -70,7 +70,7 @@ def test_statements_use_indexes(settings: Settings) -> None:
 
 def test_a_scan_would_be_seen(settings: Settings) -> None:
     database = Database(settings.database_url)
-    by_owner = namespace_statements.Statement(text("SELECT ino FROM inode WHERE uid = 5"))
+    by_owner = Statement(text("SELECT ino FROM inode WHERE uid = 5"))
     plan = explain(database, by_owner)
     database.close()
     assert [step for step in plan if is_scan(step)]

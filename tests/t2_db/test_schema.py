@@ -13,9 +13,9 @@ from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.db.models import Base
 from gateway.errors import ConfigError, SchemaError
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
 

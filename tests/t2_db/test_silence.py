@@ -13,8 +13,8 @@ import pytest
 from gateway.db import postgres as backend
 from gateway.db.engine import Database
 from gateway.errors import TryAgain
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.tcpproxy import TcpProxy
 from tests.support.waiting import until

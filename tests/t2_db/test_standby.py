@@ -11,8 +11,8 @@ import pytest
 
 from gateway.db.postgres import with_hosts
 from gateway.errors import TryAgain
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess
 from tests.support.tcpproxy import TcpProxy

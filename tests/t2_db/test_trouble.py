@@ -13,6 +13,7 @@ import pytest
 
 from gateway.db import sqlite
 from gateway.db import statements as sql
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
 from gateway.errors import NoSpace, TryAgain
@@ -54,7 +55,7 @@ def note(tx: Tx) -> None:
 def change(database: Database, rows: int) -> None:
     """As the drain writes."""
     with database.reader() as connection, database.transaction(connection):
-        session = sql.Session(connection, database.dialect)
+        session = Session(connection, database.dialect)
         for ino in range(rows):
             session.run(sql.REKEY_INSERT, ino=ino, renamed_ns=1)
 
@@ -86,13 +87,13 @@ def test_a_change_while_another_process_writes_is_to_be_tried_again(
     with another_process(holder, settings) as process:
         for _ in range(2):
             with pytest.raises(TryAgain):
-                writer.run("test", note)
+                writer.run(note)
             if holder == STRANGER:  # behind our own writers a change waits for as long as it takes
                 with pytest.raises(TryAgain):
                     change(database, 1)
         process.kill()
         process.wait()
-        writer.run("test", note)
+        writer.run(note)
         with database.reader() as connection, database.transaction(connection):
             assert connection.execute("SELECT count(*) FROM rekey").fetchone() == (1,)
     writer.close()
@@ -127,19 +128,19 @@ def test_changes_on_a_full_disk_are_told_so_and_go_on_when_there_is_room(tmp_pat
         make_volume(settings)
         ballast = directory / "ballast"
         writer = Writer(Database(settings.database_url))
-        writer.run("test", note)
+        writer.run(note)
         with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
             while True:
                 file.write(bytes(1024))
         done = 1
         with pytest.raises(NoSpace):
             for _ in range(2000):
-                writer.run("test", note)
+                writer.run(note)
                 done += 1
         with pytest.raises(NoSpace):
-            writer.run("test", note)
+            writer.run(note)
         ballast.unlink()
-        writer.run("test", note)
+        writer.run(note)
         writer.close()
         found = Database(settings.database_url).connect().execute("SELECT count(*) FROM rekey")
         assert found.fetchone() == (done + 1,)

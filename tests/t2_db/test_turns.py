@@ -19,6 +19,7 @@ OTHERS_FOR_EACH = 4
 GREEDY = """
 import itertools, sys, threading, time
 from gateway.db import statements as sql
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 database = Database(sys.argv[1])
 numbers = itertools.count(1_000_000)
@@ -26,7 +27,7 @@ turn = threading.Lock()
 def work():
     while True:
         with turn, database.reader() as connection, database.transaction(connection):
-            session = sql.Session(connection, database.dialect)
+            session = Session(connection, database.dialect)
             session.run(sql.REKEY_INSERT, ino=next(numbers), renamed_ns=1)
             time.sleep(0.005)
 for _ in range(4):
@@ -59,7 +60,7 @@ def test_a_writer_waits_for_few_transactions_of_another_process(settings: Settin
             until(lambda: commits_of_the_other() > 4, "the other process")
             before = commits_of_the_other()
             for _ in range(CHANGES):
-                writer.run("test", note)
+                writer.run(note)
                 # As a client that does one thing after the other.
                 commits_of_the_other()
             others = commits_of_the_other() - before

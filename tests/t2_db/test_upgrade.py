@@ -14,8 +14,8 @@ from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.errors import SchemaError
 from gateway.namespace import fsck
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, query
 
 SCRIPTS = ScriptDirectory.from_config(schema._alembic(Database("sqlite:////unused")))
@@ -59,7 +59,9 @@ def at_revision(url: str, revision: str) -> Database:
     with database.engine().begin() as connection:
         for statement, values in DATA:
             connection.execute(text(statement), values)
-        connection.execute(text(OLD_DELETION if revision < "0004" else DELETION))
+        old = OLD_DELETION if revision < "0004" else DELETION
+        table = "deletion" if revision < "0007" else "tombstone"
+        connection.execute(text(old.replace("deletion", table)))
     return database
 
 
@@ -81,7 +83,7 @@ def test_data_survives_the_upgrade(revision: str, database_url: str, tmp_path: P
     assert opened.create(ROOT_CRED, 16, b"new", SetAttr()).ino >= 100
     opened.close()
     assert query(settings, "SELECT key FROM object") == [("dir/file",)]
-    assert query(settings, "SELECT key FROM deletion") == [("gone",)]
+    assert query(settings, "SELECT key FROM tombstone") == [("gone",)]
     assert fsck.check(Database(database_url), opened.files) == []
 
 

@@ -16,9 +16,9 @@ from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
 from gateway.errors import NotFound
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_an_error_undoes_its_own_operation_only(writer: Writer, settings: Settin
 
     def call(operation: object) -> None:
         try:
-            results.append(writer.run("test", operation))  # type: ignore[arg-type]
+            results.append(writer.run(operation))  # type: ignore[arg-type]
         except NotFound as exc:
             results.append(exc)
 
@@ -69,7 +69,7 @@ def test_an_answer_is_visible_to_others_at_once(writer: Writer, settings: Settin
     database = Database(settings.database_url)
     with database.reader() as connection:
         for count in range(1, 20):
-            writer.run("test", lambda tx: tx.run(sql.REKEY_INSERT, ino=tx.new_ino(), renamed_ns=1))
+            writer.run(lambda tx: tx.run(sql.REKEY_INSERT, ino=tx.new_ino(), renamed_ns=1))
             assert connection.execute("SELECT count(*) FROM rekey").fetchone() == (count,)
     database.close()
 
@@ -85,16 +85,16 @@ def test_numbers_survive_a_failed_transaction(writer: Writer) -> None:
         raise NotFound
 
     for _ in range(50):
-        seen.add(writer.run("take", take))
+        seen.add(writer.run(take))
         with pytest.raises(NotFound):
-            writer.run("fail", fail)
+            writer.run(fail)
     assert len(seen) == 50
 
 
 CRASHING = """
 import sys
 from pathlib import Path
-from gateway.namespace.facade import Namespace
+from tests.support.namespace import Namespace
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.volumes import make_settings
 namespace = Namespace(make_settings(Path(sys.argv[1]), {"namespace": {"url": sys.argv[3]}}))

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from gateway import clock, errors
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import Attr, Cred, Dirent, Kind, SetAttr
+from tests.support.namespace import Namespace
 from tests.t3_namespace.model import AtLeast, Errors, Model, Node, Refused
 
 Volumes = Callable[[], AbstractContextManager[Settings]]

@@ -9,9 +9,9 @@ import pytest
 from gateway import clock, errors
 from gateway.db.engine import Database
 from gateway.namespace import fsck
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Cred, Sealed, SetAttr
+from tests.support.namespace import Namespace
 
 ROOT = 2
 ALICE = Cred(1000, 1000)

@@ -15,39 +15,48 @@ from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Operation
 from gateway.errors import AccessDenied, Exists, Stale
-from gateway.namespace.changes import Changes
-from gateway.namespace.facade import Namespace
+from gateway.namespace import content, create, remove, rename, xattr
+from gateway.namespace.setattr import setattr_
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Cred, Kind, Removed, Sealed, SetAttr
+from tests.support.namespace import Namespace
 
 ROOT = 2
 ANY = SetAttr(mode=0o755)
 STRANGER = Cred(1000, 1000)
 Answer = Attr | Removed | tuple[Attr, Removed | None]
-Make = Callable[[Changes, dict[bytes, int]], Operation[Any]]
+Make = Callable[[int, dict[bytes, int]], Operation[Any]]
 
 OPERATIONS: dict[str, Make] = {
-    "create": lambda do, at: do.create(ROOT_CRED, at[b"d"], b"n", ANY),
-    "mkdir": lambda do, at: do.mkdir(ROOT_CRED, at[b"d"], b"n", ANY),
-    "symlink": lambda do, at: do.symlink(ROOT_CRED, at[b"d"], b"n", b"x", ANY),
-    "mknod": lambda do, at: do.mknod(ROOT_CRED, at[b"d"], b"n", Kind.FIFO, 0, ANY),
-    "link": lambda do, at: do.link(ROOT_CRED, at[b"f"], at[b"d"], b"n"),
-    "remove a file": lambda do, at: do.remove(ROOT_CRED, ROOT, b"f"),
-    "remove one of two names": lambda do, at: do.remove(ROOT_CRED, ROOT, b"two"),
-    "remove a directory": lambda do, at: do.remove(ROOT_CRED, ROOT, b"e"),
-    "rename": lambda do, at: do.rename(ROOT_CRED, ROOT, b"f", ROOT, b"n"),
-    "rename to another directory": lambda do, at: do.rename(ROOT_CRED, ROOT, b"f", at[b"d"], b"n"),
-    "rename of a directory": lambda do, at: do.rename(ROOT_CRED, ROOT, b"e", at[b"d"], b"n"),
-    "rename over a file": lambda do, at: do.rename(ROOT_CRED, ROOT, b"f", ROOT, b"g"),
-    "rename over one of two names": lambda do, at: do.rename(ROOT_CRED, ROOT, b"f", ROOT, b"two"),
-    "rename over a directory": lambda do, at: do.rename(ROOT_CRED, at[b"d"], b"sub", ROOT, b"e"),
-    "setattr": lambda do, at: do.setattr(at[b"f"], SetAttr(mode=0o600)),
-    "setxattr": lambda do, at: do.setxattr(ROOT_CRED, at[b"f"], b"k", b"v"),
-    "removexattr": lambda do, at: do.removexattr(ROOT_CRED, at[b"f"], b"old"),
-    "open_write": lambda do, at: do.open_write(at[b"f"]),
-    "seal": lambda do, at: do.seal(at[b"w"], Sealed(5, 4096, 7, 2)),
-    "seal without a write": lambda do, at: do.seal(at[b"w"], Sealed(0, 0, 0, 0)),
+    "create": lambda g, at: Operation(create.create, ROOT_CRED, at[b"d"], b"n", ANY, generation=g),
+    "mkdir": lambda g, at: Operation(create.mkdir, ROOT_CRED, at[b"d"], b"n", ANY, generation=g),
+    "symlink": lambda g, at: Operation(
+        create.symlink, ROOT_CRED, at[b"d"], b"n", b"x", ANY, generation=g
+    ),
+    "mknod": lambda g, at: Operation(
+        create.mknod, ROOT_CRED, at[b"d"], b"n", Kind.FIFO, 0, ANY, generation=g
+    ),
+    "link": lambda _, at: Operation(create.link, ROOT_CRED, at[b"f"], at[b"d"], b"n"),
+    "remove a file": lambda _, at: Operation(remove.remove, ROOT_CRED, ROOT, b"f"),
+    "remove one of two names": lambda _, at: Operation(remove.remove, ROOT_CRED, ROOT, b"two"),
+    "remove a directory": lambda _, at: Operation(remove.remove, ROOT_CRED, ROOT, b"e"),
+    "rename": lambda _, at: moved(ROOT, b"f", ROOT, b"n"),
+    "rename to another directory": lambda _, at: moved(ROOT, b"f", at[b"d"], b"n"),
+    "rename of a directory": lambda _, at: moved(ROOT, b"e", at[b"d"], b"n"),
+    "rename over a file": lambda _, at: moved(ROOT, b"f", ROOT, b"g"),
+    "rename over one of two names": lambda _, at: moved(ROOT, b"f", ROOT, b"two"),
+    "rename over a directory": lambda _, at: moved(at[b"d"], b"sub", ROOT, b"e"),
+    "setattr": lambda _, at: Operation(setattr_, at[b"f"], SetAttr(mode=0o600)),
+    "setxattr": lambda _, at: Operation(xattr.setxattr, ROOT_CRED, at[b"f"], b"k", b"v", 0),
+    "removexattr": lambda _, at: Operation(xattr.removexattr, ROOT_CRED, at[b"f"], b"old"),
+    "open_write": lambda _, at: Operation(content.open_write, at[b"f"]),
+    "seal": lambda _, at: Operation(content.seal, at[b"w"], Sealed(5, 4096, 7, 2), 0),
+    "seal without a write": lambda _, at: Operation(content.seal, at[b"w"], Sealed(0, 0, 0, 0), 0),
 }
+
+
+def moved(parent: int, name: bytes, new_parent: int, new_name: bytes) -> Operation[Any]:
+    return Operation(rename.rename, ROOT_CRED, parent, name, new_parent, new_name)
 
 
 def make(namespace: Namespace) -> dict[bytes, int]:
@@ -69,7 +78,7 @@ def test_every_inode_that_changed_is_in_the_answer(
     at = make(namespace)
     database = Database(settings.database_url)
     before = rows(database)
-    operation = OPERATIONS[name](namespace.changes, at)
+    operation = OPERATIONS[name](namespace.boot.generation, at)
     namespace.run_together([operation])
     answer: Answer = operation.outcome()
     after = rows(database)
@@ -100,14 +109,14 @@ def rows(database: Database) -> dict[int, Attr]:
 
 
 def test_each_of_a_batch_has_its_own_outcome(namespace: Namespace) -> None:
-    do = namespace.changes
+    generation = namespace.boot.generation
     attr = namespace.create(ROOT_CRED, ROOT, b"f", ANY)
-    sealed = do.seal(attr.ino, Sealed(5, 4096, 7, 2))
-    stale = do.seal(999_999, Sealed(1, 1, 1, 1))
-    taken = do.create(ROOT_CRED, ROOT, b"f", ANY)
+    sealed = Operation(content.seal, attr.ino, Sealed(5, 4096, 7, 2), 0)
+    stale = Operation(content.seal, 999_999, Sealed(1, 1, 1, 1), 0)
+    taken = Operation(create.create, ROOT_CRED, ROOT, b"f", ANY, generation=generation)
     # Refused after its first change: it alone is undone, and all others are done once.
-    refused = do.mkdir(STRANGER, ROOT, b"d", ANY)
-    made = do.create(ROOT_CRED, ROOT, b"g", ANY)
+    refused = Operation(create.mkdir, STRANGER, ROOT, b"d", ANY, generation=generation)
+    made = Operation(create.create, ROOT_CRED, ROOT, b"g", ANY, generation=generation)
     namespace.run_together([sealed, stale, taken, refused, made])
     assert sealed.outcome() == namespace.getattr(attr.ino)
     for operation, error in ((stale, Stale), (taken, Exists), (refused, AccessDenied)):

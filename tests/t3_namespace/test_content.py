@@ -10,10 +10,10 @@ import pytest
 from gateway import errors
 from gateway.data.layout import DataFiles
 from gateway.namespace.content import CRASH_CHANGE_STEP
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.support.disks import ThinDisk
+from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
 
@@ -130,7 +130,7 @@ def test_removing_a_drained_file_licenses_one_deletion(
     create(namespace, b"never-drained")
     namespace.remove(ROOT_CRED, ROOT, b"f")
     namespace.remove(ROOT_CRED, ROOT, b"never-drained")
-    assert query(settings, "SELECT key FROM deletion") == [("dir/f",)]
+    assert query(settings, "SELECT key FROM tombstone") == [("dir/f",)]
     assert query(settings, "SELECT key FROM object") == []
 
 
@@ -155,7 +155,7 @@ def test_losing_one_of_two_names_is_noted(namespace: Namespace, settings: Settin
     namespace.link(ROOT_CRED, attr.ino, ROOT, b"g")
     namespace.remove(ROOT_CRED, ROOT, b"f")
     assert query(settings, "SELECT ino FROM rekey") == [(attr.ino,)]
-    assert query(settings, "SELECT key FROM deletion") == []
+    assert query(settings, "SELECT key FROM tombstone") == []
 
 
 def test_orphans_live_until_they_are_reclaimed(namespace: Namespace, settings: Settings) -> None:

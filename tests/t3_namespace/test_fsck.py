@@ -7,9 +7,9 @@ import pytest
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.namespace import fsck
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
 

@@ -16,12 +16,13 @@ from gateway import failpoints
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.errors import IdentityError
 from gateway.namespace import adopt, fsck, identity
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t3_namespace.test_crash import run
 
@@ -186,14 +187,14 @@ def test_another_namespaces_files_are_not_moved_by_a_repair(stopped: Settings) -
 
 def adopt_and_die(settings: Settings, failpoint: str) -> None:
     database = Database(settings.database_url)
-    run = sql.Session.run
+    run = Session.run
 
-    def dies(session: sql.Session, statement: sql.Statement, **params: Any) -> int:
+    def dies(session: Session, statement: Statement, **params: Any) -> int:
         if statement is sql.MARK:
             os.kill(os.getpid(), signal.SIGKILL)
         return run(session, statement, **params)
 
-    session_class: Any = sql.Session
+    session_class: Any = Session
     session_class.run = dies
     adopt.adopt_files(database, DataFiles(settings.files_dir))
 
@@ -235,7 +236,9 @@ def start(settings: Settings, failpoint: str) -> None:
     os._exit(0)
 
 
-@pytest.mark.parametrize("failpoint", ["mark.1", failpoints.BEFORE_COMMIT, failpoints.AFTER_COMMIT])
+@pytest.mark.parametrize(
+    "failpoint", ["move_mark.1", failpoints.BEFORE_COMMIT, failpoints.AFTER_COMMIT]
+)
 def test_a_crash_while_the_mark_moves_refuses_nothing(stopped: Settings, failpoint: str) -> None:
     for _ in range(2):
         assert run(start, stopped, failpoint) == -signal.SIGKILL
@@ -320,13 +323,13 @@ def test_an_adopted_bucket_gets_everything_again(bucket_site: Settings) -> None:
     query(bucket_site, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
     query(
         bucket_site,
-        "INSERT INTO deletion (key, ino, content_version, deleted_ns) VALUES ('gone', 9, 1, 1)",
+        "INSERT INTO tombstone (key, ino, content_version, deleted_ns) VALUES ('gone', 9, 1, 1)",
     )
     other = make_settings(bucket_site.data_dir, {"bucket": {"name": "other"}})
     assert adopt.adopt_bucket(Database(other.database_url), other.bucket) == 1
     at_bucket(bucket_site, name="other")
     assert query(other, "SELECT drained_version FROM inode WHERE ino = :ino", ino=ino) == [(0,)]
-    assert query(other, "SELECT key FROM object UNION SELECT key FROM deletion") == []
+    assert query(other, "SELECT key FROM object UNION SELECT key FROM tombstone") == []
     assert fsck.check(Database(other.database_url), DataFiles(other.files_dir)) == []
 
 

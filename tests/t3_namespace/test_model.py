@@ -22,9 +22,9 @@ from gateway.data import stamp
 from gateway.db.engine import Database
 from gateway.db.models import Base
 from gateway.namespace import fsck, volume
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Cred, Kind, Removed, Sealed, SetAttr
+from tests.support.namespace import Namespace
 from tests.t3_namespace.machine import ROOT, Listing, Pair, Place, Volumes, seldom
 from tests.t3_namespace.model import Errors, Node
 from tests.t3_namespace.regressions import FAR_NS, REGRESSIONS, Regression

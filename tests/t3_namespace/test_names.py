@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from gateway import errors
-from gateway.namespace.facade import Namespace
+from gateway.db.writer import Operation
+from gateway.namespace import remove
 from gateway.settings import Settings
 from gateway.types import LINK_MAX, ROOT_CRED, Attr, Cred, Kind, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
 ROOT = 2
@@ -77,7 +79,7 @@ def test_directories_keep_their_bits_with_a_new_owner(namespace: Namespace) -> N
 
 def test_an_undone_create_removes_nothing_of_anybody_else(namespace: Namespace) -> None:
     def undo(attr: Attr) -> None:
-        operation = namespace.changes.remove(ROOT_CRED, ROOT, b"f", only=(attr.ino, attr.change))
+        operation = Operation(remove.remove, ROOT_CRED, ROOT, b"f", only=(attr.ino, attr.change))
         namespace.run_together([operation])
         operation.outcome()
 

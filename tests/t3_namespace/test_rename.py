@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway import errors
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Cred, Kind, SetAttr
+from tests.support.namespace import Namespace
 from tests.t3_namespace.test_names import ROOT, create, mkdir, names
 
 

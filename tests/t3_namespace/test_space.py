@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from gateway.namespace.facade import Namespace
 from gateway.namespace.space import REPORT, Level, Space
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.support.namespace import Namespace
 
 ROOT = 2
 ANY = SetAttr(mode=0o755)

@@ -15,10 +15,10 @@ from typing import Any
 
 from gateway import clock, config
 from gateway.db.models import RESERVED_NAME, ROOT_INO
-from gateway.drain.worker import Drain
 from gateway.errors import NotFound
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
+from tests.support.drain import Drain
+from tests.support.namespace import Namespace
 from tests.support.s3proxy import DEADLINE_SECONDS, S3Proxy
 from tests.support.s3server import Server, credentials, die_with_parent
 from tests.support.volumes import make_settings, make_volume, query
@@ -200,7 +200,7 @@ class Site:
         dirty = "inode WHERE kind = 1 AND content_version > drained_version"
         # A key that is only looked at once more, later, is no work now.
         doubtful = f"doubt WHERE look_ns <= {clock.now_ns()}"
-        tables = (dirty, "upload", "deletion", "rekey", doubtful)
+        tables = (dirty, "upload", "tombstone", "rekey", doubtful)
         return [
             (table, *row)
             for table in tables

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from gateway import clock
-from gateway.db.statements import Session
-from gateway.drain.retries import Retries
+from gateway.db.compiled import Session
+from gateway.drain.admission.retries import Retries
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
 from tests.t4_drain.site import Site
@@ -68,11 +68,11 @@ def test_a_lease_that_is_never_renewed_is_taken_over(rclone_site: Site) -> None:
     site = rclone_site
     site.write("f", b"data")
     site.rows(
-        "INSERT INTO lease (generation, owner, expires_ns) "
+        "INSERT INTO lease (id, owner, expires_ns) "
         f"VALUES (5, 'elsewhere pid:1 1 1', {clock.now_ns() + STEP_NS}) RETURNING 1"
     )
     (ino,) = site.rows("SELECT ino FROM inode WHERE kind = 1")[0]
-    site.rows(f"INSERT INTO claim (name, generation) VALUES ('i{ino}', 5) RETURNING 1")
+    site.rows(f"INSERT INTO claim (name, lease) VALUES ('i{ino}', 5) RETURNING 1")
     with site.draining():
         until(lambda: site.objects() == {"f": b"data"}, "its claims are free")
-    assert site.rows("SELECT * FROM lease WHERE generation = 5") == []
+    assert site.rows("SELECT * FROM lease WHERE id = 5") == []

@@ -83,7 +83,7 @@ def test_a_key_that_an_object_row_names_is_not_deleted(rclone_site: Site) -> Non
     site.drain()
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
     with context.writing() as view:
-        view.license_deletion(f"{PREFIX}/f", site.attr("f").ino, 1)
+        view.add_tombstone(f"{PREFIX}/f", site.attr("f").ino, 1)
     context.database.close()
     site.drain()
     assert site.objects() == {"f": b"data"}
@@ -127,9 +127,9 @@ def test_a_restored_backup_deletes_nothing_that_was_written_since(rclone_site: S
     for path, ino in old.items():
         site.rows(f"DELETE FROM object WHERE key = '{PREFIX}/{path}'")
         site.unlink(path)
-        site.rows(f"DELETE FROM deletion WHERE key = '{PREFIX}/{path}'")
+        site.rows(f"DELETE FROM tombstone WHERE key = '{PREFIX}/{path}'")
         site.rows(
-            "INSERT INTO deletion (key, ino, content_version, etag, deleted_ns) "
+            "INSERT INTO tombstone (key, ino, content_version, etag, deleted_ns) "
             f"VALUES ('{PREFIX}/{path}', {ino}, 1, 'x', 0)"
         )
     site.drain()
@@ -172,9 +172,9 @@ def test_a_licence_for_an_older_version_does_not_replace_a_newer_one(rclone_site
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
     with context.writing() as view:
         for version in (1, 3, 2):
-            view.license_deletion("k", ino, version)
+            view.add_tombstone("k", ino, version)
     context.database.close()
-    assert site.rows("SELECT key, content_version FROM deletion") == [("k", 3)]
+    assert site.rows("SELECT key, content_version FROM tombstone") == [("k", 3)]
 
 
 def test_leftovers_of_a_day_are_aborted_daily(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ What the places mean: before ``create_multipart_upload`` the intent is durable a
 after it the upload's id is known to nobody; between two of ``upload_part`` lie two parts; after
 ``complete_multipart_upload`` and after ``put_object`` the object is there without its row; the
 ``commit`` after them publishes it. A move is ``head_object``, ``copy_object`` and the ``commit`` of
-its row, then ``delete_object`` of the source and the ``commit`` that drops its licence.
+its row, then ``delete_object`` of the source and the ``commit`` that drops its tombstone.
 """
 
 from __future__ import annotations

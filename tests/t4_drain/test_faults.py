@@ -13,8 +13,8 @@ from collections import Counter
 from datetime import UTC, datetime
 
 from gateway.db.engine import Database
-from gateway.drain import garbage
 from gateway.drain.context import Context
+from gateway.drain.tidy import garbage
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act, Fault, Request
 from tests.support.waiting import until

@@ -1,4 +1,4 @@
-"""What an object says of its origin, and that no licence takes the object of another origin."""
+"""What an object says of its origin, and that no tombstone takes the object of another origin."""
 
 from __future__ import annotations
 
@@ -109,15 +109,15 @@ def test_an_object_of_another_generation_of_the_inode_stays(rclone_site: Site) -
     born = generation(site, "f")
     site.rows(f"UPDATE inode SET generation = generation + 1 WHERE ino = {ino} RETURNING 1")
     site.unlink("f")
-    assert site.rows("SELECT generation FROM deletion") == [(born + 1,)]
+    assert site.rows("SELECT generation FROM tombstone") == [(born + 1,)]
     site.drain()
     assert site.objects() == {"f": b"data"}
     assert site.left() == []
 
 
-@pytest.mark.parametrize("forgets", ["the object", "the licence"])
+@pytest.mark.parametrize("forgets", ["the object", "the tombstone"])
 def test_what_an_earlier_spillway_left_is_deleted_as_before(moto_site: Site, forgets: str) -> None:
-    """Its objects and its licences tell neither volume nor generation."""
+    """Its objects and its tombstones tell neither volume nor generation."""
     site = moto_site
     site.write("f", b"data")
     site.drain()
@@ -133,8 +133,8 @@ def test_what_an_earlier_spillway_left_is_deleted_as_before(moto_site: Site, for
             Metadata=kept,
         )
     site.unlink("f")
-    if forgets == "the licence":
-        site.rows("UPDATE deletion SET generation = 0 RETURNING 1")
+    if forgets == "the tombstone":
+        site.rows("UPDATE tombstone SET generation = 0 RETURNING 1")
     site.drain()
     assert site.objects() == {}
     assert site.left() == []
@@ -148,7 +148,7 @@ def test_a_licence_without_an_inode_takes_no_object_of_another_volume(
     other.drain()
     database = Database(one.settings.database_url)
     with Context(one.settings, database, S3Store(one.settings)).writing() as view:
-        view.license_deletion(f"{PREFIX}/f", 0, 0)
+        view.add_tombstone(f"{PREFIX}/f", 0, 0)
     database.close()
     one.drain()
     assert one.objects() == {"f": b"of the other"}

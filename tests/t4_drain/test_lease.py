@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from gateway.db.statements import Session, Statement
+from gateway.db.compiled import Session, Statement
 from gateway.drain import statements as own
-from gateway.drain.upload import BATCH_FILES
-from gateway.drain.worker import Drain
+from gateway.drain.send.upload import BATCH_FILES
+from tests.support.drain import Drain
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act, Fault
 from tests.support.s3server import RcloneServer

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.db.engine import Database
 from gateway.drain.context import Context
-from gateway.drain.survey import JOBS_PAGE, SCAN_PAGE, Survey
+from gateway.drain.plan.survey import JOBS_PAGE, SCAN_PAGE, Survey
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
 from tests.support.waiting import until

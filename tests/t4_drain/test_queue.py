@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.drain.worker import Drain
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.drain import Drain
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite

@@ -99,7 +99,7 @@ def test_where_there_is_no_room_deletions_go_on(rclone_site: Site) -> None:
         until(lambda: bucket_state(site) == "refused", "refused is shown")
         for number in range(20):
             site.unlink(f"old/{number}")
-        until(lambda: not site.rows("SELECT * FROM deletion"), "the old objects are deleted")
+        until(lambda: not site.rows("SELECT * FROM tombstone"), "the old objects are deleted")
         assert site.objects() == {}
         assert bucket_state(site) == "refused"
     fault.release()

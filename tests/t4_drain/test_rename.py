@@ -11,12 +11,13 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.drain.move import MOVES_AT_ONCE
-from gateway.drain.worker import CHORES, Drain
+from gateway.drain.threads import CHORES
+from gateway.drain.tidy.move import MOVES_AT_ONCE
 from gateway.errors import NotFound
 from gateway.objectstore import client
 from gateway.objectstore.s3 import S3Store
 from tests.support.ceph import ON_CEPH
+from tests.support.drain import Drain
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite

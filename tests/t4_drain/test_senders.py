@@ -24,7 +24,7 @@ def senders_of(pid: int) -> list[int]:
 
 def is_sender(pid: int) -> bool:
     try:
-        return b"gateway.drain.sender" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"gateway.drain.send.sender" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

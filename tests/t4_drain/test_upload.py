@@ -11,8 +11,9 @@ import pytest
 from gateway import clock
 from gateway.db.engine import Database
 from gateway.drain.context import Context
+from gateway.drain.job import Outcome
 from gateway.drain.paths import file_of
-from gateway.drain.upload import Outcome, upload
+from gateway.drain.send.upload import upload
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
 from tests.support.waiting import until

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.cli import checks
 from gateway.db import fence
-from gateway.namespace.facade import Namespace
+from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.volumes import query
 from tests.t5_cli.site import Site, assert_refused, spillway

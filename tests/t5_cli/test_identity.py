@@ -10,8 +10,8 @@ import pytest
 
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t5_cli.site import Site, assert_refused, spillway
 

@@ -16,9 +16,9 @@ from gateway.cli import backlog
 from gateway.cli.process import start_ticks
 from gateway.cli.status import lines as lines_of
 from gateway.db.models import ROOT_INO
-from gateway.namespace.facade import Namespace
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
+from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, RcloneServer
 from tests.t5_cli.site import Site, spillway
 

@@ -102,11 +102,16 @@ def run_suite(
 
 
 @SANITIZERS
-@pytest.mark.parametrize("suite", ["test_inode", "test_seal", "test_data_file", "test_damage"])
+@pytest.mark.parametrize(
+    "suite", ["test_inode", "test_seal", "test_orphan", "test_data_file", "test_damage"]
+)
 def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
-    sources = ("files.c", "inode.c", "writer.c", "seal.c", "damage.c", "space.c")
+    sources = (
+        "bytes.c", "damage.c", "fd.c", "inode.c", "namespace.c", "queue.c", "seal.c", "space.c",
+        "sync.c", "writer.c",
+    )  # fmt: skip
     wrapped = "-Wl,--wrap=fdatasync,--wrap=fsync"
     run_suite(tmp_path, suite, sources, sanitizer, wrapped, root=str(files.root))
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from gateway import config
-from gateway.namespace.facade import Namespace
 from tests.support.gateway import Gateway
+from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.vm.build import build_image

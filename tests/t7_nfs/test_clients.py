@@ -11,10 +11,10 @@ import pytest
 
 from gateway import config
 from gateway.db.models import ROOT_INO
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.client import MOUNT
 from tests.support.gateway import Gateway
+from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.vm.client import ClientError, ClientVm
 from tests.support.volumes import query

@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway.namespace.facade import Namespace
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.client import MOUNT, PYTHON, start_program
+from tests.support.namespace import Namespace
 from tests.support.vm.client import ClientVm
 from tests.t7_nfs.conftest import MakeSite
 

@@ -1,3 +1,4 @@
+/* One compound for each call: looked up, opened, renamed, removed; one after the other. */
 #include "nfs4.h"
 
 uint32_t call_lookup(struct client *client, const struct fh *directory, const char *name,

@@ -1,3 +1,4 @@
+/* The command line: reads the options, starts a thread for each connection, prints the result. */
 #include <getopt.h>
 #include <pthread.h>
 #include <signal.h>

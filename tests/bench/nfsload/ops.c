@@ -1,3 +1,4 @@
+/* The operations of NFSv4.1 (RFC 8881): what each puts into a compound and takes from its reply. */
 #include "nfs4.h"
 
 /* What Linux asks for after LOOKUP and in READDIR: type, change, size, fsid, fileid … */

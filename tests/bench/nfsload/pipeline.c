@@ -1,3 +1,4 @@
+/* Keeps as many requests in flight as asked, and repeats those that get NFS4ERR_DELAY. */
 #include "load.h"
 
 void require(uint32_t status, const char *what, const char *name)

@@ -1,3 +1,4 @@
+/* ONC RPC over TCP (RFC 5531): records out, records in. */
 #include "rpc.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* A session of NFSv4.1: made, used slot by slot, ended. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* Latencies and rates of all connections, and how they are printed. */
 #include "stats.h"
 
 #include <stdarg.h>

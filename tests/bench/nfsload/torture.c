@@ -1,3 +1,4 @@
+/* What the writers of the torture know: which names exist, and the log of each answer. */
 #include "torture.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* What tests of files.c, inode.c and seal.c share; included by each of them.
+/* What tests of bytes, inodes and seals share; included by each of them.
  *
  * The namespace is one row in this program. fdatasync goes through a wrapper that can be
  * told to fail, as a disk does.
@@ -184,7 +184,7 @@ static inline struct spw_inode *get(uint64_t ino)
 /* Waits until what has no writer is sealed. */
 static inline void settle(void)
 {
-	assert(spw_sealer_flush(30));
+	assert(spw_queue_flush(30));
 }
 
 /* A writer goes, and the seal that follows is waited for. */
@@ -258,7 +258,8 @@ static void fake_namespace_start(const char *files_dir)
 		.damages = ns_damages,
 	};
 
-	spw_inodes_start(&ops);
+	spw_namespace_start(&ops);
+	spw_inodes_start();
 	assert(spw_files_start("/nonexistent") == ENOENT);
 	assert(spw_files_start(files_dir) == 0);
 	assert(spw_damage_start() == 0);

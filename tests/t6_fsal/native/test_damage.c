@@ -30,7 +30,7 @@ static void a_damage_that_could_not_be_noted_is_noted_later(void)
 	atomic_store(&fdatasync_error, EIO);
 	assert(spw_commit(inode) == EIO || spw_commit(inode) == EIO);
 	atomic_store(&fdatasync_error, 0);
-	assert(!spw_sealer_flush(1));
+	assert(!spw_queue_flush(1));
 	assert(ns.damages == 0 && ns.seals == 0);
 	/* Nor is it whole as long as the namespace may say otherwise. */
 	assert(spw_truncate(inode, 0) == EAGAIN);

@@ -83,7 +83,7 @@ static void bytes_that_went_while_the_file_was_written_are_not_made_anew(void)
 
 	ns.never_sealed = next_ino;
 	assert(put(inode, "abc", 0, true) == 0);
-	assert(!spw_sealer_flush(1)); /* not sealed, so the descriptor is not kept */
+	assert(!spw_queue_flush(1)); /* not sealed, so the descriptor is not kept */
 	remove_data(next_ino);
 	assert(put(inode, "x", 3, false) == EIO);
 	assert(!has_bytes(next_ino));

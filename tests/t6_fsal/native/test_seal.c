@@ -1,4 +1,4 @@
-/* Writers, sealing and orphans, without Ganesha and without Python. */
+/* Writers and sealing, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
 static void the_first_writer_opens_and_the_last_one_seals(void)
@@ -61,7 +61,7 @@ static void a_failed_seal_is_tried_again_and_loses_no_size(void)
 	assert(put(inode, "abcdef", 0, false) == 0);
 	ns.fail_seal = EAGAIN;
 	spw_writer_end(inode);
-	assert(!spw_sealer_flush(1));
+	assert(!spw_queue_flush(1));
 	assert(spw_getattr(inode, &attr) == 0 && attr.size == 6);
 	spw_inode_put(inode);
 	inode = get(next_ino);
@@ -183,56 +183,6 @@ static void files_that_close_together_are_sealed_together(void)
 	spw_inode_put(inode);
 }
 
-static void orphans_are_reclaimed_with_the_last_handle(void)
-{
-	struct spw_inode *inode = fresh(), *again = get(next_ino);
-	struct spw_removed removed = { .ino = next_ino, .kind = SPW_REGULAR, .nlink = 0 };
-
-	assert(again == inode);
-	assert(spw_writer_begin(inode, NULL) == 0);
-	assert(put(inode, "abc", 0, false) == 0);
-	spw_removed(&removed);
-	expect(inode, 0, 10, "abc", true);
-	end(inode);
-	assert(ns.seals == 0); /* a nameless file is never drained */
-	spw_inode_put(inode);
-	settle();
-	assert(ns.reclaims == 0 && has_bytes(next_ino));
-	spw_inode_put(again);
-	settle();
-	assert(ns.reclaims == 1 && !has_bytes(next_ino));
-	/* One that nobody has open goes at once; one with a name left does not. */
-	removed.ino = ++next_ino;
-	spw_removed(&removed);
-	settle();
-	assert(ns.reclaims == 2);
-	removed.nlink = 1;
-	spw_removed(&removed);
-	settle();
-	assert(ns.reclaims == 2);
-}
-
-static void bytes_stay_while_their_row_does(void)
-{
-	struct spw_inode *inode = fresh();
-	uint64_t ino = next_ino;
-	struct spw_removed removed = { .ino = ino, .kind = SPW_REGULAR, .nlink = 0 };
-
-	assert(put(inode, "abc", 0, false) == 0);
-	settle();
-	spw_inode_put(inode);
-	ns.reclaims = 0;
-	ns.fail_reclaim = ENOENT; /* it is none: another name was made for it */
-	spw_removed(&removed);
-	settle();
-	assert(ns.reclaims == 1 && has_bytes(ino));
-	ns.fail_reclaim = 0;
-	spw_removed(&removed);
-	settle();
-	assert(ns.reclaims == 2 && !has_bytes(ino));
-}
-
-/* Another client opens, writes and closes a new file before its maker's thread goes on. */
 static void a_creation_that_others_overtook_is_a_version_of_its_own(void)
 {
 	struct spw_attr created;
@@ -286,31 +236,6 @@ static void a_creation_that_nobody_overtook_is_open_already(void)
 }
 
 /* A client creates a file, another one removes its name before the first has a handle of it. */
-static void a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes(void)
-{
-	struct spw_removed removed = { .kind = SPW_REGULAR, .nlink = 0 };
-	struct spw_attr created, answer;
-	struct spw_inode *inode;
-	uint64_t asked;
-
-	spw_inode_put(fresh());
-	asked = spw_asked();
-	created = answer = row_of(++next_ino);
-	removed.ino = next_ino;
-	removed.change = ++ns.row.change;
-	spw_removed(&removed);
-	inode = spw_inode_get(&answer, asked);
-	assert(spw_writer_begin(inode, &created) == 0); /* its row was still there */
-	settle();
-	assert(ns.reclaims == 1);
-	assert(put(inode, "abc", 0, false) == 0);
-	expect(inode, 0, 3, "abc", true);
-	end(inode);
-	spw_inode_put(inode);
-	settle();
-	assert(ns.seals == 0 && !has_bytes(next_ino));
-}
-
 static void await_seals(int wanted)
 {
 	for (int seals = 0, waited = 0; seals < wanted; waited++) {
@@ -407,11 +332,8 @@ int main(int argc, char **argv)
 	a_disk_error_while_an_mtime_is_set_is_final();
 	the_data_file_has_the_mtime_of_the_row_when_a_writer_comes();
 	files_that_close_together_are_sealed_together();
-	orphans_are_reclaimed_with_the_last_handle();
-	bytes_stay_while_their_row_does();
 	a_creation_that_others_overtook_is_a_version_of_its_own();
 	a_creation_that_nobody_overtook_is_open_already();
-	a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes();
 	a_file_that_cannot_be_sealed_holds_no_other_up();
 	many_writers_at_once();
 	puts("all passed");

@@ -3,10 +3,10 @@
 Two kinds of move: to the key the file has now, and out of the way, to a staging key, when another
 file must have the old key first (two names that were swapped). Never is the last copy lost:
 
-1. A ``deletion`` of the target is durable before anything is copied. Killed in the middle, the
-   half of a move is garbage with a licence, not an object without a row.
+1. A ``tombstone`` of the target is durable before anything is copied. Killed in the middle, the
+   half of a move is garbage with a tombstone, not an object without a row.
 2. The source must be what its ``object`` row says, or nothing is copied.
-3. One transaction makes the ``object`` row name the copy, takes the target's ``deletion`` back
+3. One transaction makes the ``object`` row name the copy, takes the target's ``tombstone`` back
    and licenses the deletion of the source. Until then the source is the object.
 
 An object that cannot be moved (it vanished, a person replaced it, the store does not give it out)
@@ -27,11 +27,13 @@ from typing import NamedTuple, TypeVar
 
 from gateway import clock
 from gateway.db import statements as sql
-from gateway.drain import checksum, doubt, intent, source
+from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
+from gateway.drain.job import Outcome
 from gateway.drain.paths import file_of, intent_of, object_at
-from gateway.drain.upload import Outcome
+from gateway.drain.rows import File, Object
+from gateway.drain.send import checksum, intent, source
 from gateway.errors import (
     DataFileError,
     LeaseLost,
@@ -67,7 +69,7 @@ class Move(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """A move whose copy, if there is one, has a licence to be deleted."""
+    """A move whose copy, if there is one, has a tombstone to be deleted."""
 
     move: Move
     standing: intent.Standing
@@ -75,15 +77,15 @@ class _Begun(NamedTuple):
     """What the target does not tell of the path."""
 
     @property
-    def stored(self) -> own.Stored:
+    def stored(self) -> Object:
         """The object that moves."""
         assert self.standing.stored is not None
         return self.standing.stored
 
-    def licence(self, key: str, etag: str | None = None) -> sql.Licence:
+    def tombstone(self, key: str, etag: str | None = None) -> sql.Tombstone:
         """To delete what the inode has at a key."""
         version, generation = self.stored.content_version, self.standing.file.generation
-        return sql.Licence(key, self.move.ino, version, etag, generation)
+        return sql.Tombstone(key, self.move.ino, version, etag, generation)
 
 
 def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Exception]:
@@ -125,11 +127,11 @@ def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _
         standing = found.get(one.ino)
         if standing is None or not _is_right(context, view, standing, one):
             continue
-        if standing.is_licensed:
+        if standing.has_tombstone:
             # A deletion that was asked for may reach the store after the copy.
             view.doubt_later(one.target, one.ino)
         begun[one.ino] = _Begun(one, standing, view.paths.rest_of(one.ino))
-    view.license_deletions([one.licence(one.move.target) for one in begun.values()])
+    view.add_tombstones([one.tombstone(one.move.target) for one in begun.values()])
     return begun
 
 
@@ -137,11 +139,11 @@ def _end(view: View, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
     """Make the copies the objects of their inodes. Returns the inodes that have them now: if a
     file was deleted meanwhile, its copy is garbage, and is licensed as such already."""
     moves = [(one.move.ino, one.move.source, one.move.target, head.etag) for one, head in copies]
-    moved = {ino for (ino,) in view.session.all(own.OBJECT_MOVE, moves=sql.rows_of(moves))}
+    moved = {ino for (ino,) in view.session.all(own.OBJECT_MOVE, moves=rows_of(moves))}
     ended = [one for one, _head in copies if one.move.ino in moved]
     targets = [(one.move.target,) for one in ended]
-    view.session.run(own.DELETION_DELETE, keys=sql.rows_of(targets))
-    view.license_deletions([one.licence(one.move.source, one.stored.etag) for one in ended])
+    view.session.run(own.TOMBSTONES_DROP, keys=rows_of(targets))
+    view.add_tombstones([one.tombstone(one.move.source, one.stored.etag) for one in ended])
     view.paths.read_names(moved)
     for one in ended:
         if view.paths.key_of(one.move.ino) != one.move.target:
@@ -174,11 +176,11 @@ def _copy(context: Context, begun: _Begun) -> Head:
         )
     except StoreUnavailable:
         # A copy in parts may have left some.
-        doubt.note(context, (ino, target))
+        context.note_doubts((ino, target))
         raise
 
 
-def _send_again(context: Context, planned: Move, stored: own.Stored, why: ObjectRefused) -> Outcome:
+def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefused) -> Outcome:
     """Make the file of an object that cannot be moved dirty again.
 
     Raises ObjectRefused when its local bytes cannot take the object's place.
@@ -212,9 +214,7 @@ def _send_again(context: Context, planned: Move, stored: own.Stored, why: Object
     return Outcome.DONE
 
 
-def _require_local(
-    context: Context, file: own.File, stored: own.Stored, recorded: str | None
-) -> bool:
+def _require_local(context: Context, file: File, stored: Object, recorded: str | None) -> bool:
     """Read the local bytes that are to take an object's place; False: told to stop.
 
     Raises DataFileError. A file with another version than the object's is only looked for.
@@ -234,20 +234,20 @@ def _require_local(
     return found is not None
 
 
-def _release(view: View, stored: own.Stored) -> None:
+def _release(view: View, stored: Object) -> None:
     """Take an object row off its key. The upload row of the file names the key from now on, so what
     is there is deleted only when the file is sent again or deleted, and is then licensed."""
     begun = intent_of(view.session, stored.ino)
     if begun is None:
         row = (stored.ino, stored.content_version, stored.key, clock.now_ns(), 0)
-        view.session.run(own.UPLOAD_INSERT, uploads=sql.rows_of([row]))
+        view.session.run(own.UPLOAD_INSERT, uploads=rows_of([row]))
     elif begun.key != stored.key:
         # The object is of an older version than the one whose upload was begun elsewhere.
-        view.license_deletion(stored.key, stored.ino, stored.content_version, stored.etag)
-    view.session.run(own.OBJECTS_DELETE, inos=sql.rows_of([(stored.ino,)]))
+        view.add_tombstone(stored.key, stored.ino, stored.content_version, stored.etag)
+    view.session.run(own.OBJECTS_DELETE, inos=rows_of([(stored.ino,)]))
 
 
-def next_moves(context: Context, view: View, objects: Sequence[own.Stored]) -> list[Move]:
+def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[Move]:
     """The moves that bring objects nearer to where they belong, each of another inode.
 
     None for an object that is there, or whose file's name is held, or whose file is dirty: the
@@ -274,7 +274,7 @@ def next_moves(context: Context, view: View, objects: Sequence[own.Stored]) -> l
     return list(planned.values())
 
 
-def make_way(context: Context, view: View, occupant: own.Stored) -> Move:
+def make_way(context: Context, view: View, occupant: Object) -> Move:
     """The move of an object off a key that now belongs to another file."""
     target = _destination(view, occupant, file_of(view.session, occupant.ino))
     if target is None or object_at(view.session, target) is not None:
@@ -282,14 +282,14 @@ def make_way(context: Context, view: View, occupant: own.Stored) -> Move:
     return Move(occupant.ino, occupant.key, target, occupant.size)
 
 
-def _destination(view: View, stored: own.Stored, file: own.File | None) -> str | None:
+def _destination(view: View, stored: Object, file: File | None) -> str | None:
     key = view.paths.key_of(stored.ino)
     if key in (None, stored.key) or file is None or not _may_move(file):
         return None
     return key
 
 
-def _may_move(file: own.File) -> bool:
+def _may_move(file: File) -> bool:
     """Whether the object of a file moves: another one that is to be sent replaces it."""
     return not file.is_dirty and not file.write_open
 

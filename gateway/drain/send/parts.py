@@ -13,10 +13,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
-from gateway.drain import checksum, doubt, intent
 from gateway.drain import statements as own
 from gateway.drain.context import Context
-from gateway.drain.intent import Sent, Started
+from gateway.drain.send import checksum, intent
+from gateway.drain.send.intent import Sent, Started
 from gateway.errors import BucketError, DataFileError, ObjectRefused, StoreUnavailable
 from gateway.objectstore.body import Section, digest
 from gateway.objectstore.objects import ListedPart, Part, part_bytes_of
@@ -107,7 +107,7 @@ def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, List
         upload_id = context.store.begin(key, intent.metadata(started, part_bytes))
     except StoreUnavailable:
         # Begun perhaps, and the rows that name the key may go before anybody looks.
-        doubt.note(context, (file.ino, key))
+        context.note_doubts((file.ino, key))
         raise
     # Killed here, the upload has an intent but its id is lost: abort_unrecorded() finds it.
     with context.writing() as view:

@@ -1,6 +1,6 @@
 """Which drain may work on what: claims in the database, under a lease that runs out.
 
-A lease is a row of one run of a drain: its process (owner), a generation that no other lease has,
+A lease is a row of one run of a drain: its process (owner), a number that no other lease has,
 an expiry. Claims (inodes and keys) hang on it; one statement renews all of them, and claims are
 made and given back many to a transaction. So two drains on one database share the work.
 
@@ -24,12 +24,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gateway import clock
-from gateway.db.statements import rows_of
+from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
+from gateway.drain.admission.retries import Retries
 from gateway.drain.context import Context, View
-from gateway.drain.plan import Job
+from gateway.drain.job import Job
 from gateway.drain.process import is_dead, owner, pid_of
-from gateway.drain.retries import Retries
 from gateway.drain.statements import claim_name
 from gateway.errors import LeaseLost, NamespaceError
 
@@ -42,7 +42,7 @@ RENEWALS = 3
 class Claims:
     """The lease of this drain and what it has claimed.
 
-    Parameters: context, whose generation is not used; retries, saved with the claims; on_lost,
+    Parameters: context, whose lease is not used; retries, saved with the claims; on_lost,
     called when the lease is found lost; on_drains, called with the number of drains that have one.
     """
 
@@ -53,7 +53,7 @@ class Claims:
         on_lost: Callable[[], None],
         on_drains: Callable[[int], None],
     ) -> None:
-        self._context = replace(context, generation=None)
+        self._context = replace(context, lease=None)
         self._retries = retries
         self._on_lost = on_lost
         self._on_drains = on_drains
@@ -69,29 +69,29 @@ class Claims:
         self._thread.daemon = True
         self._others: dict[int, tuple[int, float]] = {}
         """Of other drains' leases: when they end, and since when (monotonic) that was not moved."""
-        self.generation = 0
+        self.lease = 0
         """Of the lease; 0 when there is none."""
 
     def enter(self) -> int:
-        """Begin a lease; returns its generation. Raises NamespaceError."""
-        generation = secrets.randbits(62) | 1
+        """Begin a lease; returns its number. Raises NamespaceError."""
+        lease = secrets.randbits(62) | 1
         with self._context.writing() as view:
             others = self._take_over(view)
             view.session.run(
                 own.LEASE_INSERT,
-                generation=generation,
+                id=lease,
                 owner=owner(os.getpid()),
                 expires_ns=self._until_ns(),
             )
             self._retries.load(view.session)
         self._on_drains(others + 1)
         with self._lock:
-            self.generation = generation
+            self.lease = lease
             self._held.clear()
             self._spare.clear()
         if not self._thread.is_alive():
             self._thread.start()
-        return generation
+        return lease
 
     def leave(self) -> None:
         """End the lease: nothing runs under it any more."""
@@ -101,8 +101,8 @@ class Claims:
         with suppress(NamespaceError, LeaseLost):
             self.hold([])
             with self._context.writing() as view:
-                view.session.run(own.LEASE_DELETE, the_generation=self.generation)
-        self.generation = 0
+                view.session.run(own.LEASE_DELETE, the_lease=self.lease)
+        self.lease = 0
 
     def hold(self, jobs: Sequence[Job]) -> list[Job]:
         """Claim what jobs need, give back what none needs; returns the jobs that may be run.
@@ -132,10 +132,10 @@ class Claims:
                 self._spare -= job.claims
         return granted
 
-    def is_lost(self, generation: int) -> bool:
+    def is_lost(self, lease: int) -> bool:
         """Whether a lease is known to have been taken over."""
         try:
-            with replace(self._context, generation=generation).reading():
+            with replace(self._context, lease=lease).reading():
                 return False
         except LeaseLost:
             return True
@@ -155,16 +155,16 @@ class Claims:
         with self._lock:
             return name in self._busy
 
-    def ended(self, job: Job, generation: int) -> None:
+    def ended(self, job: Job, lease: int) -> None:
         """A job that was taken has ended."""
         with self._lock:
             self._busy -= job.claims
-        self.drop(job, generation)
+        self.drop(job, lease)
 
-    def drop(self, job: Job, generation: int) -> None:
-        """A held job needs its claims no more. Parameters: generation, under which it held them."""
+    def drop(self, job: Job, lease: int) -> None:
+        """A held job needs its claims no more. Parameters: lease, under which it held them."""
         with self._lock:
-            if generation != self.generation:
+            if lease != self.lease:
                 return
             for name in job.claims:
                 self._held[name] -= 1
@@ -176,18 +176,18 @@ class Claims:
         self, missing: set[int | str], dropped: set[int | str], titles: set[str]
     ) -> set[int | str]:
         """One transaction; returns the names that another drain has."""
-        generation = self.generation
+        lease = self.lease
         taken: set[int | str] = set()
-        with replace(self._context, generation=generation).writing() as view:
+        with replace(self._context, lease=lease).writing() as view:
             session = view.session
             if dropped:
                 names = _given(dropped)
-                session.run(own.CLAIM_DELETE, names=names, the_generation=generation)
+                session.run(own.CLAIM_DELETE, names=names, the_lease=lease)
             if missing:
                 names = _given(missing)
-                session.run(own.CLAIM_INSERT, names=names, the_generation=generation)
+                session.run(own.CLAIM_INSERT, names=names, the_lease=lease)
                 by_name = {claim_name(name): name for name in missing}
-                others = session.all(own.CLAIMED_BY_OTHERS, names=names, the_generation=generation)
+                others = session.all(own.CLAIMED_BY_OTHERS, names=names, the_lease=lease)
                 taken = {by_name[name] for (name,) in others}
             self._retries.save(session, titles)
         return taken
@@ -200,40 +200,38 @@ class Claims:
                 log.warning("cannot renew the lease: %s", exc)
 
     def _renew(self) -> None:
-        generation = self.generation
+        lease = self.lease
         with self._context.writing() as view:
-            renewed = view.session.run(
-                own.LEASE_RENEW, the_generation=generation, until_ns=self._until_ns()
-            )
+            renewed = view.session.run(own.LEASE_RENEW, the_lease=lease, until_ns=self._until_ns())
             others = self._take_over(view)
         self._on_drains(others + 1)
-        if not renewed and generation == self.generation:
+        if not renewed and lease == self.lease:
             self._on_lost()
 
     def _take_over(self, view: View) -> int:
         """Delete leases that ran out or whose holder is dead; returns how many others there are."""
         others = 0
         now_ns = clock.now_ns()
-        for generation, holder, expires_ns in view.session.all(own.LEASES):
+        for lease, holder, expires_ns in view.session.all(own.LEASES):
             dead = is_dead(holder)
-            if generation == self.generation:
+            if lease == self.lease:
                 continue
-            if not dead and expires_ns >= now_ns and self._is_renewed(generation, expires_ns):
+            if not dead and expires_ns >= now_ns and self._is_renewed(lease, expires_ns):
                 others += 1
                 continue
-            self._others.pop(generation, None)
-            view.session.run(own.LEASE_DELETE, the_generation=generation)
+            self._others.pop(lease, None)
+            view.session.run(own.LEASE_DELETE, the_lease=lease)
             reason = "is dead" if dead else "did not renew it"
             log.warning("took over from the drain of process %s, which %s", pid_of(holder), reason)
         return others
 
-    def _is_renewed(self, generation: int, expires_ns: int) -> bool:
+    def _is_renewed(self, lease: int, expires_ns: int) -> bool:
         """Whether a lease was renewed while one lasts, as we saw it: where the clock went back, its
         own time says nothing for the length of the step."""
         now = clock.monotonic_seconds()
-        before = self._others.get(generation)
+        before = self._others.get(lease)
         if before is None or before[0] != expires_ns:
-            self._others[generation] = (expires_ns, now)
+            self._others[lease] = (expires_ns, now)
             return True
         return now - before[1] <= self._seconds
 

@@ -14,16 +14,17 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from enum import Enum
 from typing import BinaryIO
 
-from gateway.db import statements as sql
-from gateway.drain import checksum, intent, source
+from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
 from gateway.drain.context import Context
-from gateway.drain.intent import Sent, Started
+from gateway.drain.job import Outcome
 from gateway.drain.messages import Small
-from gateway.drain.parts import send_parts
+from gateway.drain.rows import File
+from gateway.drain.send import checksum, intent, source
+from gateway.drain.send.intent import Sent, Started
+from gateway.drain.send.parts import send_parts
 from gateway.errors import DataFileError
 from gateway.objectstore.objects import MIB, Stored
 
@@ -35,16 +36,7 @@ BATCH_FILES = 32
 BATCH_BYTES = 4 * MIB
 
 
-class Outcome(Enum):
-    """How a job ended when nothing failed."""
-
-    DONE = "done"
-    """The bucket and the database agree on it."""
-    OUTDATED = "outdated"
-    """The namespace changed; the next pass decides anew."""
-
-
-def upload(context: Context, planned: own.File, key: str) -> Outcome:
+def upload(context: Context, planned: File, key: str) -> Outcome:
     """Bring one dirty file into the bucket.
 
     Parameters: planned, the file, and its key, as the plan saw them.
@@ -57,7 +49,7 @@ def upload(context: Context, planned: own.File, key: str) -> Outcome:
 
 def send(
     context: Context,
-    planned: own.File,
+    planned: File,
     key: str,
     data: BinaryIO,
     snapshot_ns: int | None = None,
@@ -92,9 +84,7 @@ def send(
     return Outcome.DONE
 
 
-def upload_many(
-    context: Context, planned: Sequence[tuple[own.File, str]]
-) -> list[Outcome | Exception]:
+def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[Outcome | Exception]:
     """Bring small files into the bucket; returns what became of each, in order.
 
     Raises: BucketError, NamespaceError when that is the same for all; the intents stay.
@@ -136,7 +126,7 @@ def upload_many(
     if sent or unsent:
         with context.writing() as view:
             lines = intent.publish(view, sent)
-            view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of(unsent))
+            view.session.run(own.UPLOAD_DELETE, inos=rows_of(unsent))
         _tell(lines)
     return results
 
@@ -151,7 +141,7 @@ def _sent(stored: Stored) -> Sent:
 
 
 def _is_as_sealed(
-    context: Context, planned: own.File, key: str, expected: str | None, body: bytes
+    context: Context, planned: File, key: str, expected: str | None, body: bytes
 ) -> bool:
     """False: a client changed the file meanwhile. Raises DataFileError: nobody did."""
     if expected is None:

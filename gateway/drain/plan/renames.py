@@ -16,12 +16,15 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.db import statements as sql
-from gateway.drain import move
+from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
+from gateway.drain.admission.retries import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
 from gateway.drain.context import Context, View
+from gateway.drain.job import Job, Page
 from gateway.drain.paths import file_of
-from gateway.drain.plan import Job, Page, move_job, moves
-from gateway.drain.retries import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
+from gateway.drain.plan.sweeps import move_job, moves
+from gateway.drain.rows import Object
+from gateway.drain.tidy import move
 from gateway.types import Kind
 
 ROWS_PAGE = 64
@@ -79,7 +82,7 @@ class _Renamed(NamedTuple):
     ino: int
     kind: int | None
     """None: it is gone."""
-    stored: own.Stored | None
+    stored: Object | None
 
     def is_at_home(self, view: View) -> bool:
         """Whether the object of a file has the file's key; also when there is no object."""
@@ -136,7 +139,7 @@ class Renames:
         done: set[int] = set()
         after = self._at
         with context.reading() as view:
-            away: list[own.Stored] = []
+            away: list[Object] = []
             rows = _renamed(view, after)
             for one in rows:
                 self._at = one.ino
@@ -157,7 +160,7 @@ class Renames:
                     for one in _renamed(view, after)
                     if one.ino in done and one.kind != Kind.DIRECTORY and one.is_at_home(view)
                 ]
-                view.session.run(own.REKEYS_DELETE, inos=sql.rows_of(ended))
+                view.session.run(own.REKEYS_DELETE, inos=rows_of(ended))
         return jobs, len(rows) < ROWS_PAGE and self._walk is None
 
     def _begin(self, view: View, ino: int) -> bool:
@@ -226,9 +229,9 @@ def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
     return _jobs(context, view, away)
 
 
-def _next_objects(view: View, walk: _Walk) -> list[own.Stored]:
+def _next_objects(view: View, walk: _Walk) -> list[Object]:
     """The objects of the next page of names; the walk has no levels left when it was the last."""
-    found: list[own.Stored] = []
+    found: list[Object] = []
     budget = NAMES_PAGE
     while walk.levels and budget > 0:
         level = walk.levels[-1]
@@ -247,7 +250,7 @@ def _next_objects(view: View, walk: _Walk) -> list[own.Stored]:
             if kind == Kind.DIRECTORY:
                 level.directories.append(ino)
             elif stored[0] is not None:
-                found.append(own.Stored(*stored))
+                found.append(Object(*stored))
     return found
 
 
@@ -263,7 +266,7 @@ def _drop(context: Context, walk: _Walk) -> bool:
     return True
 
 
-def _jobs(context: Context, view: View, objects: Sequence[own.Stored]) -> list[Job]:
+def _jobs(context: Context, view: View, objects: Sequence[Object]) -> list[Job]:
     """The moves of one page."""
     batch = moves(context)
     return [move_job(batch, one) for one in move.next_moves(context, view, objects)]
@@ -274,7 +277,7 @@ def _renamed(view: View, after: int) -> list[_Renamed]:
     rows = view.session.all(own.REKEYS, after=after, most=ROWS_PAGE)
     view.paths.read_names(ino for ino, kind, *_ in rows if kind != Kind.DIRECTORY)
     return [
-        _Renamed(ino, kind, None if stored[0] is None else own.Stored(*stored))
+        _Renamed(ino, kind, None if stored[0] is None else Object(*stored))
         for ino, kind, *stored in rows
     ]
 

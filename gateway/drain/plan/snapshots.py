@@ -20,10 +20,11 @@ from functools import partial
 
 from gateway import clock
 from gateway.drain import statements as own
-from gateway.drain import still, upload
 from gateway.drain.context import Context, View
-from gateway.drain.plan import Job, Kind, Lane, Page, make_way
-from gateway.drain.upload import Outcome
+from gateway.drain.job import Job, Lane, Outcome, Page, Work
+from gateway.drain.plan.sweeps import make_way
+from gateway.drain.rows import File
+from gateway.drain.send import still, upload
 from gateway.errors import NoSpace
 from gateway.settings import Settings
 
@@ -71,14 +72,14 @@ class Snapshots:
             self._reading += 1
         with context.reading() as view:
             rows = view.session.all(own.OPEN, after_ino=after or 0, most=PAGE)
-            files = [own.File(*row) for row in rows]
+            files = [File(*row) for row in rows]
             jobs = [job for file in files if (job := self._job(context, view, file)) is not None]
         if len(files) == PAGE:
             return Page(jobs, files[-1].ino)
         self._open = {k: one for k, one in self._open.items() if one.reading == self._reading}
         return Page(jobs, None)
 
-    def _job(self, context: Context, view: View, file: own.File) -> Job | None:
+    def _job(self, context: Context, view: View, file: File) -> Job | None:
         now = clock.monotonic_seconds()
         one = self._open.get(file.ino)
         if one is None or one.version != file.content_version:
@@ -91,13 +92,13 @@ class Snapshots:
             return None
         return make_way(context, view, file.ino, key) or Job(
             f"snapshot of {key}",
-            Kind.SNAPSHOT,
+            Work.SNAPSHOT,
             Lane.UPLOAD,
             frozenset((file.ino, key)),
             partial(self._take, context, file, key, one),
         )
 
-    def _has_news(self, context: Context, view: View, file: own.File, one: _Open) -> bool:
+    def _has_news(self, context: Context, view: View, file: File, one: _Open) -> bool:
         """Whether there are bytes that no snapshot shows, and they are not in motion."""
         try:
             found = context.files.path(file.ino, file.epoch).stat()
@@ -120,7 +121,7 @@ class Snapshots:
             return False
         return True
 
-    def _take(self, context: Context, file: own.File, key: str, one: _Open) -> Outcome:
+    def _take(self, context: Context, file: File, key: str, one: _Open) -> Outcome:
         """Copy and upload. Raises as upload.send(), NoSpace."""
         path = context.files.path(file.ino, file.epoch)
         # Where the data files are: there the file system may share the bytes instead.
@@ -152,7 +153,7 @@ class Snapshots:
         if disk.f_bavail * disk.f_frsize < needed_bytes:
             raise NoSpace("no room on the disk for a copy of it")
 
-    def _in_motion(self, file: own.File, one: _Open) -> None:
+    def _in_motion(self, file: File, one: _Open) -> None:
         one.tries += 1
         if one.tries < TRIES:
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from gateway.drain.plan import Kind
+from gateway.drain.job import Work
 
 IN_A_ROW = 3
 KNOWN_MAX = 10_000
@@ -22,11 +22,11 @@ class Refusals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._row: dict[Kind, list[int | str]] = {}
+        self._row: dict[Work, list[int | str]] = {}
         """Names of refused jobs since the kind last worked; of each job the keys."""
-        self._known: set[tuple[Kind, int | str]] = set()
+        self._known: set[tuple[Work, int | str]] = set()
 
-    def refused(self, kind: Kind, claims: Iterable[int | str]) -> bool:
+    def refused(self, kind: Work, claims: Iterable[int | str]) -> bool:
         """A job was refused. True: take all of its kind as refused."""
         name = _name(claims)
         with self._lock:
@@ -37,19 +37,19 @@ class Refusals:
                 row.append(name)
             return len(row) >= IN_A_ROW
 
-    def worked(self, kind: Kind, claims: Iterable[int | str]) -> None:
+    def worked(self, kind: Work, claims: Iterable[int | str]) -> None:
         """A job did its work."""
         with self._lock:
             self._known.discard((kind, _name(claims)))
             self._know(kind)
 
-    def tried(self, kind: Kind) -> None:
+    def tried(self, kind: Work) -> None:
         """A trial of a refused kind was refused too: the health of the bucket has it from now on,
         and the same keys tell nothing more of the kind."""
         with self._lock:
             self._know(kind)
 
-    def _know(self, kind: Kind) -> None:
+    def _know(self, kind: Work) -> None:
         row = self._row.pop(kind, [])
         if len(self._known) > KNOWN_MAX:
             self._known.clear()

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway import clock
-from gateway.drain import intent, upload
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.order import Order
-from gateway.drain.plan import Batch, Job, Kind, Lane, Page, make_way
+from gateway.drain.job import Batch, Job, Lane, Page, Work
+from gateway.drain.plan.order import Order
+from gateway.drain.plan.sweeps import make_way
+from gateway.drain.send import intent, upload
 
 SCAN_PAGE = 2048
 JOBS_PAGE = 64
@@ -142,7 +143,7 @@ def _job(context: Context, view: View, standing: intent.Standing, key: str, batc
     file = standing.file
     job = Job(
         f"upload of {key}",
-        Kind.UPLOAD,
+        Work.UPLOAD,
         Lane.UPLOAD,
         frozenset((file.ino, key)),
         partial(upload.upload, context, file, key),

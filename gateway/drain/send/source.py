@@ -7,11 +7,11 @@ import os
 from typing import BinaryIO
 
 from gateway.data.layout import DataFiles
-from gateway.drain import statements as own
+from gateway.drain.rows import File
 from gateway.errors import DataFileError
 
 
-def open_data(files: DataFiles, file: own.File) -> BinaryIO:
+def open_data(files: DataFiles, file: File) -> BinaryIO:
     """Open a data file. One that was never written is empty. Raises DataFileError."""
     path = files.path(file.ino, file.epoch)
     try:

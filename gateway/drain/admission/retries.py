@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import delete, insert, select
 
 from gateway import clock
-from gateway.db import statements as sql
-from gateway.db.statements import Statement, retry
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.statements import retry
 from gateway.errors import DataFileError, ObjectRefused, StoreRefused
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -30,7 +30,7 @@ FOR_GOOD_TRIES = 2
 
 RETRIES = Statement(select(retry.c.job, retry.c.tries, retry.c.error, retry.c.next_ns, retry.c.ino))
 RETRY_INSERT = Statement(insert(retry))
-RETRY_DELETE = Statement(delete(retry).where(retry.c.job == sql.b("the_key")))
+RETRY_DELETE = Statement(delete(retry).where(retry.c.job == b("the_key")))
 
 
 class Failure(NamedTuple):
@@ -62,7 +62,7 @@ class Retries:
         """The failing jobs of a file, by inode."""
         self._unsaved: set[str] = set()
 
-    def load(self, session: sql.Session) -> None:
+    def load(self, session: Session) -> None:
         """Start from what an earlier run left, inside a write transaction."""
         with self._lock:
             for title, tries, error, next_ns, ino in session.all(RETRIES):
@@ -147,7 +147,7 @@ class Retries:
         with self._lock:
             self._unsaved |= titles
 
-    def save(self, session: sql.Session, titles: Iterable[str]) -> None:
+    def save(self, session: Session, titles: Iterable[str]) -> None:
         """Write the rows of some jobs, inside a write transaction."""
         for title in titles:
             with self._lock:

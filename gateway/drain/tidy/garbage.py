@@ -1,6 +1,6 @@
 """What must leave the bucket: deleted files' objects, and what interrupted uploads left.
 
-A ``deletion`` row is the only licence to delete; no listing of the bucket ever leads to a delete.
+A ``tombstone`` row is the only permission to delete; no listing of the bucket leads to a delete.
 So an empty or restored database deletes nothing. A multipart upload (never an object) is also
 aborted when it was found by listing, but only at a key for which we recorded that we were at work.
 """
@@ -12,13 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-from gateway.db import statements as sql
-from gateway.db.statements import Licence
+from gateway.db.compiled import rows_of
+from gateway.db.statements import Tombstone
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.intent import GENERATION, VOLUME, can_resume
+from gateway.drain.job import Outcome
 from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
-from gateway.drain.upload import Outcome
+from gateway.drain.rows import Object, Upload
+from gateway.drain.send.intent import GENERATION, VOLUME, can_resume
 from gateway.errors import BucketError, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
 
@@ -28,38 +29,38 @@ HEADS = 8
 """Objects asked at a time before they are deleted."""
 
 
-def due(view: View, keys: Sequence[str]) -> dict[str, set[Licence]]:
-    """The licences that may be used now, by key."""
+def due(view: View, keys: Sequence[str]) -> dict[str, set[Tombstone]]:
+    """The tombstones that may be used now, by key."""
     occupants = objects_at(view.session, keys)
     return {
-        key: licences
-        for key, licences in _licences(view, keys).items()
-        if licences and not _is_pending(view, key, licences, occupants.get(key))
+        key: tombstones
+        for key, tombstones in _tombstones(view, keys).items()
+        if tombstones and not _is_pending(view, key, tombstones, occupants.get(key))
     }
 
 
 def _is_pending(
-    view: View, key: str, licences: Collection[Licence], occupant: own.Stored | None
+    view: View, key: str, tombstones: Collection[Tombstone], occupant: Object | None
 ) -> bool:
     """Whether a deletion must wait: a live file's object will replace what is there, atomically,
     or an upload newer than the object's row was begun, and its file goes to another key now, or
     what is there is all that the bucket has of a file that is still to be sent."""
     if occupant is None:
         return view.paths.owner(key) is not None or any(
-            _is_only_copy(view, licence) for licence in licences
+            _is_only_copy(view, tombstone) for tombstone in tombstones
         )
     return any(
-        licence.ino == occupant.ino and licence.content_version > occupant.content_version
-        for licence in licences
+        tombstone.ino == occupant.ino and tombstone.content_version > occupant.content_version
+        for tombstone in tombstones
     )
 
 
-def _is_only_copy(view: View, licence: Licence) -> bool:
-    file = file_of(view.session, licence.ino)
+def _is_only_copy(view: View, tombstone: Tombstone) -> bool:
+    file = file_of(view.session, tombstone.ino)
     return (
         file is not None
         and file.is_dirty
-        and licence.generation in (0, file.generation)
+        and tombstone.generation in (0, file.generation)
         and object_of(view.session, file.ino) is None
     )
 
@@ -73,18 +74,18 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
     """
     with context.reading() as view:
         volume = view.volume
-        licences = due(view, keys)
-        dropped = objects_at(view.session, licences).keys()
-    heads = _heads(context, [key for key in licences if key not in dropped])
+        tombstones = due(view, keys)
+        dropped = objects_at(view.session, tombstones).keys()
+    heads = _heads(context, [key for key in tombstones if key not in dropped])
     doomed = [
-        key for key, head in heads.items() if head and _is_licensed(head, licences[key], volume)
+        key for key, head in heads.items() if head and _is_covered(head, tombstones[key], volume)
     ]
-    results = _delete(context, doomed, licences) if doomed else {}
+    results = _delete(context, doomed, tombstones) if doomed else {}
     outcomes: dict[str, Outcome | Exception] = dict.fromkeys(keys, Outcome.OUTDATED)
     done: list[tuple[str]] = []
     with context.writing() as view:
-        now = _licences(view, list(licences))
-        for key, found in licences.items():
+        now = _tombstones(view, list(tombstones))
+        for key, found in tombstones.items():
             if (error := results.get(key)) is not None:
                 outcomes[key] = error
                 if isinstance(error, StoreUnavailable):
@@ -92,10 +93,10 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
             elif now[key] != found:
                 continue  # What was licensed meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
-                # Else a client deleted that file too meanwhile: the licence is needed again.
+                # Else a client deleted that file too meanwhile: the tombstone is needed again.
                 done.append((key,))
                 outcomes[key] = Outcome.DONE
-        view.session.run(own.DELETION_DELETE, keys=sql.rows_of(done))
+        view.session.run(own.TOMBSTONES_DROP, keys=rows_of(done))
     for key, head in heads.items():
         if key in results and results[key] is None:
             log.info("deleted %s", key)
@@ -105,27 +106,27 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
 
 
 def _delete(
-    context: Context, keys: Sequence[str], licences: Mapping[str, set[Licence]]
+    context: Context, keys: Sequence[str], tombstones: Mapping[str, set[Tombstone]]
 ) -> dict[str, BucketError | None]:
     try:
         return context.store.delete_many(keys)
     except StoreUnavailable:
         with context.writing() as view:
             for key in keys:
-                _doubt(view, key, licences[key])
+                _doubt(view, key, tombstones[key])
         raise
 
 
-def _doubt(view: View, key: str, licences: Collection[Licence]) -> None:
+def _doubt(view: View, key: str, tombstones: Collection[Tombstone]) -> None:
     """A deletion was given up: it may still take what is put at the key from now on."""
-    view.doubt_later(key, max(licence.ino for licence in licences))
+    view.doubt_later(key, max(tombstone.ino for tombstone in tombstones))
 
 
-def _licences(view: View, keys: Sequence[str]) -> dict[str, set[Licence]]:
-    found: dict[str, set[Licence]] = {key: set() for key in keys}
-    for row in view.session.all(own.LICENCES, keys=sql.rows_of([(key,) for key in keys])):
-        licence = Licence(*row)
-        found[licence.key].add(licence)
+def _tombstones(view: View, keys: Sequence[str]) -> dict[str, set[Tombstone]]:
+    found: dict[str, set[Tombstone]] = {key: set() for key in keys}
+    for row in view.session.all(own.TOMBSTONES_AT, keys=rows_of([(key,) for key in keys])):
+        tombstone = Tombstone(*row)
+        found[tombstone.key].add(tombstone)
     return found
 
 
@@ -136,7 +137,7 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
         return dict(zip(keys, pool.map(context.store.head, keys), strict=True))
 
 
-def _is_licensed(head: Head, licences: Collection[Licence], volume: str) -> bool:
+def _is_covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> bool:
     """Whether an object is one of those that may go. Some servers forget metadata; then the ETag
     that was recorded tells. Parameters: volume, the id of this namespace."""
     if head.metadata.get(VOLUME, volume) != volume:
@@ -144,20 +145,20 @@ def _is_licensed(head: Head, licences: Collection[Licence], volume: str) -> bool
         return False
     ino, version = head.metadata.get("ino", ""), head.metadata.get("content-version", "")
     generation = head.metadata.get(GENERATION, "0")
-    for licence in licences:
-        if licence.generation and generation not in ("0", str(licence.generation)):
+    for tombstone in tombstones:
+        if tombstone.generation and generation not in ("0", str(tombstone.generation)):
             continue
-        if licence.ino == 0:
+        if tombstone.ino == 0:
             return True
         if not (ino.isdecimal() and version.isdecimal()):
-            if licence.etag is not None and licence.etag == head.etag:
+            if tombstone.etag is not None and tombstone.etag == head.etag:
                 return True
-        elif int(ino) == licence.ino and int(version) <= licence.content_version:
+        elif int(ino) == tombstone.ino and int(version) <= tombstone.content_version:
             return True
     return False
 
 
-def is_settled(view: View, intent: own.Intent) -> bool:
+def is_settled(view: View, intent: Upload) -> bool:
     """Whether an interrupted upload only waits for the next try, which goes on with it, or whose
     intent replaces this."""
     if can_resume(view, intent):
@@ -166,7 +167,7 @@ def is_settled(view: View, intent: own.Intent) -> bool:
     return intent.upload_id is None and file is not None and file.is_dirty
 
 
-def settle(context: Context, intent: own.Intent) -> Outcome:
+def settle(context: Context, intent: Upload) -> Outcome:
     """Clean up after an upload that was interrupted.
 
     While its file is there and dirty, the row stays and keeps naming what may be at the key: the
@@ -186,10 +187,10 @@ def settle(context: Context, intent: own.Intent) -> Outcome:
             return Outcome.DONE
         view.doubt_later(intent.key, intent.ino)
         if object_at(view.session, intent.key) is None:
-            view.license_deletion(
+            view.add_tombstone(
                 intent.key, intent.ino, intent.content_version, generation=intent.generation
             )
-        view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of([(intent.ino,)]))
+        view.session.run(own.UPLOAD_DELETE, inos=rows_of([(intent.ino,)]))
     return Outcome.DONE
 
 
@@ -218,7 +219,7 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
             if upload.initiated < started and (
                 # The intent of an upload, or of a copy in parts, or what settling it left.
                 at_key
-                or any(_licences(view, [upload.key]).values())
+                or any(_tombstones(view, [upload.key]).values())
                 or view.session.one(own.DOUBT, key=upload.key) is not None
             ):
                 return True

@@ -10,19 +10,20 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import BinaryIO
 
-from gateway.drain import source
 from gateway.drain import statements as own
 from gateway.drain.context import Context
+from gateway.drain.rows import File
+from gateway.drain.send import source
 from gateway.errors import DataFileError
 from gateway.objectstore.body import Section, digest
 from gateway.objectstore.objects import MIB, multipart_etag, part_bytes_of
-from gateway.settings import Drain
+from gateway.settings import DrainSettings
 
 WHOLE_BYTES = 16 * MIB
 """Files up to this size, or one part, are sent in one request, from memory."""
 
 
-def is_whole(drain: Drain, size: int) -> bool:
+def is_whole(drain: DrainSettings, size: int) -> bool:
     """Whether a file is sent in one request."""
     return size <= min(WHOLE_BYTES, drain.part_bytes)
 
@@ -37,7 +38,7 @@ def of_parts(part_bytes: int, md5s: Sequence[bytes]) -> str:
     return f"md5-parts:{part_bytes}:{multipart_etag(md5s).partition('-')[0]}"
 
 
-def part_bytes_for(drain: Drain, size: int) -> int | None:
+def part_bytes_for(drain: DrainSettings, size: int) -> int | None:
     """Size of the parts in which a file will be sent; None: in one request. Raises ObjectRefused,
     when no object can be so large."""
     return None if is_whole(drain, size) else part_bytes_of(size, drain.part_bytes)
@@ -63,7 +64,7 @@ def of_file(
     return of_parts(part_bytes, md5s)
 
 
-def of_seal(context: Context, files: Iterable[own.File]) -> dict[int, str]:
+def of_seal(context: Context, files: Iterable[File]) -> dict[int, str]:
     """By inode, what files were when they were sealed, where it was found out."""
     if not context.settings.drain.checksum_at_seal:
         return {}

@@ -15,14 +15,15 @@ from functools import partial
 from gateway import clock
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.drain import checksum, source
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
+from gateway.drain.job import Batch, Job, Lane, Outcome, Page, Work, run_alone
 from gateway.drain.paths import file_of
-from gateway.drain.plan import Batch, Job, Kind, Lane, Page, run_alone
-from gateway.drain.survey import REST, SCAN_PAGE
-from gateway.drain.upload import Outcome
+from gateway.drain.plan.survey import REST, SCAN_PAGE
+from gateway.drain.rows import File
+from gateway.drain.send import checksum, source
 from gateway.errors import DataFileError, GatewayError
 from gateway.objectstore.objects import MIB
 
@@ -32,7 +33,7 @@ _START = (0, 0)
 _FOR_EVER_NS = (1 << 63) - 1
 
 
-class Sealed:
+class Digests:
     """The sealed files of one drain.
 
     Parameters: settle_seconds, by which the times of seals may lie ahead; poll_seconds, the least
@@ -68,7 +69,7 @@ class Sealed:
                 until_ns=_FOR_EVER_NS if self._is_whole else now_ns + self._settle_ns,
                 most=SCAN_PAGE,
             )
-            files = [(own.File(*row[:-1]), row[-1]) for row in rows]
+            files = [(File(*row[:-1]), row[-1]) for row in rows]
             jobs = [
                 _job(view, file, batch) for file, known in files if known != file.content_version
             ]
@@ -85,11 +86,11 @@ class Sealed:
         return Page(jobs, None if is_last else 0)
 
 
-def _job(view: View, file: own.File, batch: Batch) -> Job:
+def _job(view: View, file: File, batch: Batch) -> Job:
     item = file
     return Job(
         f"checksum of {_path(view, file.ino)}",
-        Kind.CHECKSUM,
+        Work.CHECKSUM,
         Lane.DISK,
         frozenset((file.ino,)),
         partial(run_alone, batch, item),
@@ -108,7 +109,7 @@ def _path(view: View, ino: int) -> str:
     return f"inode {ino}"
 
 
-def _compute_many(context: Context, files: Sequence[own.File]) -> list[Outcome | Exception]:
+def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exception]:
     """Record the digests of files; returns what became of each, in order. Raises NamespaceError."""
     results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(files)
     found: dict[int, str] = {}
@@ -142,7 +143,7 @@ def _compute_many(context: Context, files: Sequence[own.File]) -> list[Outcome |
     return results
 
 
-def verify(database: Database, files: DataFiles) -> Iterator[tuple[own.File, str]]:
+def verify(database: Database, files: DataFiles) -> Iterator[tuple[File, str]]:
     """Read every data file of which it is known what it was; gives those that are not, and why.
 
     For a namespace at rest. Raises TryAgain.
@@ -150,10 +151,10 @@ def verify(database: Database, files: DataFiles) -> Iterator[tuple[own.File, str
     after = 0
     while True:
         with database.reader() as connection:
-            session = sql.Session(connection, database.dialect)
+            session = Session(connection, database.dialect)
             rows = session.all(own.CHECKSUMS, after_ino=after, most=SCAN_PAGE)
         for row in rows:
-            file, expected = own.File(*row[:-1]), row[-1]
+            file, expected = File(*row[:-1]), row[-1]
             part_bytes = checksum.part_bytes_in(expected)
             try:
                 with source.open_data(files, file) as data:
@@ -163,4 +164,4 @@ def verify(database: Database, files: DataFiles) -> Iterator[tuple[own.File, str
                 yield file, str(exc)
         if len(rows) < SCAN_PAGE:
             return
-        after = own.File(*rows[-1][:-1]).ino
+        after = File(*rows[-1][:-1]).ino

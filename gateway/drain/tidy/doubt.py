@@ -14,33 +14,17 @@ when no request can be under way any more (``View.doubt_later``): a look before 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 
 from gateway import clock
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.intent import GENERATION, VOLUME
+from gateway.drain.job import Outcome
 from gateway.drain.paths import object_at
-from gateway.drain.upload import Outcome
+from gateway.drain.send.intent import GENERATION, VOLUME
 from gateway.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.objects import Head
 
 log = logging.getLogger("drain")
-
-
-def note(context: Context, names: Iterable[int | str]) -> None:
-    """Record what a job had claimed, of which nobody knows how it ended. Raises NamespaceError."""
-    inos = [name for name in names if isinstance(name, int)]
-    with context.writing() as view:
-        for key in (name for name in names if isinstance(name, str)):
-            view.session.run(own.DOUBT_DELETE, the_key=key)
-            view.session.run(
-                own.DOUBT_INSERT,
-                key=key,
-                ino=inos[0] if inos else 0,
-                noted_ns=clock.now_ns(),
-                look_ns=0,
-            )
 
 
 def due(view: View) -> list[str]:
@@ -63,7 +47,7 @@ def look(context: Context, key: str) -> Outcome:
             return Outcome.OUTDATED
         ino, look_ns = row
         if stored is None:
-            _license(view, key, head, ino)
+            _bury(view, key, head, ino)
         elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
             view.session.run(own.NOT_DRAINED, the_ino=stored.ino)
             log.warning("%s is not what was recorded: it will be sent again", key)
@@ -84,7 +68,7 @@ def _abort_unknown(context: Context, key: str, recorded: set[str | None]) -> Non
         log.warning("cannot look for unfinished multipart uploads of %s: %s", key, exc)
 
 
-def _license(view: View, key: str, head: Head | None, ino: int) -> None:
+def _bury(view: View, key: str, head: Head | None, ino: int) -> None:
     """Nothing should be at the key. What we put there ourselves is garbage; nothing else is."""
     if head is None or not ino or head.metadata.get("ino") != str(ino):
         return
@@ -94,7 +78,7 @@ def _license(view: View, key: str, head: Head | None, ino: int) -> None:
     if not view.session.one(own.UPLOADS_AT, key=key):
         version = head.metadata.get("content-version", "")
         generation = head.metadata.get(GENERATION, "")
-        view.license_deletion(
+        view.add_tombstone(
             key,
             ino,
             int(version) if version.isdecimal() else 0,

@@ -3,7 +3,7 @@
 1. The intent (an ``upload`` row) is durable before any byte goes out: what a crash leaves in the
    bucket is always named by a row.
 2. One transaction publishes an object. If the file lost its name meanwhile, the object is garbage
-   and gets its ``deletion``; if it got another name, a ``rekey``.
+   and gets its ``tombstone``; if it got another name, a ``rekey``.
 
 The caller holds the claims of the inode and of the key: nothing else touches either meanwhile.
 """
@@ -17,9 +17,11 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.db import statements as sql
+from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of, object_at
+from gateway.drain.rows import File, Object, Upload
 from gateway.objectstore.objects import PART_BYTES
 
 log = logging.getLogger("drain")
@@ -36,12 +38,12 @@ SNAPSHOT = "snapshot-ns"
 class Started(NamedTuple):
     """An upload whose intent is durable."""
 
-    file: own.File
+    file: File
     """Of a snapshot: with the size and the mtime of the copy that is sent."""
     key: str
-    prior: own.Intent | None
+    prior: Upload | None
     """What an earlier try with the same key left: its bytes may be at the key."""
-    resumed: own.Intent | None
+    resumed: Upload | None
     """The same version's multipart upload, which was interrupted: it goes on."""
     rest: str
     """What the key does not tell of the path."""
@@ -63,17 +65,17 @@ class Sent(NamedTuple):
 class Standing(NamedTuple):
     """What the rows say of a file with a name, and of the key that it is to be sent to."""
 
-    file: own.File
+    file: File
     is_damaged: bool
-    intent: own.Intent | None
+    intent: Upload | None
     """Of an earlier upload of the file that was not published."""
-    stored: own.Stored | None
+    stored: Object | None
     """The object of the file."""
     occupant: int | None
     """The inode whose object is at the key."""
     is_reserved: bool
     """A multipart upload of another inode may still land at the key."""
-    is_licensed: bool
+    has_tombstone: bool
     """A deletion of what is at the key was licensed."""
 
     @property
@@ -87,13 +89,13 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
     wanted = list(wanted)
     view.paths.read_names(ino for ino, _key in wanted)
     found = {}
-    for row in view.session.all(own.BEFORE_UPLOAD, wanted=sql.rows_of(wanted)):
+    for row in view.session.all(own.BEFORE_UPLOAD, wanted=rows_of(wanted)):
         cells = iter(row)
-        file = own.File(*islice(cells, len(own.File._fields)))
+        file = File(*islice(cells, len(File._fields)))
         is_damaged = next(cells) is not None
-        begun = own.Intent(*islice(cells, len(own.Intent._fields)))
-        stored = own.Stored(*islice(cells, len(own.Stored._fields)))
-        occupant, is_reserved, is_licensed = cells
+        begun = Upload(*islice(cells, len(Upload._fields)))
+        stored = Object(*islice(cells, len(Object._fields)))
+        occupant, is_reserved, has_tombstone = cells
         if file.nlink > 0:
             found[file.ino] = Standing(
                 file,
@@ -102,19 +104,19 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
                 None if stored.ino is None else stored,
                 occupant,
                 bool(is_reserved),
-                bool(is_licensed),
+                bool(has_tombstone),
             )
     return found
 
 
-def current(view: View, planned: own.File, key: str) -> own.File | None:
+def current(view: View, planned: File, key: str) -> File | None:
     """The file, if it is still that version, whole, complete or open as planned, and has that
     key."""
     found = standings(view, [(planned.ino, key)]).get(planned.ino)
     return found.file if found is not None and _is_current(view, found, planned, key) else None
 
 
-def _is_current(view: View, found: Standing, planned: own.File, key: str) -> bool:
+def _is_current(view: View, found: Standing, planned: File, key: str) -> bool:
     file = found.file
     return (
         file.content_version == planned.content_version
@@ -130,7 +132,7 @@ def is_current(context: Context, started: Started) -> bool:
         return current(view, started.file, started.key) is not None
 
 
-def can_resume(view: View, intent: own.Intent) -> bool:
+def can_resume(view: View, intent: Upload) -> bool:
     """Whether an interrupted multipart upload is of the version that is wanted at its key.
 
     That of a snapshot has no part size: its metadata would be wrong for the version's own bytes.
@@ -149,7 +151,7 @@ def can_resume(view: View, intent: own.Intent) -> bool:
 
 
 def intend(
-    view: View, wanted: Sequence[tuple[own.File, str]], snapshot_ns: int | None = None
+    view: View, wanted: Sequence[tuple[File, str]], snapshot_ns: int | None = None
 ) -> dict[int, Started]:
     """Record the intents of files, each to its key. Returns, by inode, the uploads that may begin;
     a file that changed or is blocked is left out."""
@@ -183,12 +185,12 @@ def intend(
         for one in begun
     ]
     if rows:
-        view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of([row[:1] for row in rows]))
-        view.session.run(own.UPLOAD_INSERT, uploads=sql.rows_of(rows))
+        view.session.run(own.UPLOAD_DELETE, inos=rows_of([row[:1] for row in rows]))
+        view.session.run(own.UPLOAD_INSERT, uploads=rows_of(rows))
     return started
 
 
-def _begin_again(view: View, started: Started, prior: own.Intent) -> Started | None:
+def _begin_again(view: View, started: Started, prior: Upload) -> Started | None:
     """Take an earlier try's upload over; None: it is to be settled first."""
     file, key = started.file, started.key
     if prior.upload_id is not None and not can_resume(view, prior):
@@ -199,11 +201,9 @@ def _begin_again(view: View, started: Started, prior: own.Intent) -> Started | N
         return started._replace(prior=prior, resumed=prior)
     occupant = object_at(view.session, prior.key)
     if prior.key != key and (occupant is None or occupant.ino == file.ino):
-        # Also over the file's own object, which may be of this version by now: the licence
+        # Also over the file's own object, which may be of this version by now: the tombstone
         # waits until the file's object is elsewhere.
-        view.license_deletion(
-            prior.key, prior.ino, prior.content_version, generation=prior.generation
-        )
+        view.add_tombstone(prior.key, prior.ino, prior.content_version, generation=prior.generation)
     return started._replace(prior=prior if prior.key == key else None)
 
 
@@ -218,7 +218,7 @@ def withdraw(view: View, started: Started) -> None:
     """End an upload that put nothing at its key. What an earlier try put there stays named."""
     ino = started.file.ino
     if started.prior is None:
-        view.session.run(own.UPLOAD_DELETE, inos=sql.rows_of([(ino,)]))
+        view.session.run(own.UPLOAD_DELETE, inos=rows_of([(ino,)]))
     else:
         view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=None, new_part_bytes=None)
     log.info("withdrew the upload of %s: the file changed", started.key)
@@ -232,7 +232,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
     now_ns = clock.now_ns()
     objects: list[tuple[int, str, int, int, str, str, int]] = []
     drained: list[tuple[int, int]] = []
-    garbage: list[sql.Licence] = []
+    garbage: list[sql.Tombstone] = []
     replaced: list[tuple[str]] = []
     lines: list[str] = []
     for started, sent in uploads:
@@ -241,18 +241,20 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
             view.doubt_later(key, file.ino)
         if standing is None:
             version, generation = file.content_version, file.generation
-            garbage.append(sql.Licence(key, file.ino, version, sent.etag, generation))
+            garbage.append(sql.Tombstone(key, file.ino, version, sent.etag, generation))
             lines.append(f"{key} was deleted while it was uploaded")
             continue
         old, version = standing.stored, file.content_version
         if old is not None and old.key != key:
             generation = file.generation
-            garbage.append(sql.Licence(old.key, old.ino, old.content_version, old.etag, generation))
+            garbage.append(
+                sql.Tombstone(old.key, old.ino, old.content_version, old.etag, generation)
+            )
         moment_ns = now_ns if started.snapshot_ns is None else started.snapshot_ns
         objects.append((file.ino, key, version, file.size, sent.etag, sent.checksum, moment_ns))
         if started.snapshot_ns is None:
             drained.append((file.ino, version))
-        if standing.is_licensed:
+        if standing.has_tombstone:
             # Whatever was at the key, of any inode, is replaced. A drain that was killed may have
             # asked for the deletion, and the store may still carry that out.
             replaced.append((key,))
@@ -261,14 +263,14 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
             view.note_rekey(file.ino)
         lines.append(f"uploaded {key} ({file.size} bytes)")
     if garbage:
-        view.license_deletions(garbage)
-    inos = sql.rows_of([(started.file.ino,) for started, _sent in uploads])
+        view.add_tombstones(garbage)
+    inos = rows_of([(started.file.ino,) for started, _sent in uploads])
     session.run(own.UPLOAD_DELETE, inos=inos)
-    session.run(own.OBJECTS_DELETE, inos=sql.rows_of([row[:1] for row in objects]))
-    session.run(own.OBJECT_INSERT, objects=sql.rows_of(objects))
-    session.run(own.DRAINED, files=sql.rows_of(drained))
+    session.run(own.OBJECTS_DELETE, inos=rows_of([row[:1] for row in objects]))
+    session.run(own.OBJECT_INSERT, objects=rows_of(objects))
+    session.run(own.DRAINED, files=rows_of(drained))
     if replaced:
-        session.run(own.DELETION_DELETE, keys=sql.rows_of(replaced))
+        session.run(own.TOMBSTONES_DROP, keys=rows_of(replaced))
     return lines
 
 

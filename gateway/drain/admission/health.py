@@ -25,8 +25,8 @@ from enum import Enum
 from typing import Any
 
 from gateway import clock
-from gateway.drain.plan import Kind
-from gateway.drain.retries import DOUBLINGS_MAX, jittered_seconds
+from gateway.drain.admission.retries import DOUBLINGS_MAX, jittered_seconds
+from gateway.drain.job import Work
 from gateway.errors import StoreRefused
 
 log = logging.getLogger("drain")
@@ -68,9 +68,9 @@ class Health:
         self._tries = 0
         self._retry_at = 0.0
         self._since_ns = clock.now_ns()
-        self._refused: set[Kind] = set()
+        self._refused: set[Work] = set()
         """Kinds of jobs that were refused. REFUSED without any: the check itself was."""
-        self._trying: Kind | None = None
+        self._trying: Work | None = None
         self.state = BucketState.UNKNOWN
         self.error: str | None = None
 
@@ -92,7 +92,7 @@ class Health:
             BucketState.UNREACHABLE,
         )
 
-    def admits(self, kind: Kind) -> bool:
+    def admits(self, kind: Work) -> bool:
         """Whether a job of a kind may run now."""
         if not kind.asks_bucket:
             return True
@@ -102,25 +102,25 @@ class Health:
             on_trial = self.state == BucketState.ON_TRIAL and self._trying is None
             return kind not in self._refused or on_trial
 
-    def stops(self, kind: Kind) -> bool:
+    def stops(self, kind: Work) -> bool:
         """Whether a job of a kind that has not begun yet must not run any more."""
         if not kind.asks_bucket:
             return False
         with self._lock:
             return self.stops_all() or (self.state == BucketState.REFUSED and kind in self._refused)
 
-    def is_refused(self, kind: Kind) -> bool:
+    def is_refused(self, kind: Work) -> bool:
         """Whether jobs of a kind are refused, or on trial."""
         with self._lock:
             return kind in self._refused
 
-    def begun(self, kind: Kind) -> None:
+    def begun(self, kind: Work) -> None:
         """A job that was admitted is about to run."""
         with self._lock:
             if kind in self._refused:
                 self._trying = kind
 
-    def ended(self, kind: Kind) -> None:
+    def ended(self, kind: Work) -> None:
         """A job has ended, in whatever way."""
         with self._lock:
             if kind == self._trying:
@@ -132,7 +132,7 @@ class Health:
             refused = self.state == BucketState.REFUSED
             self._enter(BucketState.ON_TRIAL if refused else BucketState.REACHABLE)
 
-    def worked(self, kind: Kind | None = None) -> None:
+    def worked(self, kind: Work | None = None) -> None:
         """A job did its work; None: there is none to do."""
         with self._lock:
             on_trial = self.state == BucketState.ON_TRIAL
@@ -151,7 +151,7 @@ class Health:
             if self.state == BucketState.REACHABLE:
                 self._enter(BucketState.DOUBTED)
 
-    def failed(self, exc: Exception, kind: Kind | None = None) -> None:
+    def failed(self, exc: Exception, kind: Work | None = None) -> None:
         """A check failed (kind: None), or a job was refused as any of its kind would be."""
         with self._lock:
             self.error = str(exc)

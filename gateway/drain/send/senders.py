@@ -221,7 +221,7 @@ class _Process:
         pairs = [socket.socketpair() for _ in range(self._channels)]
         theirs = [str(sender.fileno()) for _, sender in pairs]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.drain.sender", *theirs],
+            [sys.executable, "-m", "gateway.drain.send.sender", *theirs],
             stdin=subprocess.PIPE,
             pass_fds=[sender.fileno() for _, sender in pairs],
         )

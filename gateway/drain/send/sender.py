@@ -1,4 +1,4 @@
-"""A process that sends small objects for the drain: ``python -m gateway.drain.sender FD...``.
+"""A process that sends small objects for the drain: ``python -m gateway.drain.send.sender FD...``.
 
 Signing and sending a small object is processor time under Python's one lock; so it is done beside
 the drain, not in it. A sender knows nothing of files, of the database or of rates: on each of its

@@ -1,0 +1,44 @@
+/* Changes of the namespace, and what is kept here of their answers. */
+#include "fsal_python.h"
+
+int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
+{
+	uint64_t began = spw_dentry_change(op, request);
+	int rc;
+
+	spw_fresh_change(op, request);
+	reply->attr.ino = reply->parent.ino = reply->parent2.ino = 0;
+	reply->removed = (struct spw_removed){ 0 };
+	rc = spw_call(op, request, reply);
+	spw_dentry_changed(op, request, rc == 0 ? reply : NULL, began);
+	if (rc == 0) {
+		/* What was just made gets its inode object, and these attributes, with its handle. */
+		if (op < SPW_CREATE || op > SPW_MKNOD)
+			spw_changed(&reply->attr);
+		spw_changed(&reply->parent);
+		spw_changed(&reply->parent2);
+		spw_removed(&reply->removed);
+		spw_fresh_changed(op, request, reply);
+	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
+		spw_doubted(request->ino);
+		if (request->ino2 != 0)
+			spw_doubted(request->ino2);
+	}
+	return rc;
+}
+
+void spw_drop_privileges(struct spw_handle *self)
+{
+	struct spw_request request = spw_request_for(self->fh.ino, NULL);
+	struct spw_attr attr;
+	struct spw_reply reply;
+
+	if (request.uid == 0 || !spw_is_privileged(self->inode) ||
+	    spw_getattr(self->inode, &attr) != 0)
+		return;
+	request.set.mask = SPW_SET_MODE;
+	request.set.mode = attr.mode & ~(uint32_t)S_ISUID;
+	if (attr.mode & S_IXGRP)
+		request.set.mode &= ~(uint32_t)S_ISGID;
+	(void)spw_change(SPW_SETATTR, &request, &reply);
+}

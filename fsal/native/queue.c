@@ -1,0 +1,216 @@
+/* What waits for the sealer: files whose last writer closed, and orphans. */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "files.h"
+
+#define GATHER_US 2000
+#define PAUSE_MS 1000u /* before a file that could not be sealed is tried again; then twice as long */
+#define PAUSE_MAX_MS 32000u
+
+struct orphan {
+	struct orphan *next;
+	struct spw_orphan what;
+};
+
+/* Inodes without a writer that the namespace still has open for writing; orphans. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	pthread_cond_t idle;
+	struct spw_inode *first, **last;
+	struct spw_inode *later; /* those that wait until `again_ms` */
+	uint64_t due_ms;         /* of the first of them */
+	struct orphan *orphans;
+	unsigned int in_hand;
+} queue = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .idle = PTHREAD_COND_INITIALIZER,
+	    .last = &queue.first };
+
+static uint64_t clock_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static void append_locked(struct spw_inode *inode)
+{
+	inode->next_unsealed = NULL;
+	*queue.last = inode;
+	queue.last = &inode->next_unsealed;
+}
+
+bool spw_queue_add(struct spw_inode *inode)
+{
+	bool is_new;
+
+	pthread_mutex_lock(&queue.lock);
+	is_new = !inode->unsealed;
+	if (is_new) {
+		inode->unsealed = true;
+		append_locked(inode);
+		pthread_cond_signal(&queue.work);
+	}
+	pthread_mutex_unlock(&queue.lock);
+	return is_new;
+}
+
+bool spw_queue_again(struct spw_inode *inode)
+{
+	bool is_new;
+
+	pthread_mutex_lock(&queue.lock);
+	is_new = !inode->unsealed;
+	if (is_new) {
+		inode->unsealed = true;
+		inode->pause_ms = inode->pause_ms == 0 ? PAUSE_MS : inode->pause_ms * 2;
+		if (inode->pause_ms > PAUSE_MAX_MS)
+			inode->pause_ms = PAUSE_MAX_MS;
+		inode->again_ms = clock_ms() + inode->pause_ms;
+		if (queue.later == NULL || inode->again_ms < queue.due_ms)
+			queue.due_ms = inode->again_ms;
+		inode->next_unsealed = queue.later;
+		queue.later = inode;
+	}
+	pthread_mutex_unlock(&queue.lock);
+	return is_new;
+}
+
+void spw_queue_settled(struct spw_inode *inode)
+{
+	pthread_mutex_lock(&queue.lock);
+	inode->pause_ms = 0;
+	pthread_mutex_unlock(&queue.lock);
+}
+
+/* Queues those whose time has come. */
+static void resume_locked(void)
+{
+	struct spw_inode *inode = queue.later;
+	uint64_t now = clock_ms();
+
+	if (inode == NULL || now < queue.due_ms)
+		return;
+	queue.later = NULL;
+	queue.due_ms = UINT64_MAX;
+	while (inode != NULL) {
+		struct spw_inode *next = inode->next_unsealed;
+
+		if (inode->again_ms <= now) {
+			append_locked(inode);
+		} else {
+			inode->next_unsealed = queue.later;
+			queue.later = inode;
+			if (inode->again_ms < queue.due_ms)
+				queue.due_ms = inode->again_ms;
+		}
+		inode = next;
+	}
+}
+
+void spw_queue_orphan(uint64_t ino, uint64_t epoch)
+{
+	struct orphan *orphan = malloc(sizeof(*orphan));
+
+	if (orphan == NULL)
+		return; /* the next start reclaims it */
+	orphan->what = (struct spw_orphan){ .ino = ino, .epoch = epoch, .status = EIO };
+	pthread_mutex_lock(&queue.lock);
+	orphan->next = queue.orphans;
+	queue.orphans = orphan;
+	pthread_cond_signal(&queue.work);
+	pthread_mutex_unlock(&queue.lock);
+}
+
+static unsigned int dequeue_orphans_locked(struct spw_orphan *orphans)
+{
+	unsigned int count = 0;
+
+	while (count < SPW_QUEUE_BATCH && queue.orphans != NULL) {
+		struct orphan *orphan = queue.orphans;
+
+		orphans[count++] = orphan->what;
+		queue.orphans = orphan->next;
+		free(orphan);
+	}
+	return count;
+}
+
+static void wait_locked(void)
+{
+	struct timespec until = { .tv_sec = (time_t)(queue.due_ms / 1000),
+				  .tv_nsec = (long)(queue.due_ms % 1000) * 1000000 };
+
+	if (queue.later == NULL)
+		pthread_cond_wait(&queue.work, &queue.lock);
+	else
+		pthread_cond_timedwait(&queue.work, &queue.lock, &until);
+	resume_locked();
+}
+
+unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphans,
+			    unsigned int *orphan_count)
+{
+	unsigned int count = 0;
+
+	pthread_mutex_lock(&queue.lock);
+	resume_locked();
+	if (queue.first == NULL && queue.orphans == NULL) {
+		while (queue.first == NULL && queue.orphans == NULL)
+			wait_locked();
+		pthread_mutex_unlock(&queue.lock);
+		/* For what comes with it: no call waits for the sealer. */
+		usleep(GATHER_US);
+		pthread_mutex_lock(&queue.lock);
+	}
+	*orphan_count = dequeue_orphans_locked(orphans);
+	while (count < SPW_QUEUE_BATCH && queue.first != NULL) {
+		inodes[count] = queue.first;
+		queue.first = inodes[count]->next_unsealed;
+		inodes[count++]->unsealed = false;
+	}
+	if (queue.first == NULL)
+		queue.last = &queue.first;
+	queue.in_hand = count + *orphan_count;
+	pthread_mutex_unlock(&queue.lock);
+	return count;
+}
+
+void spw_queue_done(void)
+{
+	pthread_mutex_lock(&queue.lock);
+	queue.in_hand = 0;
+	pthread_cond_broadcast(&queue.idle);
+	pthread_mutex_unlock(&queue.lock);
+}
+
+void spw_queue_start(void)
+{
+	pthread_condattr_t attributes;
+
+	/* A clock that is set must not stop the tries. */
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&queue.work, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+bool spw_queue_flush(unsigned int seconds)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += seconds;
+	pthread_mutex_lock(&queue.lock);
+	while ((queue.first != NULL || queue.later != NULL || queue.orphans != NULL ||
+		queue.in_hand > 0) &&
+	       rc == 0)
+		rc = pthread_cond_timedwait(&queue.idle, &queue.lock, &until);
+	pthread_mutex_unlock(&queue.lock);
+	return rc == 0;
+}

@@ -1,0 +1,128 @@
+"""Takes jobs from their plans, through their claims, to the threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from gateway import clock
+from gateway.drain.admission.health import Health
+from gateway.drain.admission.lease import Claims
+from gateway.drain.admission.retries import Retries
+from gateway.drain.context import Context
+from gateway.drain.job import Job, Sweep
+from gateway.drain.runner import Runner
+from gateway.drain.threads import Threads
+
+CLAIMED_AT_ONCE = 64
+PAGES_PER_TURN = 16
+"""Of one kind of work, before the others have their turn."""
+
+
+class Dispatcher:
+    """Submits the jobs of sweeps. Used by the thread that plans only.
+
+    Parameters: sweeps, in the order of their turns; claims, health, retries, which admit jobs;
+    threads and runner, which run them.
+    """
+
+    def __init__(
+        self,
+        sweeps: Sequence[Sweep],
+        claims: Claims,
+        health: Health,
+        retries: Retries,
+        threads: Threads,
+        runner: Runner,
+    ) -> None:
+        self.sweeps = sweeps
+        self._claims = claims
+        self._health = health
+        self._retries = retries
+        self._threads = threads
+        self._runner = runner
+
+    def restart(self) -> None:
+        """Forget what was planned: it is planned again."""
+        for sweep in self.sweeps:
+            sweep.planned.clear()
+            sweep.held.clear()
+            sweep.after, sweep.next_at = None, 0.0
+
+    def read_again(self) -> None:
+        """Read the rows of every sweep at its next turn."""
+        for sweep in self.sweeps:
+            sweep.next_at = 0.0
+
+    def advance(self, context: Context, sweep: Sweep, pause_seconds: float) -> int:
+        """Submit what fits. Returns how many jobs that were.
+
+        Parameters: context, with the lease; pause_seconds, before the rows of the sweep are read
+        from the first again.
+        """
+        submitted = 0
+        for _ in range(PAGES_PER_TURN if self._health.admits(sweep.kind) else 0):
+            while sweep.held and self._threads.free(sweep.held[0].lane) > 0:
+                submitted += self._submit(self._take(sweep.held))
+            if sweep.held or self._threads.free(sweep.lane) <= 0:
+                break
+            if not sweep.planned and not self._plan(context, sweep, pause_seconds):
+                break
+            sweep.held.extend(self._hold(sweep.planned))
+        return submitted
+
+    def has_unread(self) -> bool:
+        """Whether there are rows to read, and threads for their jobs."""
+        return any(
+            sweep.after is not None and self._threads.free(sweep.lane) > 0
+            for sweep in self.sweeps
+            if self._health.admits(sweep.kind)
+        )
+
+    def is_out_of_reach(self, ino: int) -> bool:
+        """Whether a file is not to be had now: a job is at it, or its next try is not due."""
+        return self._claims.is_busy(ino) or not self._retries.is_file_due(ino)
+
+    def _hold(self, planned: deque[Job]) -> list[Job]:
+        """Claim the next of the planned jobs that may run now."""
+        jobs: list[Job] = []
+        while planned and len(jobs) < CLAIMED_AT_ONCE:
+            job = planned.popleft()
+            busy = any(map(self._claims.is_busy, job.claims))
+            if not busy and self._retries.is_due(job.title) and self._health.admits(job.kind):
+                jobs.append(job)
+        return self._claims.hold(jobs) if jobs else []
+
+    def _plan(self, context: Context, sweep: Sweep, pause_seconds: float) -> bool:
+        """Plan the next page. False: the rows were all read not long ago."""
+        if sweep.after is None and clock.monotonic_seconds() < sweep.next_at:
+            return False
+        page = sweep.plan(context, sweep.after)
+        sweep.planned.extend(page.jobs)
+        sweep.after = page.after
+        if page.after is None:
+            sweep.next_at = clock.monotonic_seconds() + pause_seconds
+        return True
+
+    def _take(self, held: deque[Job]) -> list[Job]:
+        """The next job, and those that run together with it, that no thread is at."""
+        first = held[0]
+        taken: list[Job] = []
+        size = 0
+        while held and (held[0] is first or (first.batch and held[0].batch is first.batch)):
+            job = held[0]
+            if first.batch and taken and not first.batch.has_room(len(taken), size + job.size):
+                break
+            held.popleft()
+            if self._health.admits(job.kind) and self._claims.take(job):
+                self._health.begun(job.kind)
+                taken.append(job)
+                size += job.size
+            else:
+                self._claims.drop(job, self._claims.lease)
+        return taken
+
+    def _submit(self, jobs: list[Job]) -> int:
+        if jobs:
+            self._threads.submit(jobs[0].lane, self._runner.run, jobs, self._claims.lease)
+        return len(jobs)

@@ -1,0 +1,130 @@
+"""The types of the drain's work: jobs, what they need, how they end, and how they are planned."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from gateway.drain.context import Context
+
+
+class Outcome(Enum):
+    """How a job ended when nothing failed."""
+
+    DONE = "done"
+    """The bucket and the database agree on it."""
+    OUTDATED = "outdated"
+    """The namespace changed; the next pass decides again."""
+
+
+class Lane(Enum):
+    """Which threads run a job: a long upload must not hold up a deletion."""
+
+    UPLOAD = "upload"
+    CHORE = "chore"
+    DISK = "disk"
+    """Reads of the local disk only."""
+
+
+class Work(Enum):
+    """What a job does."""
+
+    UPLOAD = "uploads"
+    SNAPSHOT = "snapshots"
+    COPY = "copies"
+    DELETE = "deletes"
+    CLEAN_UP = "clean-ups"
+    CHECKSUM = "checksums"
+
+    @property
+    def asks_bucket(self) -> bool:
+        """Whether it needs the bucket at all."""
+        return self is not Work.CHECKSUM
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """How jobs of one kind run together; each still succeeds or fails by itself.
+
+    Parameters: run, with their items; jobs_max, bytes_max, of one run.
+    """
+
+    run: Callable[[Sequence[Any]], list[Outcome | Exception]]
+    jobs_max: int
+    bytes_max: int
+
+    def has_room(self, jobs: int, size: int) -> bool:
+        """Whether one more job may join so many, if all are of so many bytes then."""
+        return jobs < self.jobs_max and size <= self.bytes_max
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work that touches the bucket.
+
+    Parameters: title, for logs and retries; claims, the inode and the keys that nothing else may
+    touch meanwhile; ino, of the file to upload; batch, with which item and size counts in it: None,
+    it runs alone.
+    """
+
+    title: str
+    kind: Work
+    lane: Lane
+    claims: frozenset[int | str]
+    run: Callable[[], Outcome]
+    ino: int = 0
+    batch: Batch | None = None
+    item: Any = None
+    size: int = 0
+
+    @property
+    def about(self) -> int:
+        """The inode of the file that it brings nearer to the bucket; 0: of none."""
+        if self.kind in (Work.DELETE, Work.CLEAN_UP):
+            return 0
+        return next((claim for claim in self.claims if isinstance(claim, int)), 0)
+
+
+class Page(NamedTuple):
+    """Some jobs, and where to go on. ``after`` None: that was the last page."""
+
+    jobs: list[Job]
+    after: int | str | None
+
+
+@dataclass
+class Sweep:
+    """One kind of work, and how far through its rows the planning is."""
+
+    plan: Callable[[Context, int | str | None], Page]
+    kind: Work
+    lane: Lane
+    planned: deque[Job] = field(default_factory=deque)
+    held: deque[Job] = field(default_factory=deque)
+    """Planned, and claimed in the database."""
+    after: int | str | None = None
+    """Where the next page starts; None: at the first row."""
+    next_at: float = 0.0
+    """Monotonic seconds before which the rows are not read from the first again."""
+
+
+def run_alone(batch: Batch, item: Any) -> Outcome:
+    """Run a batch of one."""
+    (result,) = batch.run([item])
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def run_jobs(jobs: Sequence[Job]) -> Sequence[Outcome | Exception]:
+    """Run jobs, together if there are several; what became of each."""
+    batch = jobs[0].batch
+    try:
+        if batch is None or len(jobs) == 1:
+            return [jobs[0].run()]
+        return batch.run([job.item for job in jobs])
+    except Exception as exc:
+        return [exc] * len(jobs)

@@ -1,0 +1,106 @@
+"""Decides what is to be done beside uploads (survey.py) and moves (renames.py): reads the database
+page by page.
+
+A plan is a hint: every job checks again, under its claims, before it acts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.job import Batch, Job, Lane, Page, Work, run_alone
+from gateway.drain.paths import object_at
+from gateway.drain.rows import Upload
+from gateway.drain.tidy import doubt, garbage, move
+from gateway.objectstore.s3 import DELETE_MAX
+
+DELETIONS_PAGE = DELETE_MAX
+
+
+def settlements(context: Context, _after: int | str | None) -> Page:
+    """Uploads that were interrupted."""
+    with context.reading() as view:
+        rows = [Upload(*row) for row in view.session.all(own.UPLOADS)]
+        left = [intent for intent in rows if not garbage.is_settled(view, intent)]
+    return Page(
+        [
+            Job(
+                f"clean-up of {intent.key}",
+                Work.CLEAN_UP,
+                Lane.CHORE,
+                frozenset((intent.ino, intent.key)),
+                partial(garbage.settle, context, intent),
+            )
+            for intent in left
+        ],
+        None,
+    )
+
+
+def doubts(context: Context, _after: int | str | None) -> Page:
+    """Keys at which something may have arrived that no row tells of."""
+    with context.reading() as view:
+        keys = doubt.due(view)
+    jobs = [
+        Job(
+            f"check of {key}",
+            Work.CLEAN_UP,
+            Lane.CHORE,
+            frozenset((key,)),
+            partial(doubt.look, context, key),
+        )
+        for key in keys
+    ]
+    return Page(jobs, None)
+
+
+def deletions(context: Context, after: int | str | None) -> Page:
+    """Objects whose files are gone."""
+    batch = Batch(partial(garbage.delete_many, context), DELETE_MAX, DELETE_MAX)
+    with context.reading() as view:
+        rows = view.session.all(own.TOMBSTONES, after=after or "", most=DELETIONS_PAGE)
+        keys = [row[0] for row in rows]
+        due = garbage.due(view, keys)
+    jobs = [
+        Job(
+            f"deletion of {key}",
+            Work.DELETE,
+            Lane.CHORE,
+            frozenset((key,)),
+            partial(run_alone, batch, key),
+            batch=batch,
+            item=key,
+            size=1,
+        )
+        for key in due
+    ]
+    return Page(jobs, keys[-1] if len(keys) == DELETIONS_PAGE else None)
+
+
+def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
+    """What takes another file's object off the key of an inode; None: nothing is in the way."""
+    occupant = object_at(view.session, key)
+    if occupant is None or occupant.ino == ino:
+        return None
+    return move_job(moves(context), move.make_way(context, view, occupant))
+
+
+def moves(context: Context) -> Batch:
+    """Moves that may run together."""
+    return Batch(partial(move.move_many, context), move.MOVES_AT_ONCE, move.BATCH_BYTES)
+
+
+def move_job(batch: Batch, planned: move.Move) -> Job:
+    """The job of a move. Parameters: batch, with which it runs if it is small."""
+    return Job(
+        f"move of {planned.source} to {planned.target}",
+        Work.COPY,
+        Lane.CHORE,
+        planned.claims,
+        partial(run_alone, batch, planned),
+        batch=batch if planned.size <= move.SMALL_BYTES else None,
+        item=planned,
+        size=planned.size,
+    )

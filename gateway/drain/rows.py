@@ -1,0 +1,58 @@
+"""The rows that the drain works with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gateway.types import Residency
+
+
+class File(NamedTuple):
+    """An inode as the drain needs it."""
+
+    ino: int
+    kind: int
+    nlink: int
+    content_version: int
+    drained_version: int
+    write_open: int
+    drain_after_ns: int
+    size: int
+    epoch: int
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+    generation: int
+    residency: int
+
+    @property
+    def is_dirty(self) -> bool:
+        return self.content_version > self.drained_version
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether its bytes are on the local disk."""
+        return self.residency == Residency.RESIDENT
+
+
+class Object(NamedTuple):
+    """A row of ``object``."""
+
+    ino: int
+    key: str
+    content_version: int
+    size: int
+    etag: str
+
+
+class Upload(NamedTuple):
+    """A row of ``upload``: bytes of this inode may be at the key without an ``object`` row."""
+
+    ino: int
+    content_version: int
+    key: str
+    upload_id: str | None
+    part_bytes: int | None
+    generation: int
+    """Of the inode; 0: not known."""

@@ -1,0 +1,124 @@
+"""Runs jobs and judges how they ended: what is tried again, what stops a kind of work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from gateway.drain.admission.health import Health
+from gateway.drain.admission.lease import Claims
+from gateway.drain.admission.refusals import Refusals
+from gateway.drain.admission.retries import Retries, error_of
+from gateway.drain.context import Context
+from gateway.drain.job import Job, Outcome, Work, run_jobs
+from gateway.drain.status import Counters, Progress
+from gateway.errors import (
+    BucketError,
+    DataFileError,
+    LeaseLost,
+    NamespaceError,
+    StoreRefused,
+    StoreUnavailable,
+)
+
+log = logging.getLogger("drain")
+
+
+class Runner:
+    """Runs jobs that were admitted, on any thread.
+
+    Parameters: context; claims, health, retries, which hear how jobs ended; counters, progress, for
+    the report; on_ended, called when a job's thread and claims are free.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        claims: Claims,
+        health: Health,
+        retries: Retries,
+        counters: Counters,
+        progress: Progress,
+        on_ended: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._claims = claims
+        self._health = health
+        self._retries = retries
+        self._counters = counters
+        self._progress = progress
+        self._on_ended = on_ended
+        self._refusals = Refusals()
+        self._done_lock = threading.Lock()
+        self.done = 0
+        """Jobs that did something."""
+
+    def run(self, jobs: list[Job], lease: int) -> None:
+        """Run jobs of one batch. Parameters: lease, under which they hold their claims."""
+        try:
+            if self._context.stop.is_set() or self._health.stops(jobs[0].kind):
+                return
+            for job, result in zip(jobs, run_jobs(jobs), strict=True):
+                if isinstance(result, Exception):
+                    self._failed(job, lease, result)
+                    continue
+                is_done = result == Outcome.DONE
+                self._retries.worked(job.title, job.ino if is_done else 0)
+                if is_done:
+                    if job.kind.asks_bucket:
+                        self._refusals.worked(job.kind, job.claims)
+                        self._health.worked(job.kind)
+                    self._count(job)
+        finally:
+            self._health.ended(jobs[0].kind)
+            for job in jobs:
+                self._claims.ended(job, lease)
+                for claim in job.claims:
+                    if isinstance(claim, str):
+                        self._progress.ended(claim)
+            self._on_ended()
+
+    def _failed(self, job: Job, lease: int, exc: Exception) -> None:
+        if isinstance(exc, LeaseLost):
+            return self._note_doubts(job)
+        if isinstance(exc, StoreRefused):
+            self._refused(job, exc)
+        elif self._claims.is_lost(lease):
+            return self._note_doubts(job)
+        if isinstance(exc, (BucketError, DataFileError, NamespaceError)):
+            passing = isinstance(exc, (StoreUnavailable, NamespaceError))
+            error = error_of(exc)
+            log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.title, error)
+        else:
+            # One job that fails in a way that was not foreseen must not stop the others.
+            error = f"{type(exc).__name__}: {exc}"
+            log.error("%s: %s", job.title, error, exc_info=exc)
+        if isinstance(exc, StoreUnavailable):
+            self._health.doubted()
+        self._retries.failed(job.title, job.about, error)
+        return self._counters.count("retries")
+
+    def _refused(self, job: Job, exc: StoreRefused) -> None:
+        on_trial = self._health.is_refused(job.kind)
+        if self._refusals.refused(job.kind, job.claims) or on_trial:
+            if on_trial:
+                self._refusals.tried(job.kind)
+            self._health.failed(exc, job.kind)
+        else:
+            # Whether it is the bucket as a whole, a check tells.
+            self._health.doubted()
+
+    def _count(self, job: Job) -> None:
+        with self._done_lock:
+            self.done += 1
+        if job.kind != Work.CLEAN_UP:
+            self._counters.count(job.kind.value)
+
+    def _note_doubts(self, job: Job) -> None:
+        log.warning("%s: given up, the lease is lost", job.title)
+        try:
+            replace(self._context, lease=None).note_doubts(job.claims)
+        except NamespaceError as exc:
+            log.error("%s: cannot note that its keys must be looked at: %s", job.title, exc)

@@ -1,0 +1,1 @@
+"""Brings the bytes of a file into the bucket: intent, bytes, object."""

@@ -1,0 +1,125 @@
+"""Requests to one bucket: connected, paced, and with errors of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
+
+from gateway import failpoints
+from gateway.failpoints import DRAIN_REQUEST
+from gateway.objectstore import client
+from gateway.objectstore.body import Body
+from gateway.objectstore.pace import Gate
+from gateway.objectstore.wire import Put
+from gateway.settings import Settings
+
+T = TypeVar("T")
+
+
+class Requests:
+    """Sends requests for one bucket. Safe to use from several threads.
+
+    Parameters: settings; pace, which lets requests pass (None: all at once); attempts, how often to
+    try a request; address, of another store's same bucket. Nothing is contacted yet.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pace: Gate | None = None,
+        attempts: int | None = None,
+        address: str | None = None,
+    ) -> None:
+        self._address = address
+        self._pace = pace
+        self._attempts = client.ATTEMPTS_MAX if attempts is None else attempts
+        self._settings = settings
+        self._connection: client.Connection | None = None
+        self._kept_as = _kept_as(settings)
+
+    def reload(self) -> None:
+        """Read the credentials again at the next request: a person may have corrected them."""
+        self._connection = None
+
+    def address(self) -> str:
+        """The URL of the bucket's objects, up to their keys. Raises StoreRefused."""
+        with self._typed("put_object", None):
+            return self._connected().address
+
+    def _send(
+        self,
+        operation: str,
+        key: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Body,
+    ) -> tuple[Put, dict[str, Any]]:
+        """Send a body; returns also the part of the answer that describes the object."""
+        sent = self._do(
+            operation, key, lambda to: to.wire.put(operation, key, query, headers, body)
+        )
+        described: dict[str, Any] = {"ETag": sent.headers.get("etag", "")}
+        if kms := sent.headers.get("x-amz-server-side-encryption"):
+            described["ServerSideEncryption"] = kms
+        return sent, described
+
+    def _call(self, operation: str, key: str | None, **arguments: Any) -> dict[str, Any]:
+        if key is not None:
+            arguments["Key"] = key
+        answer: dict[str, Any] = self._do(
+            operation,
+            key,
+            lambda to: getattr(to.client, operation)(
+                Bucket=self._settings.bucket.name, **arguments
+            ),
+        )
+        return answer
+
+    def _do(self, operation: str, key: str | None, request: Callable[[client.Connection], T]) -> T:
+        with self._typed(operation, key):
+            connected = self._connected()
+            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="before"))
+            answer = request(connected)
+            failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="after"))
+            return answer
+
+    def _connected(self) -> client.Connection:
+        # A local name: another thread may reload() meanwhile.
+        connected = self._connection
+        if connected is None:
+            connected = client.Connection(self._settings, self._pace, self._attempts, self._address)
+            self._connection = connected
+        return connected
+
+    @contextmanager
+    def _typed(self, operation: str, key: str | None) -> Iterator[None]:
+        try:
+            yield
+        except (ClientError, BotoCoreError, ResponseParserError) as exc:
+            raise client.typed(self._settings, operation, key, exc) from exc
+
+    def _headers(self, metadata: Mapping[str, str]) -> dict[str, str]:
+        headers = {f"x-amz-meta-{name}": value for name, value in metadata.items()}
+        return headers | {_HEADERS[name]: value for name, value in self._kept_as.items()}
+
+
+_HEADERS = {
+    "StorageClass": "x-amz-storage-class",
+    "ServerSideEncryption": "x-amz-server-side-encryption",
+    "SSEKMSKeyId": "x-amz-server-side-encryption-aws-kms-key-id",
+}
+
+
+def _kept_as(settings: Settings) -> dict[str, str]:
+    """How the store is asked to keep a new object, a copy too."""
+    bucket = settings.bucket
+    wanted = {
+        "StorageClass": bucket.storage_class,
+        "ServerSideEncryption": bucket.encryption,
+        "SSEKMSKeyId": bucket.kms_key,
+    }
+    return {name: value for name, value in wanted.items() if value}

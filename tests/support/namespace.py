@@ -1,0 +1,96 @@
+"""The namespace with a method for each change, for tests: each is a batch of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from gateway.db.writer import Operation, Tx
+from gateway.namespace import content, create, facade, remove, rename, xattr
+from gateway.namespace.setattr import setattr_
+from gateway.types import Attr, Cred, Removed, Sealed, SetAttr
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Namespace(facade.Namespace):
+    """Every change goes the way of the NFS server's: ``run_together``."""
+
+    def run(
+        self, function: Callable[Concatenate[Tx, P], T], /, *args: P.args, **named: P.kwargs
+    ) -> T:
+        """Make one change. Raises what its function raises."""
+        operation = Operation(function, *args, **named)
+        self.run_together([operation])
+        return operation.outcome()
+
+    def create(
+        self,
+        cred: Cred,
+        parent: int,
+        name: bytes,
+        wanted: SetAttr,
+        verifier: bytes | None = None,
+        for_writing: bool = True,
+    ) -> Attr:
+        return self.run(
+            create.create,
+            cred,
+            parent,
+            name,
+            wanted,
+            generation=self.boot.generation,
+            verifier=verifier,
+            for_writing=for_writing,
+        )
+
+    def mkdir(self, *args: Any) -> Attr:
+        return self.run(create.mkdir, *args, generation=self.boot.generation)
+
+    def symlink(self, *args: Any) -> Attr:
+        return self.run(create.symlink, *args, generation=self.boot.generation)
+
+    def mknod(self, *args: Any) -> Attr:
+        return self.run(create.mknod, *args, generation=self.boot.generation)
+
+    def link(self, *args: Any) -> Attr:
+        return self.run(create.link, *args)
+
+    def rename(self, *args: Any) -> tuple[Attr, Removed | None]:
+        return self.run(rename.rename, *args)
+
+    def remove(self, *args: Any) -> Removed:
+        return self.run(remove.remove, *args)
+
+    def setattr(self, ino: int, wanted: SetAttr) -> Attr:
+        return self.run(setattr_, ino, wanted)
+
+    def setxattr(self, cred: Cred, ino: int, name: bytes, value: bytes, how: int = 0) -> Attr:
+        return self.run(xattr.setxattr, cred, ino, name, value, how)
+
+    def removexattr(self, *args: Any) -> Attr:
+        return self.run(xattr.removexattr, *args)
+
+    def open_write(self, ino: int) -> Attr:
+        """Open for writing. The data file gets the row's mtime, as from writer.c."""
+        attr = self.run(content.open_write, ino)
+        path = self.files.path(attr.ino, attr.epoch)
+        if path.exists():
+            os.utime(path, ns=(attr.mtime_ns, attr.mtime_ns))
+        return attr
+
+    def seal(self, ino: int, data: Sealed) -> Attr:
+        return self.run(content.seal, ino, data, self.settle_ns)
+
+    def damaged(self, ino: int, reason: str) -> None:
+        self.run(content.damaged, ino, reason)
+
+    def whole(self, ino: int) -> None:
+        self.run(content.whole, ino)
+
+    def reclaim(self, ino: int, epoch: int) -> None:
+        """End an orphan that nothing has open any more, as seal.c does: the row, then the bytes."""
+        if self.run(remove.reclaim, ino):
+            self.files.remove(ino, epoch)

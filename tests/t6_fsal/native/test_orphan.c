@@ -1,0 +1,88 @@
+/* Orphans: inodes without a name, without Ganesha and without Python. */
+#include "fake_namespace.h"
+
+static void orphans_are_reclaimed_with_the_last_handle(void)
+{
+	struct spw_inode *inode = fresh(), *again = get(next_ino);
+	struct spw_removed removed = { .ino = next_ino, .kind = SPW_REGULAR, .nlink = 0 };
+
+	assert(again == inode);
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	spw_removed(&removed);
+	expect(inode, 0, 10, "abc", true);
+	end(inode);
+	assert(ns.seals == 0); /* a nameless file is never drained */
+	spw_inode_put(inode);
+	settle();
+	assert(ns.reclaims == 0 && has_bytes(next_ino));
+	spw_inode_put(again);
+	settle();
+	assert(ns.reclaims == 1 && !has_bytes(next_ino));
+	/* One that nobody has open goes at once; one with a name left does not. */
+	removed.ino = ++next_ino;
+	spw_removed(&removed);
+	settle();
+	assert(ns.reclaims == 2);
+	removed.nlink = 1;
+	spw_removed(&removed);
+	settle();
+	assert(ns.reclaims == 2);
+}
+
+static void bytes_stay_while_their_row_does(void)
+{
+	struct spw_inode *inode = fresh();
+	uint64_t ino = next_ino;
+	struct spw_removed removed = { .ino = ino, .kind = SPW_REGULAR, .nlink = 0 };
+
+	assert(put(inode, "abc", 0, false) == 0);
+	settle();
+	spw_inode_put(inode);
+	ns.reclaims = 0;
+	ns.fail_reclaim = ENOENT; /* it is none: another name was made for it */
+	spw_removed(&removed);
+	settle();
+	assert(ns.reclaims == 1 && has_bytes(ino));
+	ns.fail_reclaim = 0;
+	spw_removed(&removed);
+	settle();
+	assert(ns.reclaims == 2 && !has_bytes(ino));
+}
+
+/* Another client opens, writes and closes a new file before its maker's thread goes on. */
+static void a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes(void)
+{
+	struct spw_removed removed = { .kind = SPW_REGULAR, .nlink = 0 };
+	struct spw_attr created, answer;
+	struct spw_inode *inode;
+	uint64_t asked;
+
+	spw_inode_put(fresh());
+	asked = spw_asked();
+	created = answer = row_of(++next_ino);
+	removed.ino = next_ino;
+	removed.change = ++ns.row.change;
+	spw_removed(&removed);
+	inode = spw_inode_get(&answer, asked);
+	assert(spw_writer_begin(inode, &created) == 0); /* its row was still there */
+	settle();
+	assert(ns.reclaims == 1);
+	assert(put(inode, "abc", 0, false) == 0);
+	expect(inode, 0, 3, "abc", true);
+	end(inode);
+	spw_inode_put(inode);
+	settle();
+	assert(ns.seals == 0 && !has_bytes(next_ino));
+}
+
+int main(int argc, char **argv)
+{
+	assert(argc == 2);
+	fake_namespace_start(argv[1]);
+	orphans_are_reclaimed_with_the_last_handle();
+	bytes_stay_while_their_row_does();
+	a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes();
+	puts("all passed");
+	return 0;
+}
