@@ -2,7 +2,7 @@
 
 Sizes are compared at each load, offsets by a test. The status is written last, so that whatever
 goes wrong before leaves the EIO that C preset. No exception leaves a callback: ctypes would drop it
-and C would see a reply that nobody finished.
+and C would see a reply that was never finished.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ def guard(batch: Callable[[list[Any]], None]) -> Any:
         try:
             batch(items[:count])
         except BaseException:
-            # Every exception must end here; C has preset EIO, the server goes on.
+            # Every exception must end here; C has preset EIO, the server continues.
             log.exception("a batch of requests failed")
 
     return Callback(call)

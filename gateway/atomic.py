@@ -12,7 +12,7 @@ def replace(path: Path, text: str, mode: int, *, durable: bool = True) -> bool:
     """Give a file this text and mode; it never exists with a wider mode than asked.
 
     Parameters: mode, permission bits, whatever the umask; durable, fsync (a status file that is
-    made anew at every start needs none). Returns False when the file had the text already (its
+    made again at every start needs none). Returns False when the file had the text already (its
     mode is then set if it differs). Raises OSError.
     """
     data = text.encode()

@@ -76,7 +76,7 @@ class StoreRefused(BucketError):
 
 
 class ObjectRefused(BucketError):
-    """The object store works, but not for this object. Other objects go on."""
+    """The object store works, but not for this object. The work on other objects continues."""
 
 
 class DataFileError(GatewayError):

@@ -207,7 +207,7 @@ class DrainSettings:
         "How often the drain looks for work when nothing wakes it.", 1.0, checks.between(0.05, 60)
     )
     retry_max_seconds: float = _key(
-        "Longest pause between tries while the bucket fails. Tries go on for ever.",
+        "Longest pause between tries while the bucket fails. The drain never stops trying.",
         30.0,
         checks.at_least(0.1),
     )

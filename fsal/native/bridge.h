@@ -110,7 +110,7 @@ struct spw_seal {
 	uint32_t pad;
 };
 
-/* A file without a name that nobody has open any more. */
+/* A file without a name that nothing has open any more. */
 struct spw_orphan {
 	uint64_t ino;
 	uint64_t epoch;
@@ -204,7 +204,7 @@ struct spw_table {
 	uint64_t root_generation;
 	uint64_t volume_id;
 	uint64_t boot; /* counts starts: the write verifier is made of it */
-	uint64_t reserve_bytes; /* of the disk, kept from data: names must go on, deletions first */
+	uint64_t reserve_bytes; /* of the disk, kept from data: names must stay changeable, deletions first */
 	uint64_t dirty_limit_bytes; /* UINT64_MAX: none */
 	uint32_t slow_per_mille;    /* of the limit or the disk, filled: writers are slowed */
 	uint32_t full_wait_ms;      /* how long a writer is told to wait before it is told ENOSPC */

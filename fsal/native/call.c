@@ -1,10 +1,10 @@
 /* Calls of the namespace, gathered: one thread at a time is in Python for all that wait.
  *
  * Every thread that waits for the interpreter's lock costs those that have it: the lock changes hands
- * at each SQL statement. So whoever comes while another thread is inside queues here, without that
- * lock. Whoever finds nobody inside goes in itself, once: that is the shortest way while there is
- * little to do. What came meanwhile it leaves to the lane's own thread, which goes on, all that wait
- * at a time, until nobody waits: handing Python from one caller to the next for each round would cost
+ * at each SQL statement. So a thread that comes while another is inside queues here, without that
+ * lock. A thread that finds no other inside goes in itself, once: that is the shortest way while there
+ * is little to do. What came meanwhile it leaves to the lane's own thread, which answers all that wait
+ * at a time, until no call waits: handing Python from one caller to the next for each round would cost
  * more than the round. Changes and reads queue apart: a read must not wait for an fsync.
  */
 #include <limits.h>
@@ -23,8 +23,8 @@
 
 enum { WAITING, ANSWERED };
 
-/* A call that waits; on the stack of its thread. It sleeps on its state and not on a condition: whoever
- * is woken from one must have the lane's lock again, which those that come and go fight for. */
+/* A call that waits; on the stack of its thread. It sleeps on its state and not on a condition: a thread
+ * that is woken from one must have the lane's lock again, which those that come and go fight for. */
 struct waiting {
 	struct waiting *next;
 	struct spw_item item;
@@ -78,7 +78,7 @@ static void sleep_on(struct waiting *call)
 }
 
 /* Its thread may return at once and the call be gone: only its address is used after the store, and
- * whoever else sleeps there by then looks at its state and goes on sleeping. */
+ * any other that sleeps there by then looks at its state and continues to sleep. */
 static void wake(struct waiting *call)
 {
 	_Atomic uint32_t *word = &call->state;

@@ -48,7 +48,7 @@ void spw_dentry_learn(uint64_t dir, const char *name, uint32_t length, uint64_t 
 	struct slot *slot = &slots[at];
 
 	pthread_mutex_lock(&locks[at % LOCKS]);
-	/* Somebody else was here since: which answer is the newer one nobody knows. */
+	/* Another call was here since: which answer is the newer one is not known. */
 	slot->ino = slot->touched < began && length <= LONGEST ? ino : 0;
 	slot->touched = atomic_fetch_add(&now, 1);
 	if (slot->ino != 0) {

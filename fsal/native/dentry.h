@@ -3,7 +3,7 @@
  * Ganesha forgets all names of a directory when it learns of a new mtime, which each REMOVE causes: the
  * next one would have to ask the namespace who it is that it removes. No other process changes names,
  * and every change passes here twice, before and after its call; so what was learned by a call is right
- * if nobody touched that name since the call began.
+ * if no call touched that name since the call began.
  */
 #ifndef SPILLWAY_DENTRY_H
 #define SPILLWAY_DENTRY_H

@@ -124,10 +124,10 @@ void spw_doubted(uint64_t ino);
 /* Whether the mode, as far as it is known here, has suid or an executable file's sgid. */
 bool spw_is_privileged(struct spw_inode *inode);
 
-/* An inode lost a name. A file without any left is reclaimed when nobody has it open. */
+/* An inode lost a name. A file without any left is reclaimed when nothing has it open. */
 void spw_removed(const struct spw_removed *removed);
 
-/* The row of an inode without a name is gone: so are its bytes, as soon as nobody has it open. */
+/* The row of an inode without a name is gone: so are its bytes, as soon as nothing has it open. */
 void spw_reclaimed(uint64_t ino, uint64_t epoch);
 
 /* ---- writer.c ---- */
@@ -142,7 +142,7 @@ int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created);
 int spw_made_closed(struct spw_inode *inode, const struct spw_attr *created);
 
 /* A writer goes: after the last one the bytes are put on stable storage and the file is sealed,
- * later, by a thread that seals all that wait in one transaction. Nobody was promised the seal: a
+ * later, by a thread that seals all that wait in one transaction. No client was promised the seal: a
  * crash before it makes the next start seal. */
 void spw_writer_end(struct spw_inode *inode);
 

@@ -220,7 +220,7 @@ static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle
 	struct spw_request request = spw_request_for(ino_of(old_dir), old_name);
 	struct spw_reply reply;
 
-	(void)obj; /* a cached resolution of the name: the namespace decides anew */
+	(void)obj; /* a cached resolution of the name: the namespace decides again */
 	request.ino2 = ino_of(new_dir);
 	request.name2 = new_name;
 	request.name2_len = (uint32_t)strlen(new_name);

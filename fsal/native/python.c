@@ -98,7 +98,7 @@ int spw_python_start(const char *executable, const char *config_path)
 		rc = 0;
 	Py_XDECREF(result);
 	Py_XDECREF(entry);
-	/* Nobody else gives the interpreter free. This thread keeps its state: it is pinned. */
+	/* No other thread gives the interpreter free. This thread keeps its state: it is pinned. */
 	(void)PyEval_SaveThread();
 	pinned = 1;
 	return rc;

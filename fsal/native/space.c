@@ -132,7 +132,7 @@ static void grant_locked(int64_t bytes)
 }
 
 /* What is granted at a tick: a share of the headroom, and the more the nearer it is to the end of the
- * slow part, so that it settles inside, however much the drain makes free: outside nobody shares. */
+ * slow part, so that it settles inside, however much the drain makes free: outside there are no shares. */
 static int64_t grant(int64_t headroom, int64_t slow_below)
 {
 	double share = (double)headroom * TICK_MS / SHRINK_MS;

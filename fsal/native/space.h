@@ -1,4 +1,4 @@
-/* Room for bytes: who may write, how fast, and when nobody may. No Ganesha, no Python.
+/* Room for bytes: who may write, how fast, and when no client may. No Ganesha, no Python.
  *
  * Headroom is what may still be written until the disk is filled up to its reserve, or until the dirty
  * limit. As long as there is plenty a write costs one atomic subtraction. In the last part of it

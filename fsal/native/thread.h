@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-/* Starts a thread that nobody joins. Returns 0 or an errno. */
+/* Starts a thread that is never joined. Returns 0 or an errno. */
 static inline int spw_thread_start(void *(*run)(void *), void *argument)
 {
 	pthread_t thread;

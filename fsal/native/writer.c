@@ -4,7 +4,7 @@
 
 #include "files.h"
 
-/* Gives the data file an mtime, if there is one: whoever has only the file (after a crash, or to seal
+/* Gives the data file an mtime, if there is one: a reader that has only the file (after a crash, or to seal
  * it) must find the mtime that clients were told. */
 static int carry_mtime(struct spw_inode *inode, int64_t mtime_ns)
 {

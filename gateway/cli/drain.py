@@ -1,8 +1,8 @@
 """`spillway drain --wait`: waits until the bucket has what it can have now, and shows how it goes.
 
 The bucket has a file when it has this version of it at the key that is its path. Files that are
-open for writing or held are not waited for: nobody knows when they will be ready. When only files
-are left that need a person, the wait ends.
+open for writing or held are not waited for: it is not known when they will be ready. When only
+files are left that need a person, the wait ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DRAINED = 0
 NEEDS_A_PERSON = 1
 POLL_SECONDS = 0.5
 LINE_SECONDS = 5.0
-"""Between lines when nobody sits at a terminal."""
+"""Between lines where there is no terminal."""
 RATE_SECONDS = 30.0
 ABSENT_SECONDS = 10.0
 """How long the drain may be away: `spillway up` restarts it."""

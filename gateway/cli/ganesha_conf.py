@@ -1,4 +1,4 @@
-"""The configuration of NFS-Ganesha, rendered from ours. Nobody edits it: `spillway up` renews it.
+"""The configuration of NFS-Ganesha, rendered from ours; `spillway up` overwrites it.
 
 Option names and ranges are those of Ganesha 4.3 (support/nfs_read_conf.c, support/exports.c).
 """

@@ -153,7 +153,7 @@ def _accepts(bind: str, port: int) -> bool:
 
 
 def say(line: str) -> None:
-    """Print one line; when nobody reads any more, supervision goes on without words."""
+    """Print one line. When the reader is gone, supervision continues in silence."""
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

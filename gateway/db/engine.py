@@ -67,7 +67,7 @@ class Backend(Protocol):
         """What keeps NFS servers from the namespace."""
 
     def serve(self, connection: Connection) -> None:
-        """Make this process the namespace's NFS server, or go on being it, with a new connection
+        """Make this process the namespace's NFS server, or stay it, with a new connection
         that it will write on. Raises AnotherServer, ``broken``."""
 
     def bind(self, boot: int) -> None:
@@ -80,14 +80,14 @@ class Backend(Protocol):
         """The COMMIT of a transaction was answered."""
 
     def committed(self, connection: Connection, token: Any) -> bool:
-        """Whether a transaction whose COMMIT failed was committed all the same. Nobody is answered
-        before it is known: when that takes too long the process ends."""
+        """Whether a transaction whose COMMIT failed was committed all the same. No caller is
+        answered before it is known: when that takes too long the process ends."""
 
     def answer(self, exc: Exception) -> NamespaceError | None:
         """What a client is told of an error of ``broken``; None when it is not a passing one."""
 
     def usable(self, connection: Connection) -> bool:
-        """Whether a connection can go on after an error."""
+        """Whether a connection can still be used after an error."""
 
     def missing(self) -> str | None:
         """Why there is no database at all; None when there is one."""

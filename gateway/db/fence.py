@@ -80,9 +80,9 @@ class Begun(NamedTuple):
 def end_process(why: str) -> NoReturn:
     """End this process at once, after one line on stderr: its supervisor starts it again.
 
-    Not an exception: other threads would go on, and answer from what they believe.
+    Not an exception: other threads would continue, and answer from what they believe.
     """
-    # Whoever reads the line may be gone; the process must end all the same.
+    # The reader of the line may be gone; the process must end all the same.
     with suppress(OSError, ValueError):
         print(f"spillway: the NFS server ends itself: {why}", file=sys.stderr, flush=True)
     while True:

@@ -147,7 +147,7 @@ class Dirent(Base):
     name: Mapped[bytes] = mapped_column(primary_key=True)
     ino: Mapped[int] = mapped_column(ForeignKey("inode.ino"))
     cookie: Mapped[int]
-    """Drawn anew when a name is made or renamed, so none names two entries of a listing."""
+    """Drawn again when a name is made or renamed, so none names two entries of a listing."""
 
     __table_args__ = (
         CheckConstraint("length(name) BETWEEN 1 AND 255", name="name_length"),

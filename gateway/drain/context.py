@@ -154,7 +154,7 @@ class Context:
     def writing(self) -> Iterator[View]:
         """A write transaction, durable when this returns. Raises TryAgain, NoSpace, LeaseLost.
 
-        The lease is looked for inside: whoever takes it over does so before or after, not between.
+        The lease is looked for inside: a takeover comes before or after the transaction.
         """
         # Before a connection is taken: threads that wait would use up the connections of readers.
         with self.turn, self.database.reader() as connection:

@@ -89,7 +89,7 @@ class Job:
 
 
 class Page(NamedTuple):
-    """Some jobs, and where to go on. ``after`` None: that was the last page."""
+    """Some jobs, and where to continue. ``after`` None: that was the last page."""
 
     jobs: list[Job]
     after: int | str | None

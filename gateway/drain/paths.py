@@ -1,6 +1,6 @@
 """From inodes to object keys and back, inside one transaction.
 
-An inode's key is the key of its first name, in order of cookies, that nobody holds: no hold pattern
+An inode's key is the key of its first name, in order of cookies, that is not held: no hold pattern
 matches anywhere on its path, and no person holds the file or a directory above it. So a file with
 only temporary names has no key, and two inodes never have the same key.
 """

@@ -1,4 +1,4 @@
-"""Names a process so that nobody takes another one for it, and tells whether it still lives."""
+"""Names a process so that no other can be taken for it, and tells whether it still lives."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What waits for the bucket, for people and their programs: lists it, and takes their orders.
 
-The queue is the database. A drain reads it anew all the time, so nothing has to be told to it.
+The queue is the database. A drain reads it again and again, so nothing has to be told to it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class State(StrEnum):
 
 
 NOT_WAITED_FOR = (State.HELD, State.OPEN)
-"""Nobody knows when such files will be ready."""
+"""It is not known when such files will be ready."""
 
 
 class Entry(NamedTuple):
@@ -155,7 +155,7 @@ class _Reasons:
 def _page(
     view: View, after: tuple[int, int], below: int, ahead_ns: int
 ) -> tuple[list[Entry], tuple[int, int] | None]:
-    """Some files that wait, and where to go on; None: those were the last."""
+    """Some files that wait, and where to continue; None: those were the last."""
     reasons = _Reasons(view, ahead_ns)
     rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=PAGE)
     found = []

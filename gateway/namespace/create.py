@@ -101,7 +101,7 @@ def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
     if attr.kind == Kind.DIRECTORY:
         raise NotPermitted
     if attr.nlink == 0:
-        # Not Stale: whoever has the orphan open goes on using it.
+        # Not Stale: a client that has the orphan open continues to use it.
         raise NotFound
     if attr.nlink >= LINK_MAX:
         raise TooManyLinks

@@ -105,7 +105,7 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     """Settle what the last run left open: seal written files, reclaim orphans.
 
     Parameters: wait_ns, how long the drain leaves such files alone, because their clients may
-    come back and go on writing. Returns how many were sealed and how many reclaimed.
+    come back and continue to write. Returns how many were sealed and how many reclaimed.
     """
     orphans = writer.run(_orphans)
     for batch in _batches(orphans):

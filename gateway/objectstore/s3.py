@@ -115,7 +115,7 @@ class S3Store(Requests):
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload; returns its id.
 
-        Raises BucketError; StoreUnavailable: one may have been started that nobody knows the id of.
+        Raises BucketError; StoreUnavailable: one whose id is not known may have been started.
         """
         answer = self._call("create_multipart_upload", key, Metadata=metadata, **self._kept_as)
         upload_id: str = answer["UploadId"]

@@ -15,7 +15,7 @@ from gateway.settings import Settings
 
 RULE_ID = "spillway-abort-incomplete-uploads"
 ABORT_DAYS = 7
-"""The drain goes on with an upload that was interrupted: well beyond any outage."""
+"""The drain resumes an upload that was interrupted, so this is well beyond any outage."""
 _NONE = {"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"}
 _NOT_TOLD = {"NotImplemented", "MethodNotAllowed", "AccessDenied", "NoSuchKey"}
 _NOT_TOLD |= {"501", "405", "404", "403"}

@@ -1,7 +1,7 @@
 """AWS Signature Version 4 of requests to S3, in headers.
 
 botocore's signer gives the same signatures (a test compares them) and takes much more
-processor time: it builds a request of its own twice, and derives the key anew each time.
+processor time: it builds a request of its own twice, and derives the key again each time.
 Source: Amazon S3 API Reference, "Authenticating Requests (AWS Signature Version 4)".
 """
 

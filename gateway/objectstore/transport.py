@@ -1,7 +1,7 @@
 """HTTP to one address over connections that stay open, with the standard library alone.
 
 botocore's own way, over urllib3, takes much more processor time for the same request. Errors are
-botocore's, so that nobody has to know which way a request went.
+botocore's, so that a caller need not know which way a request went.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Transport:
         self._idle: deque[HTTPConnection] = deque()
         self._unheeded = 0
         """How often the store was asked whether it wants a body, and did not say, in a row."""
-        # Nobody says when a transport is needed no longer: credentials are read again, and it goes.
+        # No call says when it is needed no longer: it ends when credentials are read again.
         weakref.finalize(self, _close, self._idle)
 
     def send(
@@ -245,7 +245,7 @@ class _Ear:
         """The store has said that it wants the body."""
 
     def __enter__(self) -> Self:
-        # getresponse() must go on with what was read already.
+        # getresponse() must continue with what was read already.
         self._connection.response_class = lambda *_, **__: self._response  # type: ignore[assignment]
         return self
 

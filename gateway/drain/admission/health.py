@@ -10,11 +10,11 @@ the store chokes on must not stop the others. A check that passes does not end R
 credentials that may list may still not write.
 
 What refuses one key is no refusal of the kind (refusals.py); it only raises doubt. A refusal stops
-jobs of its kind only: where there is no room for uploads, deletions must go on. On
+jobs of its kind only: where there is no room for uploads, deletions must continue. On
 trial, one job of the kinds that were refused is let through at a time. So a refusal costs a handful
 of requests for each pause, however much there is to do.
 
-Pauses double up to the longest, with full jitter; tries go on for ever.
+Pauses double up to the longest, with full jitter; the drain never stops trying.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Plans the moves that renames ask for: ``rekey`` rows of files, and of directories.
 
 What is below a renamed directory is read page by page, a bounded number of names at a time, and
-where to go on is remembered in memory. A reading that finds nothing left to move drops the row of
-the directory. A second reading that finds little left (a file that is held, open or cannot be
+the place to continue at is kept in memory. A reading that finds nothing left to move drops the row
+of the directory. A second reading that finds little left (a file that is held, open or cannot be
 moved) gives each of these files a row of its own and drops the directory's, so that the tree is not
-read again for them. Where much is left the readings go on, for at most a tenth of the time, and
+read again for them. Where much is left the readings continue, for at most a tenth of the time, and
 more rarely while they find no less than before.
 """
 

@@ -44,7 +44,7 @@ class Started(NamedTuple):
     prior: Upload | None
     """What an earlier try with the same key left: its bytes may be at the key."""
     resumed: Upload | None
-    """The same version's multipart upload, which was interrupted: it goes on."""
+    """The same version's multipart upload, which was interrupted: it is resumed."""
     rest: str
     """What the key does not tell of the path."""
     volume: str

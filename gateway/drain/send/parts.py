@@ -1,4 +1,4 @@
-"""Sends a file in parts, several at a time; goes on where an earlier try was interrupted.
+"""Sends a file in parts, several at a time; resumes where an earlier try was interrupted.
 
 A part that the store lists counts only if its ETag is the MD5 of the local bytes, which are read
 again for it: the parts of an upload always add up to the file as it is now. Memory is one block of
@@ -31,7 +31,7 @@ def send_parts(
 
     Parameters: expected, the checksum of the file when it was sealed; None: not known.
     None: the file changed (nothing is left in the bucket) or the drain stops (the upload stays, to
-    go on later). Raises: BucketError, DataFileError; the upload stays.
+    resume later). Raises: BucketError, DataFileError; the upload stays.
     """
     file, key = started.file, started.key
     upload_id, part_bytes, listed = _begin(context, started)
@@ -87,7 +87,7 @@ def send_parts(
 
 
 def _begin_anew(context: Context, started: Started, upload_id: str) -> None:
-    """This upload cannot be gone on with. The intent stays: there may be something at the key."""
+    """This upload cannot be resumed. The intent stays: there may be something at the key."""
     context.store.abort(started.key, upload_id)
     with context.writing() as view:
         ino = started.file.ino
@@ -100,7 +100,7 @@ def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, List
     if resumed is not None and resumed.upload_id and resumed.part_bytes:
         listed = context.store.parts(key, resumed.upload_id)
         if listed is not None:
-            log.info("going on with the upload of %s: %d parts are there", key, len(listed))
+            log.info("resuming the upload of %s: %d parts are there", key, len(listed))
             return resumed.upload_id, resumed.part_bytes, listed
     part_bytes = part_bytes_of(file.size, context.settings.drain.part_bytes)
     try:
@@ -121,7 +121,7 @@ def _in_flight(
     send_one: Callable[[int], Part],
     go_on: Callable[[Part], bool],
 ) -> list[Part] | None:
-    """Send parts 1 to count in order, so many at a time; None: told not to go on."""
+    """Send parts 1 to count in order, so many at a time; None: told to stop."""
     parts: list[Part] = []
     sending: deque[Future[Part]] = deque()
     with ThreadPoolExecutor(min(count, concurrency), thread_name_prefix="drain-part") as pool:

@@ -181,7 +181,7 @@ class _Streak:
 
 
 class _Process:
-    """A sender that is started when it is needed, and anew after it has ended: an idle gateway
+    """A sender that is started when it is needed, and again after it has ended: an idle gateway
     needs no memory for it. Safe to use from several threads.
 
     Parameters: settings; store, which knows the bucket's address; channels, how many connections it

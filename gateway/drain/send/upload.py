@@ -143,7 +143,7 @@ def _sent(stored: Stored) -> Sent:
 def _is_as_sealed(
     context: Context, planned: File, key: str, expected: str | None, body: bytes
 ) -> bool:
-    """False: a client changed the file meanwhile. Raises DataFileError: nobody did."""
+    """False: a client changed the file meanwhile. Raises DataFileError: no client did."""
     if expected is None:
         return True
     try:

@@ -159,7 +159,7 @@ def _is_covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> b
 
 
 def is_settled(view: View, intent: Upload) -> bool:
-    """Whether an interrupted upload only waits for the next try, which goes on with it, or whose
+    """Whether an interrupted upload only waits for the next try, which resumes it, or whose
     intent replaces this."""
     if can_resume(view, intent):
         return True
