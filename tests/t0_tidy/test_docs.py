@@ -39,6 +39,14 @@ def test_files_and_links_exist(path: Path) -> None:
     assert wrong == []
 
 
+def test_promises_name_tests_that_exist() -> None:
+    text = (ROOT / "gateway/SEMANTICS.md").read_text()
+    there = {path.name for path in (ROOT / "tests").rglob("test_*")}
+    named = set(re.findall(r"`(test_\w+\.(?:py|c))", text))
+    assert len(named) > 20
+    assert named <= there
+
+
 def test_every_setting_is_explained_by_its_task() -> None:
     text = (ROOT / "docs/operating.md").read_text()
     keys = [f"{section}.{key.name}" for section, kind in SECTIONS.items() for key in fields(kind)]
