@@ -65,7 +65,7 @@ struct spw_inode {
 	uint64_t change_seen; /* an answer with a smaller `change` is old */
 	struct spw_attr attr;
 
-	struct spw_inode *next_unsealed; /* under the sealer's lock, with `unsealed` */
+	struct spw_inode *next_unsealed; /* under the queue's lock, with `unsealed` */
 	bool unsealed;                   /* queued to be sealed; the queue has a handle on it */
 	uint64_t again_ms;               /* it could not be sealed, and is tried again then */
 	uint32_t pause_ms;

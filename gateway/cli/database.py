@@ -12,7 +12,6 @@ from gateway.cli import checks
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.drain.plan import digests
 from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
 from gateway.namespace import fsck, volume
 from gateway.settings import Settings
@@ -74,6 +73,7 @@ def _problems(
 
 def _changed(database: Database, files: DataFiles) -> list[fsck.Problem]:
     # Here, because boto3 takes half a second to import.
+    from gateway.drain.plan import digests
 
     return [
         fsck.Problem("checksum", f"inode {file.ino}: {why}", "")

@@ -253,7 +253,7 @@ class Lease(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     """Random. A takeover deletes the row; writes under the lease are refused from then on."""
     owner: Mapped[str] = mapped_column(String)
-    """The process: see gateway.drain.lease."""
+    """The process: see gateway.drain.process."""
     expires_ns: Mapped[int]
 
 

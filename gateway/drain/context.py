@@ -20,7 +20,6 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as own
-from gateway.drain.messages import Result, Small
 from gateway.drain.paths import Holds, Paths
 from gateway.drain.rows import File
 from gateway.errors import LeaseLost
@@ -29,6 +28,7 @@ from gateway.settings import Settings
 
 if TYPE_CHECKING:
     # boto3 takes half a second to import.
+    from gateway.drain.messages import Result, Small
     from gateway.objectstore.s3 import S3Store
 
 COPIES = 8

@@ -259,7 +259,7 @@ class Drain:
             "failing": len(self.retries),
             "counters": {**asdict(self.counters), **self._pace.counters()},
             "waiting_files": len(self._survey),
-            "oldest_digests_ns": oldest_ns,
+            "oldest_sealed_ns": oldest_ns,
             "restless_files": self._snapshots.restless(),
             "requests_at_once": self._pace.places,
         }

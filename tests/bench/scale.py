@@ -17,9 +17,13 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+from gateway.db.writer import Operation
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume
@@ -64,6 +68,29 @@ def spread(callers: int, count: int, call: Callable[[int], None]) -> tuple[float
     for thread in threads:
         thread.join()
     return count / (time.perf_counter() - started), percentile(latencies, 0.99) * 1000
+
+
+class Gathering(Namespace):
+    """Changes of threads that wait together share a transaction, as call.c gathers them."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._waiting: deque[tuple[Operation[Any], threading.Lock]] = deque()
+        self._busy = threading.Lock()
+
+    def run_together(self, operations: Sequence[Operation[Any]]) -> None:
+        calls = [(operation, threading.Lock()) for operation in operations]
+        for _operation, answered in calls:
+            answered.acquire()
+        self._waiting.extend(calls)
+        with self._busy:
+            taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if taken:
+                super().run_together([operation for operation, _answered in taken])
+            for _operation, answered in taken:
+                answered.release()
+        for _operation, answered in calls:
+            answered.acquire()
 
 
 def creator(ns: Namespace, parents: list[int], base: int = 0) -> Callable[[int], None]:
@@ -120,7 +147,7 @@ def main() -> None:
     try:
         settings = make_settings(directory / "data", {"namespace": {"url": args.url}})
         make_volume(settings)
-        ns = Namespace(settings)
+        ns = Gathering(settings)
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
         durable_creates(ns, directory, 8000)
         many = [

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 
 from gateway.db import statements as sql
 from gateway.db.engine import Database
-from gateway.db.writer import Tx, Writer
+from gateway.db.writer import Operation, Tx, Writer
 from gateway.errors import NotFound
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
@@ -30,12 +29,6 @@ def writer(settings: Settings) -> Iterator[Writer]:
 
 
 def test_an_error_undoes_its_own_operation_only(writer: Writer, settings: Settings) -> None:
-    gate = threading.Event()
-    results: list[object] = []
-
-    def blocking(tx: Tx) -> None:
-        gate.wait(10)
-
     def good(tx: Tx) -> None:
         tx.run(sql.REKEY_INSERT, ino=tx.new_ino(), renamed_ns=1)
 
@@ -43,20 +36,11 @@ def test_an_error_undoes_its_own_operation_only(writer: Writer, settings: Settin
         tx.run(sql.REKEY_INSERT, ino=999_999, renamed_ns=1)
         raise NotFound
 
-    def call(operation: object) -> None:
-        try:
-            results.append(writer.run(operation))  # type: ignore[arg-type]
-        except NotFound as exc:
-            results.append(exc)
-
-    threads = [threading.Thread(target=call, args=(op,)) for op in (blocking, good, bad, good)]
-    for thread in threads:
-        thread.start()
-    gate.set()
-    for thread in threads:
-        thread.join(10)
-    assert sum(isinstance(result, NotFound) for result in results) == 1
-    assert len(results) == 4
+    before = writer.commits
+    operations = [Operation(function) for function in (good, bad, good)]
+    writer.run_together(operations)
+    assert writer.commits == before + 1
+    assert [type(operation.error) for operation in operations] == [type(None), NotFound, type(None)]
     database = Database(settings.database_url)
     with database.reader() as connection:
         found = {row[0] for row in connection.execute("SELECT ino FROM rekey")}

@@ -1,7 +1,7 @@
 """Jobs that failed, and when each may be tried again: for ever, with full jitter.
 
 The rows of ``retry`` are the truth for people and for the next start; this is their copy in memory,
-saved with the next claims (gateway.drain.lease).
+saved with the next claims (gateway.drain.admission.lease).
 """
 
 from __future__ import annotations

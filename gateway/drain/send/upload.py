@@ -4,7 +4,7 @@ A version's number moves durably before its first byte is written, so when the n
 same after the last byte was read, no byte is of another version. That is checked, with everything
 else that makes the file worth an object, before the object can become visible: for a file that is
 read into memory in the transaction of its intent, for one sent in parts before the parts are made
-an object. The rows are the business of gateway.drain.intent.
+an object. The rows are the business of gateway.drain.send.intent.
 
 Small files go in batches: one transaction for their intents, one for their publishing.
 """
