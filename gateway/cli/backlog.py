@@ -12,10 +12,10 @@ from gateway import clock
 from gateway.data.layout import DataFiles
 from gateway.db import models, schema
 from gateway.db.engine import Database
+from gateway.db.statements import IS_DIRTY
 from gateway.drain.admission.retries import FOR_GOOD, FOR_GOOD_TRIES
 from gateway.errors import UserError
 from gateway.settings import Settings
-from gateway.types import Kind
 
 _DEPTH_MAX = 4096
 
@@ -23,11 +23,7 @@ _inode: Any = models.Inode.__table__
 _damage: Any = models.Damage.__table__
 _retry: Any = models.Retry.__table__
 _dirent: Any = models.Dirent.__table__
-_DIRTY = and_(
-    _inode.c.kind == Kind.REGULAR.value,
-    _inode.c.nlink > 0,
-    _inode.c.content_version > _inode.c.drained_version,
-)
+_DIRTY = and_(*IS_DIRTY, _inode.c.nlink > 0)
 
 
 class Oldest(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gateway.cli.process import start_ticks
+from gateway.proc import start_ticks
 from gateway.settings import Settings
 
 UP = "up.json"

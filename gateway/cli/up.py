@@ -22,11 +22,12 @@ from typing import Any
 from gateway import atomic, clock, config
 from gateway.cli import checks, ganesha_conf, state
 from gateway.cli.init import make_directories, make_files_directory
-from gateway.cli.process import Child, Command, Phase, start_ticks
+from gateway.cli.process import Child, Command, Phase
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace import identity
+from gateway.proc import start_ticks
 from gateway.settings import Settings
 
 GANESHA_STOP_SECONDS = 30.0

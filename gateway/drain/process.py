@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from gateway.proc import start_ticks
+
 
 def owner(pid: int) -> str:
     """Names a process for good: machine since its boot, PID namespace, PID, start."""
@@ -25,12 +27,3 @@ def is_dead(holder: str) -> bool:
 def _here() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-
-
-def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None: it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])

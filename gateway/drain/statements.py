@@ -20,6 +20,7 @@ from sqlalchemy import (
 
 from gateway.db.compiled import Statement, b, given
 from gateway.db.statements import (
+    IS_DIRTY,
     Tombstone,
     claim,
     damage,
@@ -93,11 +94,8 @@ def _of_first_name(column: Any) -> Any:
 
 
 _IS_WHOLE = ~exists().where(damage.c.ino == inode.c.ino)
-# The first two conditions are those of ix_inode_dirty_drain_after, word for word, or SQLite would
-# not use it.
 _SEALED_AFTER = (
-    inode.c.kind == literal_column("1"),
-    inode.c.content_version > inode.c.drained_version,
+    *IS_DIRTY,
     inode.c.write_open == 0,
     inode.c.nlink > 0,
     tuple_(inode.c.drain_after_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
@@ -281,7 +279,7 @@ TOMBSTONES_BEFORE = Statement(
         _BURIED.join(tombstone, _OF_SAME)
     )
 )
-"""What is licensed for the same inodes and keys."""
+"""The tombstones of the same inodes and keys."""
 TOMBSTONES_DELETE = Statement(
     delete(tombstone).where(
         tuple_(tombstone.c.key, tombstone.c.ino).in_(select(_BURIED.c.key, _BURIED.c.ino))
@@ -354,8 +352,7 @@ QUEUE = Statement(
     select(*_FILE, upload.c.started_ns)
     .select_from(inode.outerjoin(upload, upload.c.ino == inode.c.ino))
     .where(
-        inode.c.kind == literal_column("1"),
-        inode.c.content_version > inode.c.drained_version,
+        *IS_DIRTY,
         inode.c.nlink > 0,
         tuple_(inode.c.drain_after_ns, inode.c.ino) < tuple_(b("after_ns"), b("after_ino")),
     )

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway import clock
-from gateway.drain.process import start_ticks
+from gateway import atomic, clock
+from gateway.proc import start_ticks
 
 INTERVAL_SECONDS = 1.0
 
@@ -96,9 +96,7 @@ class StatusFile:
                 "time_ns": clock.now_ns(),
             }
             text = json.dumps({**who, **report}, indent=1)
-            scratch = self._path.with_suffix(".new")
-            scratch.write_text(text + "\n", encoding="utf-8")
-            scratch.replace(self._path)
+            atomic.replace(self._path, text + "\n", 0o644, durable=False)
             self._written = report
 
     def _loop(self) -> None:

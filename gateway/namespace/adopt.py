@@ -176,7 +176,7 @@ def _take(session: Session, ino: int, found: os.stat_result) -> None:
 def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
     """Make the configured bucket and prefix those of this namespace; everything is drained again.
 
-    What is in the former bucket stays there: no tombstone to delete in it is kept. Returns how many
+    What is in the former bucket stays there: no tombstone for it is kept. Returns how many
     files will be sent. Raises IdentityError when some bytes are only in the former bucket.
     """
     connection = database.connect(for_writing=True)

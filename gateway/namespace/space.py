@@ -9,7 +9,7 @@ import json
 import logging
 from enum import IntEnum
 
-from gateway import checks, clock
+from gateway import atomic, checks, clock
 from gateway.db.models import ROOT_INO
 from gateway.errors import NamespaceError
 from gateway.namespace.facade import Namespace
@@ -90,11 +90,9 @@ class Space:
             "dirty_bytes": dirty_bytes if self._limit_bytes else None,
             "writers": flows,
         }
-        scratch = self._path.with_suffix(".new")
         try:
             self._path.parent.mkdir(exist_ok=True)
-            scratch.write_text(json.dumps(facts) + "\n", encoding="utf-8")
-            scratch.replace(self._path)
+            atomic.replace(self._path, json.dumps(facts) + "\n", 0o644, durable=False)
         except OSError as exc:
             # A full disk must not take the answer with it.
             log.warning("cannot write %s: %s", self._path, exc)

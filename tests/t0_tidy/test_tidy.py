@@ -18,6 +18,7 @@ LIBRARIES = {
     "gateway.types",
     "gateway.atomic",
     "gateway.clock",
+    "gateway.proc",
     "gateway.failpoints",
     "gateway.errors",
     "gateway.settings",
@@ -31,8 +32,9 @@ LIBRARIES = {
 DRAIN_BASE = {
     f"gateway.drain.{name}"
     for name in (
-        "statements",
         "rows",
+        "statements",
+        "metadata",
         "paths",
         "context",
         "job",
@@ -58,6 +60,7 @@ ALLOWED = {
     "gateway.types": set[str](),
     "gateway.atomic": set[str](),
     "gateway.clock": set[str](),
+    "gateway.proc": set[str](),
     "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
     "gateway.schedule": set[str](),
@@ -77,6 +80,7 @@ ALLOWED = {
     "gateway.data": {"gateway.types", "gateway.errors", "gateway.atomic", "gateway.data"},
     "gateway.namespace": {
         "gateway.types",
+        "gateway.atomic",
         "gateway.errors",
         "gateway.clock",
         "gateway.failpoints",

@@ -66,7 +66,7 @@ def test_bytes_stay_under_their_ceiling(rclone_site: Site) -> None:
 
 def leases(site: Site) -> dict[int, int]:
     """When each lease runs out."""
-    return dict(site.rows("SELECT generation, expires_ns FROM lease"))
+    return dict(site.rows("SELECT id, expires_ns FROM lease"))
 
 
 def test_two_drains_share_one_ceiling(rclone_site: Site) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from gateway import clock
 from gateway.cli import process
-from gateway.cli.process import Child, Command, Phase, start_ticks
+from gateway.cli.process import Child, Command, Phase
+from gateway.proc import start_ticks
 from tests.support.waiting import until
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from gateway import clock
 from gateway.cli import backlog
-from gateway.cli.process import start_ticks
 from gateway.cli.status import lines as lines_of
 from gateway.db.models import ROOT_INO
+from gateway.proc import start_ticks
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.namespace import Namespace

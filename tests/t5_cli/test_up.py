@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.process import start_ticks
+from gateway.proc import start_ticks
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t5_cli.site import (

@@ -11,7 +11,7 @@ The caller holds the claims of the inode and of the key: nothing else touches ei
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,19 +20,19 @@ from gateway.db import statements as sql
 from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
+from gateway.drain.metadata import (
+    CONTENT_VERSION,
+    GENERATION,
+    INO,
+    SNAPSHOT,
+    VOLUME,
+    with_rest,
+)
 from gateway.drain.paths import file_of, object_at
 from gateway.drain.rows import File, Object, Upload
 from gateway.objectstore.objects import PART_BYTES
 
 log = logging.getLogger("drain")
-
-PATH_REST = "path-rest"
-VOLUME = "volume"
-GENERATION = "generation"
-"""Metadata: of which namespace the object is, and of which inode with that number. Objects of
-earlier versions of Spillway have neither."""
-SNAPSHOT = "snapshot-ns"
-"""Metadata of the object of a file that was open: the moment it shows."""
 
 
 class Started(NamedTuple):
@@ -76,7 +76,7 @@ class Standing(NamedTuple):
     is_reserved: bool
     """A multipart upload of another inode may still land at the key."""
     has_tombstone: bool
-    """A deletion of what is at the key was licensed."""
+    """There is a tombstone for what is at the key."""
 
     @property
     def is_whole(self) -> bool:
@@ -288,15 +288,9 @@ def metadata(started: Started, part_bytes: int | None = None) -> dict[str, str]:
             "uid": str(file.uid),
             "gid": str(file.gid),
             "mtime-ns": str(file.mtime_ns),
-            "content-version": str(file.content_version),
-            "ino": str(file.ino),
+            CONTENT_VERSION: str(file.content_version),
+            INO: str(file.ino),
             GENERATION: str(file.generation),
             VOLUME: started.volume,
         },
     )
-
-
-def with_rest(rest: str, others: Mapping[str, str]) -> dict[str, str]:
-    """The metadata with what the key does not tell of the path."""
-    kept = {name: value for name, value in others.items() if name != PATH_REST}
-    return {**kept, PATH_REST: rest} if rest else kept

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from gateway.drain import statements as own
 from gateway.drain.context import Context
+from gateway.drain.metadata import SNAPSHOT
 from gateway.drain.send import checksum, intent
 from gateway.drain.send.intent import Sent, Started
 from gateway.errors import BucketError, DataFileError, ObjectRefused, StoreUnavailable
@@ -66,8 +67,8 @@ def send_parts(
             completing = True
             metadata = intent.metadata(started, part_bytes)
             head = context.store.complete(key, upload_id, parts, file.size, metadata)
-            found = head.metadata.get(intent.SNAPSHOT)
-            if found is not None and found != metadata.get(intent.SNAPSHOT):
+            found = head.metadata.get(SNAPSHOT)
+            if found is not None and found != metadata.get(SNAPSHOT):
                 # The upload is gone, and what proved to be there is an earlier snapshot.
                 raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
     except (BucketError, DataFileError) as exc:

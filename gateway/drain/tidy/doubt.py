@@ -19,8 +19,8 @@ from gateway import clock
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
+from gateway.drain.metadata import origin_of
 from gateway.drain.paths import object_at
-from gateway.drain.send.intent import GENERATION, VOLUME
 from gateway.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.objects import Head
 
@@ -70,18 +70,13 @@ def _abort_unknown(context: Context, key: str, recorded: set[str | None]) -> Non
 
 def _bury(view: View, key: str, head: Head | None, ino: int) -> None:
     """Nothing should be at the key. What we put there ourselves is garbage; nothing else is."""
-    if head is None or not ino or head.metadata.get("ino") != str(ino):
+    if head is None or not ino:
         return
-    if head.metadata.get(VOLUME, view.volume) != view.volume:
+    origin = origin_of(head.metadata)
+    if origin.ino != ino or origin.volume not in (None, view.volume):
         return
     # An upload that was interrupted still names it, and settles it.
     if not view.session.one(own.UPLOADS_AT, key=key):
-        version = head.metadata.get("content-version", "")
-        generation = head.metadata.get(GENERATION, "")
         view.add_tombstone(
-            key,
-            ino,
-            int(version) if version.isdecimal() else 0,
-            head.etag,
-            generation=int(generation) if generation.isdecimal() else 0,
+            key, ino, origin.content_version or 0, head.etag, generation=origin.generation or 0
         )

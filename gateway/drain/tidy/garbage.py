@@ -17,9 +17,10 @@ from gateway.db.statements import Tombstone
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
+from gateway.drain.metadata import origin_of
 from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
 from gateway.drain.rows import Object, Upload
-from gateway.drain.send.intent import GENERATION, VOLUME, can_resume
+from gateway.drain.send.intent import can_resume
 from gateway.errors import BucketError, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
 
@@ -91,7 +92,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
                 if isinstance(error, StoreUnavailable):
                     _doubt(view, key, found)
             elif now[key] != found:
-                continue  # What was licensed meanwhile was not looked at.
+                continue  # What got a tombstone meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
                 # Else a client deleted that file too meanwhile: the tombstone is needed again.
                 done.append((key,))
@@ -140,20 +141,19 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
 def _is_covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> bool:
     """Whether an object is one of those that may go. Some servers forget metadata; then the ETag
     that was recorded tells. Parameters: volume, the id of this namespace."""
-    if head.metadata.get(VOLUME, volume) != volume:
+    origin = origin_of(head.metadata)
+    if origin.volume not in (None, volume):
         # Two namespaces were given one prefix, and their numbers of inodes are the same.
         return False
-    ino, version = head.metadata.get("ino", ""), head.metadata.get("content-version", "")
-    generation = head.metadata.get(GENERATION, "0")
     for tombstone in tombstones:
-        if tombstone.generation and generation not in ("0", str(tombstone.generation)):
+        if tombstone.generation and origin.generation not in (0, tombstone.generation):
             continue
         if tombstone.ino == 0:
             return True
-        if not (ino.isdecimal() and version.isdecimal()):
+        if origin.ino is None or origin.content_version is None:
             if tombstone.etag is not None and tombstone.etag == head.etag:
                 return True
-        elif int(ino) == tombstone.ino and int(version) <= tombstone.content_version:
+        elif origin.ino == tombstone.ino and origin.content_version <= tombstone.content_version:
             return True
     return False
 

@@ -1,13 +1,13 @@
 """Moves one object inside the bucket after a rename: copy, make sure, record, then delete.
 
 Two kinds of move: to the key the file has now, and out of the way, to a staging key, when another
-file must have the old key first (two names that were swapped). Never is the last copy lost:
+file must have the old key first (two names that were swapped). The last copy is never lost:
 
 1. A ``tombstone`` of the target is durable before anything is copied. Killed in the middle, the
    half of a move is garbage with a tombstone, not an object without a row.
 2. The source must be what its ``object`` row says, or nothing is copied.
 3. One transaction makes the ``object`` row name the copy, takes the target's ``tombstone`` back
-   and licenses the deletion of the source. Until then the source is the object.
+   and adds one for the source. Until then the source is the object.
 
 An object that cannot be moved (it vanished, a person replaced it, the store does not give it out)
 is replaced from the local bytes: its file is dirty again and goes up under its new key. Where
@@ -31,6 +31,7 @@ from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
+from gateway.drain.metadata import with_rest
 from gateway.drain.paths import file_of, intent_of, object_at
 from gateway.drain.rows import File, Object
 from gateway.drain.send import checksum, intent, source
@@ -69,7 +70,7 @@ class Move(NamedTuple):
 
 
 class _Begun(NamedTuple):
-    """A move whose copy, if there is one, has a tombstone to be deleted."""
+    """A move whose copy, if there is one, has a tombstone."""
 
     move: Move
     standing: intent.Standing
@@ -119,7 +120,7 @@ def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Excep
 
 
 def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _Begun]:
-    """License the deletion of the copies to come. Returns the moves that are still right, by
+    """Add tombstones for the copies to come. Returns the moves that are still right, by
     inode."""
     found = intent.standings(view, [(one.ino, one.target) for one in planned])
     begun: dict[int, _Begun] = {}
@@ -137,7 +138,7 @@ def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _
 
 def _end(view: View, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
     """Make the copies the objects of their inodes. Returns the inodes that have them now: if a
-    file was deleted meanwhile, its copy is garbage, and is licensed as such already."""
+    file was deleted meanwhile, its copy is garbage, and has its tombstone already."""
     moves = [(one.move.ino, one.move.source, one.move.target, head.etag) for one, head in copies]
     moved = {ino for (ino,) in view.session.all(own.OBJECT_MOVE, moves=rows_of(moves))}
     ended = [one for one, _head in copies if one.move.ino in moved]
@@ -171,9 +172,7 @@ def _copy(context: Context, begun: _Begun) -> Head:
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
     try:
-        return context.store.copy(
-            old_key, target, head, intent.with_rest(begun.rest, head.metadata)
-        )
+        return context.store.copy(old_key, target, head, with_rest(begun.rest, head.metadata))
     except StoreUnavailable:
         # A copy in parts may have left some.
         context.note_doubts((ino, target))
@@ -236,7 +235,7 @@ def _require_local(context: Context, file: File, stored: Object, recorded: str |
 
 def _release(view: View, stored: Object) -> None:
     """Take an object row off its key. The upload row of the file names the key from now on, so what
-    is there is deleted only when the file is sent again or deleted, and is then licensed."""
+    is there gets its tombstone only when the file is sent again or deleted."""
     begun = intent_of(view.session, stored.ino)
     if begun is None:
         row = (stored.ino, stored.content_version, stored.key, clock.now_ns(), 0)
