@@ -73,6 +73,8 @@ class View(NamedTuple):
 
     def add_tombstones(self, tombstones: Sequence[sql.Tombstone]) -> None:
         """``add_tombstone`` of many, each for another inode or key."""
+        if not tombstones:
+            return
         now_ns = clock.now_ns()
         wanted = rows_of([(*tombstone, now_ns) for tombstone in tombstones])
         rows = self.session.all(own.TOMBSTONES_BEFORE, tombstones=wanted)

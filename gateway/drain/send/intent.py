@@ -262,8 +262,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
         if view.paths.key_of(file.ino) != key:
             view.note_rekey(file.ino)
         lines.append(f"uploaded {key} ({file.size} bytes)")
-    if garbage:
-        view.add_tombstones(garbage)
+    view.add_tombstones(garbage)
     inos = rows_of([(started.file.ino,) for started, _sent in uploads])
     session.run(own.UPLOAD_DELETE, inos=inos)
     session.run(own.OBJECTS_DELETE, inos=rows_of([row[:1] for row in objects]))

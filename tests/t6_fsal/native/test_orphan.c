@@ -19,7 +19,7 @@ static void orphans_are_reclaimed_with_the_last_handle(void)
 	spw_inode_put(again);
 	settle();
 	assert(ns.reclaims == 1 && !has_bytes(next_ino));
-	/* One that nobody has open goes at once; one with a name left does not. */
+	/* An orphan that nothing has open is reclaimed at once. An inode with a name left is not. */
 	removed.ino = ++next_ino;
 	spw_removed(&removed);
 	settle();
