@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.bench import contention, drain, experiments, report, saves, sites
+from tests.bench import contention, drain, experiments, names, report, saves, sites
 from tests.bench.experiments import Experiment
 from tests.bench.rows import Measured, Target
 from tests.support.postgres import PostgresServer
@@ -97,24 +97,26 @@ class Bench:
         yield from experiments.sequential("tmpfs", ours, peer)
         yield experiments.random_blocks("tmpfs", Target(0.90), ours, peer)
         yield from experiments.logs("tmpfs", ours, peer)
-        yield experiments.lone_names(ours, peer)
+        yield names.lone_names(ours, peer)
 
     def _names(self, stack: ExitStack) -> Iterator[Experiment]:
         directory = stack.enter_context(sites.dirsync_ext4(self._directory / "dirsync"))
-        ours = sites.start(stack, "spillway", self._directory / "names-spillway")
-        dirsync = sites.start(stack, "vfs", directory / "vfs")
-        for in_flight in experiments.FLIGHTS:
-            yield experiments.changed_names(in_flight, True, ours, dirsync)
-        yield experiments.truncations(ours, dirsync)
+        old = names.old_directories(self._alternations)
+        ours = sites.start(stack, "spillway", self._directory / "names-spillway", old)
+        dirsync = sites.start(stack, "vfs", directory / "vfs", old)
+        for in_flight in names.FLIGHTS:
+            yield names.changed_names(in_flight, True, ours, dirsync)
+        yield names.truncations(ours, dirsync)
+        yield names.names_in_old_directories(ours, dirsync)
         if not self._quick:
             memory = stack.enter_context(sites.tmpfs(self._directory / "names-tmpfs"))
             volatile = sites.start(stack, "vfs", memory / "vfs")
             for in_flight in (16, 64):
-                yield experiments.changed_names(in_flight, False, ours, dirsync)
-                yield experiments.changed_names(in_flight, True, ours, volatile, experiments.MEMORY)
+                yield names.changed_names(in_flight, False, ours, dirsync)
+                yield names.changed_names(in_flight, True, ours, volatile, names.MEMORY)
         peer = sites.start(stack, "vfs", self._directory / "names-vfs")
-        for in_flight in experiments.FLIGHTS:
-            yield experiments.cached_names(in_flight, ours, peer)
+        for in_flight in names.FLIGHTS:
+            yield names.cached_names(in_flight, ours, peer)
 
     def _contention(self, stack: ExitStack) -> Iterator[Experiment]:
         directory = self._directory / "contention"

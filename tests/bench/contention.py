@@ -23,7 +23,8 @@ from pathlib import Path
 
 from gateway.db.engine import Database
 from tests.bench import load
-from tests.bench.experiments import CHANGES, Experiment
+from tests.bench.experiments import Experiment
+from tests.bench.names import CHANGES
 from tests.bench.rows import Row, Target
 from tests.conformance.server import Server
 from tests.support.gateway import Values

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.bench import experiments, load, report, sites
+from tests.bench import load, names, report, sites
 from tests.conformance.server import Server
 
 PARTS = {
@@ -35,7 +35,7 @@ HERTZ = 199
 def profile(server: Server, workload: str, prefix: str, record: Path) -> dict[str, float]:
     """Microseconds of the server's processor time for each operation, in all and by part."""
     perf = ("perf", "record", "-e", "cpu-clock", "-F", HERTZ, "-p", server.pid, "-o", record)
-    connections, depth = experiments.FLIGHTS[16]
+    connections, depth = names.FLIGHTS[16]
     before = server.cpu_seconds()
     done = load.nfs(
         server.port,
@@ -71,12 +71,12 @@ def main() -> None:
         peer = sites.start(stack, "vfs", disk / "vfs")
         print(report.machine())
         print("16 connections x 1, a directory each; µs of the server's processor time\n")
-        columns = ("work", "part", "ours", experiments.DIRSYNC)
+        columns = ("work", "part", "ours", names.DIRSYNC)
         print(report.markdown(columns, _rows((ours, peer), directory / "perf.data")))
 
 
 def _rows(servers: Sequence[Server], record: Path) -> Iterator[tuple[str, ...]]:
-    for workload, prefix in experiments.CHANGES:
+    for workload, prefix in names.CHANGES:
         sides = [profile(server, workload, prefix, record) for server in servers]
         for part in (IN_ALL, *PARTS.values(), OTHERS):
             shown = workload if part == IN_ALL else ""

@@ -13,7 +13,7 @@ from tests.support.tools import run_as_root, tool
 MIB = 1024 * 1024
 
 
-def _make_ext4(image: Path, mib: int, *options: str, extended: str = "discard") -> None:
+def make_ext4(image: Path, mib: int, *options: str, extended: str = "discard") -> None:
     """A file system in a file of so many MiB; its root directory belongs to us, not to root."""
     with image.open("wb") as file:
         file.truncate(mib * MIB)
@@ -24,11 +24,19 @@ def _make_ext4(image: Path, mib: int, *options: str, extended: str = "discard") 
 
 @contextmanager
 def small_disk(directory: Path, image: Path, mib: int) -> Iterator[None]:
-    """Mount an ext4 of so many MiB on a directory."""
-    _make_ext4(image, mib)
+    """Mount a new ext4 of so many MiB on a directory."""
+    make_ext4(image, mib)
+    with mounted(image, directory):
+        yield
+
+
+@contextmanager
+def mounted(image: Path, directory: Path) -> Iterator[None]:
+    """Mount an image on a directory. What root left on it in a VM belongs to us then."""
     directory.mkdir(parents=True, exist_ok=True)
     run_as_root("mount", "-o", "loop", image, directory)
     try:
+        run_as_root("chown", "--recursive", f"{os.geteuid()}:{os.getegid()}", directory)
         yield
     finally:
         run_as_root("umount", directory)
@@ -53,7 +61,7 @@ class ThinDisk:
         run_as_root("mount", "-t", "tmpfs", "-o", f"size={real_mib}m,{ours}", "tmpfs", pool)
         image = pool / "image"
         eager = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
-        _make_ext4(image, says_mib, "-J", "size=4", extended=eager)
+        make_ext4(image, says_mib, "-J", "size=4", extended=eager)
         run_as_root("mount", "-o", "loop", image, directory)
 
     def mend(self) -> None:

@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from botocore.exceptions import ResponseStreamingError
 
 from gateway import clock, config
 from gateway.db.models import RESERVED_NAME, ROOT_INO
@@ -26,6 +29,7 @@ from tests.support.volumes import make_settings, make_volume, query
 MIB = 1024 * 1024
 PART_BYTES = 5 * MIB
 PREFIX = "team/run"
+REPLACED_SECONDS = 10.0
 
 
 class Site:
@@ -160,13 +164,28 @@ class Site:
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
             for entry in page.get("Contents", []):
                 key = entry["Key"]
-                try:
-                    body = self.client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
-                except self.client.exceptions.NoSuchKey:
+                if (body := self._body(key)) is None:
                     continue  # deleted since it was listed: a drain is at work
                 below = key.startswith(PREFIX + "/")
                 found[key.removeprefix(PREFIX + "/") if below else "!" + key] = body
         return found
+
+    def _body(self, key: str) -> bytes | None:
+        """The content of the object at a key; None: there is none.
+
+        rclone replaces an object in place. An answer that it began before says the old length, and
+        its body ends early. So it is asked again, until a deadline.
+        """
+        deadline = time.monotonic() + REPLACED_SECONDS
+        while True:
+            try:
+                answer = self.client.get_object(Bucket=self.bucket, Key=key)
+                return bytes(answer["Body"].read())
+            except self.client.exceptions.NoSuchKey:
+                return None
+            except ResponseStreamingError:
+                if time.monotonic() > deadline:
+                    raise
 
     def etags(self) -> dict[str, str]:
         """The ETag of every object, by key below the prefix."""

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from gateway.objectstore.setup import RULE_ID
+from gateway.objectstore.setup import RULE_ID, rule_id
 from tests.support.s3proxy import Act
 from tests.t4_drain.site import MIB, PREFIX, Site
 from tests.t5_cli.site import spillway
 
+OURS = rule_id(f"{PREFIX}/")
 LOCK: Any = {
     "ObjectLockEnabled": "Enabled",
     "Rule": {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 1}},
@@ -66,15 +67,32 @@ def test_apply_keeps_the_other_rules(moto_site: Site, style: str) -> None:
     before = rules(moto_site) if others else []
     code, facts = setup(moto_site, "--apply")
     assert (code, facts["expiring_rules"]) == (0, [])
-    assert facts["unfinished_uploads"] == f"ended by the rule {RULE_ID} (just added)"
+    assert facts["unfinished_uploads"] == f"ended by the rule {OURS} (just added)"
     after = rules(moto_site)
-    assert [rule for rule in after if rule["ID"] != RULE_ID] == before
-    (ours,) = [rule for rule in after if rule["ID"] == RULE_ID]
+    assert [rule for rule in after if rule["ID"] != OURS] == before
+    (ours,) = [rule for rule in after if rule["ID"] == OURS]
     assert ours["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
     assert (ours.get("Prefix") or ours["Filter"]["Prefix"]) == f"{PREFIX}/"
     moto_site.proxy.forget()
     assert setup(moto_site, "--apply")[0] == 0
     assert not [r for r in moto_site.proxy.operations() if r.method != "GET"]
+
+
+def test_gateways_that_share_a_bucket_keep_their_rules(moto_site: Site) -> None:
+    site = moto_site
+    assert setup(site, "--apply")[0] == 0
+    site.values["bucket"]["prefix"] = "other"
+    site.configure()
+    assert setup(site, "--apply")[0] == 0
+    assert {rule["ID"] for rule in rules(site)} == {OURS, rule_id("other/")}
+
+
+def test_the_rule_of_an_older_release_is_replaced(moto_site: Site) -> None:
+    old = {"Status": "Enabled", "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 3}}
+    filter_ = {"Filter": {"Prefix": f"{PREFIX}/", "ObjectSizeGreaterThan": 1}}
+    put(moto_site, {"ID": RULE_ID, **old, **filter_})
+    assert setup(moto_site, "--apply")[0] == 0
+    assert [rule["ID"] for rule in rules(moto_site)] == [OURS]
 
 
 @pytest.mark.parametrize(

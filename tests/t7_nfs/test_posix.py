@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import pytest
 
+from gateway.db.writer import Operation
+from gateway.namespace.create import create
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.client import MOUNT, PYTHON, start_program
 from tests.support.namespace import Namespace
 from tests.support.vm.client import ClientVm
 from tests.t7_nfs.conftest import MakeSite
+
+FILL_BATCH = 256
 
 
 @pytest.mark.parametrize("version", ["4.0", "4.1"])
@@ -61,11 +65,20 @@ def test_a_large_directory_is_listed_whole_while_it_changes(
 
 def fill(namespace: Namespace) -> None:
     parent = namespace.mkdir(ROOT_CRED, 2, b"large", SetAttr(mode=0o777)).ino
-
-    def create(index: int) -> None:
-        name = b"keep-%06d-%s" % (index, b"drop" if index % 2 else b"stay")
-        namespace.create(ROOT_CRED, parent, name, SetAttr(mode=0o666), for_writing=False)
-
-    with ThreadPoolExecutor(32) as pool:
-        for _ in pool.map(create, range(100_000), chunksize=1000):
-            pass
+    names = (b"keep-%06d-%s" % (n, b"drop" if n % 2 else b"stay") for n in range(100_000))
+    while batch := list(islice(names, FILL_BATCH)):
+        operations = [
+            Operation(
+                create,
+                ROOT_CRED,
+                parent,
+                name,
+                SetAttr(mode=0o666),
+                generation=namespace.boot.generation,
+                for_writing=False,
+            )
+            for name in batch
+        ]
+        namespace.run_together(operations)
+        for operation in operations:
+            operation.outcome()
