@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -112,11 +113,11 @@ class Setup:
                 "s3:GetLifecycleConfiguration, or add by hand a rule that aborts incomplete "
                 f"multipart uploads after {ABORT_DAYS} days"
             )
-        others = [rule for rule in found.rules if rule.get("ID") != RULE_ID]
+        others = [rule for rule in found.rules if not self._is_ours(rule)]
         # S3 takes no rule with Filter beside one with the older Prefix.
         is_old = any("Prefix" in rule for rule in others)
         ours = {
-            "ID": RULE_ID,
+            "ID": rule_id(self._prefix),
             "Status": "Enabled",
             **({"Prefix": self._prefix} if is_old else {"Filter": {"Prefix": self._prefix}}),
             "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": ABORT_DAYS},
@@ -133,6 +134,11 @@ class Setup:
                 f"bucket {name} took the rule and does not have it, or lacks another: look at its "
                 "lifecycle rules"
             )
+
+    def _is_ours(self, rule: Rule) -> bool:
+        """Whether an earlier call made a rule. Older releases had one ID for every prefix."""
+        id_ = rule.get("ID")
+        return id_ == rule_id(self._prefix) or (id_ == RULE_ID and _prefix_of(rule) == self._prefix)
 
     def _touches(self, rule: Rule) -> bool:
         theirs = _prefix_of(rule)
@@ -167,6 +173,15 @@ class Setup:
         except (ClientError, BotoCoreError, ResponseParserError) as exc:
             typed: BucketError = client.typed(self._settings, operation, None, exc)
             raise typed from exc
+
+
+def rule_id(prefix: str) -> str:
+    """The ID of our rule. A bucket has one rule of an ID, and may be of several gateways.
+
+    Parameters: prefix, of the keys, with its slash; empty for the whole bucket.
+    """
+    digest = hashlib.sha256(prefix.encode()).hexdigest()
+    return f"{RULE_ID}-{digest[:12]}" if prefix else RULE_ID
 
 
 def _prefix_of(rule: Rule) -> str:
