@@ -1,11 +1,16 @@
 /* The table of inode objects, and the attributes that clients are told. */
-#include <errno.h>
-#include <stdio.h>
+#include "inode.h"
+
 #include <stdlib.h>
-#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "clock.h"
+#include "damage.h"
+#include "fd.h"
+#include "namespace.h"
+#include "queue.h"
+#include "space.h"
 
 #define BUCKETS 4096u
 
