@@ -22,10 +22,10 @@ def code(text: str) -> str:
 def declared(header: str) -> set[str]:
     """Types, functions, variables, macros and enumerators of ours that a header declares."""
     text = code(header)
-    enumerators = re.findall(r"^enum spw_\w+ \{(.*?)\}", text, re.MULTILINE | re.DOTALL)
+    enumerators = re.findall(r"^enum (?:spw_\w+ )?\{(.*?)\}", text, re.MULTILINE | re.DOTALL)
     return {
         *re.findall(r"^((?:struct|enum) spw_\w+) \{", text, re.MULTILINE),
-        *re.findall(r"^(?:\w+ )+\**(spw_\w+)[(;]", text, re.MULTILINE),
+        *re.findall(r"^(?:\w+ )+\**(spw_\w+)[(;[]", text, re.MULTILINE),
         *re.findall(r"^typedef .*\(\*(spw_\w+)\)", text, re.MULTILINE),
         *re.findall(r"^#define (SPW_\w+)", text, re.MULTILINE),
         *re.findall(r"\bSPW_\w+", " ".join(enumerators)),
