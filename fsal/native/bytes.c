@@ -1,10 +1,19 @@
 /* Bytes: each call is a whole operation on a data file. */
 #define _GNU_SOURCE
+#include "bytes.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "bridge.h"
+#include "damage.h"
+#include "fd.h"
+#include "space.h"
+#include "sync.h"
+#include "writer.h"
 
 int spw_commit(struct spw_inode *inode)
 {

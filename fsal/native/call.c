@@ -7,6 +7,8 @@
  * at a time, until no call waits: handing Python from one caller to the next for each round would cost
  * more than the round. Changes and reads queue apart: a read must not wait for an fsync.
  */
+#include "call.h"
+
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>

@@ -1,5 +1,14 @@
 /* Changes of the namespace, and what is kept here of their answers. */
-#include "fsal_python.h"
+#include "change.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+
+#include "call.h"
+#include "convert.h"
+#include "dentry.h"
+#include "fresh.h"
+#include "inode.h"
 
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {

@@ -1,5 +1,12 @@
 /* Between Ganesha's types and the bridge's. */
-#include "fsal_python.h"
+#include "convert.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "clock.h"
+#include "python.h"
 
 _Static_assert(sizeof(gid_t) == sizeof(uint32_t), "groups are passed through as they are");
 _Static_assert((int)REGULAR_FILE == SPW_REGULAR && (int)DIRECTORY == SPW_DIRECTORY &&

@@ -1,11 +1,17 @@
 /* Files whose bytes are known to be lost. The namespace has a row for each, so that a restart does not
  * take one for whole; here is what it had at the start and what was found since: an inode object may go
  * and come again before the file is emptied. */
+#include "damage.h"
+
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "files.h"
+#include "namespace.h"
 
 struct loss {
 	uint64_t ino;

@@ -1,9 +1,28 @@
 /* The export: handles to and from the wire, space, the write verifier. */
-#include "fsal_python.h"
+#include "export.h"
 
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
 #include <sys/statvfs.h>
 
+#include "bridge.h"
+#include "call.h"
+#include "convert.h"
+#include "fd.h"
+#include "handle.h"
+#include "inode.h"
+#include "open.h"
+#include "python.h"
+#include "queue.h"
+#include "space.h"
+#include "sync.h"
+
 #define SEAL_SECONDS 5u
+
+struct spw_export {
+	struct fsal_export export;
+};
 
 static struct config_item export_items[] = {
 	CONF_ITEM_NOOP("name"),

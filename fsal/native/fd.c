@@ -1,12 +1,15 @@
 /* Data files: where they are, and the one descriptor of each. */
 #define _GNU_SOURCE
+#include "fd.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
-
-#include "files.h"
 
 #define ASIDE "../lost+found" /* gateway/data/layout.py has the same place */
 #define ASIDE_MAX 1000u

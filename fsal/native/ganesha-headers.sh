@@ -4,7 +4,7 @@
 # Debian ships no -dev package for Ganesha, so the upstream tarball of Debian's source package is
 # fetched through a deb-src entry that exists only inside this script's own temporary apt state:
 # the machine's sources are not touched. A config.h with Debian's build switches is generated; that
-# they are the right ones is checked by the static assertions in abi_check.c.
+# they are the right ones is checked by the static assertions in ganesha.h.
 set -eu
 
 dir=${1:?usage: ganesha-headers.sh DIR}

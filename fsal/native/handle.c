@@ -1,5 +1,8 @@
 /* Object handles: made for an inode whose attributes the namespace answered. */
-#include "fsal_python.h"
+#include "handle.h"
+
+#include "convert.h"
+#include "python.h"
 
 struct fsal_obj_ops spw_obj_ops;
 

@@ -1,9 +1,21 @@
 /* Bytes: no Python on these paths. The result goes to the callback, exactly once. */
-#include "fsal_python.h"
+#include "io.h"
 
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <unistd.h>
 
 #include "client_mgr.h"
+
+#include "bridge.h"
+#include "bytes.h"
+#include "change.h"
+#include "convert.h"
+#include "handle.h"
+#include "inode.h"
+#include "share.h"
+#include "space.h"
 
 static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_cb,
 		  struct fsal_io_arg *arg, void *caller_arg)

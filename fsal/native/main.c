@@ -1,7 +1,24 @@
 /* The module: registered when Ganesha loads it, started when its configuration is read. */
-#include "fsal_python.h"
-
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
 #include <sys/statvfs.h>
+
+#include "bridge.h"
+#include "call.h"
+#include "convert.h"
+#include "damage.h"
+#include "export.h"
+#include "fd.h"
+#include "ganesha.h"
+#include "inode.h"
+#include "namespace.h"
+#include "ops.h"
+#include "python.h"
+#include "seal.h"
+#include "space.h"
+
+#define SPW_LINK_MAX 32000 /* gateway/types.py LINK_MAX */
 
 static struct spw_module {
 	struct fsal_module module;

@@ -1,7 +1,19 @@
 /* Names: every operation is one call of the namespace, durable when it returns. */
-#include "fsal_python.h"
+#include "names.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "call.h"
+#include "change.h"
+#include "convert.h"
+#include "dentry.h"
+#include "fresh.h"
+#include "handle.h"
+#include "inode.h"
 
 #define READDIR_ENTRIES 128u /* as many as MDCACHE keeps in a chunk (Dir_Chunk) */
 #define READDIR_BYTES (READDIR_ENTRIES * 256u)

@@ -1,5 +1,5 @@
 /* The namespace, as far as bytes need it: given once at the start. */
-#include "files.h"
+#include "namespace.h"
 
 static struct spw_inode_ops ops;
 

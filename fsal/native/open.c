@@ -1,7 +1,30 @@
 /* Opens: creation, shares, upgrades, truncation, closing. The descriptor belongs to the inode. */
-#include "fsal_python.h"
+#include "open.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
 
 #include "FSAL/access_check.h"
+
+#include "bridge.h"
+#include "bytes.h"
+#include "call.h"
+#include "change.h"
+#include "convert.h"
+#include "fd.h"
+#include "handle.h"
+#include "inode.h"
+#include "names.h"
+#include "share.h"
+#include "writer.h"
+
+/* The default status2 expects a struct fsal_fd right behind the state (default_methods.c). */
+struct spw_state {
+	struct state_t state;
+	struct fsal_fd fd;
+};
 
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
 				struct state_t *related)

@@ -1,5 +1,23 @@
 /* What Ganesha calls on an object: the table of operations, and those of every kind of object. */
-#include "fsal_python.h"
+#include "ops.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "bridge.h"
+#include "bytes.h"
+#include "change.h"
+#include "convert.h"
+#include "ganesha.h"
+#include "handle.h"
+#include "inode.h"
+#include "io.h"
+#include "names.h"
+#include "open.h"
+#include "share.h"
+#include "writer.h"
+#include "xattr.h"
 
 static void release(struct fsal_obj_handle *obj)
 {

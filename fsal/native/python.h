@@ -16,12 +16,4 @@ int spw_python_start(const char *executable, const char *config_path);
 /* Has requests answered, in this thread. */
 void spw_python_run(const struct spw_item *items, uint32_t count);
 
-/* ---- call.c ---- */
-
-/* Starts the threads that spw_call needs. Returns 0 or an errno. */
-int spw_calls_start(void);
-
-/* Calls one operation; returns the errno that it answered (0: success). */
-int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
-
 #endif

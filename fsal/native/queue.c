@@ -1,10 +1,11 @@
 /* What waits for the sealer: files whose last writer closed, and orphans. */
+#include "queue.h"
+
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "files.h"
 
 #define GATHER_US 2000
 #define PAUSE_MS 1000u /* before a file that could not be sealed is tried again; then twice as long */

@@ -1,9 +1,24 @@
 /* The sealer: one thread that seals files whose last writer closed, and reclaims orphans. */
+#include "seal.h"
+
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "files.h"
+#include "bridge.h"
+#include "bytes.h"
+#include "clock.h"
+#include "damage.h"
+#include "fd.h"
+#include "inode.h"
+#include "namespace.h"
+#include "queue.h"
+#include "space.h"
+#include "sync.h"
 #include "thread.h"
 
 static bool wants_seal_locked(const struct spw_inode *inode)

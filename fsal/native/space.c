@@ -1,12 +1,11 @@
 /* Room for bytes: looks at the disk ten times a second and grants shares of what is left. */
+#include "space.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
 
-#include "space.h"
 #include "thread.h"
 
 #define TICK_MS 100u

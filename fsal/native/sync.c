@@ -1,10 +1,15 @@
 /* Stable storage: threads that wait share one fdatasync, and a failure is final. */
+#include "sync.h"
+
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "damage.h"
+#include "fd.h"
 
 static atomic_uint lost;
 

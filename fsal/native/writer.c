@@ -1,8 +1,15 @@
 /* Writers: the first one moves the version, the last one leaves the file to the sealer. */
+#include "writer.h"
+
 #include <errno.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
-#include "files.h"
+#include "clock.h"
+#include "fd.h"
+#include "namespace.h"
+#include "queue.h"
+#include "sync.h"
 
 /* Gives the data file an mtime, if there is one: a reader that has only the file (after a crash, or to seal
  * it) must find the mtime that clients were told. */

@@ -1,5 +1,14 @@
 /* Extended attributes (RFC 8276): only NFSv4.2 clients can ask for them. */
-#include "fsal_python.h"
+#include "xattr.h"
+
+#include <errno.h>
+#include <stdbool.h>
+
+#include "bridge.h"
+#include "call.h"
+#include "change.h"
+#include "convert.h"
+#include "handle.h"
 
 #define XATTR_MAX_BYTES 65536u /* gateway/namespace/xattr.py VALUE_MAX_BYTES, NAMES_MAX_BYTES */
 

@@ -7,13 +7,27 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "bridge.h"
+#include "bytes.h"
+#include "damage.h"
+#include "fd.h"
+#include "inode.h"
+#include "namespace.h"
+#include "queue.h"
+#include "seal.h"
+#include "writer.h"
 
 #undef NDEBUG
 

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bridge.h"
+#include "call.h"
 #include "python.h"
 
 #undef NDEBUG

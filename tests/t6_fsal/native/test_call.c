@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bridge.h"
+#include "call.h"
 #include "python.h"
 
 #undef NDEBUG

@@ -1,6 +1,8 @@
 /* When a data file is made, kept and synced: lost bytes are never taken for an empty file. */
 #include "fake_namespace.h"
 
+#include "clock.h"
+
 static void remove_data(uint64_t ino)
 {
 	char name[32];

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bridge.h"
 #include "dentry.h"
 
 #undef NDEBUG

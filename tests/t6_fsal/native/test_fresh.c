@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bridge.h"
 #include "fresh.h"
 
 #undef NDEBUG

@@ -1,6 +1,8 @@
 /* Bytes, stable storage and attributes, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
+#include "sync.h"
+
 static void bytes_come_back_and_eof_is_exact(void)
 {
 	struct spw_inode *inode = fresh();

@@ -1,6 +1,9 @@
 /* Writers and sealing, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
+#include "clock.h"
+#include "sync.h"
+
 static void the_first_writer_opens_and_the_last_one_seals(void)
 {
 	struct spw_inode *inode = fresh();

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "bridge.h"
 #include "space.h"
 
 #undef NDEBUG

@@ -1,7 +1,26 @@
+/* Ganesha's own headers, and the checks that they are those of the Ganesha that is installed. */
+#ifndef SPILLWAY_GANESHA_H
+#define SPILLWAY_GANESHA_H
+
+#include "config.h"
+
+#include "fsal.h"
+#include "fsal_convert.h"
+#include "FSAL/fsal_commonlib.h"
+#include "FSAL/fsal_config.h"
+#include "fsal_handle_syscalls.h"
+#include "fsal_types.h"
+#include "FSAL/fsal_init.h"
+#include "nfs_core.h"
+#include "nfs_exports.h"
+#include "sal_data.h"
+
+#if FSAL_MAJOR_VERSION != 11
+#error "this source knows FSAL API 11 (Ganesha 4.x)"
+#endif
+
 /* Debian builds Ganesha with its own switches; a plugin built with others would read wrong fields.
  * These are the sizes in Debian's nfs-ganesha 4.3 (libganesha_nfsd.so.4.3). */
-#include "fsal_python.h"
-
 _Static_assert(sizeof(struct state_t) == 216, "state_t");
 _Static_assert(sizeof(struct fsal_attrlist) == 248, "fsal_attrlist");
 _Static_assert(sizeof(struct fsal_obj_handle) == 144, "fsal_obj_handle");
@@ -12,3 +31,5 @@ _Static_assert(sizeof(struct export_ops) == 272, "export_ops");
 _Static_assert(sizeof(struct req_op_context) == 232, "req_op_context");
 _Static_assert(sizeof(struct fsal_up_vector) == 184, "fsal_up_vector");
 _Static_assert(sizeof(struct nfs_param) == 512, "nfs_param");
+
+#endif

@@ -1,0 +1,14 @@
+/* Changes of the namespace, and what is kept here of their answers. */
+#ifndef SPILLWAY_CHANGE_H
+#define SPILLWAY_CHANGE_H
+
+#include "bridge.h"
+#include "handle.h"
+
+/* A call that changes the namespace: keeps what it answers of the inodes it touched. */
+int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
+
+/* Takes suid and sgid from a file whose bytes somebody else than root changed (POSIX write). */
+void spw_drop_privileges(struct spw_handle *self);
+
+#endif

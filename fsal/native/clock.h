@@ -1,0 +1,20 @@
+/* Times as one number. */
+#ifndef SPILLWAY_CLOCK_H
+#define SPILLWAY_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* Nanoseconds since 1970; what 64 bits cannot hold (before 1677, after 2262) is cut to what they
+ * can. */
+static inline int64_t spw_ns(const struct timespec *time)
+{
+	int64_t ns;
+
+	if (__builtin_mul_overflow((int64_t)time->tv_sec, 1000000000LL, &ns) ||
+	    __builtin_add_overflow(ns, (int64_t)time->tv_nsec, &ns))
+		return time->tv_sec < 0 ? INT64_MIN : INT64_MAX;
+	return ns;
+}
+
+#endif

@@ -1,0 +1,10 @@
+/* Input and output: what Ganesha calls to read and to write. No Python on these paths. */
+#ifndef SPILLWAY_IO_H
+#define SPILLWAY_IO_H
+
+#include "ganesha.h"
+
+/* Fills the operations on bytes. */
+void spw_io_ops(struct fsal_obj_ops *ops);
+
+#endif

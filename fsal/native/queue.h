@@ -1,0 +1,41 @@
+/* What waits for the sealer: files whose last writer closed, and inodes without a name. */
+#ifndef SPILLWAY_QUEUE_H
+#define SPILLWAY_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bridge.h"
+#include "inode.h"
+
+#define SPW_QUEUE_BATCH 64u
+
+/* Before any other function of it. */
+void spw_queue_start(void);
+
+/* Queues a file whose last writer went. True: the queue has taken over a handle of the caller's;
+ * false: it was queued already. */
+bool spw_queue_add(struct spw_inode *inode);
+
+/* Queues a file that could not be sealed, for a time that doubles with each try; as
+ * spw_queue_add. */
+bool spw_queue_again(struct spw_inode *inode);
+
+/* A file was sealed: its next failure waits for the shortest time. */
+void spw_queue_settled(struct spw_inode *inode);
+
+/* Queues an inode that lost its last name and that nothing has open. */
+void spw_queue_orphan(uint64_t ino, uint64_t epoch);
+
+/* Waits until there is something to do, and takes it: files, each with a handle, and orphans, of
+ * each at most SPW_QUEUE_BATCH. Returns the number of files. */
+unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphans,
+			    unsigned int *orphan_count);
+
+/* What was taken last is done. */
+void spw_queue_done(void);
+
+/* Waits until nothing is queued or taken, but not for longer. Returns whether nothing is. */
+bool spw_queue_flush(unsigned int seconds);
+
+#endif

@@ -1,0 +1,98 @@
+"""The house rules of the plugin's C: a header for each file, exact includes, no circle."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.t0_tidy.test_tidy import require_no_circle
+
+NATIVE = Path(__file__).parents[2] / "fsal" / "native"
+NOTHING_TO_DECLARE = {"main.c"}
+"""What the loader calls by itself: the plugin's start and end."""
+SOURCES = {path.name: path.read_text() for path in sorted(NATIVE.glob("*.c"))}
+HEADERS = {path.name: path.read_text() for path in sorted(NATIVE.glob("*.h"))}
+NAME = r"\b(?:struct |enum )?spw_\w+|\bSPW_\w+"
+
+
+def code(text: str) -> str:
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def declared(header: str) -> set[str]:
+    """Types, functions, variables, macros and enumerators of ours that a header declares."""
+    text = code(header)
+    enumerators = re.findall(r"^enum (?:spw_\w+ )?\{(.*?)\}", text, re.MULTILINE | re.DOTALL)
+    return {
+        *re.findall(r"^((?:struct|enum) spw_\w+) \{", text, re.MULTILINE),
+        *re.findall(r"^(?:\w+ )+\**(spw_\w+)[(;[]", text, re.MULTILINE),
+        *re.findall(r"^typedef .*\(\*(spw_\w+)\)", text, re.MULTILINE),
+        *re.findall(r"^#define (SPW_\w+)", text, re.MULTILINE),
+        *re.findall(r"\bSPW_\w+", " ".join(enumerators)),
+    }
+
+
+DECLARED_BY = {name: header for header, text in HEADERS.items() for name in declared(text)}
+
+
+def defined(source: str) -> set[str]:
+    """Functions of ours that a C file defines."""
+    return set(re.findall(r"^\w[^;\n={]*?\b(spw_\w+)\([^;]*?\)\n\{", source, re.MULTILINE))
+
+
+def included(text: str) -> set[str]:
+    """Headers of this folder that a file includes."""
+    return {name for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE) if name in HEADERS}
+
+
+def used(text: str) -> set[str]:
+    """Headers that declare the names that a file uses."""
+    return {DECLARED_BY[name] for name in re.findall(NAME, code(text)) if name in DECLARED_BY}
+
+
+def test_each_file_has_a_header_that_declares_its_functions() -> None:
+    wrong = []
+    for source in SOURCES.keys() - NOTHING_TO_DECLARE:
+        header = source.replace(".c", ".h")
+        assert header in HEADERS, f"{source} has no {header}"
+        assert header in included(SOURCES[source]), f"{source} does not include {header}"
+        wrong += [
+            f"{function} of {source} is not in {header}"
+            for function in defined(SOURCES[source])
+            if DECLARED_BY.get(function) != header
+        ]
+    assert not wrong
+
+
+def test_each_name_is_declared_once() -> None:
+    assert len(DECLARED_BY) > 150
+    assert len(DECLARED_BY) == sum(len(declared(text)) for text in HEADERS.values())
+
+
+def test_each_file_includes_what_it_uses_and_no_more() -> None:
+    """A C file has what its own header includes. ganesha.h declares nothing of ours."""
+    wrong = []
+    for name, text in (SOURCES | HEADERS).items():
+        own = name.replace(".c", ".h")
+        theirs = included(HEADERS.get(own, "")) if name in SOURCES else set()
+        needed = used(text) - theirs - {own}
+        has = included(text) - {own, "ganesha.h"}
+        wrong += [f"{name} uses {header} and does not include it" for header in needed - has]
+        wrong += [f"{name} includes {header} for nothing" for header in has - needed]
+    assert not wrong
+
+
+def test_no_include_leads_back() -> None:
+    require_no_circle({name: included(text) for name, text in HEADERS.items()})
+
+
+def test_no_call_leads_back() -> None:
+    """Which file calls which: a function is of the file that defines it."""
+    owner = {function: name for name, text in SOURCES.items() for function in defined(text)}
+    assert len(owner) > 80
+    require_no_circle(
+        {
+            name: {owner[call] for call in re.findall(r"\b(spw_\w+)\(", text) if call in owner}
+            for name, text in SOURCES.items()
+        }
+    )
