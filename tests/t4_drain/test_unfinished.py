@@ -55,8 +55,7 @@ def test_a_listing_without_an_end_is_not_followed_for_ever(moto_site: Site, cont
 def test_a_listing_that_failed_is_tried_again_soon(
     moto_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "A_DAY", timedelta(seconds=1))
-    monkeypatch.setattr(worker, "LOOK_AGAIN", timedelta(seconds=0.5), raising=False)
+    monkeypatch.setattr(worker, "LOOK_AGAIN", timedelta(seconds=0.5))
     site = moto_site
     site.write("f", b"data")
     site.drain()
