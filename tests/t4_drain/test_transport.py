@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -195,6 +195,30 @@ def test_an_answer_in_the_middle_of_the_body_is_heard(
         for _ in range(12):
             answer = transport.send("PUT", "/k", LENGTH, large)
             assert (answer.status, answer.headers["retry-after"]) == (503, "7")
+
+
+def test_the_rest_of_a_body_that_was_answered_is_not_sent(
+    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+) -> None:
+    """A store that is too busy is not sent gigabytes that it throws away."""
+    received = []
+
+    def serve(connection: socket.socket) -> None:
+        read_head(connection)
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        size = MIB // 2
+        read_body(connection, size)
+        connection.sendall(BUSY)
+        with suppress(ConnectionResetError, ssl.SSLError):
+            while block := connection.recv(MIB):
+                size += len(block)
+        received.append(size)
+
+    with server(serve, tls) as address:
+        answer = transport_to(address, tmp_path, tls).send("PUT", "/k", LENGTH, large)
+        assert answer.status == 503
+        until(lambda: bool(received), "the connection is closed")
+    assert received[0] < LARGE_BYTES
 
 
 def test_a_server_that_does_not_know_expectations_gets_the_body_all_the_same(
