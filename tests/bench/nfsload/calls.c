@@ -1,4 +1,4 @@
-/* One compound for each call: looked up, opened, renamed, removed; one after the other. */
+/* Calls that wait for their answer: each sends one compound, to look up, open, rename, remove … */
 #include "nfs4.h"
 
 uint32_t call_lookup(struct client *client, const struct fh *directory, const char *name,
