@@ -36,7 +36,7 @@ class Result:
     """The result that pynfs reports for one test."""
 
     outcome: str
-    """PASS, WARNING (a pass), UNSUPPORTED, OMIT (a dependency failed) or FAILURE."""
+    """The outcome: PASS, WARNING (a pass), UNSUPPORTED, OMIT (a dependency failed) or FAILURE."""
     message: str
 
     @property

@@ -1,4 +1,4 @@
-"""What tests and the demo do inside a client VM that has a gateway mounted."""
+"""Runs programs for tests and the demo inside a client VM that has a gateway mounted."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Request:
     keys: tuple[str, ...] = ()
     """The keys that a DeleteObjects names."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Names in lower case."""
+    """The headers, with names in lower case."""
     status: int | None = None
     """The status of the answer, or None without an answer."""
 
@@ -67,7 +67,7 @@ Predicate = Callable[[Request], bool]
 
 
 class Act(Enum):
-    """What a fault does to a request."""
+    """The effect of a fault on a request."""
 
     HOLD = "hold"
     """The request is not forwarded until it is released."""

@@ -1,4 +1,4 @@
-/* Calls that wait for their answer: each sends one compound, to look up, open, rename, remove … */
+/* Calls that send one compound and wait for its answer: look-up, open, close, rename and others. */
 #include "nfs4.h"
 
 uint32_t call_lookup(struct client *client, const struct fh *directory, const char *name,

@@ -24,7 +24,7 @@ CHUNK_BYTES = 1024 * 1024
 def save_shard(path: Path, mib: int, seed: int) -> str:
     """Write one shard under a temporary name and rename it. Returns its sha256."""
     digest = hashlib.sha256()
-    # Each block is a rotation of one random chunk: random bytes for all would take the guest long.
+    # The guest is slow, so each block is a rotation of one random chunk.
     chunk = random.Random(seed).randbytes(CHUNK_BYTES)
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb", buffering=0) as file:

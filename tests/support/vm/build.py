@@ -22,7 +22,7 @@ from tests.support.tools import tool
 METAPACKAGE = "linux-image-amd64"
 MODULES = (
     *("virtio_pci", "virtio-rng", "virtio_net", "9pnet_virtio", "9p", "overlay", "nfsv4"),
-    # These are for a disk. ext4 asks for the checksum by name, and the guest cannot load it then.
+    # These are for a disk. ext4 asks for the checksum by name, and the guest loads none on demand.
     *("virtio_blk", "crc32c_generic", "ext4"),
 )
 AGENT = Path(__file__).with_name("agent.py")
@@ -89,7 +89,7 @@ class KernelPackage:
 
     @property
     def release(self) -> str:
-        """What ``uname -r`` prints on this kernel."""
+        """The output of ``uname -r`` on this kernel."""
         return self.name.removeprefix("linux-image-")
 
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 from tests.support.vm.build import Image
 
 LOOPBACK = "127.0.0.1"
-HOST_ADDRESS = "10.0.2.2"  # What qemu's user network calls the host's loopback interface.
+HOST_ADDRESS = "10.0.2.2"  # The host's loopback interface in qemu's user network.
 GUEST_ADDRESS = "10.0.2.15"
 AGENT = ("/usr/bin/python3", "-I", "-S", "/run/vm/agent.py")
 BOOT_DEADLINE_SECONDS = 60.0
@@ -149,7 +149,7 @@ class ClientVm:
             parameters = {
                 "console": "ttyS0",
                 "no_timer_check": "1",  # On a busy host the check finds no timer, and panics.
-                "panic": "-1",  # Restart at once, which -no-reboot makes an exit.
+                "panic": "-1",  # Restart at once; with -no-reboot qemu exits instead.
                 "VM_HOSTNAME": hostname or f"client-{token[:8]}",
                 "VM_PORT": listener.getsockname()[1],
                 "VM_TOKEN": token,
