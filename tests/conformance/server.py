@@ -83,7 +83,7 @@ class Server:
             self._kill()
 
     def crash(self) -> None:
-        """Kill the server with -9 and start it again.
+        """Kill the server with SIGKILL and start it again.
 
         Returns when the server accepts connections; it is in grace then.
         """

@@ -124,7 +124,7 @@ class Gateway:
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
 
     def kill_all(self) -> None:
-        """Kill ``up`` with -9. The kernel kills its children with it."""
+        """Kill ``up`` with SIGKILL. The kernel kills its children with it."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -191,7 +191,7 @@ class Gateway:
         return resident_mib(self.pid(name))
 
     def kill(self, name: str) -> None:
-        """Kill a child of ``up`` with -9: ganesha or drain."""
+        """Kill a child of ``up`` with SIGKILL: ganesha or drain."""
         os.kill(self.pid(name), signal.SIGKILL)
 
     def until_drained(self, timeout_seconds: float = 60.0) -> None:

@@ -103,7 +103,7 @@ class PostgresServer:
         return True
 
     def kill(self) -> None:
-        """Kill all processes of the server with -9: connections and memory are lost."""
+        """Kill all processes of the server with SIGKILL: connections and memory are lost."""
         assert self._process is not None
         children = subprocess.run(
             ["pgrep", "-P", str(self._process.pid)], capture_output=True, text=True

@@ -318,7 +318,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def handle_expect_100(self) -> bool:
-        """Answer a client that waits with its body. Returns False if the request is over."""
+        """Answer a client that asks before it sends its body. Returns False to end the request."""
         if self.server.proxy.is_busy("head"):
             self._refuse_early()
             return False

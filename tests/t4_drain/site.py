@@ -281,6 +281,6 @@ class Site:
 
     @staticmethod
     def kill(process: subprocess.Popen[bytes]) -> None:
-        """Kill a process with -9, and wait for its end."""
+        """Kill a process with SIGKILL, and wait for its end."""
         process.send_signal(signal.SIGKILL)
         process.wait()
