@@ -15,14 +15,14 @@ from tests.support.volumes import make_settings, make_volume
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    """One PostgreSQL server for the session; each test takes a database of its own."""
+    """Run one PostgreSQL server for the session. Each test creates a database of its own."""
     with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
         yield server
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database, on each engine in turn."""
+    """Return the URL of an empty database, on each engine in turn."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/namespace.db"
     server: PostgresServer = request.getfixturevalue("postgres")
@@ -31,7 +31,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def settings(tmp_path: Path, database_url: str) -> Settings:
-    """Settings of a gateway whose volume has been made."""
+    """Return settings of a gateway, and make its volume."""
     made = make_settings(tmp_path / "data", {"namespace": {"url": database_url}})
     make_volume(made)
     return made
@@ -39,7 +39,7 @@ def settings(tmp_path: Path, database_url: str) -> Settings:
 
 @pytest.fixture
 def namespace(settings: Settings) -> Iterator[Namespace]:
-    """The namespace, open."""
+    """Open the namespace."""
     opened = Namespace(settings)
     yield opened
     opened.close()

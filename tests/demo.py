@@ -1,7 +1,7 @@
-"""The main job, shown: a checkpoint saved through NFS ends in the bucket, byte for byte.
+"""Demonstrates the main job: a checkpoint saved through NFS reaches the bucket, byte for byte.
 
-``make demo`` runs it: an S3 server, a gateway, a virtual machine with the Linux kernel's own NFS
-client. Exit status 0 only when every sha256 is the same from end to end.
+``make demo`` runs it with an S3 server, a gateway, and a virtual machine with the Linux kernel's
+own NFS client. The exit status is 0 only if every sha256 is the same from end to end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def say(line: str) -> None:
 
 
 def watch_drain(gateway: Gateway) -> bool:
-    """Print the backlog until it is gone; False when that takes too long."""
+    """Print the backlog until it is empty. Returns False if that takes too long."""
     shown = -1
     while time.monotonic() - _started < DRAIN_DEADLINE_SECONDS:
         status = gateway.status()
@@ -50,7 +50,7 @@ def watch_drain(gateway: Gateway) -> bool:
 
 
 def compare(saved: dict[str, str], through_nfs: dict[str, str], bucket: Path) -> int:
-    """List the bucket beside what was saved; returns how many files differ."""
+    """List the bucket beside the saved files. Returns how many files differ."""
     objects = {
         str(path.relative_to(bucket)): path for path in sorted(bucket.rglob("*")) if path.is_file()
     }

@@ -1,1 +1,1 @@
-"""Measurements. Not part of the timed tests: numbers depend on the machine."""
+"""Measurements. They are no tests, because the numbers depend on the machine."""

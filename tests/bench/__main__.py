@@ -1,8 +1,8 @@
-"""Side by side with other servers, on the same disk: ``python -m tests.bench DIRECTORY``.
+"""Compares the gateway with other servers on the same disk: ``python -m tests.bench DIRECTORY``.
 
-Servers alternate (ours, the peer's, the peer's, ours …) and their runs are compared pair by pair.
-Prints each row as soon as it is known; a comparison is a median, with quartiles. Takes root, for
-mounts.
+The servers alternate (ours, the peer's, the peer's, ours …), and their runs are compared pair by
+pair. Each row is printed as soon as it is known; a comparison is a median, with quartiles. The
+mounts need root.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Bench:
         self._say = say
 
     def run(self, groups: Iterable[str], memory_files: int) -> dict[str, list[Measured]]:
-        """The rows of each group."""
+        """Run groups. Returns the rows of each."""
         self._say(report.line(report.COLUMNS))
         planned: dict[str, Callable[[ExitStack], Iterable[Experiment]]] = {
             "bytes": self._bytes,
@@ -153,7 +153,7 @@ TITLES = {
 
 
 def generated(found: dict[str, list[Measured]], alternations: int) -> str:
-    """The generated part of the report."""
+    """Return the generated part of the report."""
     below = sum(one.verdict == "below" for rows in found.values() for one in rows)
     judged = sum(one.verdict != "" for rows in found.values() for one in rows)
     parts = [

@@ -1,9 +1,9 @@
-"""Names while the drain works, and the drain while names change: both write to one database.
+"""Measures names while the drain works, and the drain while names change, with one database.
 
-The drain uploads, moves and deletes thousands of small objects at once (``rclone serve s3`` on the
-same machine, its objects in memory); meanwhile one client makes, renames and removes names, one
-after the other. The peer is the same gateway with either of the two idle. What one takes of the
-other's processors counts too: on two cores that is a part of what is seen.
+The drain uploads, moves and deletes thousands of small objects (``rclone serve s3`` on the same
+machine, with its objects in memory). Meanwhile one client makes, renames and removes names, one
+after the other. The peer is the same gateway with either of the two idle. The two also share the
+processors: on two cores this is a part of the difference.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ BUCKET = "bench"
 IDLE = "the same, the other idle"
 WORKS = ("create and close", "rename", "unlink")
 FILES = {"k": 2500, "m": 150, "u": 450}
-"""Made for each run, by the prefix of their names: kept, moved by the next run, unlinked by it."""
+"""The files made for each run, by the prefix of their names. The next run keeps k, moves m and
+unlinks u."""
 NAMED = 60
 ROUNDS = 3
 NAMES = ("--dir", "tmp-names")
-"""A held name: what the client makes here is no work for the drain."""
+"""The client's directory. Its name is held, so the drain has no work from it."""
 WIDE = ("--connections", 16)
 DRAINED_SECONDS = 300.0
 POLL_SECONDS = 0.02
@@ -56,7 +57,7 @@ SELECT (SELECT count(*) FROM rekey) + (SELECT count(*) FROM tombstone)
 
 
 class _Bucket(RcloneServer):
-    """A bucket is on other machines: it takes no processor that the gateway could use."""
+    """An S3 server of low priority, because a real bucket does not use the gateway's processors."""
 
     def command(self) -> list[str]:
         return ["nice", "-n", str(S3_NICE), *super().command()]
@@ -74,7 +75,7 @@ class Site:
         self._drained()
 
     def busy(self, _number: int) -> Sequence[float]:
-        """Names and drain at once."""
+        """Measure the names and the drain at the same time."""
         jobs = self._backlog()
         seconds = [0.0]
         watch = threading.Thread(target=lambda: seconds.insert(0, self._drained()))
@@ -90,7 +91,10 @@ class Site:
         return [*_summary(rounds[:ROUNDS]), jobs / seconds[0]]
 
     def crowded(self, number: int) -> Sequence[float]:
-        """The same names beside processes that only count: what the processors alone cost."""
+        """Measure the same names beside processes that only count.
+
+        The difference to ``idle`` is the cost of busy processors alone.
+        """
         with ExitStack() as stack:
             for _ in range(COUNTING):
                 counting = stack.enter_context(subprocess.Popen([sys.executable, "-c", _COUNT]))
@@ -98,18 +102,18 @@ class Site:
             return self.idle(number)
 
     def idle(self, _number: int) -> Sequence[float]:
-        """The same names, and nothing else."""
+        """Measure the same names with nothing beside them."""
         return _summary([self._round() for _ in range(ROUNDS)])
 
     def apart(self, number: int) -> Sequence[float]:
-        """The same names, then the same work of the drain."""
+        """Measure the same names, then the same work of the drain."""
         names = self.idle(number)
         jobs = self._backlog()
         return [*names, jobs / self._drained()]
 
     def _backlog(self) -> int:
-        """Work for the drain, which is stopped meanwhile; how many objects it is about."""
-        # Stopped inside a transaction, it would keep the server from writing.
+        """Make work for the drain, which is stopped meanwhile. Returns the number of objects."""
+        # A drain that is stopped inside a transaction would keep the server from writing.
         with self._database.backend.turn(first=True):
             self._drain.send_signal(signal.SIGSTOP)
         jobs = 0
@@ -127,7 +131,7 @@ class Site:
         return jobs
 
     def _drained(self) -> float:
-        """Let the drain go on; seconds until it has nothing left to do."""
+        """Let the drain continue. Returns the seconds until it has no work left."""
         started = time.perf_counter()
         self._drain.send_signal(signal.SIGCONT)
         deadline = started + DRAINED_SECONDS
@@ -159,7 +163,7 @@ _SQL = {
 
 
 def _summary(rounds: Sequence[Sequence[load.Load]]) -> list[float]:
-    """The median rate of each work, and the longest latency of all."""
+    """Return the median rate of each work, and the longest latency of all."""
     rates = [
         statistics.median(done.ops_per_second for done in work)
         for work in zip(*rounds, strict=True)
@@ -168,7 +172,10 @@ def _summary(rounds: Sequence[Sequence[load.Load]]) -> list[float]:
 
 
 def experiment(engine: str, site: Site) -> Experiment:
-    """Parameters: engine, its name in the report."""
+    """Compare names and drain at once with each of them alone.
+
+    Parameters: engine, its name in the report.
+    """
     setting = f"{engine}, {sum(FILES.values()):,} files drained meanwhile"
     names = [Row(work, setting, IDLE, "op/s", Target(0.8)) for work in WORKS]
     longest = Row(
@@ -179,7 +186,7 @@ def experiment(engine: str, site: Site) -> Experiment:
 
 
 def crowd(engine: str, site: Site) -> Experiment:
-    """What is left of the same names where the drain is idle and the processors are not."""
+    """Compare the same names with busy and with idle processors, while the drain is idle."""
     setting = f"{engine}, {COUNTING} processes that only count"
     names = [Row(work, setting, IDLE, "op/s") for work in WORKS]
     longest = Row("longest of these", setting, IDLE, "ms", counts="difference")
@@ -188,15 +195,15 @@ def crowd(engine: str, site: Site) -> Experiment:
 
 @contextmanager
 def site(directory: Path, url: str = "") -> Iterator[Site]:
-    """A gateway in a new directory. Parameters: url, of an empty database; none: SQLite."""
+    """Run a gateway in a new directory. Parameters: url, of an empty database; empty for SQLite."""
     directory.mkdir()
-    # Nor do its bytes go to the gateway's disk.
+    # The objects are in memory, so they take nothing of the gateway's disk.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as store, _Bucket(Path(store) / "s3") as s3:
         s3.client().create_bucket(Bucket=BUCKET)
         values: Values = {
             "namespace": {"url": url},
             "bucket": {"name": BUCKET, "endpoint_url": s3.url},
-            # Stopped between runs, it must not lose its lease.
+            # The drain is stopped between runs and must not lose its lease meanwhile.
             "drain": {"settle_seconds": 0.0, "poll_seconds": 0.1, "lease_seconds": 3600.0},
         }
         home = directory / "gateway"

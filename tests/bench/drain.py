@@ -1,8 +1,9 @@
-"""The drain beside ``rclone copy``.
+"""Compares the drain with ``rclone copy``.
 
 Both send the same files to the same server (``rclone serve s3``) at equal concurrency, in turn. The
-drain is a daemon: its clock runs from the moment the files are due until none is dirty; rclone's
-from start to end. Memory is the largest sum of resident sets of a program and its children.
+drain is a daemon, so its time counts from the moment when the files are due until none is dirty.
+The time of rclone counts from its start to its end. Memory is the largest sum of the resident sets
+of a program and its children.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Load(NamedTuple):
 
     @property
     def is_large(self) -> bool:
-        """Whether bytes are what takes the time."""
+        """Whether the bytes take the time, and not the number of files."""
         return self.size >= MIB
 
 
@@ -60,11 +61,11 @@ class Run(NamedTuple):
     seconds: float
     peak_bytes: int
     store_seconds: float
-    """Processor time of the server that took the files."""
+    """The processor time of the server that received the files."""
 
 
 class Bench:
-    """A gateway full of files that are not due, the same files as a tree, and a server."""
+    """A gateway with files that are not due, a tree of the same files, and an S3 server."""
 
     def __init__(self, directory: Path, load: Load) -> None:
         self.load = load
@@ -113,7 +114,7 @@ class Bench:
     def drain(self, number: int) -> Run:
         """Drain all files below a fresh prefix."""
         query(self.settings, "DELETE FROM object")
-        # Or the drain would refuse the fresh prefix.
+        # Otherwise the drain would refuse the fresh prefix.
         query(self.settings, "UPDATE volume SET bucket = NULL, prefix = NULL")
         query(
             self.settings,
@@ -169,7 +170,7 @@ class Bench:
         return Run(seconds, peak.end(), self.server.processor_seconds() - used_seconds)
 
     def forget(self, name: str) -> None:
-        """Free the space of a run."""
+        """Delete the objects of a run to free their space."""
         shutil.rmtree(self.server.directory / BUCKET / name)
 
 
@@ -214,7 +215,10 @@ def _resident_bytes(pid: int) -> int:
 
 
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
-    """The rows of each load: throughput and memory. Parameters: directory, on the disk meant."""
+    """Measure each load. Returns its rows: throughput, memory, and processor time of the store.
+
+    Parameters: directory, on the disk to measure.
+    """
     for load in LOADS:
         scratch = Path(tempfile.mkdtemp(dir=directory))
         try:

@@ -1,6 +1,6 @@
-"""What is measured, beside whom: bytes, listings, memory. Names are in ``names``.
+"""The experiments with bytes, listings and memory, and the peer of each. ``names`` has the others.
 
-An experiment alternates its two sides; each side does its work once and gives one value per row.
+An experiment alternates its two sides. Each side does its work once and returns a value per row.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from tests.bench.rows import Measured, Row, Target
 from tests.conformance.server import Server
 
 Side = Callable[[int], Sequence[float]]
-"""Called with the number of the alternation."""
+"""The work of one side; its parameter is the number of the alternation."""
 
 VFS = "FSAL_VFS"
 LOCAL = "local files, no NFS"
 
 LISTED = 10_000
 PASSES = 5
-"""Over names that a server has in its memory: once takes a tenth of a second, which says little."""
+"""The number of passes over names that a server has in memory. One pass takes only 0.1 s, which is
+too short to measure."""
 RANDOM_OPS = 30_000
 SEQUENTIAL_MIB = {"disk": 512, "tmpfs": 1024}
 PER_DIRECTORY = 10_000
@@ -37,12 +38,12 @@ class Experiment:
     ours: Side
     peer: Side
     is_large: bool = False
-    """So many bytes are moved that it matters where memory for them comes from."""
+    """Whether so many bytes are moved that the source of free memory changes the result."""
 
     def run(self, alternations: int) -> list[Measured]:
-        """Ours, the peer's, the peer's, ours …; what is still to be written is written first.
+        """Run ours, the peer's, the peer's, ours …; before each run all dirty pages are written.
 
-        The order of a pair changes because whoever writes first after a pause finds a slower disk.
+        The order of a pair changes, because the first writer after a pause finds a slower disk.
         """
         ours: list[Sequence[float]] = []
         peers: list[Sequence[float]] = []
@@ -70,7 +71,7 @@ def shape(connections: int, depth: int) -> str:
 
 
 def sequential(where: str, ours: Server, peer: Server) -> Iterator[Experiment]:
-    """1 MiB WRITEs with a final COMMIT, then READs of the same files (from the page cache)."""
+    """Send 1 MiB WRITEs with a final COMMIT, then READs of the same files (in the page cache)."""
     target = Target(0.95)
     total_mib = SEQUENTIAL_MIB[where]
     for connections, depth, file_mib in ((1, 8, total_mib), (16, 2, total_mib // 16)):
@@ -101,7 +102,7 @@ def sequential(where: str, ours: Server, peer: Server) -> Iterator[Experiment]:
 
 
 def random_blocks(where: str, target: Target | None, ours: Server, peer: Server) -> Experiment:
-    """4 KiB at random places of a file of 256 MiB; writes are COMMITted at the end."""
+    """Write and read 4 KiB at random offsets of a file of 256 MiB, with a COMMIT at the end."""
     options = ("--dir", "random", "--file", 256 * MIB, *flight(1, 16))
     for server in (ours, peer):
         load.nfs(server.port, "write", "--dir", "random", "--file", 256 * MIB, "--depth", 8)
@@ -124,9 +125,9 @@ def random_blocks(where: str, target: Target | None, ours: Server, peer: Server)
 
 
 def logs(where: str, ours: Server, peer: Server) -> Iterator[Experiment]:
-    """Records; a log for each connection, or one log that many threads of a client append to.
+    """Append records: to a log for each connection, or from many threads of a client to one log.
 
-    On tmpfs, where a sync is nothing, they show what the protocol and the processors allow.
+    On tmpfs a sync costs nothing, so its rows show the limit of the protocol and the processors.
     """
     for connections, depth, target in (
         (1, 1, Target(0.95)),
@@ -162,7 +163,7 @@ def logs(where: str, ours: Server, peer: Server) -> Iterator[Experiment]:
 
 
 def ranks(ours: Server, peer: Server) -> Experiment:
-    """A save by 16 ranks of 32 MiB: how long its slowest WRITEs take."""
+    """Measure the slowest WRITEs of a save by 16 ranks of 32 MiB."""
 
     def side(server: Server, number: int) -> Sequence[float]:
         options = (*flight(16, 4), "--dir", f"ranks{number}", "--file", 32 * MIB)
@@ -184,12 +185,12 @@ def ranks(ours: Server, peer: Server) -> Experiment:
 
 
 def listed_directories(alternations: int) -> dict[str, int]:
-    """Directories that must be there before the servers start, for ``listings``."""
+    """Return the directories that must exist before the servers start, for ``listings``."""
     return {f"listed{number}": LISTED for number in range(alternations)}
 
 
 def listings(ours: Server, peer: Server) -> Experiment:
-    """A directory that the server has not seen since it started, and at once again."""
+    """List a directory that the server has not seen since its start, and list it again at once."""
 
     def side(server: Server, number: int) -> Sequence[float]:
         options = ("--dir", f"listed{number}", "--count", LISTED)
@@ -208,13 +209,13 @@ def listings(ours: Server, peer: Server) -> Experiment:
 
 
 def again(server: Server, workload: str, *options: object) -> float:
-    """Operations a second of several passes over the same names."""
+    """Return the operations per second of several passes over the same names."""
     done = [load.nfs(server.port, workload, *options) for _ in range(PASSES)]
     return sum(one.ops for one in done) / sum(one.seconds for one in done)
 
 
 def local_limits(directory: Path, ours: Server) -> Iterator[Experiment]:
-    """How far from the disk itself: the same work on local files."""
+    """Compare with the same work on local files, to show the distance to the disk's own speed."""
     directory.mkdir()
 
     def save(_number: int) -> Sequence[float]:
@@ -247,12 +248,12 @@ def local_limits(directory: Path, ours: Server) -> Iterator[Experiment]:
 
 
 def touched_directories(files: int) -> dict[str, int]:
-    """Directories that must be there before the servers start, for ``memory``."""
+    """Return the directories that must exist before the servers start, for ``memory``."""
     return {f"touched{number}": PER_DIRECTORY for number in range(-(-files // PER_DIRECTORY))}
 
 
 def memory(files: int, ours: Server, peer: Server) -> Experiment:
-    """Ganesha's resident memory after LOOKUP and GETATTR of so many files, once each."""
+    """Measure Ganesha's resident memory after one LOOKUP and GETATTR of this many files."""
     directories = touched_directories(files)
 
     def side(server: Server, _number: int) -> Sequence[float]:

@@ -1,4 +1,4 @@
-"""Running nfsload, and the same work on local files."""
+"""Runs nfsload, and the same work on local files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLAIMED_BYTES = 1536 * MIB
 
 @dataclass(frozen=True)
 class Load:
-    """What nfsload printed (its C source is the authority)."""
+    """The values that nfsload prints; its C source defines them."""
 
     ops: int
     bytes: int
@@ -41,10 +41,10 @@ class Load:
 
 
 def claim_memory() -> None:
-    """Take free memory from the host, and let go of it.
+    """Take free memory from the host, and release it.
 
-    A virtual machine gives memory that is free for seconds back to its host, and has to
-    wait for it then: whoever writes first after a pause would pay for both.
+    A virtual machine returns memory that is free for seconds to its host, and has to wait for it
+    later. Without this the first writer after a pause would pay for the memory of both.
     """
     mmap.mmap(-1, CLAIMED_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
@@ -52,9 +52,9 @@ def claim_memory() -> None:
 def run(
     program: str, *arguments: object, errors_allowed: bool = False, under: Sequence[object] = ()
 ) -> Load:
-    """Run nfsload or nfs3save. Raises RuntimeError when it failed or counted errors.
+    """Run nfsload or nfs3save. Raises RuntimeError if the program failed or counted errors.
 
-    Parameters: under, a command that runs it.
+    Parameters: under, a command that runs the program.
     """
     words = [*map(str, under), str(PROGRAMS / program), *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
@@ -78,9 +78,9 @@ def nfs(
 
 
 def local_save(directory: Path, ranks: int, file_bytes: int) -> float:
-    """Seconds until every rank has written a .tmp in writes of 1 MiB, synced and renamed it.
+    """Let every rank write a .tmp in writes of 1 MiB, sync it and rename it. Returns the seconds.
 
-    Raises OSError of the first rank that failed.
+    Raises the OSError of the first rank that failed.
     """
     block = os.urandom(MIB)
     failed: list[OSError] = []
@@ -108,7 +108,7 @@ def local_save(directory: Path, ranks: int, file_bytes: int) -> float:
 
 
 def local_appends(directory: Path, count: int, size_bytes: int) -> float:
-    """Appends a second, each written and fdatasynced, by one thread."""
+    """Append with one thread, with an fdatasync after each. Returns the appends per second."""
     path = directory / "log"
     block = os.urandom(size_bytes)
     with path.open("wb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""Names made, renamed, removed, truncated and found, beside FSAL_VFS."""
+"""The experiments with names: made, renamed, removed, truncated and found, beside FSAL_VFS."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ DIRSYNC = "FSAL_VFS, ext4 dirsync"
 MEMORY = "FSAL_VFS, tmpfs"
 
 FLIGHTS = {1: (1, 1), 16: (16, 1), 64: (16, 4)}
-"""Requests in flight: connections, and requests on each ("16 connections x 4")."""
+"""For a number of requests in flight: the connections, and the requests on each."""
 CHANGES = (("create", "f"), ("rename", "f"), ("unlink", "t"))
-"""Workloads, each with the prefix of the names that it finds or makes."""
+"""The workloads, each with the prefix of the names that it finds or makes."""
 NAMED = {1: 300, 16: 2000, 64: 4000}
 CACHED = {1: 4000, 16: 6000, 64: 6000}
 LONE = 1000
@@ -26,11 +26,11 @@ TRUNCATED = 200
 def changed_names(
     in_flight: int, apart: bool, ours: Server, peer: Server, against: str = DIRSYNC
 ) -> Experiment:
-    """Names made, renamed and removed; ours are durable when they are answered, and dirsync's.
+    """Make, rename and remove names. With us and with dirsync, an answered change is durable.
 
-    Parameters: apart, each connection in a directory of its own (dirsync goes through one directory
-    in single file); against, what the peer is: MEMORY, whose names cost no disk at all, shows how
-    far any server of this protocol could get on this machine, and is no target.
+    Parameters: apart, whether each connection has a directory of its own (dirsync changes one
+    directory at a time); against, the kind of the peer. MEMORY writes no name to a disk: it shows
+    the limit of any server of this protocol on this machine, and is no target.
     """
     connections, depth = FLIGHTS[in_flight]
     place = ("--dir", "apart", "--apart") if apart else ("--dir", "together")
@@ -59,12 +59,12 @@ def changed_names(
 
 
 def old_directories(alternations: int) -> dict[str, int]:
-    """Directories that must be there before the servers start, for ``names_in_old_directories``."""
+    """Return the directories that must exist at the start, for ``names_in_old_directories``."""
     return {f"old{number}": 1 for number in range(alternations)}
 
 
 def names_in_old_directories(ours: Server, peer: Server) -> Experiment:
-    """Names made in a directory that is older than the server's start.
+    """Make names in a directory that is older than the server's start.
 
     Our server knows which names are absent from a directory that it made itself. In an older one
     each new name costs the look-ups that Ganesha makes.
@@ -86,7 +86,7 @@ def names_in_old_directories(ours: Server, peer: Server) -> Experiment:
 
 
 def lone_names(ours: Server, peer: Server) -> Experiment:
-    """How long a lone change takes where a sync costs nothing: what the software itself adds."""
+    """Measure a lone change where a sync costs nothing, to show the cost of the software itself."""
     options = ("--dir", "lone", "--count", LONE)
 
     def side(server: Server, _number: int) -> Sequence[float]:
@@ -105,7 +105,7 @@ def lone_names(ours: Server, peer: Server) -> Experiment:
 
 
 def truncations(ours: Server, peer: Server) -> Experiment:
-    """An existing small file is opened with O_TRUNC and closed, as a pointer file is rewritten."""
+    """Open an existing small file with O_TRUNC and close it, as a pointer file is rewritten."""
     options = ("--dir", "truncated", "--count", TRUNCATED)
     for server in (ours, peer):
         load.nfs(server.port, "create", *options)
@@ -123,12 +123,12 @@ def truncations(ours: Server, peer: Server) -> Experiment:
 
 
 def cached_names(in_flight: int, ours: Server, peer: Server) -> Experiment:
-    """Names that the server has seen before."""
+    """Find names that the server has seen before."""
     connections, depth = FLIGHTS[in_flight]
     directory = ("--dir", f"cached{in_flight}", "--count", CACHED[in_flight])
     for server in (ours, peer):
         load.nfs(server.port, "create", *directory, *flight(16, 1))
-        # Ganesha keeps no more than some hundred names of a directory that was never listed.
+        # Without a listing, Ganesha keeps only some hundred names of a directory.
         load.nfs(server.port, "list", *directory)
 
     def side(server: Server, _number: int) -> Sequence[float]:

@@ -1,8 +1,9 @@
-/* A checkpoint over NFSv3 (RFC 1813), for servers that speak no other: nfs3save HOST PORT RANKS BYTES
- * PREFIX
+/* Saves a checkpoint over NFSv3 (RFC 1813), for servers without NFSv4:
+ * nfs3save HOST PORT RANKS BYTES PREFIX
  *
- * Each rank, on a connection of its own, writes PREFIX<n>.tmp in the export's root in UNSTABLE WRITEs of
- * 1 MiB, four at a time, sends COMMIT and renames it to PREFIX<n>. Prints what nfsload prints.
+ * Each rank has a connection of its own. It writes PREFIX<n>.tmp in the export's root with UNSTABLE
+ * WRITEs of 1 MiB, four at a time, sends COMMIT and renames the file to PREFIX<n>. The output is
+ * the same as of nfsload.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -95,7 +96,7 @@ static void create(struct rank *rank, const char *name)
     put_handle(&out, &rank->root);
     put_string(&out, name);
     put_u32(&out, 0); /* unchecked */
-    put_u32(&out, 1); /* mode; no owner, group, size, times */
+    put_u32(&out, 1); /* mode is set; owner, group, size and times are not */
     put_u32(&out, 0644);
     for (int absent = 0; absent < 5; absent++)
         put_u32(&out, 0);
@@ -122,7 +123,7 @@ static void take_write(struct in *reply)
 {
     if (get_u32(reply)) /* attributes before */
         (void)get_fixed(reply, 24);
-    if (get_u32(reply)) /* and after */
+    if (get_u32(reply)) /* attributes after */
         (void)get_fixed(reply, 84);
     if (get_u32(reply) != MIB)
         die("a short WRITE");

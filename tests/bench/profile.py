@@ -1,7 +1,7 @@
-"""Where the server's processor time goes when names change: ``python -m tests.bench.profile DIR``.
+"""Shows which code uses the server's processors for names: ``python -m tests.bench.profile DIR``.
 
-Takes root and perf (Debian's linux-perf). Prints microseconds for each operation, by whose code
-they were spent in, of Spillway and of FSAL_VFS on an ext4 mounted dirsync.
+Needs root and perf (Debian's linux-perf). Prints the microseconds of each operation by the code
+that used them, for Spillway and for FSAL_VFS on an ext4 mounted dirsync.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ OTHERS = "libc and others"
 IN_ALL = "in all"
 NAMES = 40_000
 HERTZ = 199
-"""More often, and the sampling costs as much as what it measures."""
+"""The rate of sampling. At a higher rate the sampling costs as much as the measured code."""
 
 
 def profile(server: Server, workload: str, prefix: str, record: Path) -> dict[str, float]:
-    """Microseconds of the server's processor time for each operation, in all and by part."""
+    """Return the µs of the server's processor time for an operation, in all and by part."""
     perf = ("perf", "record", "-e", "cpu-clock", "-F", HERTZ, "-p", server.pid, "-o", record)
     connections, depth = names.FLIGHTS[16]
     before = server.cpu_seconds()
@@ -56,7 +56,7 @@ def profile(server: Server, workload: str, prefix: str, record: Path) -> dict[st
 
 
 def _shares(record: Path) -> list[str]:
-    """Lines of a share and the library it was spent in."""
+    """Return lines of a share in percent and a library."""
     command = ("perf", "report", "-q", "--stdio", "--sort", "dso", "-i", str(record))
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [line.strip() for line in printed.splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""The report: rows as they are printed, and the part of docs/benchmarks.md that is generated."""
+"""The report: the printed rows, and the generated part of docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _WIDTHS = (38, 37, 22, 18, 18, 20, 7, 5)
 
 
 def line(cells: Sequence[str]) -> str:
-    """A row in columns, for the terminal."""
+    """Return a row in columns, for the terminal."""
     return "  ".join(cell.ljust(width) for cell, width in zip(cells, _WIDTHS, strict=True)).rstrip()
 
 
 def table(measured: Iterable[Measured]) -> str:
-    """The rows in Markdown."""
+    """Return the rows in Markdown."""
     return markdown(COLUMNS, (one.cells() for one in measured))
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     lines = [columns, ("---",) * len(columns), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
 def machine() -> str:
-    """One line on where and with what it was measured."""
+    """Return one line about the machine and the software of the measurement."""
     model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory_kib = int(Path("/proc/meminfo").read_text().split()[1])
     ganesha = _output("dpkg-query", "-W", "-f=${Version}", "nfs-ganesha")
@@ -50,7 +50,7 @@ def machine() -> str:
 
 
 def write(path: Path, generated: str) -> None:
-    """Replace what is between the markers. Raises ValueError when the file lacks them."""
+    """Replace the text between the markers. Raises ValueError if the file lacks them."""
     text = path.read_text()
     before, begin, rest = text.partition(BEGIN)
     _old, end, after = rest.partition(END)

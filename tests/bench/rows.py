@@ -1,4 +1,4 @@
-"""Rows of the report: what is compared with whom, the target, what alternating runs say."""
+"""The rows of the report: work, peer, target, and the result of the alternating runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 @dataclass(frozen=True)
 class Target:
-    """A bound of the median comparison."""
+    """A bound for the median comparison."""
 
     bound: float
     at_most: bool = False
@@ -26,8 +26,8 @@ class Target:
 class Row:
     """One line of the report.
 
-    Parameters: counts, what is compared: our value over the peer's, how much more ours is, or ours
-    alone.
+    Parameters: counts, the compared number: our value divided by the peer's, our value minus the
+    peer's, or our value alone.
     """
 
     work: str
@@ -45,7 +45,7 @@ class Quartiles(NamedTuple):
 
 
 def quartiles(values: Sequence[float]) -> Quartiles:
-    """Of one value or more. Raises ValueError for none."""
+    """Return the quartiles of one value or more. Raises ValueError without a value."""
     if not values:
         raise ValueError("no values")
     if len(values) == 1:
@@ -55,7 +55,7 @@ def quartiles(values: Sequence[float]) -> Quartiles:
 
 @dataclass(frozen=True)
 class Measured:
-    """A row with what was measured in each alternation, in the row's unit."""
+    """A row with the values of each alternation, in the row's unit."""
 
     row: Row
     ours: tuple[float, ...]
@@ -63,7 +63,7 @@ class Measured:
 
     @property
     def comparison(self) -> Quartiles:
-        """Of the comparisons of neighbouring runs, pair by pair."""
+        """The quartiles of the comparisons of neighbouring runs, pair by pair."""
         if self.row.counts == "ours":
             return quartiles(self.ours)
         pairs = zip(self.ours, self.peers, strict=True)
@@ -73,13 +73,13 @@ class Measured:
 
     @property
     def verdict(self) -> str:
-        """PASS or below; empty when the row has no target."""
+        """PASS or below, or an empty text if the row has no target."""
         if self.row.target is None:
             return ""
         return "PASS" if self.row.target.met_by(self.comparison.median) else "below"
 
     def cells(self) -> tuple[str, ...]:
-        """The row's columns, as ``report.COLUMNS`` names them."""
+        """Return the row's columns, as ``report.COLUMNS`` names them."""
         row, found = self.row, self.comparison
         form = {"ratio": "{:.2f}", "difference": "{:+,.0f}", "ours": "{:,.0f}"}[row.counts]
         low, median, high = (form.format(value) for value in found)

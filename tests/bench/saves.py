@@ -1,7 +1,8 @@
-"""A whole checkpoint through gateways to S3, as a user runs them, each with a fresh S3 server.
+"""Saves a whole checkpoint through gateways to S3, as a user runs them.
 
-Measured is the time until the last rename is answered, not until the bucket has the objects. Each
-pair of saves has a gateway, a bucket and a cache of its own, all on the same disk, gone afterwards.
+The measured time ends when the last rename is answered, not when the bucket has the objects. Each
+pair of saves has a gateway, a bucket, an S3 server and a cache of its own. All are on the same
+disk and are deleted afterwards.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ DEPTH = 4
 BUCKET = "checkpoints"
 STOP_SECONDS = 30.0
 HUNG_SECONDS = 40.0
-"""Two saves take a quarter of it on a slow disk."""
+"""The limit of two saves; on a slow disk they take a quarter of it."""
 
 
 class HungError(Exception):
@@ -46,7 +47,7 @@ class HungError(Exception):
 
 
 Saver = Callable[[Path, RcloneServer], float]
-"""Bring a gateway up in a new directory, save through it; the seconds of the save."""
+"""Starts a gateway in a new directory and saves through it; returns the seconds of the save."""
 
 
 class Peer(NamedTuple):
@@ -90,7 +91,7 @@ def through_rclone_mount(directory: Path, s3: RcloneServer) -> float:
 
 
 def through_s3fs(directory: Path, s3: RcloneServer) -> float:
-    """With norenameapi: `rclone serve s3` refuses the copy that s3fs renames by."""
+    """Save through s3fs with norenameapi: `rclone serve s3` refuses the copy of its renames."""
     mount_point = directory / "mnt"
     keys = directory / "keys"
     keys.touch(0o600)
@@ -101,7 +102,7 @@ def through_s3fs(directory: Path, s3: RcloneServer) -> float:
 
 
 def on_local_disk(directory: Path, _s3: RcloneServer) -> float:
-    """No gateway: what the disk itself takes when every file is synced."""
+    """Save without a gateway: the time that the disk itself takes when every file is synced."""
     return _second(partial(_save_files, directory / "mnt"))
 
 
@@ -114,8 +115,10 @@ LIMIT = Peer("local files, no gateway", on_local_disk)
 
 
 def measure(directory: Path, alternations: int) -> list[Measured]:
-    """Spillway, then each peer; again and again. A row each of the saves that ended, and one for
-    the fastest peer."""
+    """Save through Spillway, then through each peer, ``alternations`` times.
+
+    Returns a row for each peer with the saves that ended, and a row for the fastest peer.
+    """
     ours: list[float] = []
     peers: dict[str, list[float]] = {peer.name: [] for peer in (*PEERS, LIMIT)}
     for _ in range(alternations):
@@ -136,7 +139,7 @@ def measure(directory: Path, alternations: int) -> list[Measured]:
 
 
 def _second(save: Callable[[str], float]) -> float:
-    """The seconds of a second save: a gateway runs for months, its first save is not what counts.
+    """Return the seconds of a second save. A gateway runs for months, so its first save is rare.
 
     Parameters: save, called with a name that no other save has.
     """
@@ -152,8 +155,11 @@ def _save_files(parent: Path, name: str) -> float:
 
 
 def _patiently(directory: Path, peer: Peer) -> float:
-    """As _once, 0 for a save that did not end: a busy `rclone serve s3` answers s3fs 500 now and
-    then ("file already exists"), again and again for the same file."""
+    """Do the same as _once, but return 0 for a save that hung.
+
+    A busy `rclone serve s3` sometimes answers s3fs with 500 ("file already exists"), and repeats
+    this for the same file without an end.
+    """
     try:
         return _once(directory, peer.save)
     except HungError:
@@ -162,7 +168,7 @@ def _patiently(directory: Path, peer: Peer) -> float:
 
 
 def _once(directory: Path, save: Saver) -> float:
-    """MiB a second of the second save in a directory that is gone afterwards."""
+    """Return the MiB/s of the second save in a directory that is deleted afterwards."""
     directory.mkdir()
     try:
         with RcloneServer(directory / "bucket") as s3:
@@ -190,12 +196,13 @@ def _through_mount(
             raise HungError from exc
         finally:
             watchdog.cancel()
-            # At once: what is not in the bucket yet does not matter here.
+            # A lazy unmount does not wait for files that are not in the bucket yet: they do not
+            # matter here.
             subprocess.run(["umount", "-l", mount_point], check=False)
 
 
 def _rclone(*words: str | Path) -> list[str]:
-    """The command line up to the remote; the last word is the directory of the cache."""
+    """Return the command line up to the remote. The last word is the directory of the cache."""
     *command, directory = map(str, words)
     program = str(Path(sys.executable).with_name("rclone"))
     options = ("--config", "", "--vfs-cache-mode", "full", "--cache-dir", f"{directory}/cache")

@@ -1,9 +1,9 @@
-"""How the namespace behaves when it is large: ``python -m tests.bench.scale DIRECTORY``.
+"""Measures a large namespace: ``python -m tests.bench.scale DIRECTORY``.
 
-Calls the namespace directly, in one process, without NFS. Prints: durable creates a second at 1, 16
-and 64 callers beside bare write-and-fsync loops on the same disk; then creates files in many
-directories and in one, and how rates, look-ups and listings are at the end of that compared with
-the beginning.
+Calls the namespace directly, in one process, without NFS. First it prints the durable creates per
+second with 1, 16 and 64 callers, beside bare write-and-fsync loops on the same disk. Then it
+creates files in many directories and in one. For each it prints the rate of every tenth of the
+files, and the speed of look-ups and listings at the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def fsyncs_per_second(directory: Path, count: int) -> float:
-    """A bare loop: append 4 KiB, fdatasync."""
+    """Return the rate of a bare loop that appends 4 KiB and calls fdatasync."""
     path = directory / "probe"
     with path.open("wb", buffering=0) as file:
         started = time.perf_counter()
@@ -52,7 +52,7 @@ def fsyncs_per_second(directory: Path, count: int) -> float:
 
 
 def spread(callers: int, count: int, call: Callable[[int], None]) -> tuple[float, float]:
-    """Call ``call(index)`` from so many threads; returns calls a second and the p99 in ms."""
+    """Call ``call(index)`` from ``callers`` threads. Returns calls per second and the p99 in ms."""
     latencies: list[float] = []
 
     def work(number: int) -> None:
@@ -71,7 +71,7 @@ def spread(callers: int, count: int, call: Callable[[int], None]) -> tuple[float
 
 
 class Gathering(Namespace):
-    """Changes of threads that wait together share a transaction, as call.c gathers them."""
+    """A namespace in which changes that wait together share a transaction, as in call.c."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -94,7 +94,10 @@ class Gathering(Namespace):
 
 
 def creator(ns: Namespace, parents: list[int], base: int = 0) -> Callable[[int], None]:
-    """Creates file number base + index, round robin in the directories."""
+    """Return a function of an index that creates file number base + index.
+
+    The files go to the directories in turn.
+    """
 
     def create(index: int) -> None:
         number = base + index
@@ -114,7 +117,7 @@ def durable_creates(ns: Namespace, directory: Path, count: int) -> None:
 
 
 def fill(ns: Namespace, parents: list[int], count: int, slices: int) -> None:
-    """Create files round robin in the directories; print the rate of each slice."""
+    """Create files in the directories in turn, and print the rate of each slice."""
     rates = []
     for part in range(slices):
         base = part * (count // slices)

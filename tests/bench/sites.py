@@ -1,4 +1,4 @@
-"""Where servers run in the measurements: the disk, a tmpfs, an ext4 mounted dirsync."""
+"""The places where measured servers run: the disk, a tmpfs, an ext4 mounted dirsync."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POPULATING_CALLERS = 64
 
 @contextmanager
 def mounted(mount_point: Path, *arguments: str) -> Iterator[Path]:
-    """A file system, unmounted at the end. Raises CalledProcessError (mounting takes root)."""
+    """Mount a file system until the end of the block. Raises CalledProcessError without root."""
     mount_point.mkdir()
     subprocess.run(["mount", *arguments, mount_point], check=True)
     try:
@@ -38,9 +38,9 @@ def tmpfs(mount_point: Path) -> Iterator[Path]:
 
 @contextmanager
 def dirsync_ext4(mount_point: Path) -> Iterator[Path]:
-    """An ext4 in a file beside the mount point: changed names are on the disk when it answers.
+    """Mount an ext4 in a file beside the mount point. It answers when changed names are durable.
 
-    The file is full of zeros, for the peer's good: with holes, each first write would cost more.
+    The file is filled with zeros, because holes would make each first write slower for the peer.
     """
     image = mount_point.with_suffix(".img")
     eager = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
@@ -57,10 +57,10 @@ def dirsync_ext4(mount_point: Path) -> Iterator[Path]:
 def start(
     stack: ExitStack, kind: str, directory: Path, files: Mapping[str, int] | None = None
 ) -> Server:
-    """A running server of ``tests.conformance.server.KINDS`` in a new directory.
+    """Start a server of ``tests.conformance.server.KINDS`` in a new directory.
 
-    Parameters: files, empty files (f0000000 …) by directory name, that are there before the server
-    starts and so in none of its caches.
+    Parameters: files, the number of empty files (f0000000 …) by directory name. They are made
+    before the server starts, so they are in none of its caches.
     """
     directory.mkdir()
     server = Server(kind, directory, directory / "ganesha.log")

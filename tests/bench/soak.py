@@ -1,7 +1,7 @@
-"""Many clients, mixed work, for long: ``python -m tests.bench.soak DIRECTORY``.
+"""Runs mixed work of many clients for a long time: ``python -m tests.bench.soak DIRECTORY``.
 
-Each client reads back what it wrote and checks sizes and listings. Prints the server's memory over
-time; fails on any error, any lost lease, and memory that goes on growing after the warm-up.
+Each client reads back what it wrote, and checks sizes and listings. The server's memory is printed
+over time. The run fails on an error, on a lost lease, and if the memory grows after the warm-up.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.conformance.server import KINDS, Server
 
 SAMPLES = 60
 WARM_UP_SHARE = 0.25
-"""Of the time: caches fill, threads start."""
+"""The share of the time in which caches fill and threads start."""
 GROWTH_MIB_MAX = 48.0
-"""From the quarter after the warm-up to the last quarter."""
+"""The largest growth from the quarter after the warm-up to the last quarter."""
 
 
 def soak(server: Server, clients: int, seconds: float, say: Callable[[str], None]) -> list[str]:
-    """Run it against a fresh server; what is wrong, in words. Raises RuntimeError, when it died."""
+    """Run against a fresh server. Returns what is wrong. Raises RuntimeError if the server died."""
     results: list[Load] = []
     work = threading.Thread(
         target=lambda: results.append(

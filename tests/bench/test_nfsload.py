@@ -1,4 +1,4 @@
-"""The load generator does what it says, and notices content that is not what it wrote."""
+"""The load generator does its work, and reports content that it did not write."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_names_come_and_go(server: Server) -> None:
 
 def test_truncating_a_file_empties_it(server: Server, directory: Path) -> None:
     one = ("--dir", "emptied", "--file", str(FILE_BYTES))
-    # Workloads on names write numbers with seven digits.
+    # Workloads on names use numbers with seven digits, so this file gets the name f0000000.
     load(server, "write", *one, "--prefix", "f000000")
     written = [path for path in directory.rglob("*") if path.stat().st_size == FILE_BYTES]
     assert load(server, "truncate", "--dir", "emptied", "--count", "1")["ops"] == 1
@@ -106,12 +106,12 @@ def test_mixed_work_finds_what_it_left(server: Server) -> None:
 
 
 def remembered(directory: Path) -> list[Path]:
-    """The first connection of nfsload, while the server would know it after a crash."""
+    """Return the recovery entry of nfsload's first connection, while the server keeps one."""
     return [*(directory / "data" / "recovery").rglob("*nfsload-*-0)")]
 
 
 def test_a_lost_lease_is_counted_and_replaced(server: Server, directory: Path) -> None:
-    """A client is stopped until the server has forgotten it, then goes on."""
+    """A client is stopped until the server has forgotten it, and then continues."""
     with subprocess.Popen(
         [
             *(NFSLOAD, "127.0.0.1", str(server.port), EXPORT),

@@ -1,4 +1,4 @@
-"""What the report says of measured values."""
+"""The report computes comparisons and verdicts from measured values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def measured(
 
 
 def test_neighbouring_runs_are_compared_not_medians() -> None:
-    """A machine that slows down in the middle must not decide it."""
+    """A machine that slows down in the middle must not decide the comparison."""
     found = measured((100.0, 50.0, 10.0), (200.0, 100.0, 5.0))
     assert found.comparison == (0.5, 0.5, 1.25)
 

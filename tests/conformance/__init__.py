@@ -1,1 +1,1 @@
-"""Other people's test suites, run against our gateway and against a reference on the same disk."""
+"""Public test suites, which run against our gateway and against a reference on the same disk."""

@@ -2,14 +2,14 @@
 
 ``python -m tests.conformance.posix CHECKOUT [--server spillway|vfs] [--minor 0|1] [--only DIR …]``
 
-CHECKOUT is one of pjdfstest; ``vfs`` is the same Ganesha on a local ext4, as the reference. Prints
-a table and the failures; exits with 1 when our gateway fails a test that ``posix-expected.txt``
-does not list, with 2 when a run did not come to its end. Takes a quarter of an hour: the client is
-an emulated machine. Needs root, autoconf and automake. What the tests and the server said is kept
-in ``build/pjdfstest/results``.
+CHECKOUT is a checkout of pjdfstest; ``vfs`` is the same Ganesha on a local ext4, as the reference.
+Prints a table and the failures. The exit status is 1 if our gateway fails a test that
+``posix-expected.txt`` does not list, and 2 if a run did not end. A run takes a quarter of an hour,
+because the client is an emulated machine. It needs root, autoconf and automake. The output of the
+tests and of the server is kept in ``build/pjdfstest/results``.
 
-The client's kernel judges some calls itself, sticky directories among them, and takes an open
-file's unlink for a rename: what this suite cannot see is for pynfs and the namespace's own tests.
+The client's kernel decides some calls itself, for example in sticky directories, and makes a rename
+of the unlink of an open file. pynfs and the tests of the namespace cover what this suite misses.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ cp "$(command -v busybox)" {GUEST}/bin/busybox || exit
 printf '#!{GUEST}/bin/busybox sh\\nmd5sum | cut -c -32\\n' > {GUEST}/bin/openssl &&
 chmod 755 {GUEST}/bin/openssl && echo fs=EXT4 >> {GUEST}/tests/conf
 """
-"""Puts the suite into the client's memory, and a shell with all its tools built in: the tests start
-a hundred thousand processes, each of which would wait for the host's file system and be linked.
-Only ``openssl md5``, the source of names, is in no busybox. Of the type ext4 a rename is required
-to move ctime, too; nothing else depends on it."""
+"""Copies the suite into the client's memory, with a shell that has all its tools built in. The
+tests start a hundred thousand processes. Without this, each of them would wait for the host's file
+system and for the dynamic linker. busybox lacks only ``openssl md5``, the source of names. With the
+type ext4 the suite also requires that a rename changes ctime; nothing else depends on the type."""
 JOBS = 2
-"""Test files at a time: the client's processors."""
+"""The number of test files that run at a time: one for each processor of the client."""
 FILE_SECONDS = 900.0
-"""The longest test file, rename/09.t, has 2353 tests."""
+"""The limit for one test file; the longest, rename/09.t, has 2353 tests."""
 
 _RANGE = r"\d+(?:-\d+)?"
 _PLAN = re.compile(r"^1\.\.(\d+)$")
@@ -60,19 +60,19 @@ _TEST = re.compile(r"^(not )?ok (\d+)(?: - | )?(.*)$")
 
 @dataclass(frozen=True)
 class Report:
-    """What one test file said."""
+    """The result of one test file."""
 
     planned: int
-    """How many tests it has by its own plan; 0 when it gave none."""
+    """The number of tests in the file's plan, or 0 without a plan."""
     failed: Mapping[int, str]
-    """Messages by number of those that failed, and of those that it did not come to."""
+    """Messages by number, of the tests that failed and of those that did not run."""
     skipped: bool
-    """It found that the system cannot do what it tests."""
+    """Whether the file found that the system lacks the tested feature."""
     seconds: float
 
 
 def read_tap(text: str, seconds: float) -> Report:
-    """Read a test file's output. A file without a plan has one failure, of test 0."""
+    """Read a test file's output. A file without a plan gets a failure of test 0."""
     planned = 0
     failed: dict[int, str] = {}
     seen: set[int] = set()
@@ -94,8 +94,9 @@ def read_tap(text: str, seconds: float) -> Report:
 class Suite:
     """A built copy of a pjdfstest checkout.
 
-    Parameters: checkout, left as it is; build, the directory for copies, each kept for the next
-    time under a name of its contents. Raises RuntimeError when it is no checkout, or a step fails.
+    Parameters: checkout, which is not changed; build, the directory for copies, each kept for the
+    next run under the hash of its content. Raises RuntimeError if checkout is no checkout of
+    pjdfstest, or a step fails.
     """
 
     def __init__(self, checkout: Path, build: Path) -> None:
@@ -109,19 +110,21 @@ class Suite:
             copy = Path(scratch) / "copy"
             shutil.copytree(checkout, copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
             _run("autoreconf", "-i", cwd=copy)
-            # The tests start it ten thousand times, and an emulated machine is slow to link.
+            # The tests start the program ten thousand times, and dynamic linking is slow in the
+            # emulated machine.
             _run("./configure", "LDFLAGS=-static", cwd=copy)
             _run("make", "-s", "pjdfstest", cwd=copy)
             copy.rename(self._copy)
 
     def install(self, vm: ClientVm) -> None:
-        """Make a client ready to run the tests. Raises ClientError."""
+        """Prepare a client to run the tests. Raises ClientError."""
         vm.run(["/bin/sh", "-c", INSTALL, "sh", str(self._copy.absolute())])
 
     def files(self, only: Sequence[str]) -> list[str]:
-        """Test files as DIR/NAME.t; only: these or of these directories, all when empty.
+        """Return test files as DIR/NAME.t.
 
-        Raises RuntimeError when there is no such file or directory.
+        Parameters: only, files or directories to choose; empty for all. Raises RuntimeError if
+        one of them does not exist.
         """
         tests = self._copy / "tests"
         found = sorted(str(path.relative_to(tests)) for path in tests.glob("*/*.t"))
@@ -132,9 +135,9 @@ class Suite:
 
 
 def run(suite: Suite, kind: str, minor: int, names: Sequence[str]) -> Iterator[tuple[str, Report]]:
-    """Run test files against a fresh server in a fresh client; yields reports in their order.
+    """Run test files against a fresh server in a fresh client. Yields the reports in this order.
 
-    Raises RuntimeError when the server or the client died.
+    Raises RuntimeError if the server or the client dies.
     """
     results = BUILD / "results" / f"{kind}-4.{minor}"
     results.mkdir(parents=True, exist_ok=True)
@@ -157,14 +160,14 @@ def run(suite: Suite, kind: str, minor: int, names: Sequence[str]) -> Iterator[t
         try:
             yield from zip(names, pool.map(run_file, names), strict=True)
         except BaseException:
-            # Files that are under way would wait out their limit.
+            # Without the kill, test files that still run would wait until their limit.
             pool.shutdown(wait=False, cancel_futures=True)
             vm.kill()
             raise
 
 
 def _run_file(vm: ClientVm, name: str) -> Completed:
-    """Run a test file in a directory of its own below the mount; failures are in its output."""
+    """Run a test file in a directory of its own below the mount. Its output has the failures."""
     shell = f"{GUEST}/bin/busybox sh {GUEST}/tests/{name}"
     return vm.run(
         f"at=$(mktemp -d -p {MOUNT}) && chmod 755 $at && cd $at && exec {shell}",
@@ -175,9 +178,9 @@ def _run_file(vm: ClientVm, name: str) -> Completed:
 
 
 def read_expected(text: str) -> dict[tuple[str, int | None], str]:
-    """Reasons by file and number (None: all), of lines ``DIR/NAME.t[:NUMBERS] reason``.
+    """Read lines ``DIR/NAME.t[:NUMBERS] reason``, with NUMBERS as in ``1,4-7``.
 
-    NUMBERS are as in ``1,4-7``. Raises ValueError.
+    Returns the reasons by file and number (None for all numbers). Raises ValueError.
     """
     found: dict[tuple[str, int | None], str] = {}
     for at, line in enumerate(text.splitlines(), 1):
@@ -198,7 +201,7 @@ def read_expected(text: str) -> dict[tuple[str, int | None], str]:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers as ``1,4-7``."""
+    """Return ascending numbers in the form ``1,4-7``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:
@@ -209,7 +212,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def print_table(reports: Mapping[str, Report]) -> None:
-    """Print counts by directory, and in all."""
+    """Print the counts of each directory, and their sums."""
     rows: dict[str, list[float]] = defaultdict(lambda: [0] * 6)
     for name, report in reports.items():
         failed = len(report.failed)
@@ -227,9 +230,9 @@ def print_table(reports: Mapping[str, Report]) -> None:
 def unexpected(
     reports: Mapping[str, Report], expected: Mapping[tuple[str, int | None], str]
 ) -> dict[str, list[int]]:
-    """Print the failures that are not expected, and what is expected and passed.
+    """Print the failures that are not expected, and the expected ones that passed.
 
-    Returns the former: numbers by file.
+    Returns the unexpected failures: their numbers by file.
     """
     found: dict[str, list[int]] = {}
     for name, report in reports.items():
@@ -246,7 +249,7 @@ def unexpected(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run the program. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.posix")
     parser.add_argument("checkout", type=Path, help="of pjdfstest")
     parser.add_argument(
@@ -279,7 +282,7 @@ def _fingerprint(checkout: Path) -> str:
 
 
 def _run(*argv: str, cwd: Path) -> None:
-    """Run a step of the build. Raises RuntimeError with what it said."""
+    """Run a step of the build. Raises RuntimeError with its output."""
     try:
         done = subprocess.run(
             argv,

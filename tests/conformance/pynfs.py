@@ -2,10 +2,10 @@
 
 ``python -m tests.conformance.pynfs CHECKOUT [--server spillway|vfs] [--minor 0 1]``
 
-Prints counts and failures; exits with 1 when our gateway fails a test that ``pynfs-expected.txt``
-does not list, with 2 when a run did not come to its end. Takes 10 to 30 minutes: the suite waits
-for leases and grace periods to end, and restarts the server with kill -9. Needs root. What the
-suite and the server said is kept in ``build/pynfs/results``.
+Prints counts and failures. The exit status is 1 if our gateway fails a test that
+``pynfs-expected.txt`` does not list, and 2 if a run did not end. A run takes 10 to 30 minutes,
+because the suite waits for the end of leases and grace periods. It restarts the server with kill -9
+and needs root. The output of the suite and of the server is kept in ``build/pynfs/results``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ from tests.conformance.suite import Result, Suite
 BUILD = Path(__file__).parents[2] / "build" / "pynfs"
 EXPECTED = Path(__file__).with_name("pynfs-expected.txt")
 TESTS = ("all", "ganesha", "reboot")
-"""Groups of pynfs: what every server must do, what Ganesha adds to that, recovery."""
+"""Groups of pynfs: tests for every server, tests that Ganesha adds, and recovery."""
 TOO_LARGE = {0: (), 1: ("noREBT2c", "noREBT3c", "noREBT4c")}
-"""A thousand clients that all must reclaim within grace: a test of the machine."""
+"""Tests that are left out: their thousand clients must all reclaim within grace, which only tests
+the speed of the machine."""
 
 Expected = Mapping[tuple[int, str], str]
 
 
 def read_expected(text: str) -> dict[tuple[int, str], str]:
-    """Reasons by minor version and code, of lines ``4.0 CODE reason``. Raises ValueError."""
+    """Read lines ``4.0 CODE reason``. Returns the reasons by minor version and code.
+
+    Raises ValueError.
+    """
     found: dict[tuple[int, str], str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -44,7 +48,7 @@ def read_expected(text: str) -> dict[tuple[int, str], str]:
 
 
 def report(minor: int, results: Mapping[str, Result], expected: Expected) -> list[str]:
-    """Print what came out; the codes of failures that are not expected."""
+    """Print the results. Returns the codes of failures that are not expected."""
     counts = Counter(result.outcome for result in results.values())
     failed = [code for code, result in results.items() if result.failed]
     print(
@@ -64,7 +68,7 @@ def report(minor: int, results: Mapping[str, Result], expected: Expected) -> lis
 
 
 def run(suite: Suite, kind: str, minor: int, tests: Sequence[str]) -> dict[str, Result]:
-    """One run of the suite on a fresh server. Raises RuntimeError when it came to no end."""
+    """Run the suite on a fresh server. Raises RuntimeError if the run does not end."""
     output = BUILD / "results" / f"{kind}-4.{minor}.txt"
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{kind}-", dir=BUILD) as directory:
@@ -74,7 +78,7 @@ def run(suite: Suite, kind: str, minor: int, tests: Sequence[str]) -> dict[str, 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code."""
+    """Run the program. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.pynfs")
     parser.add_argument("checkout", type=Path, help="of pynfs")
     parser.add_argument(

@@ -1,6 +1,6 @@
-"""An NFS server to test: ours, or the same Ganesha on a local file system as the reference.
+"""An NFS server to test: ours, or as the reference the same Ganesha on a local file system.
 
-Both get the configuration that the gateway renders; the reference differs in the FSAL alone.
+Both get the configuration that the gateway renders. The reference differs only in the FSAL.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from tests.support.waiting import until
 KINDS = ("spillway", "vfs")
 EXPORT = "/export"
 LEASE_SECONDS = 14
-"""pynfs subtracts 10 from it and sleeps for the rest: less than 10 is a negative sleep."""
+"""The lease. pynfs sleeps for this time minus 10 s, so less than 10 would be a negative sleep."""
 GRACE_SECONDS = 13
-"""Ganesha looks for its end every half lease, so it ends at 14; pynfs goes on at 19."""
+"""The grace period. Ganesha checks for its end every half lease, so it ends after 14 s; pynfs
+continues after 19 s."""
 START_SECONDS = 30.0
 
 _IN_SERVICE = "NFS Server Now NOT IN GRACE"
 
 
 class Server:
-    """One Ganesha on loopback; a context manager: running and out of grace while entered.
+    """One Ganesha on loopback; a context manager that is entered when grace is over.
 
-    Parameters: kind, of ``KINDS``; directory, its own, empty, on the disk that is to be tested
-    (for vfs on a file system with handles, as ext4); log, of Ganesha; it gains ``.stderr`` too;
-    values, more configuration by section and key.
+    Parameters: kind, of ``KINDS``; directory, empty and its own, on the tested disk (for vfs on a
+    file system with handles, such as ext4); log, the path of Ganesha's log, beside which its
+    ``.stderr`` is made; values, further configuration by section and key.
     """
 
     def __init__(self, kind: str, directory: Path, log: Path, values: Values | None = None) -> None:
@@ -73,7 +74,7 @@ class Server:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Stop it; one that does not stop in time is killed."""
+        """Stop the server, and kill it if it does not stop in time."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -82,12 +83,15 @@ class Server:
             self._kill()
 
     def crash(self) -> None:
-        """kill -9, then start again; returns when it takes connections, in grace."""
+        """Kill the server with SIGKILL and start it again.
+
+        Returns when the server accepts connections; it is in grace then.
+        """
         self._kill()
         self._start()
 
     def require_alive(self) -> None:
-        """Raises RuntimeError, with the end of its log, when it has died."""
+        """Raise RuntimeError, with the end of the log, if the server has died."""
         if self._process is None or self._process.poll() is not None:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
             raise RuntimeError(f"the NFS server died:\n{tail}\n{self._stderr.read_text()[-4000:]}")
@@ -98,17 +102,20 @@ class Server:
         return self._process.pid
 
     def resident_mib(self) -> float:
-        """Memory of the server that is in RAM."""
+        """Return the resident memory of the server."""
         return resident_mib(self.pid)
 
     def cpu_seconds(self) -> float:
-        """Processor time of the server since it started, its own and the kernel's for it."""
+        """Return the processor time of the server since its start, in user and kernel mode."""
         stat = Path(f"/proc/{self.pid}/stat").read_text()
         ticks = stat.rpartition(")")[2].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     def until_idle(self, timeout_seconds: float = 20.0) -> None:
-        """Wait until it uses no processor time: what it does later must not count for others."""
+        """Wait until the server uses no processor time.
+
+        Otherwise its remaining work would count for the next measurement.
+        """
         seen = -1.0
 
         def unchanged() -> bool:
@@ -171,7 +178,7 @@ def _settings(directory: Path, port: int, values: Values) -> Settings:
 
 
 def _on_vfs(text: str, directory: Path) -> str:
-    """The same configuration with Ganesha's FSAL_VFS on a directory. Raises ValueError."""
+    """Return the configuration with Ganesha's FSAL_VFS on a directory. Raises ValueError."""
     for pattern, replacement in (
         (r"    Plugins_Dir = .*\n", ""),
         (r"PYTHON \{[^}]*\}\n", ""),
@@ -185,7 +192,7 @@ def _on_vfs(text: str, directory: Path) -> str:
 
 
 def accepts(port: int) -> bool:
-    """Does anybody listen on a port of loopback?"""
+    """Return whether a process listens on a port of loopback."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

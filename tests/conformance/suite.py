@@ -1,4 +1,4 @@
-"""The pynfs suite: prepared from a checkout, run against a server, its report read."""
+"""Prepares the pynfs suite from a checkout, runs it against a server, and reads its report."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.conformance.server import EXPORT, Server
 from tests.support.s3server import die_with_parent
 
 PLY = "ply==3.11"
-"""The only thing pynfs needs besides Python itself, as long as nobody asks for Kerberos."""
+"""The only package that pynfs needs besides Python, as long as no test uses Kerberos."""
 XDR_DIRECTORIES = ("rpc", "nfs4.1/xdrdef", "nfs4.0/lib/rpc", "nfs4.0/lib/rpc/rpcsec")
 FOLDERS = {0: "nfs4.0", 1: "nfs4.1"}
 STALL_SECONDS = 900.0
-"""The longest test is one that waits for answers; pynfs gives each 300 s."""
+"""The limit without output. The longest tests wait for answers, each for up to 300 s."""
 
 _RULE = "*" * 50 + "\n"
 _OUTCOME = re.compile(
@@ -33,10 +33,10 @@ _OUTCOME = re.compile(
 
 @dataclass(frozen=True)
 class Result:
-    """What pynfs says of one test."""
+    """The result that pynfs reports for one test."""
 
     outcome: str
-    """PASS, WARNING (a pass), UNSUPPORTED, OMIT (a dependency failed) or FAILURE."""
+    """The outcome: PASS, WARNING (a pass), UNSUPPORTED, OMIT (a dependency failed) or FAILURE."""
     message: str
 
     @property
@@ -47,9 +47,9 @@ class Result:
 class Suite:
     """A built copy of a pynfs checkout.
 
-    Parameters: checkout, of pynfs, left as it is; build, the directory for the copy and its virtual
-    environment, both kept for the next time. Raises RuntimeError when it is no checkout or a step
-    of the preparation fails.
+    Parameters: checkout, of pynfs, which is not changed; build, the directory for the copy and its
+    virtual environment, both kept for the next run. Raises RuntimeError if checkout is no checkout
+    of pynfs, or a step of the preparation fails.
     """
 
     def __init__(self, checkout: Path, build: Path) -> None:
@@ -79,11 +79,11 @@ class Suite:
     def run(
         self, server: Server, minor: int, tests: Iterable[str], output: Path
     ) -> dict[str, Result]:
-        """Run tests against a running server; restart it with kill -9 when a test asks for it.
+        """Run tests against a running server, and restart it with kill -9 when a test asks for it.
 
-        Parameters: minor, 0 or 1; tests, flags and codes of pynfs; output, a file for what it
-        prints. Returns the results by code. Raises RuntimeError when the run did not come to its
-        end: the suite crashed or stalled, or the server died.
+        Parameters: minor, 0 or 1; tests, flags and codes of pynfs; output, a file for the output
+        of pynfs. Returns the results by code. Raises RuntimeError if the suite crashes or stalls,
+        or if the server dies.
         """
         folder = self._copy / FOLDERS[minor]
         asked, ask = os.pipe()
@@ -105,7 +105,7 @@ class Suite:
                     stdout=out,
                     stderr=out,
                     pass_fds=(ask, answered),
-                    # A group of its own: what it starts must end with it.
+                    # The processes that pynfs starts must end with it, so it leads a group.
                     process_group=0,
                     preexec_fn=die_with_parent,
                 )
@@ -122,7 +122,7 @@ class Suite:
 
 
 def read_report(text: str) -> dict[str, Result]:
-    """Results by code, from all that pynfs printed. Raises RuntimeError when it has no report."""
+    """Return results by code from the output of pynfs. Raises RuntimeError without a report."""
     blocks = text.split(_RULE)
     if len(blocks) < 3:
         raise RuntimeError(f"pynfs came to no end:\n{text[-4000:]}")
@@ -141,7 +141,7 @@ def read_report(text: str) -> dict[str, Result]:
 def _attend(
     suite: subprocess.Popen[bytes], server: Server, output: Path, asked: int, answer: int
 ) -> None:
-    """Wait for the suite's end; restart the server whenever it asks."""
+    """Wait for the suite's end, and restart the server whenever the suite asks for it."""
     size_bytes, changed = 0, time.monotonic()
     while suite.poll() is None:
         if select.select([asked], [], [], 0.2)[0]:
@@ -156,7 +156,10 @@ def _attend(
 
 
 def _helper(ask: int, answered: int) -> str:
-    """The start of a shell command that asks for a restart and waits for it; pynfs appends why."""
+    """Return the start of a shell command that asks for a restart and waits for it.
+
+    pynfs appends the reason to the command.
+    """
     return f"echo > /dev/fd/{ask}; read -r done < /dev/fd/{answered}; :"
 
 

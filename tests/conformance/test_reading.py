@@ -1,4 +1,4 @@
-"""What the conformance runs read: the report of pynfs, the list of expected failures."""
+"""The conformance runs read the report of pynfs, and the list of expected failures."""
 
 from __future__ import annotations
 

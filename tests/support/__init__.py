@@ -1,1 +1,1 @@
-"""What several tests share: fixtures and fakes."""
+"""Helpers that several tests share: servers, clients, proxies, disks."""

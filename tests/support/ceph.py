@@ -1,6 +1,7 @@
 """Ceph's object gateway for tests: one monitor, one store in memory, radosgw, all on loopback.
 
-Of Debian's packages radosgw, ceph-mon, ceph-osd; ``make ceph`` installs them.
+The programs come from Debian's packages radosgw, ceph-mon and ceph-osd, which ``make ceph``
+installs.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from tests.support.s3server import (
 )
 
 ON_CEPH = os.environ.get("SPILLWAY_S3_SERVER") == "ceph"
-"""Whether the suite of the drain runs on this server, in the place of all others."""
+"""Whether the suite of the drain runs on this server instead of all others."""
 
 HOST = "s3.us-east-1.amazonaws.com"
-"""Buckets are also addressed as names below this one."""
+"""The domain of the server: a bucket can also be addressed as a host name below it."""
 
 STORE_BYTES = 8 << 30
 COMMAND_DEADLINE_SECONDS = 60.0
@@ -35,9 +36,9 @@ CAPABILITIES = {
 
 
 class CephServer(Server):
-    """radosgw before a cluster of its own, which lives as long as the ``with`` block.
+    """radosgw with a cluster of its own, which lives as long as the ``with`` block.
 
-    Parameters: directory, for everything but the objects, which are in memory.
+    Parameters: directory, for everything except the objects, which are in memory.
     """
 
     def __init__(self, directory: Path) -> None:

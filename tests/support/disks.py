@@ -1,4 +1,4 @@
-"""Small disks that behave badly on purpose: full, or failing. Needs root or sudo, a loop device."""
+"""Small disks that are full or fail on purpose. They need root or sudo, and a loop device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 
 def make_ext4(image: Path, mib: int, *options: str, extended: str = "discard") -> None:
-    """A file system in a file of so many MiB; its root directory belongs to us, not to root."""
+    """Make a file system in a file of this size. Its root directory belongs to us, not to root."""
     with image.open("wb") as file:
         file.truncate(mib * MIB)
     extended += f",root_owner={os.geteuid()}:{os.getegid()}"
@@ -24,7 +24,7 @@ def make_ext4(image: Path, mib: int, *options: str, extended: str = "discard") -
 
 @contextmanager
 def small_disk(directory: Path, image: Path, mib: int) -> Iterator[None]:
-    """Mount a new ext4 of so many MiB on a directory."""
+    """Mount a new ext4 of this size on a directory."""
     make_ext4(image, mib)
     with mounted(image, directory):
         yield
@@ -32,7 +32,7 @@ def small_disk(directory: Path, image: Path, mib: int) -> Iterator[None]:
 
 @contextmanager
 def mounted(image: Path, directory: Path) -> Iterator[None]:
-    """Mount an image on a directory. What root left on it in a VM belongs to us then."""
+    """Mount an image on a directory. Files that root made on it in a VM become ours."""
     directory.mkdir(parents=True, exist_ok=True)
     run_as_root("mount", "-o", "loop", image, directory)
     try:
@@ -43,12 +43,13 @@ def mounted(image: Path, directory: Path) -> Iterator[None]:
 
 
 class ThinDisk:
-    """An ext4 that has fewer blocks than it says: writing the first one too many is an I/O error.
+    """An ext4 that reports more blocks than it has: a write beyond them is an I/O error.
 
     Its image lies on a tmpfs that is smaller than the image. All of the file system's own blocks
     are there from the beginning, so only file data can fail.
 
-    Parameters: directory, to mount it on; pool, a directory for the tmpfs; real_mib, says_mib.
+    Parameters: directory, to mount it on; pool, a directory for the tmpfs; real_mib, the space
+    that there is; says_mib, the space that is reported.
     """
 
     def __init__(self, directory: Path, pool: Path, real_mib: int, says_mib: int) -> None:
@@ -65,7 +66,7 @@ class ThinDisk:
         run_as_root("mount", "-o", "loop", image, directory)
 
     def mend(self) -> None:
-        """Give it all the blocks it says it has."""
+        """Give the disk all the blocks that it reports."""
         run_as_root("mount", "-o", f"remount,size={self._says_mib * 2}m", self._pool)
 
     def remove(self) -> None:

@@ -1,4 +1,4 @@
-"""A drain that works when it is told to."""
+"""A drain that works only when a test tells it to."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from gateway.drain import worker
 
 
 class Drain(worker.Drain):
-    """The drain, with one pass over everything at a time."""
+    """The drain, which makes one pass over all sweeps at a time."""
 
     def cycle(self) -> int:
-        """One pass over everything. Returns when its jobs ended, with how many did something."""
+        """Make one pass and wait for its jobs. Returns how many of them changed something."""
         before = self._runner.done
         self._restart()
         for sweep in self._dispatcher.sweeps:
             if sweep.kind.asks_bucket and not self._is_bucket_ready():
                 break
-            # The look for unfinished uploads: it sees the rows as the last run left them.
+            # The sweep of unfinished uploads must see the rows as the last run left them.
             self._threads.wait()
             sweep.after, sweep.next_at = None, 0.0
             while sweep.planned or sweep.held or sweep.next_at < math.inf:

@@ -1,4 +1,4 @@
-"""A forward proxy as companies have them: whole URLs over HTTP, CONNECT for TLS."""
+"""A forward proxy as companies run it: whole URLs over HTTP, CONNECT for TLS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.tcpproxy import copy
 
 
 class ForwardProxy:
-    """Listens on loopback; a context manager. Asks for a user and a password."""
+    """A proxy on loopback that expects a user and a password; a context manager."""
 
     USER = "user:pass word"
 
@@ -55,7 +55,7 @@ class _Handler(StreamRequestHandler):
             upstream = socket.create_connection((host, int(port)))
             self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
-            # One request a connection, so that each is seen here.
+            # Each connection carries one request: a second one would not be recorded.
             to = urlsplit(target)
             upstream = socket.create_connection((to.hostname, to.port))
             path = target.partition(to.netloc)[2]

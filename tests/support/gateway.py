@@ -23,7 +23,7 @@ Values = Mapping[str, Mapping[str, Any]]
 
 
 def resident_mib(pid: int) -> float:
-    """Memory of a process that is in RAM."""
+    """Return the resident memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1]) / 1024
@@ -104,7 +104,7 @@ class Gateway:
         return done
 
     def status(self) -> dict[str, Any]:
-        """What ``spillway status --json`` says."""
+        """Return the report of ``spillway status --json``."""
         done = self.spillway("status", "--json", check=False)
         if not done.stdout:
             raise AssertionError(f"spillway status: {done.stderr}")
@@ -112,7 +112,7 @@ class Gateway:
         return found
 
     def start(self) -> None:
-        """Run ``spillway up`` in the background; it is not waited for."""
+        """Run ``spillway up`` in the background, and return before it is ready."""
         self._process = subprocess.Popen(
             [PROGRAM, "up", "--config", self.config],
             env=self._environ,
@@ -124,13 +124,13 @@ class Gateway:
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
 
     def kill_all(self) -> None:
-        """kill -9 of ``up``: the kernel kills its children with it."""
+        """Kill ``up`` with SIGKILL. The kernel kills its children with it."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def children(self) -> dict[str, int]:
-        """The children of ``up`` that run now: program to pid."""
+        """Return the pids of the running children of ``up``, by program."""
         assert self._process is not None
         listed = subprocess.run(
             ["pgrep", "-l", "-P", str(self._process.pid)], capture_output=True, text=True
@@ -139,7 +139,7 @@ class Gateway:
         return {name: int(pid) for pid, name in words}
 
     def require_up(self) -> None:
-        """Raises AssertionError with what ``up`` printed when it has ended."""
+        """Raise AssertionError with the output of ``up`` if it has ended."""
         assert self._process is not None
         if self._process.poll() is not None:
             raise AssertionError("spillway up ended:\n" + "\n".join(self.lines))
@@ -165,11 +165,11 @@ class Gateway:
                 self._say(self.lines[-1])
 
     def said(self, text: str) -> int:
-        """How many lines of ``up`` have a text."""
+        """Return how many lines of ``up`` contain a text."""
         return sum(text in line for line in self.lines)
 
     def until_said(self, text: str, times: int, timeout_seconds: float = 60.0) -> None:
-        """Wait until so many lines of ``up`` have a text."""
+        """Wait until this many lines of ``up`` contain a text."""
 
         def check() -> bool:
             self.require_up()
@@ -181,17 +181,17 @@ class Gateway:
             raise AssertionError(f"{exc}\n" + "\n".join(self.lines)) from None
 
     def pid(self, name: str) -> int:
-        """Of a child of ``up``: ganesha or drain."""
+        """Return the pid of a child of ``up``: ganesha or drain."""
         up = json.loads((self.data_dir / "run" / "up.json").read_text())
         pid: int = up["children"][name]["pid"]
         return pid
 
     def resident_mib(self, name: str) -> float:
-        """Memory of a child of ``up`` that is in RAM."""
+        """Return the resident memory of a child of ``up``: ganesha or drain."""
         return resident_mib(self.pid(name))
 
     def kill(self, name: str) -> None:
-        """kill -9 a child of ``up``: ganesha or drain."""
+        """Kill a child of ``up`` with SIGKILL: ganesha or drain."""
         os.kill(self.pid(name), signal.SIGKILL)
 
     def until_drained(self, timeout_seconds: float = 60.0) -> None:

@@ -1,4 +1,4 @@
-"""The namespace with a method for each change, for tests: each is a batch of one."""
+"""The namespace for tests, with a method for each change. Each change is a batch of one."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class Namespace(facade.Namespace):
-    """Every change goes the way of the NFS server's: ``run_together``."""
+    """A namespace whose changes go through ``run_together``, as those of the NFS server do."""
 
     def run(
         self, function: Callable[Concatenate[Tx, P], T], /, *args: P.args, **named: P.kwargs
     ) -> T:
-        """Make one change. Raises what its function raises."""
+        """Make one change. Raises what the function raises."""
         operation = Operation(function, *args, **named)
         self.run_together([operation])
         return operation.outcome()
@@ -74,7 +74,7 @@ class Namespace(facade.Namespace):
         return self.run(xattr.removexattr, *args)
 
     def open_write(self, ino: int) -> Attr:
-        """Open for writing. The data file gets the row's mtime, as from writer.c."""
+        """Open an inode for writing. The data file gets the row's mtime, as writer.c sets it."""
         attr = self.run(content.open_write, ino)
         path = self.files.path(attr.ino, attr.epoch)
         if path.exists():
@@ -91,6 +91,6 @@ class Namespace(facade.Namespace):
         self.run(content.whole, ino)
 
     def reclaim(self, ino: int, epoch: int) -> None:
-        """End an orphan that nothing has open any more, as seal.c does: the row, then the bytes."""
+        """Delete an orphan without opens as seal.c does: first the row, then the bytes."""
         if self.run(remove.reclaim, ino):
             self.files.remove(ino, epoch)

@@ -21,11 +21,13 @@ OWNER = "postgres"
 
 
 class PostgresServer:
-    """A cluster in a directory of its own; start, kill and start again at will.
+    """A cluster in a directory of its own. It can be started again after a kill.
 
-    Parameters: directory, made for it; the server refuses to run as root, so it is given to the
-    user that Debian's package made; primary_port, of the server that this is a standby of; fsync,
-    whether commits survive a power cut: a killed server loses nothing without it.
+    Parameters: directory, made for it; primary_port, of the primary if this server is a standby;
+    fsync, whether commits survive a power cut (after a kill nothing is lost without it).
+
+    The server refuses to run as root, so root gives the directory to the user that Debian's
+    package made.
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class PostgresServer:
         if os.geteuid() == 0:
             self._user = pwd.getpwnam(OWNER).pw_uid
             shutil.chown(directory, OWNER)
-            # The owner must reach the directory through pytest's private ones.
+            # The directories of pytest are private: without this the owner cannot enter them.
             for parent in list(directory.parents)[:-2]:
                 parent.chmod(parent.stat().st_mode | 0o011)
         make: list[str | Path] = [
@@ -68,15 +70,15 @@ class PostgresServer:
         )
 
     def url(self, name: str) -> str:
-        """Of a database."""
+        """Return the URL of a database."""
         return f"postgresql://{OWNER}@127.0.0.1:{self.port}/{name}"
 
     def start(self) -> None:
-        """Start and wait until it takes connections."""
+        """Start the server and wait until it accepts connections."""
         until(self._started, f"PostgreSQL; its log: {self._log}", 120.0)
 
     def _started(self) -> bool:
-        # A backend of a killed server that is still dying keeps the next one from starting.
+        # The server does not start while a backend of its killed predecessor is still dying.
         if self._process is None or self._process.poll() is not None:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
@@ -101,7 +103,7 @@ class PostgresServer:
         return True
 
     def kill(self) -> None:
-        """kill -9 of the whole server: every connection is lost, memory is gone."""
+        """Kill all processes of the server with SIGKILL: connections and memory are lost."""
         assert self._process is not None
         children = subprocess.run(
             ["pgrep", "-P", str(self._process.pid)], capture_output=True, text=True
@@ -112,24 +114,24 @@ class PostgresServer:
         self._process = None
 
     def stop(self) -> None:
-        """Stop at once, whoever is connected."""
+        """Stop the server at once, also with clients connected."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(30)
             self._process = None
 
     def promote(self) -> None:
-        """Make a standby the primary, with what it has."""
+        """Make a standby the primary, with the data that it has received."""
         self.ask("SELECT pg_promote()")
 
     def ask(self, statement: str, name: str = "postgres") -> list[tuple[Any, ...]]:
-        """Run one statement as the superuser."""
+        """Run one statement as the superuser. Returns its rows."""
         with psycopg.connect(self.url(name), autocommit=True) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
 
     def create_database(self) -> str:
-        """A new empty database; returns its URL."""
+        """Create an empty database. Returns its URL."""
         name = f"volume_{next(self._numbers)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0')

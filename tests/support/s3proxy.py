@@ -1,7 +1,7 @@
-"""An HTTP proxy between the drain and an S3 server: records every request and injects faults.
+"""An HTTP proxy between the drain and an S3 server. It records each request and injects faults.
 
-Requests are forwarded byte for byte, the Host header too, so SigV4 signatures stay valid. A fault
-belongs to the requests its predicate matches; the first fault that matches acts.
+Requests, with their Host header, are forwarded byte for byte, so SigV4 signatures stay valid. The
+first fault whose predicate matches a request acts on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SLOW_SECONDS = 0.4
 
 @dataclass
 class Request:
-    """One request as it came in, and what became of it."""
+    """One request as it arrived, and its outcome."""
 
     method: str
     bucket: str
@@ -39,11 +39,11 @@ class Request:
     time: float
     """Monotonic seconds."""
     keys: tuple[str, ...] = ()
-    """What a DeleteObjects names."""
+    """The keys that a DeleteObjects names."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Names in lower case."""
+    """The headers, with names in lower case."""
     status: int | None = None
-    """None: no answer was given."""
+    """The status of the answer, or None without an answer."""
 
     @property
     def operation(self) -> str:
@@ -67,29 +67,29 @@ Predicate = Callable[[Request], bool]
 
 
 class Act(Enum):
-    """What a fault does to a request."""
+    """The effect of a fault on a request."""
 
     HOLD = "hold"
-    """Not forwarded until released."""
+    """The request is not forwarded until it is released."""
     HOLD_ANSWER = "hold answer"
-    """Forwarded; the answer waits until released."""
+    """The request is forwarded; its answer waits until it is released."""
     FAIL = "fail"
-    """Answered with a status, not forwarded."""
+    """The request is answered with a status and not forwarded."""
     DROP = "drop"
-    """The connection is closed, nothing was forwarded."""
+    """The connection is closed, and the request is not forwarded."""
     DROP_ANSWER = "drop answer"
-    """Applied, then fail: forwarded, and the connection closed instead of the answer."""
+    """The request is forwarded; the connection is closed instead of the answer."""
     SLOW = "slow"
-    """Forwarded; the answer waits for a moment."""
+    """The request is forwarded; its answer is delayed by SLOW_SECONDS."""
     TRUNCATE = "truncate"
-    """Forwarded; the connection is closed in the middle of the answer."""
+    """The request is forwarded; the connection is closed in the middle of the answer."""
     WRONG_ETAG = "wrong etag"
-    """Forwarded; the answer names another ETag."""
+    """The request is forwarded; its answer names another ETag."""
 
 
 @dataclass
 class Fault:
-    """A fault in force until it has acted ``times`` times."""
+    """A fault that is active until it has acted ``times`` times."""
 
     matches: Predicate
     act: Act
@@ -98,15 +98,15 @@ class Fault:
     code: str = "SlowDown"
     message: str = "injected"
     headers: tuple[tuple[str, str], ...] = ()
-    """Of the answer of Act.FAIL."""
+    """The headers of the answer of Act.FAIL."""
     content: str = ""
-    """Its body, instead of an S3 error."""
+    """The body of the answer of Act.FAIL, instead of an S3 error."""
     arrived: threading.Event = field(default_factory=threading.Event)
     _released: threading.Event = field(default_factory=threading.Event)
     _discarded: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
-        """Until a request is held. Raises TimeoutError."""
+        """Wait until a request is held. Raises TimeoutError."""
         if not self.arrived.wait(DEADLINE_SECONDS):
             raise TimeoutError("no request arrived to be held")
 
@@ -121,18 +121,18 @@ class Fault:
         self.release()
 
     def hold(self) -> bool:
-        """Called by the proxy; False: close the connection."""
+        """Hold a request until its release. Returns False if its connection must be closed."""
         self.arrived.set()
         self._released.wait()
         return not self._discarded.is_set()
 
 
 class S3Proxy:
-    """The proxy.
+    """The proxy; a context manager.
 
-    Parameters: port of the S3 server on loopback; on_applied, called after each request that the
-    server has answered, before the client gets the answer; certificate, with which the proxy speaks
-    TLS: the files <certificate>.pem and <certificate>.key.
+    Parameters: port of the S3 server on loopback; on_applied, called after the server has answered
+    a request and before the client gets the answer; certificate, for TLS: the path of the files
+    <certificate>.pem and <certificate>.key, without the suffix.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class S3Proxy:
         self.upstream_port = port
         self.on_applied = on_applied
         self.weather: Callable[[Request], Fault | None] = lambda _request: None
-        """Asked for a fault of each request that no injected one matches."""
+        """Gives the fault for a request that no injected fault matches."""
         self.cuts_body: Callable[[int], bool] = lambda _length: False
-        """Whether to reset the connection in the middle of a body of so many bytes."""
+        """Whether to reset the connection in the middle of a body of this many bytes."""
         self.is_busy: Callable[[str], bool] = lambda _when: False
-        """Whether to answer a request that has a body with 503 and hang up: instead of the body
-        ("head"), if the client waits with it, or in the "middle" of it."""
+        """Whether to answer a request that has a body with 503 and close the connection: before
+        the body ("head"), if the client waits to send it, or in its "middle"."""
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
         self.lock = threading.Lock()
@@ -159,7 +159,8 @@ class S3Proxy:
             self._scheme = "https"
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             tls.load_cert_chain(f"{certificate}.pem", f"{certificate}.key")
-            # The handshake is made by the thread of the connection, when it first reads.
+            # The thread of the connection makes the handshake when it first reads. In the thread
+            # that accepts, a slow handshake would stop all other connections.
             self._server.socket = tls.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
@@ -178,24 +179,24 @@ class S3Proxy:
         status: int = 503,
         code: str = "SlowDown",
     ) -> Fault:
-        """Put a fault in force. Parameters: status and code, of Act.FAIL."""
+        """Add a fault. Parameters: status and code, of the answer of Act.FAIL."""
         fault = Fault(matches, act, times, status, code)
         with self.lock:
             self.faults.append(fault)
         return fault
 
     def operations(self, *names: str) -> list[Request]:
-        """The requests so far, of these operations (none given: all)."""
+        """Return the recorded requests of these operations, or all if none is given."""
         with self.lock:
             return [r for r in self.requests if not names or r.operation in names]
 
     def forget(self) -> None:
-        """Start the record anew."""
+        """Clear the record of requests."""
         with self.lock:
             self.requests.clear()
 
     def fault_for(self, request: Request) -> Fault | None:
-        """Called by the proxy: record a request, find its fault."""
+        """Record a request and return the fault for it."""
         with self.lock:
             self.requests.append(request)
             for fault in self.faults:
@@ -218,12 +219,12 @@ class S3Proxy:
 
 class _Listener(ThreadingHTTPServer):
     daemon_threads = True
-    # Joining would wait for idle keep-alive connections of clients.
+    # With True, the close would wait for idle keep-alive connections of clients.
     block_on_close = False
     proxy: S3Proxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that was killed is part of the test."""
+        """Print nothing: that a client is killed is part of a test."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -241,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._reset()
         body = self.rfile.read(length)
         if len(body) < length:
-            # Killed in the middle: the server would wait for the rest for as long as we do.
+            # The client was killed. Forwarded, the request would make the server wait for the rest.
             return self._hang_up()
         request = self._parse(body)
         fault = proxy.fault_for(request)
@@ -317,7 +318,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def handle_expect_100(self) -> bool:
-        """False: the request is over. Called when the client waits for word before the body."""
+        """Answer a client that asks before it sends its body. Returns False to end the request."""
         if self.server.proxy.is_busy("head"):
             self._refuse_early()
             return False
@@ -339,7 +340,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, format: str, *args: object) -> None:
-        """The record is in S3Proxy.requests."""
+        """Print nothing: S3Proxy.requests has the record."""
 
 
 def _keys(body: bytes) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""Real S3 servers for tests, on loopback, that end with the test process.
+"""Real S3 servers for tests. They listen on loopback and end with the test process.
 
-``RcloneServer`` checks signatures and Content-MD5 and keeps objects as files; it forgets metadata
-and multipart uploads when it restarts. ``MotoServer`` does neither check, but answers multipart
-ETags, part copies and conditions as AWS does.
+``RcloneServer`` checks signatures and Content-MD5, and keeps objects as files. A restart loses its
+metadata and its multipart uploads. ``MotoServer`` checks neither, but it answers multipart ETags,
+part copies and conditions as AWS does.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """For preexec_fn: a test run that is killed leaves no process behind."""
+    """Make the kernel kill this process with its parent; for preexec_fn.
+
+    Otherwise a killed test run leaves processes behind.
+    """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens on now."""
+    """Return a TCP port of loopback on which no process listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -46,12 +49,12 @@ def free_port() -> int:
 
 
 def credentials(secret_key: str = SECRET_KEY) -> str:
-    """The text of an AWS credentials file."""
+    """Return the text of an AWS credentials file."""
     return f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {secret_key}\n"
 
 
 class Server(ABC):
-    """A server process on a port that it keeps over restarts."""
+    """A server process that keeps its port across restarts."""
 
     def __init__(self, log_path: Path) -> None:
         self.port = free_port()
@@ -64,10 +67,13 @@ class Server(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """The server's program and arguments."""
+        """Return the server's program and arguments."""
 
     def start(self) -> None:
-        """Start and wait until connections are taken. Raises RuntimeError with the server's log."""
+        """Start the server and wait until it accepts connections.
+
+        Raises RuntimeError with the server's log.
+        """
         environment = {**os.environ, "HOME": str(self._log_path.parent)}
         with self._log_path.open("ab") as output:
             self._process = subprocess.Popen(
@@ -89,20 +95,20 @@ class Server(ABC):
         raise RuntimeError(f"server did not start: {self._log_path.read_text()}")
 
     def stop(self) -> None:
-        """End the server at once; start() brings it back on the same port."""
+        """End the server at once; ``start`` starts it again on the same port."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def processor_seconds(self) -> float:
-        """What the running server has used of the processors so far."""
+        """Return the processor time that the running server has used so far."""
         assert self._process is not None
         stat = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
     def client(self) -> S3Client:
-        """A client of its own for the test, not through any proxy."""
+        """Return a client that asks the server directly, through no proxy."""
         return boto3.session.Session().client(
             "s3",
             endpoint_url=self.url,
@@ -127,7 +133,7 @@ class Server(ABC):
 class RcloneServer(Server):
     """``rclone serve s3`` over a local directory; a bucket is a subdirectory of it.
 
-    Parameters: directory, made if missing; options, more of rclone's.
+    Parameters: directory, made if missing; options, further options of rclone.
     """
 
     def __init__(self, directory: Path, options: tuple[str, ...] = ()) -> None:

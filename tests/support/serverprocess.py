@@ -1,8 +1,8 @@
-"""The namespace in a process of its own, as in the NFS server: it may be killed, or end itself.
+"""The namespace in a process of its own, as in the NFS server: it can be killed, or end itself.
 
 ``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<seconds> …]``
-makes the changes that it reads (``rename a b``), and prints how each was answered: ``ok`` or the
-name of the error. Constants are those of ``gateway.db.postgres``.
+reads changes (``rename a b``) and makes them. It prints ``ok`` or the name of the error for each.
+The constants are those of ``gateway.db.postgres``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ VERBS: dict[str, Callable[..., object]] = {
 
 
 class ServerProcess:
-    """Parameters: settings; constants, in seconds, by name. A context manager; entered when the
-    namespace is open."""
+    """The process; a context manager that is entered when the namespace is open.
+
+    Parameters: settings; constants, in seconds, by name.
+    """
 
     def __init__(self, settings: Settings, **constants: float) -> None:
         where = str(settings.data_dir), settings.database_url
@@ -48,7 +50,7 @@ class ServerProcess:
         )
 
     def ask(self, *words: str) -> str:
-        """Make a change; returns the answer, empty when the process ended instead."""
+        """Make a change. Returns the answer, or an empty text if the process ended instead."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(" ".join(words) + "\n")
@@ -56,7 +58,7 @@ class ServerProcess:
         return self.process.stdout.readline().strip()
 
     def persist(self, *words: str) -> str:
-        """As an NFS client: again, while the answer is TryAgain."""
+        """Make a change as an NFS client does: repeat it while the answer is TryAgain."""
 
         def answered() -> list[str]:
             answer = self.ask(*words)
@@ -65,7 +67,7 @@ class ServerProcess:
         return until(answered, "an answer", 60.0)[0]
 
     def ended(self) -> tuple[int, str]:
-        """Wait for its end; returns the exit status and what it said on stderr."""
+        """Wait until the process ends. Returns its exit status and its stderr."""
         assert self.process.stderr is not None
         said = self.process.stderr.read()
         return self.process.wait(30), said

@@ -1,5 +1,5 @@
-"""A TCP proxy that fails as networks do: cuts a connection after a request and before its answer,
-refuses, swallows all there is, or leads to another server from now on."""
+"""A TCP proxy that fails as networks do. It cuts a connection between a request and its answer,
+refuses connections, holds all bytes back, or leads to another server from then on."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ CHUNK_BYTES = 65_536
 
 
 class TcpProxy:
-    """Forwards a loopback port to another; a context manager.
-
-    Parameters: upstream_port.
-    """
+    """A proxy from a new loopback port to ``upstream_port``; a context manager."""
 
     def __init__(self, upstream_port: int) -> None:
         self.upstream_port = upstream_port
-        """Of the connections that come."""
+        """The port to which new connections lead."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._cut_after = b""
@@ -28,7 +25,7 @@ class TcpProxy:
         self.cuts = 0
         self.accepted = 0
         self.refusing = False
-        """Whether connections that come are closed at once."""
+        """Whether new connections are closed at once."""
         self._speaks = threading.Event()
         self._speaks.set()
         self._clients: set[socket.socket] = set()
@@ -37,9 +34,10 @@ class TcpProxy:
         self._lock = threading.Lock()
 
     def cut_after(self, text: bytes, *, then_refuse: bool = False, then_port: int = 0) -> None:
-        """Let the next request that has a text pass, and drop the connection before the answer.
+        """Forward the next request that contains a text, and cut the connection before its answer.
 
-        Parameters: then_refuse, from then on; then_port, where connections lead from then on.
+        Parameters: then_refuse, whether to refuse connections from then on; then_port, the port
+        to which connections lead from then on.
         """
         with self._lock:
             self._cut_after = text
@@ -47,7 +45,7 @@ class TcpProxy:
             self._then_port = then_port or None
 
     def cut(self, *, unheard: bool = False) -> None:
-        """Drop all connections there are. Parameters: unheard, upstream does not hear of it."""
+        """Cut all connections. Parameters: unheard, keep the upstream side open."""
         with self._lock:
             self._unheard = unheard
             clients = list(self._clients)
@@ -56,11 +54,11 @@ class TcpProxy:
                 client.shutdown(socket.SHUT_RDWR)
 
     def silence(self) -> None:
-        """Swallow what comes from either side, and accept connections that nothing answers."""
+        """Hold back the bytes of both sides. New connections are accepted and get no answer."""
         self._speaks.clear()
 
     def speak(self) -> None:
-        """End the silence; what was swallowed comes late."""
+        """End the silence, and forward the bytes that were held back."""
         self._speaks.set()
 
     def _wants_cut(self, data: bytes) -> bool:
@@ -112,7 +110,7 @@ class TcpProxy:
         answers.start()
         while data := client.recv(CHUNK_BYTES):
             if self._wants_cut(data):
-                # First deaf, then forward: no byte of the answer can slip through.
+                # In the other order, bytes of the answer could reach the client.
                 client.shutdown(socket.SHUT_RDWR)
                 server.sendall(data)
                 server.shutdown(socket.SHUT_WR)
@@ -135,7 +133,7 @@ class TcpProxy:
 def copy(
     source: socket.socket, target: socket.socket, allowed: threading.Event | None = None
 ) -> None:
-    """What comes from one goes to the other, while it is allowed, until the end."""
+    """Copy bytes from one socket to the other until the end, whenever that is allowed."""
     with suppress(OSError):
         while data := source.recv(CHUNK_BYTES):
             if allowed is not None:

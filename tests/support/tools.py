@@ -1,4 +1,4 @@
-"""Finding the system's tools, and running those that need root, for root and for ordinary users."""
+"""Finds the system's tools, and runs those that need root: as root or through sudo."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import subprocess
 from pathlib import Path
 
 SYSTEM_DIRECTORIES = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where Debian puts tools like depmod and mkfs.ext4; the PATH of ordinary users lacks these."""
+"""Debian's directories for depmod, mkfs.ext4 and the like; an ordinary user's PATH lacks them."""
 
 
 def tool(name: str) -> str:
-    """The path of a program, in PATH or in the system's directories; the name when there is none.
+    """Return the path of a program in PATH or in the system's directories.
 
-    A name that is nowhere is left to the caller's subprocess, whose error names it.
+    The result is the name itself if there is no such program: the error of the caller's
+    subprocess then names it.
     """
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *SYSTEM_DIRECTORIES))
     return shutil.which(name, path=path) or name
@@ -25,7 +26,7 @@ def run_as_root(name: str, *arguments: str | Path) -> None:
 
     Raises: CalledProcessError when the tool fails, or sudo would have to ask for a password.
     """
-    # -n: a question for a password would wait for ever, because no test has a terminal.
+    # Without -n, sudo would ask for a password and wait for ever: no test has a terminal.
     prefix = () if os.geteuid() == 0 else ("sudo", "-n")
     subprocess.run(
         [*prefix, tool(name), *arguments],

@@ -1,4 +1,4 @@
-"""A volume of its own for a test: directories, database, root; opened as the NFS server would."""
+"""Makes a volume for a test: directories, database, root, as ``spillway init`` makes them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Values = Mapping[str, Mapping[str, Any]]
 
 
 def make_settings(directory: Path, values: Values | None = None) -> Settings:
-    """Settings of a gateway below a directory; values override, by section and key."""
+    """Return settings of a gateway below a directory. Values override, by section and key."""
     merged: dict[str, dict[str, Any]] = {
         "gateway": {"data_dir": str(directory)},
         "bucket": {"name": "checkpoints"},
@@ -31,7 +31,7 @@ def make_settings(directory: Path, values: Values | None = None) -> Settings:
 
 
 def make_volume(settings: Settings) -> None:
-    """What ``spillway init`` makes of directories and database, without its configuration files."""
+    """Make the directories and the database of ``spillway init``, without configuration files."""
     for directory in (settings.data_dir, settings.run_dir, settings.log_dir):
         directory.mkdir(parents=True, exist_ok=True)
     DataFiles(settings.files_dir).create()
@@ -41,7 +41,7 @@ def make_volume(settings: Settings) -> None:
 
 
 def query(settings: Settings, statement: str, **values: object) -> list[tuple[Any, ...]]:
-    """Run one SQL statement (parameters as :name) beside the namespace, on either engine."""
+    """Run one SQL statement, with parameters as :name, on either engine. Returns its rows."""
     engine = Database(settings.database_url).engine()
     try:
         with engine.begin() as connection:

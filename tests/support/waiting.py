@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline: no test sleeps for luck."""
+"""Waits for a condition with a deadline, so that no test sleeps for a guessed time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ POLL_SECONDS = 0.05
 
 
 def until(check: Callable[[], T | None], what: str, timeout_seconds: float = 30.0) -> T:
-    """Poll until ``check`` gives something true, and return it.
+    """Poll until ``check`` returns a true value, and return this value.
 
-    Raises AssertionError, naming ``what``, when the time is over.
+    Raises AssertionError, which names ``what``, when the time is over.
     """
     deadline = time.monotonic() + timeout_seconds
     while True:

@@ -1,1 +1,1 @@
-"""Layer 0: the shape of the source itself."""
+"""Layer 0: the structure of the source."""

@@ -1,4 +1,4 @@
-"""What the documents name exists, and what a reader must find is there."""
+"""Everything that the documents name exists, and the documents have what a reader needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANCHOR = re.compile(r"\]\(([^):]*)#([^)]+)\)")
 
 
 def _anchors(text: str) -> set[str]:
-    """The anchors of a document's headings, as its readers' programs make them."""
+    """Return the anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""The house rules that a tool can check: who imports whom, how long files and functions are."""
+"""The house rules that a tool can check: the imports, and the length of files and functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIBRARIES = {
     "gateway.namespace",
     "gateway.objectstore",
 }
-"""What every room of the drain may use."""
+"""The packages that every room of the drain may use."""
 DRAIN_BASE = {
     f"gateway.drain.{name}"
     for name in (
@@ -50,12 +50,12 @@ DRAIN_ROOMS: dict[str, tuple[str, ...]] = {
     "tidy": ("send",),
     "plan": ("tidy", "send", "admission"),
 }
-"""Each with the rooms below it."""
+"""The rooms of the drain, each with the rooms below it."""
 
 PACKAGES = {"gateway", "gateway.drain"}
-"""Named beside each module that is imported from them."""
+"""Packages that ``imports`` names beside each module that is imported from them."""
 
-# A package or module, and what it may import of ours. The first match decides.
+# Packages and modules, each with those of ours that it may import. The first match decides.
 ALLOWED = {
     "gateway.types": set[str](),
     "gateway.atomic": set[str](),
@@ -117,7 +117,7 @@ ALLOWED = {
 
 
 def sources() -> list[Path]:
-    """Files of the project: tracked, or new and not ignored."""
+    """Return the files of the project: tracked ones, and new ones that are not ignored."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "*.py", "*.c", "*.h"],
         cwd=ROOT,
@@ -165,7 +165,7 @@ def require_no_circle(graph: Mapping[str, set[str]]) -> None:
         assert name not in way, " imports ".join([*way[way.index(name) :], name])
         if name not in done:
             for other in sorted(graph[name] - {name}):
-                # A package holds its modules; it is no module of its own beside them.
+                # A package contains its modules, so it does not count as a module beside them.
                 if not name.startswith(f"{other}."):
                     visit(other, [*way, name])
             done.add(name)
@@ -175,7 +175,7 @@ def require_no_circle(graph: Mapping[str, set[str]]) -> None:
 
 
 def test_no_import_leads_back() -> None:
-    """Also those that only a type checker follows: a reader follows them too."""
+    """This holds also for imports that only a type checker follows: readers follow them too."""
     paths = {module_of(path): path for path in sources() if path.suffix == ".py"}
     require_no_circle(
         {name: {i for i in imports(path) if i in paths} for name, path in paths.items()}

@@ -19,7 +19,7 @@ from gateway.settings import SECTIONS, Settings
 
 MINIMAL = {"bucket": {"name": "b"}}
 UNQUOTED = {"endpoint_url", "url"}
-"""Keys whose values may hold a password."""
+"""Keys whose values may contain a password."""
 
 
 def read(raw: dict[str, Any], **environ: str) -> Settings:
@@ -224,7 +224,7 @@ def test_the_rendered_file_is_the_defaults(tmp_path: Path) -> None:
 
 
 def test_every_key_is_in_the_rendered_file_with_its_default() -> None:
-    """Taking the # away from a key that shows its default changes nothing."""
+    """If the # before a default is removed, nothing changes."""
     lines = config.render({"bucket": {"name": "b"}}).splitlines()
     keys = {spec.name for cls in SECTIONS.values() for spec in fields(cls)}
     uncommented = [

@@ -1,4 +1,4 @@
-"""ganesha.conf: what the settings become, and that no path can say more than a path."""
+"""The settings are rendered to ganesha.conf, and no path in it can add configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def settings(source: str = "/etc/spillway/spillway.toml", **nfs: Any) -> Setting
 
 
 def options(text: str) -> dict[tuple[str, str], str]:
-    """(block, option) to value, as Ganesha's parser would take it; comments are skipped.
+    """Return the values by (block, option), as Ganesha's parser reads them, without comments.
 
     The blocks of clients are CLIENT 0, CLIENT 1 and so on, in the order of the text.
     """

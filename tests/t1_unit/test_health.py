@@ -1,4 +1,4 @@
-"""What a drain may still ask of a bucket that refused some of its jobs."""
+"""A drain may still send some kinds of requests to a bucket that refused others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gateway.errors import StoreRefused
 
 
 def test_a_move_that_is_refused_and_one_that_works_do_not_stop_the_uploads() -> None:
-    """They may be of one batch, and their results are counted one after the other."""
+    """Both may be of one batch, whose results are counted one after the other."""
     health = Health("bench", retry_max_seconds=60.0)
     health.checked()
     health.failed(StoreRefused("denied"), Work.COPY)

@@ -1,4 +1,4 @@
-"""What a command does not need is not imported: the bucket's client takes half a second."""
+"""Commands import only what they need: the client of the bucket takes half a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths and keys: readable, reversible, and no two paths on one key."""
+"""Keys are readable, lead back to their paths, and are different for different paths."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_two_long_paths_never_share_a_key(
 ) -> None:
     other = [*one[: at % len(one)], name, *one[at % len(one) + 1 :]]
     assert (key_of(prefix, one) == key_of(prefix, other)) == (one == other)
-    # The key of a shortened path, taken for a path itself, has another key.
+    # A path that looks like the key of a shortened path has another key.
     again = [part.encode() for part in key_of("", one).split("/")]
     assert (key_of("", again) == key_of("", one)) == (again == one)
 

@@ -1,4 +1,4 @@
-"""The origin of an object, as its metadata says; what it does not say is never guessed."""
+"""The origin of an object comes from its metadata, and missing values are never guessed."""
 
 from __future__ import annotations
 

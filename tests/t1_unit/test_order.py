@@ -1,4 +1,4 @@
-"""The order of draining, by itself."""
+"""The order of draining, without a drain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def drain(order: Order) -> list[int]:
 
 
 def test_the_directory_whose_newest_file_was_sealed_last_goes_first() -> None:
-    # Directory 1 was begun first, and has the last file.
+    # Directory 1 has the first file and the last one.
     files = [(ino, b"run", 1 if ino in (10, 11, 12, 30) else 2) for ino in range(10, 31)]
     taken = drain(filled(*files))
     newest = [ino for turn, ino in enumerate(taken, 1) if turn % AGEING]
@@ -37,7 +37,7 @@ def test_the_directory_whose_newest_file_was_sealed_last_goes_first() -> None:
 
 
 def test_ageing_is_bounded_whatever_else_arrives() -> None:
-    """After at most AGEING * (n + 1) picks a file is reached before which n others were sealed."""
+    """A file with n older files is taken after at most AGEING * (n + 1) picks."""
     older = 7
     order = filled(*((ino, b"old", 1) for ino in range(older + 1)))
     wanted = older
@@ -50,7 +50,7 @@ def test_ageing_is_bounded_whatever_else_arrives() -> None:
 
 
 def test_turns_go_on_in_the_order_that_replaces_another() -> None:
-    """The files are read anew all the time: that must not reset the ageing."""
+    """The files are read again repeatedly, which must not reset the ageing."""
     order = Order()
     for pick in range(AGEING):
         order = Order(order)
@@ -66,7 +66,7 @@ def test_top_level_directories_take_turns() -> None:
     small = [(ino, b"small", 1) for ino in range(1, 11)]
     burst = [(ino, b"burst", 100 + ino % 200) for ino in range(1000, 21_000)]
     first = filled(*small, *burst).take(20, never)
-    # Ageing alone would have reached five of them.
+    # With ageing alone, only five of them would have been taken.
     assert {ino for ino, _, _ in small} <= set(first)
     assert len([ino for ino in first if ino >= 1000]) == 10
 
@@ -91,7 +91,7 @@ def test_a_file_that_is_sealed_twice_is_taken_once() -> None:
 
 
 class Linear(Order):
-    """Looks at every top-level directory for each pick: slow, and plainly right."""
+    """An order that compares all top-level directories for each pick: slow and simple."""
 
     def _next_top(self) -> bytes:
         return min(self._recent(), key=lambda name: self._served.get(name, 0))
@@ -105,7 +105,7 @@ class Linear(Order):
 
 
 def test_top_level_directories_are_dealt_to_as_if_all_were_looked_at_each_time() -> None:
-    """Also while an order is replaced by one that was filled meanwhile."""
+    """This holds also while an order is replaced by one that was filled meanwhile."""
     for seed in range(10):
         draw = random.Random(seed)
         fast, slow = Order(), Linear()

@@ -1,4 +1,4 @@
-"""Rates and places of requests, without any bucket."""
+"""Rates and places of requests, without a bucket."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_requests_are_spread_over_time() -> None:
     for _ in range(60):
         limited.admit(0)
         times.append(time.monotonic())
-    # In any window of a quarter of a second: its share, and the burst of a tenth.
+    # A window of a quarter of a second has its share, and the burst of a tenth of a second.
     assert max(sum(start <= t < start + 0.25 for t in times) for start in times) <= 25 + 10 + 1
     assert times[-1] - times[0] >= (60 - 11) / 100
 
@@ -45,7 +45,7 @@ def test_bodies_are_paid_for_before_the_next_one() -> None:
     limited = pace(bytes_per_second=1_000_000)
     limited.admit(400_000)
     assert timed(lambda: limited.admit(1)) >= 0.25
-    # What has no body does not wait for bytes.
+    # A request without a body does not wait for bytes.
     limited.admit(300_000)
     assert timed(lambda: limited.admit(0)) < 0.2
 
@@ -71,7 +71,7 @@ def test_places_are_halved_and_grow_again_one_by_one() -> None:
     numbers = [places.begin() for _ in range(8)]
     for number in numbers:
         places.end(number, Ended(True))
-    # Eight answers of one moment say one thing.
+    # Eight answers of the same moment count as one.
     assert places.places == 4
     places.end(places.begin(), Ended(True))
     places.end(places.begin(), Ended(True))
@@ -158,7 +158,7 @@ def test_a_drain_is_not_free_after_the_store_had_too_much() -> None:
 
 
 def test_requests_that_were_lost_do_not_make_it_send_more() -> None:
-    """A store that hangs up on us instead of answering has too much to do already."""
+    """A store that closes connections instead of answering has too much to do already."""
     some = pace(places=8)
     some.end(some.begin(), Ended(True))
     assert some.places == 4

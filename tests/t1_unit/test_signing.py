@@ -1,4 +1,4 @@
-"""Signatures, beside botocore's of the same requests."""
+"""Signatures are the same as botocore's for the same requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 class Reference(S3SigV4Auth):
-    """botocore's, told the digest of the body."""
+    """botocore's signer, with a given digest of the body."""
 
     def __init__(self, credentials: Any, region: str, sha256: str) -> None:
         super().__init__(credentials, "s3", region)

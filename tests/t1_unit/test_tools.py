@@ -1,4 +1,4 @@
-"""The system's tools are found, whoever looks for them."""
+"""The system's tools are found, by root and by ordinary users."""
 
 import subprocess
 from pathlib import Path

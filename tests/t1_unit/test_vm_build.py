@@ -1,4 +1,4 @@
-"""Tests how the image of the virtual client is put together."""
+"""Tests how the image of the virtual client is built."""
 
 import lzma
 

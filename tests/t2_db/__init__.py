@@ -1,1 +1,1 @@
-"""Layer 2: the database: schema, engine, writer."""
+"""Layer 2: the database, with its schema, its engines and its writer."""

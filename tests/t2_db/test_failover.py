@@ -1,4 +1,4 @@
-"""PostgreSQL goes away in the middle of things: callers are told to try again, nothing is half."""
+"""When PostgreSQL goes away, callers get TryAgain, and no change is half done."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def persist(call: Callable[[], T]) -> T:
-    """As an NFS client does with NFS4ERR_DELAY: the same again, until it is answered."""
+    """Repeat a call until it is answered, as an NFS client does after NFS4ERR_DELAY."""
 
     def attempt() -> list[T]:
         try:
@@ -62,7 +62,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(
         namespace.create(ROOT_CRED, ROOT, b"a", SetAttr())
         for old, new in ((b"a", b"b"), (b"b", b"c")):
             proxy.cut_after(b"COMMIT")
-            # Told to try again, a client would be told ENOENT: it did happen.
+            # The rename was committed. After TryAgain, the client's next try would get ENOENT.
             namespace.rename(ROOT_CRED, ROOT, old, ROOT, new)
             assert namespace.lookup(ROOT, new)
         assert proxy.cuts == 2
@@ -105,7 +105,7 @@ def test_a_killed_server_is_a_pause(tmp_path: Path) -> None:
                     a, b = b, a
                     turns[number] += 1
             except BaseException as exc:
-                # Whatever it is, the test must fail with it, not hang.
+                # With any error the test must fail and not hang.
                 errors.append(exc)
 
         threads = [threading.Thread(target=client, args=(number,)) for number in range(4)]

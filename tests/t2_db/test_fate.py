@@ -1,4 +1,4 @@
-"""A COMMIT whose answer was lost: nobody is answered before it is known what became of it."""
+"""After a COMMIT whose answer was lost, callers are answered only when its outcome is known."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def test_a_server_that_cannot_learn_the_fate_ends_itself(
         assert said.count("\n") == 1
         proxy.refusing = False
         namespace = Namespace(settings)
-        # It did happen; the client that repeats it hears of a restart first, not of ENOENT.
+        # The rename was committed. A client that repeats it learns of a restart first, and does not
+        # get ENOENT.
         assert namespace.lookup(ROOT, b"b")
         namespace.close()
 
@@ -101,7 +102,7 @@ def test_a_transaction_is_known_by_what_it_wrote(connection: psycopg.Connection)
 def test_a_number_that_another_transaction_has_proves_nothing(
     connection: psycopg.Connection,
 ) -> None:
-    """After a crash or a failover PostgreSQL gives numbers of lost transactions again."""
+    """After a crash or a failover, PostgreSQL uses numbers of lost transactions again."""
     connection.execute("BEGIN")
     row = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
     connection.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""One NFS server for a namespace on PostgreSQL: a second one is refused, a replaced one ends."""
+"""A namespace on PostgreSQL has one NFS server. A second one is refused, a replaced one ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.t2_db.test_failover import settings_at
 ROOT = 2
 
 MANY = 40
-"""More changes than psycopg executes before it prepares a statement."""
+"""A number of changes after which psycopg has prepared its statements."""
 
 
 def names(settings: Settings) -> list[bytes]:
@@ -45,7 +45,7 @@ def test_a_second_server_is_refused_with_the_name_of_the_first(settings: Setting
         Namespace(settings)
     assert f"process {os.getpid()} on host {socket.gethostname()[:20]}" in str(refused.value)
     assert "stop it first" in str(refused.value)
-    # What the first has open was not sealed by the second, and nothing was counted.
+    # The second server did not seal the first one's open file, and did not count a start.
     assert query(settings, "SELECT write_open FROM inode WHERE kind = 1") == [(1,)]
     assert query(settings, "SELECT boot FROM volume") == [(1,)]
     for count in range(MANY):
@@ -121,7 +121,7 @@ def test_a_server_whose_connection_is_lost_goes_on(
         url = settings.database_url.replace(str(postgres.port), str(proxy.port))
         with ServerProcess(settings_at(url, tmp_path)) as server:
             for count, unheard in enumerate((False, True, False, True)):
-                # When PostgreSQL does not hear of it, the former session keeps the lock.
+                # If PostgreSQL does not notice the loss, the former session keeps the lock.
                 proxy.cut(unheard=unheard)
                 assert server.persist("create", f"f{count}") == "ok"
     assert len(names(settings)) == 4

@@ -14,9 +14,10 @@ from gateway.drain.admission import retries
 from gateway.settings import Settings
 
 SMALL = {"volume", "lease", "retry", "override", "doubt", "damage"}
-"""One row; one per drain, per failing job; what people and mishaps left."""
+"""Tables that stay small: one row, a row for each drain or failing job, or rows made by people and
+by errors."""
 WHOLE_TABLES = {"drain.UPLOADS"}
-"""What is asked once for each plan; ``upload`` has a row for each upload that did not end yet."""
+"""Statements that run once for each plan. ``upload`` has a row for each unfinished upload."""
 
 STATEMENTS = {
     f"{module.__name__.split('.')[1]}.{name}": value
@@ -41,7 +42,8 @@ def explain(database: Database, statement: Statement) -> list[str]:
         if database.path:
             found = connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)
             return [row[3] for row in found]
-        # On a table of ten rows the planner would rightly scan; what matters is what it can do.
+        # The planner would rightly scan a table of ten rows. The test is about the indexes that it
+        # can use.
         connection.execute("SET enable_seqscan = off")
         return [row[0] for row in connection.execute(f"EXPLAIN {sql}", values)]
 
@@ -49,7 +51,7 @@ def explain(database: Database, statement: Statement) -> list[str]:
 def is_scan(step: str) -> bool:
     step = step.strip()
     if "VIRTUAL TABLE" in step:
-        return False  # json_each: the rows that were given
+        return False  # json_each, over the rows in a parameter
     if match := re.match(r"SCAN (\w+)(?! USING (?:COVERING )?INDEX ix_)", step):
         return "USING" not in step and match[1] not in SMALL | {"below", "CONSTANT"}
     match = re.search(r"Seq Scan on (\w+)", step)
@@ -78,7 +80,7 @@ def test_a_scan_would_be_seen(settings: Settings) -> None:
 
 
 def test_postgres_compiles_no_statement(settings: Settings) -> None:
-    """A scan of a table of one row counts as costly, and compiling takes a tenth of a second."""
+    """A scan of one row is estimated as costly, and compiling it would take a tenth of a second."""
     database = Database(settings.database_url)
     if database.path is None:
         sql, _fixed = namespace_statements.VOLUME.compiled(database.dialect)

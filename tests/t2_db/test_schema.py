@@ -1,4 +1,4 @@
-"""Migrations make exactly the models' tables; other schemas are refused; laws hold."""
+"""Migrations make exactly the models' tables, other schemas are refused, and constraints hold."""
 
 from __future__ import annotations
 

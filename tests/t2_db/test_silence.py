@@ -1,4 +1,4 @@
-"""A database that answers no more, on connections that stand: callers are told so in time."""
+"""If the database stops answering on open connections, callers get an error in time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.t2_db.test_failover import persist, settings_at
 
 ROOT = 2
 TOGETHER = 64
-"""Calls that one round of the NFS server answers, one after the other (fsal/native/call.c)."""
+"""The calls that one round of the NFS server answers one after the other (fsal/native/call.c)."""
 
 
 def test_calls_of_one_round_do_not_wait_one_after_the_other(
@@ -51,7 +51,8 @@ def test_calls_of_one_round_do_not_wait_one_after_the_other(
         assert sum(waited) < 1.0 + backend.CONNECT_TIMEOUT_SECONDS + 3.0
         proxy.speak()
         assert persist(lambda: namespace.lookup(ROOT, b"a"))
-        # Its former session still has the lock of the one server: it is its own.
+        # The namespace's former session still has the lock of the NFS server. The namespace must
+        # not take it for another server's.
         persist(lambda: namespace.rename(ROOT_CRED, ROOT, b"a", ROOT, b"b"))
         namespace.close()
 

@@ -1,4 +1,4 @@
-"""A primary and a standby: nothing is read from the standby, a failover loses nothing unseen."""
+"""Nothing is read from a standby, and a failover that loses a change is noticed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def primary(tmp_path: Path) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def replication(primary: PostgresServer) -> Iterator[TcpProxy]:
-    """What the standby follows the primary through."""
+    """Run the proxy through which the standby follows the primary."""
     with TcpProxy(primary.port) as proxy:
         yield proxy
 
@@ -64,7 +64,7 @@ def test_a_standby_at_the_servers_address_is_no_answer(
                 namespace.create(ROOT_CRED, ROOT, b"b", SetAttr())
         primary.kill()
         standby.promote()
-        # All that was answered is there: the same server goes on.
+        # The new primary has every answered change, so the same server continues.
         persist(partial(namespace.create, ROOT_CRED, ROOT, b"b", SetAttr()))
         assert persist(partial(namespace.lookup, ROOT, b"a")).ino == made.ino
         namespace.close()

@@ -1,4 +1,4 @@
-"""SQLite is locked by another process, or its disk is full: the caller is told which."""
+"""If another process locks SQLite, or its disk is full, the caller gets the fitting error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @contextmanager
 def another_process(source: str, settings: Settings) -> Iterator[subprocess.Popen[str]]:
-    """A process that has said one line, killed at the end."""
+    """Run a process until the end of the block. It has printed one line at the beginning."""
     with subprocess.Popen(
         [sys.executable, "-c", source, settings.database_url],
         stdout=subprocess.PIPE,
@@ -53,7 +53,7 @@ def note(tx: Tx) -> None:
 
 
 def change(database: Database, rows: int) -> None:
-    """As the drain writes."""
+    """Make changes as the drain does."""
     with database.reader() as connection, database.transaction(connection):
         session = Session(connection, database.dialect)
         for ino in range(rows):
@@ -88,7 +88,7 @@ def test_a_change_while_another_process_writes_is_to_be_tried_again(
         for _ in range(2):
             with pytest.raises(TryAgain):
                 writer.run(note)
-            if holder == STRANGER:  # behind our own writers a change waits for as long as it takes
+            if holder == STRANGER:  # behind our own writers, a change waits without a limit
                 with pytest.raises(TryAgain):
                     change(database, 1)
         process.kill()

@@ -1,4 +1,4 @@
-"""Processes that write take turns: one that never pauses keeps no other out."""
+"""Processes that write take turns, so a process that never pauses does not lock out another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.support.waiting import until
 
 CHANGES = 40
 OTHERS_FOR_EACH = 4
-"""One transaction is under way, one is next; twice that, for a machine that is busy."""
+"""The limit for each change: one transaction is under way and one is next, and twice that for a
+busy machine."""
 
 GREEDY = """
 import itertools, sys, threading, time
@@ -61,7 +62,7 @@ def test_a_writer_waits_for_few_transactions_of_another_process(settings: Settin
             before = commits_of_the_other()
             for _ in range(CHANGES):
                 writer.run(note)
-                # As a client that does one thing after the other.
+                # The client does one thing after the other.
                 commits_of_the_other()
             others = commits_of_the_other() - before
         finally:

@@ -1,4 +1,4 @@
-"""A database of every earlier revision, with data in it, comes up to date and keeps its data."""
+"""A database of every earlier revision can be upgraded and keeps its data."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DATA: list[tuple[str, dict[str, object]]] = [
     ("INSERT INTO object VALUES (17, 'dir/file', 1, 5, 'e', 'md5:0', 1)", {}),
     ("INSERT INTO rekey VALUES (16, 1)", {}),
 ]  # fmt: skip
-"""What revision 0001 can hold, and every later one."""
+"""Rows that fit into revision 0001 and every later revision."""
 OLD_DELETION = "INSERT INTO deletion VALUES ('gone', 1)"
 DELETION = (
     "INSERT INTO deletion (key, ino, content_version, etag, deleted_ns)"
@@ -79,7 +79,7 @@ def test_data_survives_the_upgrade(revision: str, database_url: str, tmp_path: P
     assert opened.lookup(2, b"dir").ino == 16
     assert [entry.name for entry in opened.readdir(16, 0, 10)] == [b"file", b"link", b"open\xff"]
     assert opened.readlink(18) == b"file"
-    # New numbers do not meet old ones.
+    # New inode numbers differ from the old ones.
     assert opened.create(ROOT_CRED, 16, b"new", SetAttr()).ino >= 100
     opened.close()
     assert query(settings, "SELECT key FROM object") == [("dir/file",)]

@@ -1,4 +1,4 @@
-"""Group commit: answers after the commit, one error undoes one operation, numbers never return."""
+"""Group commit answers after the commit, undoes only what failed, and never repeats a number."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ for count in range(100_000):
 
 
 def test_what_was_answered_survives_kill_9(settings: Settings) -> None:
-    """Creates in a process, kills it after some answers: all answered names are there, twice."""
+    """A process that creates files is killed after some answers: all answered names are there."""
     inos: list[int] = []
     for run in ("a", "b"):
         with subprocess.Popen(
@@ -106,7 +106,7 @@ def test_what_was_answered_survives_kill_9(settings: Settings) -> None:
             assert reopened.lookup(2, f"{count}-{run}".encode()).ino == int(ino)
         reopened.close()
         inos += [int(ino) for _, ino in answered]
-    # Numbers of the first run are not handed out again by the second.
+    # The second run does not use numbers of the first run again.
     assert len(set(inos)) == len(inos)
 
 

@@ -1,1 +1,1 @@
-"""Layer 3: the namespace, driven through its facade."""
+"""Layer 3: the namespace, called through its facade."""

@@ -1,6 +1,6 @@
-"""A Namespace and the model side by side: one operation on both, and what must agree after it.
+"""Runs each operation on a Namespace and on the model, and compares them after it.
 
-Operations mostly name what is there, now and then what some client saw long ago.
+Most operations name things that exist; some name things that a client saw long ago.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.namespace import Namespace
 from tests.t3_namespace.model import AtLeast, Errors, Model, Node, Refused
 
 Volumes = Callable[[], AbstractContextManager[Settings]]
-"""Makes a volume of its own, and takes it away again."""
+"""Makes a volume, and removes it at the end of the context."""
 Place = tuple[int, bytes]
 """A directory and a name in it."""
 T = TypeVar("T")
@@ -45,18 +45,18 @@ _BY_KIND = {
 
 @dataclass
 class Listing:
-    """One client's way through a directory, in as many READDIRs as it likes."""
+    """One client's listing of a directory, in any number of READDIRs."""
 
     ino: int
     owed: set[bytes]
-    """There since the start and not listed yet."""
+    """The names that exist since the start and are not listed yet."""
     given: set[bytes] = field(default_factory=set)
-    """Listed, and there ever since."""
+    """The names that were listed and have existed since."""
     cookie: int = 0
 
 
 def settle(node: Node, attr: Attr, nlink: int, now_ns: int) -> list[str]:
-    """Compare an inode with what the gateway says; take over what was left to the gateway."""
+    """Compare an inode with the gateway's answer, and adopt the values left to the gateway."""
     expected = {name: getattr(node, name) for name in _ALWAYS}
     expected |= {name: getattr(node, name) for name in _BY_KIND.get(Kind(node.kind), ())}
     wrong = [
@@ -80,7 +80,7 @@ def settle(node: Node, attr: Attr, nlink: int, now_ns: int) -> list[str]:
 
 
 class Pair(RuleBasedStateMachine):
-    """A Namespace and the model. Parameters: volumes; step, called for every operation."""
+    """A Namespace and its model. Parameters: volumes; step, called for every operation."""
 
     def __init__(self, volumes: Volumes, step: Callable[[], object]) -> None:
         super().__init__()
@@ -90,18 +90,18 @@ class Pair(RuleBasedStateMachine):
         self.ns = Namespace(self._settings)
         self.model = Model(self.ns.getattr(ROOT))
         self.inos = [ROOT]
-        """Every inode number ever answered: what a client may still believe in."""
+        """Every inode number that was ever answered: clients may still use it."""
         self.names: list[Place] = []
-        """Every name ever made."""
+        """Every name that was ever made."""
         self.cookies: dict[int, dict[int, bytes]] = {}
-        """Of every directory: which name each cookie ever stood for."""
+        """The name of each cookie that was ever used, by directory."""
         self.listings: list[Listing] = []
 
     def teardown(self) -> None:
         self.ns.close()
         self._volume.__exit__(None, None, None)
 
-    # ---- choosing: mostly what is there, now and then what was ----
+    # ---- choosing inodes and names ----
 
     def an_inode(self, data: st.DataObject, kind: Kind | None = None) -> int:
         there = [n.ino for n in self.model.nodes.values() if kind in (None, n.kind)]
@@ -120,10 +120,13 @@ class Pair(RuleBasedStateMachine):
     def a_place(self, data: st.DataObject) -> Place:
         return self.an_inode(data, Kind.DIRECTORY), data.draw(a_name, label="name")
 
-    # ---- doing ----
+    # ---- running operations ----
 
     def both(self, expect: Callable[[], M], act: Callable[[], T]) -> tuple[M, T] | None:
-        """One operation on model and gateway: both answer, or the gateway as the model allows."""
+        """Run one operation on the model and the gateway, and compare success and error.
+
+        Returns both answers, or None if the gateway refused as the model allows.
+        """
         self._step()
         self.model.now_ns = clock.now_ns()
         refused: Refused | None = None
@@ -143,7 +146,7 @@ class Pair(RuleBasedStateMachine):
         return expected, answer
 
     def same(self, expect: Callable[[], Node], act: Callable[[], Attr]) -> Node | None:
-        """An operation that answers with an inode's attributes."""
+        """Run an operation that answers with an inode's attributes."""
         done = self.both(expect, act)
         if done is None:
             return None
@@ -161,7 +164,7 @@ class Pair(RuleBasedStateMachine):
         act: Callable[[], Attr],
         also: Errors | None = None,
     ) -> Node | None:
-        """An operation that makes an inode."""
+        """Run an operation that makes an inode."""
         done = self.both(lambda: self.model.make(cred, *place, wanted, kind, also or ()), act)
         if done is None:
             return None
@@ -175,7 +178,7 @@ class Pair(RuleBasedStateMachine):
         assert self.ns.verifier(attr.ino) is None or kind == Kind.REGULAR
         return node
 
-    # ---- comparing, after every operation the whole tree ----
+    # ---- comparing: the whole tree after every operation ----
 
     def go_on_listing(self, listing: Listing, most: int) -> None:
         done = self.both(
@@ -227,7 +230,7 @@ class Pair(RuleBasedStateMachine):
             listing.given &= there
 
     def check_cookies(self, node: Node, listed: list[Dirent]) -> None:
-        """Unique, and stable for the life of a name; none ever stands for another name."""
+        """Require unique cookies that stay with a name and are never used for another name."""
         cookies = [entry.cookie for entry in listed]
         assert cookies == sorted(set(cookies))
         assert not cookies or cookies[0] > 2, "0 to 2 are reserved"

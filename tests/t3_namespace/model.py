@@ -1,8 +1,8 @@
-"""What POSIX and RFC 8881 say of names and attributes, as plain objects in memory.
+"""The rules of POSIX and RFC 8881 for names and attributes, as plain objects in memory.
 
-Written from the standards, not from the gateway, of which it takes only the nouns. What can be
-derived (link counts, parents) is derived and never kept. A verb that must fail raises Refused with
-every error that applies: where several do, POSIX (XSH 2.3) leaves the choice to the implementation.
+The model is written from the standards, and takes only its types from the gateway. Values that can
+be derived (link counts, parents) are derived and not stored. A verb that must fail raises Refused
+with every error that applies. POSIX (XSH 2.3) leaves the choice among them to the implementation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Errors = set[type[errors.NamespaceError]]
 class Refused(Exception):
     """The operation must answer one of these errors.
 
-    Parameters: the errors; or_nothing, it may also succeed without changing anything.
+    Parameters: found, the errors; or_nothing, whether it may also succeed and change nothing.
     """
 
     def __init__(self, found: Errors, *, or_nothing: bool = False) -> None:
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class AtLeast:
-    """A value that the standards leave to the implementation, but not below this."""
+    """A value that the standards leave to the implementation, with a lower limit."""
 
     low: int
 
@@ -44,7 +44,7 @@ Value = int | AtLeast
 
 @dataclass(eq=False)
 class Node:
-    """An inode. Times and change are what was seen last, or AtLeast until they are seen."""
+    """An inode. Times and change have the value seen last, or AtLeast until they are seen."""
 
     kind: int
     mode: int
@@ -65,15 +65,15 @@ class Node:
     entries: dict[bytes, Node] = field(default_factory=dict)
     write_open: bool = False
     data: int | None = None
-    """Bytes in the local data file; None: there is none."""
+    """The size of the local data file, or None without one."""
     writes: int = 0
     written_ns: int = 0
     seen: Attr | None = None
     cookies: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    """Of the entries when they were listed last, by name and inode."""
+    """The cookies of the entries in the last listing, by name and inode."""
 
     def grants(self, cred: Cred, wanted: int) -> bool:
-        """POSIX file access permissions (XBD 4.7): the first class that fits decides alone."""
+        """Return whether POSIX (XBD 4.7) grants access: only the first class that fits decides."""
         if cred.uid == 0:
             return True
         if cred.uid == self.uid:
@@ -83,7 +83,7 @@ class Node:
         return self.mode & wanted == wanted
 
     def grew(self) -> None:
-        """Something a client can see was changed: ``change`` must not stay (RFC 8881, 5.8.1.4)."""
+        """Require a larger ``change``, because clients can see a change (RFC 8881, 5.8.1.4)."""
         if not isinstance(self.change, AtLeast):
             self.change = AtLeast(self.change + 1)
 
@@ -106,23 +106,23 @@ def name_errors(name: bytes) -> Errors:
 
 
 class Model:
-    """A file system. Parameters: the root's attributes as they were made."""
+    """A file system. Parameters: root, the first attributes of the root."""
 
     def __init__(self, root: Attr) -> None:
         self.now_ns = 0
-        """When the operation began; whoever drives the model keeps it."""
+        """The time when the operation began; the caller sets it."""
         times = (root.atime_ns, root.mtime_ns, root.ctime_ns, root.btime_ns)
         self.root = Node(Kind.DIRECTORY, 0o755, 0, 0, *times, generation=root.generation)
         self.nodes: dict[int, Node] = {}
         self.bind(self.root, root.ino)
 
-    # ---- what is derived ----
+    # ---- derived values ----
 
     def directories(self) -> list[Node]:
         return [node for node in self.nodes.values() if node.kind == Kind.DIRECTORY]
 
     def parent(self, node: Node) -> Node:
-        """The directory that names a directory."""
+        """Return the directory that has the entry of a directory."""
         if node is self.root:
             return node
         (found,) = (d for d in self.directories() if node in d.entries.values())
@@ -137,7 +137,7 @@ class Model:
         return [n for n in self.nodes.values() if n.kind == Kind.REGULAR and self.nlink(n) == 0]
 
     def bind(self, node: Node, ino: int) -> None:
-        """The gateway numbered a new inode."""
+        """Give a new inode the number that the gateway chose."""
         node.ino = ino
         self.nodes[ino] = node
 
@@ -171,7 +171,7 @@ class Model:
         return target
 
     def _directory_errors(self, cred: Cred, ino: int) -> Errors:
-        """Of changing a directory's entries."""
+        """Return the errors of a change of a directory's entries."""
         node = self.nodes.get(ino)
         if node is None:
             return {errors.Stale}
@@ -189,7 +189,7 @@ class Model:
         return found | ({errors.Exists} if taken else set())
 
     def _sticky_errors(self, cred: Cred, parent: int, victim: Node) -> Errors:
-        """XBD 4.3: only owners of file or directory remove from a sticky directory."""
+        """Return the errors of XBD 4.3: only owners of file or sticky directory may remove."""
         directory = self.nodes[parent]
         if directory.mode & STICKY and cred.uid not in (0, directory.uid, victim.uid):
             return {errors.NotPermitted, errors.AccessDenied}
@@ -227,7 +227,10 @@ class Model:
         kind: int,
         also: Iterable[type[errors.NamespaceError]] = (),
     ) -> Node:
-        """Any new inode; ``bind`` it. wanted.mode must be given. also: what its kind adds."""
+        """Make an inode, which the caller must ``bind``.
+
+        Parameters: wanted, with a mode; also, further errors of this kind of inode.
+        """
         refuse(self._add_errors(cred, parent, name) | set(also))
         directory = self.nodes[parent]
         inherits = bool(directory.mode & SETGID)
@@ -235,7 +238,7 @@ class Model:
         uid = cred.uid if wanted.uid is None else wanted.uid
         gid = inherited if wanted.gid is None else wanted.gid
         member = cred.uid == 0 or cred.is_member(gid)
-        # Attributes of a new file are no way around chown().
+        # The attributes of a new file must not give what chown() would refuse.
         gives = (uid != cred.uid and cred.uid != 0) or (wanted.gid is not None and not member)
         refuse({errors.NotPermitted} if gives else set())
         assert wanted.mode is not None
@@ -243,7 +246,7 @@ class Model:
         if kind == Kind.DIRECTORY and inherits:
             mode |= SETGID
         elif kind != Kind.DIRECTORY and not member:
-            mode &= ~SETGID  # nor around chmod()
+            mode &= ~SETGID  # chmod() would clear this bit too
         now = AtLeast(self.now_ns)
         atime = now if wanted.atime_ns is None else wanted.atime_ns
         mtime = now if wanted.mtime_ns is None else wanted.mtime_ns
@@ -268,7 +271,7 @@ class Model:
         self._entries_changed(self.nodes[parent])
         return node
 
-    # ---- taking and moving names ----
+    # ---- removing and moving names ----
 
     def remove(self, cred: Cred, parent: int, name: bytes) -> Node:
         found = self._directory_errors(cred, parent) | name_errors(name)
@@ -282,7 +285,7 @@ class Model:
     def rename(
         self, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
     ) -> tuple[Node, Node | None]:
-        """Returns what moved and what it replaced."""
+        """Rename an entry. Returns the moved inode and the one that it replaced."""
         found = self._directory_errors(cred, old_parent) | self._directory_errors(cred, new_parent)
         found |= name_errors(old_name) | name_errors(new_name)
         moved, replaced = self._find(old_parent, old_name), self._find(new_parent, new_name)
@@ -316,7 +319,7 @@ class Model:
         return moved, replaced
 
     def _rename_errors(self, cred: Cred, moved: Node, old_parent: int, new_parent: int) -> Errors:
-        """Of moving a directory elsewhere: not below itself; its ".." is written to."""
+        """Return the errors of moving a directory: its ".." is written, and not below itself."""
         found: Errors = set()
         if moved.kind != Kind.DIRECTORY or old_parent == new_parent:
             return found
@@ -352,7 +355,7 @@ class Model:
         return node
 
     def seal(self, ino: int, data: Sealed) -> Node:
-        """The last writer closed. ``change`` had grown with every write while it was open."""
+        """Seal a file after its last close. While it was open, ``change`` grew with each write."""
         node = self.node(ino)
         if node.write_open and data.writes > 0:
             assert not isinstance(node.change, AtLeast)
@@ -368,14 +371,14 @@ class Model:
         node.writes = 0
 
     def reclaim(self, ino: int) -> None:
-        """Nobody has it open any more. What has a name stays."""
+        """Delete an inode that is not open any more, unless it has a name."""
         if any(node.ino == ino for node in self.orphans()):
             del self.nodes[ino]
 
     def restart(self, found: dict[int, Sealed]) -> tuple[int, int]:
-        """After a crash. Parameters: the data files of what was written and not sealed.
+        """Recover as after a crash. Parameters: found, data files that were written and not sealed.
 
-        Returns how many files were sealed and how many orphans went.
+        Returns the number of files that were sealed, and of orphans that were deleted.
         """
         orphans = self.orphans()
         for node in orphans:
@@ -386,7 +389,7 @@ class Model:
             assert not isinstance(node.ctime_ns, AtLeast)
             if node.ino in found:
                 self._sealed(node, found[node.ino])
-            else:  # open, but not written: mtime has no reason to move
+            else:  # the file was open but not written, so its mtime stays
                 node.ctime_ns = AtLeast(node.ctime_ns)
             node.change += CRASH_STEP
             node.write_open = False

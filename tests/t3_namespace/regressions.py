@@ -1,4 +1,4 @@
-"""Sequences that the property test found, shrunk and named. Each asserts what must hold."""
+"""Sequences that the property test found, shortened and named. Each asserts a rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Regression = Callable[[Namespace, Settings], None]
 
 
 def a_new_file_cannot_be_given_away(ns: Namespace, settings: Settings) -> None:
-    """chown() needs privilege; so do the owner and group that come with OPEN or CREATE."""
+    """Owner and group in OPEN or CREATE need the same privilege as chown()."""
     ns.setattr(ROOT, SetAttr(mode=0o777))
     for name, wanted in ((b"u", SetAttr(0o4755, uid=0)), (b"g", SetAttr(0o2755, gid=0))):
         with pytest.raises(errors.NotPermitted):
@@ -31,13 +31,13 @@ def a_new_file_cannot_be_given_away(ns: Namespace, settings: Settings) -> None:
 
 
 def no_setgid_program_of_a_foreign_group(ns: Namespace, settings: Settings) -> None:
-    """chmod() would clear the bit: so does creation where the directory hands on its group."""
+    """A creation clears the bit, as chmod() would, if the directory sets the file's group."""
     parent = ns.mkdir(ROOT_CRED, ROOT, b"d", SetAttr(mode=0o2777, gid=77)).ino
     assert ns.create(ALICE, parent, b"f", SetAttr(mode=0o2755)).mode == 0o755
 
 
 def an_orphan_cannot_be_linked(ns: Namespace, settings: Settings) -> None:
-    """It is not stale: whoever has it open goes on using it."""
+    """The orphan is not stale: clients that have it open can still use it."""
     ino = ns.create(ROOT_CRED, ROOT, b"f", SetAttr(mode=0o644)).ino
     ns.remove(ROOT_CRED, ROOT, b"f")
     with pytest.raises(errors.NotFound):
@@ -56,7 +56,7 @@ def a_replaced_name_is_listed_once(ns: Namespace, settings: Settings) -> None:
 
 
 def listing_on_in_a_removed_directory_is_stale(ns: Namespace, settings: Settings) -> None:
-    """The end of a directory that is gone is no end."""
+    """A listing of a deleted directory must not look complete."""
     ino = ns.mkdir(ROOT_CRED, ROOT, b"d", SetAttr(mode=0o755)).ino
     ns.remove(ROOT_CRED, ROOT, b"d")
     with pytest.raises(errors.Stale):
@@ -72,7 +72,7 @@ def reclaiming_what_has_a_name_spares_its_bytes(ns: Namespace, settings: Setting
 
 
 def a_seal_takes_no_ctime_from_the_future(ns: Namespace, settings: Settings) -> None:
-    """Clients set mtime, never ctime."""
+    """Clients can set mtime and never ctime."""
     ino = ns.create(ROOT_CRED, ROOT, b"f", SetAttr(mode=0o644)).ino
     ns.setattr(ino, SetAttr(mtime_ns=FAR_NS))
     sealed = ns.seal(ino, Sealed(1, 4096, FAR_NS, 1))
@@ -81,7 +81,7 @@ def a_seal_takes_no_ctime_from_the_future(ns: Namespace, settings: Settings) -> 
 
 
 def a_crash_keeps_the_mtime_of_what_was_not_written(ns: Namespace, settings: Settings) -> None:
-    """SETATTR was answered: it survives, also in files that were open and not written."""
+    """A SETATTR that was answered survives, also of files that were open and not written."""
     new = ns.create(ROOT_CRED, ROOT, b"new", SetAttr(mode=0o644)).ino
     old = ns.create(ROOT_CRED, ROOT, b"old", SetAttr(mode=0o644)).ino
     ns.files.path(old, 0).write_bytes(b"bytes")
@@ -96,7 +96,7 @@ def a_crash_keeps_the_mtime_of_what_was_not_written(ns: Namespace, settings: Set
 
 
 def a_directory_with_one_entry_is_not_empty(ns: Namespace, settings: Settings) -> None:
-    """Not even for a rename of that entry."""
+    """This holds also for a rename of that entry over the directory."""
     parent = ns.mkdir(ROOT_CRED, ROOT, b"d", SetAttr(mode=0o755)).ino
     ns.mkdir(ROOT_CRED, parent, b"only", SetAttr(mode=0o755))
     with pytest.raises(errors.NotEmpty):
@@ -105,7 +105,7 @@ def a_directory_with_one_entry_is_not_empty(ns: Namespace, settings: Settings) -
 
 
 def a_renamed_directory_leaves_nothing_behind(ns: Namespace, settings: Settings) -> None:
-    """What fsck calls a problem is not made by mkdir, rename and rmdir."""
+    """mkdir, rename and rmdir leave nothing that fsck reports."""
     ns.mkdir(ROOT_CRED, ROOT, b"d", SetAttr(mode=0o755))
     ns.rename(ROOT_CRED, ROOT, b"d", ROOT, b"e")
     ns.remove(ROOT_CRED, ROOT, b"e")

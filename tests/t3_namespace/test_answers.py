@@ -1,7 +1,7 @@
 """Every inode that an operation changes is in its answer.
 
-The C side keeps attributes and believes them until an answer says otherwise: a change that no
-answer tells of would be invisible to clients for as long as the inode is cached.
+The C side keeps attributes until an answer has new ones. Clients would not see a change that is in
+no answer for as long as the inode is cached.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def test_each_of_a_batch_has_its_own_outcome(namespace: Namespace) -> None:
     sealed = Operation(content.seal, attr.ino, Sealed(5, 4096, 7, 2), 0)
     stale = Operation(content.seal, 999_999, Sealed(1, 1, 1, 1), 0)
     taken = Operation(create.create, ROOT_CRED, ROOT, b"f", ANY, generation=generation)
-    # Refused after its first change: it alone is undone, and all others are done once.
+    # This operation is refused after its first change. Only it is undone, and all others are done
+    # once.
     refused = Operation(create.mkdir, STRANGER, ROOT, b"d", ANY, generation=generation)
     made = Operation(create.create, ROOT_CRED, ROOT, b"g", ANY, generation=generation)
     namespace.run_together([sealed, stale, taken, refused, made])

@@ -1,4 +1,4 @@
-"""Content versions: moved before a byte is written, sealed after, recovered after a crash."""
+"""Content versions move before a byte is written, are sealed afterwards, and survive a crash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def row(settings: Settings, ino: int) -> Row | None:
 
 
 def drained(settings: Settings, ino: int, key: str) -> None:
-    """As the drain leaves it."""
+    """Record a file as drained, as the drain does."""
     [(version,)] = query(
         settings,
         "UPDATE inode SET drained_version = content_version WHERE ino = :ino"
@@ -69,7 +69,7 @@ def test_a_seal_with_writes_of_a_file_that_is_not_open_is_a_new_version(
     sealed = namespace.seal(attr.ino, Sealed(size=20, used=8192, mtime_ns=88, writes=2))
     assert (sealed.size, sealed.used, sealed.mtime_ns) == (20, 8192, 88)
     assert sealed.change == attr.change + 5
-    # The bucket has version 1: these bytes are none that it knows.
+    # The bucket has version 1, which does not have these bytes.
     assert row(settings, attr.ino) == Row(2, 1, 0, 20)
     unchanged = namespace.seal(attr.ino, Sealed(0, 0, 0, writes=0))
     assert unchanged == sealed
@@ -198,7 +198,7 @@ def test_a_crash_seals_open_files_and_reclaims_orphans(
     assert after.getattr(empty.ino).size == 0
     assert row(settings, orphan.ino) is None
     assert not after.files.path(orphan.ino, orphan.epoch).exists()
-    # Clients may come back and go on writing: the drain waits for them.
+    # Clients may reconnect and continue to write, so the drain waits for them.
     wait = query(settings, "SELECT drain_after_ns FROM inode WHERE ino = :ino", ino=written.ino)
     assert wait[0][0] > found.ctime_ns
     after.close()
@@ -223,7 +223,7 @@ def test_a_damaged_file_is_never_sealed_by_a_restart(
     assert row(settings, whole.ino) == Row(1, 0, 0, 10)
     assert after.damages(0, 10) == [lost.ino]
     assert after.damages(lost.ino, 10) == []
-    # Emptied by a client, it is as whole as any.
+    # After a client has emptied the file, it is not damaged any more.
     after.whole(lost.ino)
     assert after.damages(0, 10) == []
     after.close()
@@ -235,7 +235,7 @@ def test_a_damaged_file_is_never_sealed_by_a_restart(
 def test_bytes_that_a_start_cannot_put_on_the_disk_are_never_sealed(
     settings: Settings, tmp_path: Path
 ) -> None:
-    """The kernel tells the error once: the start after it would find nothing wrong."""
+    """The kernel reports the error only once, so the next start would find no error."""
     disk = ThinDisk(settings.files_dir, tmp_path / "pool", 48, 256)
     try:
         files = DataFiles(settings.files_dir)
@@ -243,7 +243,7 @@ def test_bytes_that_a_start_cannot_put_on_the_disk_are_never_sealed(
         namespace = Namespace(settings)
         lost, empty = create(namespace, b"lost"), create(namespace, b"empty")
         with files.path(lost.ino, lost.epoch).open("wb") as file:
-            file.write(b"x" * (64 << 20))  # accepted, and nothing of it is synced
+            file.write(b"x" * (64 << 20))  # the write succeeds, and nothing is synced
         namespace.close()
 
         after = Namespace(settings)

@@ -1,6 +1,7 @@
-"""kill -9 at every step of every change: all of it is there afterwards or none; fsck is clean.
+"""After kill -9 at any step of a change, all of the change is there or nothing, and fsck is clean.
 
-Each case is a process forked for it: it opens the namespace, arms one failpoint, makes one change.
+Each case runs in a process of its own, which opens the namespace, arms one failpoint and makes one
+change.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ context.set_forkserver_preload(["tests.support.namespace", "psycopg", "tests.sup
 
 
 class Scene(NamedTuple):
-    """Inode numbers of what ``prepare`` makes."""
+    """The inode numbers of the files and directories that ``prepare`` makes."""
 
     full: int
     other: int
@@ -74,7 +75,7 @@ MUTATIONS: dict[str, Mutation] = {
 
 
 def crash(settings: Settings, scene: Scene, mutation: str, failpoint: str) -> None:
-    """In a process of its own: killed at the failpoint, or ended with 0 when it is not passed."""
+    """Make a change in this process, which the failpoint kills. Otherwise it ends with status 0."""
     ns = Namespace(settings)
     failpoints.arm(failpoint)
     MUTATIONS[mutation](ns, scene)
@@ -90,7 +91,7 @@ def run(target: Callable[..., None], *args: Any) -> int:
 
 
 def dump(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
-    """Everything of the namespace that does not depend on time or on block reservation."""
+    """Return all rows of the namespace, without times and numbers that are reserved in blocks."""
     return {
         "names": query(settings, "SELECT parent, name FROM dirent ORDER BY parent, name"),
         "inodes": query(
@@ -108,7 +109,7 @@ def dump(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def recovered(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
-    """Start and stop again, check, and look."""
+    """Start and stop the namespace, check it, and return its rows."""
     Namespace(settings).close()
     database = Database(settings.database_url)
     assert fsck.check(database, DataFiles(settings.files_dir)) == []
@@ -144,7 +145,7 @@ def test_a_commit_is_the_only_border(mutation: str, settings: Settings) -> None:
 
 
 def leave_orphan(settings: Settings, scene: Scene) -> None:
-    """A file without a name, as a kill leaves it whose client had it open."""
+    """Leave a file without a name, as a kill does while a client has the file open."""
     ns = Namespace(settings)
     attr = ns.create(ROOT_CRED, scene.full, b"x", SetAttr())
     ns.files.path(attr.ino, attr.epoch).write_bytes(b"x")
@@ -161,7 +162,7 @@ def test_a_crash_in_a_reclaim_costs_at_most_space(settings: Settings) -> None:
     leave_orphan(settings, scene)
     assert run(recover, settings, "reclaim.1") == -signal.SIGKILL
     assert query(settings, "SELECT count(*) FROM inode WHERE nlink = 0") == [(1,)]
-    # The row is gone and the bytes are not: fsck says so and sets them aside.
+    # The row is deleted and the bytes are not: fsck reports the data file and sets it aside.
     assert run(recover, settings, failpoints.RECLAIM_BEFORE_UNLINK) == -signal.SIGKILL
     assert dump(settings)["names"] == before["names"]
     Namespace(settings).close()

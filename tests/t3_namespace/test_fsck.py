@@ -1,4 +1,4 @@
-"""fsck finds what is broken, repairs what is safe, and says nothing of a healthy namespace."""
+"""fsck finds damage, repairs it where that is safe, and reports nothing in a healthy namespace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check(settings: Settings, *, repair: bool = False) -> list[fsck.Problem]:
 
 @pytest.fixture
 def healthy(namespace: Namespace, settings: Settings) -> Namespace:
-    """A namespace with some of everything, closed."""
+    """Make a namespace with inodes of several kinds. None of them is open."""
     directory = mkdir(namespace, b"d")
     mkdir(namespace, b"sub", directory.ino)
     attr = create(namespace, b"f", directory.ino)
@@ -55,7 +55,7 @@ def test_what_is_safe_is_repaired(
     found = check(settings)
     assert {problem.check for problem in found} == {name}
     assert all(problem.repair for problem in found)
-    assert check(settings) == found  # looking changes nothing
+    assert check(settings) == found  # a check changes nothing
     assert check(settings, repair=True) == found
     assert check(settings) == []
 
@@ -139,7 +139,7 @@ def test_an_inode_without_a_name_is_kept_in_lost_and_found(
     assert again.lookup(lost, b"#%d" % file.ino).size == 10
     assert again.lookup(again.lookup(lost, b"#%d" % directory.ino).ino, b"inside") == inside
     assert again.files.path(file.ino, file.epoch).read_bytes() == b"checkpoint"
-    # The object is at a key that is not the path any more: the drain moves it.
+    # The drain moves the object, because its key is not the file's path any more.
     assert (file.ino,) in query(settings, "SELECT ino FROM rekey")
     again.close()
 

@@ -1,4 +1,4 @@
-"""A namespace opens only on its own data files, and only when both are of the same time."""
+"""A namespace opens only with its own data files, and only if both are of the same time."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def save(namespace: Namespace, name: bytes, data: bytes) -> int:
 
 
 def state(settings: Settings) -> list[tuple[object, ...]]:
-    """What a refused start must leave as it is."""
+    """Return the rows that a refused start must not change."""
     rows = query(settings, "SELECT boot, mark, next_ino FROM volume")
     return rows + query(settings, "SELECT ino, size, write_open, content_version FROM inode")
 
 
 @pytest.fixture
 def stopped(settings: Settings) -> Settings:
-    """A namespace with one file, after a stop."""
+    """Make a namespace with one file, and stop it."""
     namespace = Namespace(settings)
     save(namespace, b"f", b"12345")
     namespace.close()
@@ -202,7 +202,7 @@ def adopt_and_die(settings: Settings, failpoint: str) -> None:
 def test_an_interrupted_adoption_does_not_take_damaged_bytes_for_newer_ones(
     stopped: Settings,
 ) -> None:
-    """The data files are the older ones, and one of them is short."""
+    """The data files are older than the database, and one of them is too short."""
     [(ino,)] = query(stopped, "SELECT ino FROM inode WHERE kind = 1")
     DataFiles(stopped.files_dir).path(ino, 0).write_bytes(b"12")
     query(stopped, "UPDATE volume SET mark = mark + 5")
@@ -246,7 +246,7 @@ def test_a_crash_while_the_mark_moves_refuses_nothing(stopped: Settings, failpoi
 
 
 def test_a_first_start_wants_some_of_the_bytes(stopped: Settings) -> None:
-    """A database older than the stamps, its disk not mounted."""
+    """The database is older than the stamps, and its disk is not mounted."""
     query(stopped, "UPDATE volume SET gateway = NULL")
     unmount(stopped)
     with pytest.raises(IdentityError, match="none of the files"):

@@ -1,7 +1,7 @@
-"""The namespace against a model of POSIX: random operations, every answer and the whole tree.
+"""Random operations compare every answer and the whole tree with a model of POSIX.
 
-``SPILLWAY_PROPERTY_STEPS=10000`` runs at least so many steps from a random seed, which it prints;
-``SPILLWAY_PROPERTY_SEED`` names a seed to begin with, as to run a failure again.
+``SPILLWAY_PROPERTY_STEPS=10000`` runs at least this many steps from a random seed, and prints it.
+``SPILLWAY_PROPERTY_SEED`` sets the first seed, for example to repeat a failure.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class NamespaceMachine(Pair):
             assert removed.change == self.ns.getattr(victim.ino).change
 
     def left(self, victim: Node) -> int:
-        """Names of an inode that has just lost one."""
+        """Return the number of names of an inode that has just lost one."""
         return 0 if victim.kind == Kind.DIRECTORY else self.model.nlink(victim)
 
     @rule(data=st.data(), cred=creds)
@@ -194,7 +194,7 @@ class NamespaceMachine(Pair):
 
     @rule(data=st.data(), cred=creds)
     def replace(self, data: st.DataObject, cred: Cred) -> None:
-        """A rename over a name of the same kind, which refuses less than any two names would."""
+        """Rename over a name of the same kind. Random names would be refused more often."""
         directories = data.draw(st.booleans(), label="directories")
         names = [
             (parent.ino, name)
@@ -225,7 +225,7 @@ class NamespaceMachine(Pair):
         node = self.same(
             lambda: self.model.setattr(ino, wanted), lambda: self.ns.setattr(ino, wanted)
         )
-        # As the C side does: while a file is written its data file tells the mtime.
+        # The C side does this too: while a file is written, its data file has the mtime.
         if node and node.write_open and node.data is not None and wanted.mtime_ns is not None:
             os.utime(self.ns.files.path(ino, 0), ns=(wanted.mtime_ns, wanted.mtime_ns))
 
@@ -235,9 +235,9 @@ class NamespaceMachine(Pair):
     def open_write(self, data: st.DataObject) -> None:
         ino = self.an_inode(data, Kind.REGULAR)
         if ino in self.model.nodes and self.model.nodes[ino].write_open:
-            return  # the C side tells of the first writer only
+            return  # the C side reports only the first writer
         node = self.same(lambda: self.model.open_write(ino), lambda: self.ns.open_write(ino))
-        # As the C side does: the data file has the row's mtime before there is a writer.
+        # The C side does this too: the data file has the row's mtime before the first write.
         if node and node.data is not None:
             mtime_ns = self.ns.getattr(ino).mtime_ns
             os.utime(self.ns.files.path(ino, 0), ns=(mtime_ns, mtime_ns))
@@ -269,13 +269,13 @@ class NamespaceMachine(Pair):
         ino = self.an_inode(data, Kind.REGULAR)
         self.both(lambda: self.model.reclaim(ino), lambda: self.ns.reclaim(ino, 0))
         with pytest.raises(errors.Stale):
-            self.ns.setattr(1, SetAttr())  # the writer works in order: it is done now
+            self.ns.setattr(1, SetAttr())  # the writer works in order, so the reclaim is done now
 
     @rule(really=seldom)
     def restart(self, really: bool) -> None:
         if not really:
             return
-        # The largest number is free again in the table: it must not be so for the next inode.
+        # The largest number is free in the table again, but the next inode must not get it.
         self.mkdir_at(ROOT_CRED, (ROOT, b"last"), SetAttr(mode=0o755))
         self.remove_at(ROOT_CRED, (ROOT, b"last"))
         boot = self.ns.boot
@@ -322,7 +322,7 @@ class NamespaceMachine(Pair):
 
 @pytest.fixture
 def volumes(settings: Settings) -> Volumes:
-    """Empty volumes, one after the other in one database of the engine under test."""
+    """Make empty volumes, one after the other, in one database of the tested engine."""
 
     @contextmanager
     def fresh() -> Iterator[Settings]:
@@ -343,7 +343,7 @@ def volumes(settings: Settings) -> Volumes:
 
 
 def drive(volumes: Volumes, settings: hypothesis.settings, seed: int | None = None) -> int:
-    """Run the machine; returns how many operations it did. Prints how to repeat a failure."""
+    """Run the machine. Returns how many operations it did. Prints how to repeat a failure."""
     steps = count()
 
     def machine() -> NamespaceMachine:
@@ -357,7 +357,7 @@ def drive(volumes: Volumes, settings: hypothesis.settings, seed: int | None = No
 
 
 def drive_long(volumes: Volumes) -> int:
-    """Run the machine with fresh seeds until it did so many steps; returns how many it did."""
+    """Run the machine with new seeds for at least STEPS steps. Returns how many steps it did."""
     done = 0
     settings = hypothesis.settings(BOUNDED, derandomize=False, stateful_step_count=120)
     for seed in count(SEED or secrets.randbits(32)):
@@ -371,7 +371,7 @@ def drive_long(volumes: Volumes) -> int:
 
 @pytest.mark.timeout(0 if STEPS else 300)
 def test_the_namespace_is_the_model(volumes: Volumes) -> None:
-    """Some hundreds of steps, always the same; more, and others, when asked for."""
+    """The steps are some hundreds and always the same, unless STEPS asks for others."""
     if STEPS:
         assert drive_long(volumes) >= STEPS
     else:

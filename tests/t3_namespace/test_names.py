@@ -1,4 +1,4 @@
-"""Names: what POSIX and RFC 8881 promise of create, link, remove, rename, readdir."""
+"""The promises of POSIX and RFC 8881 for create, link, remove, rename and readdir."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_new_owner_or_group_takes_the_privileges_of_a_file(
     attr = create(namespace, b"f")
     namespace.setattr(attr.ino, SetAttr(mode=mode))
     assert namespace.setattr(attr.ino, wanted).mode == left
-    # In the same request, too: the owner comes after the mode.
+    # The same holds in one request, because the owner is applied after the mode.
     assert namespace.setattr(attr.ino, wanted._replace(mode=mode)).mode == left
 
 
@@ -247,7 +247,7 @@ def test_readdir_goes_on_after_any_cookie(namespace: Namespace) -> None:
     while batch := namespace.readdir(parent, cookie, 7):
         found += [entry.name for entry in batch]
         cookie = batch[-1].cookie
-        # Removing what was listed, and adding, must not shift what is still to come.
+        # The removal of listed entries must not shift the entries that follow.
         namespace.remove(ROOT_CRED, parent, batch[0].name)
     assert found == made
 
@@ -261,7 +261,7 @@ def test_a_renamed_entry_gets_a_new_cookie(namespace: Namespace) -> None:
 
 
 class TestPermissions:
-    """Changing a directory's entries is checked here; Ganesha does it for everything else."""
+    """The namespace checks changes of a directory's entries; Ganesha checks everything else."""
 
     @pytest.fixture
     def closed(self, namespace: Namespace) -> int:
@@ -322,7 +322,7 @@ def test_the_gateways_own_name_in_the_root_can_only_be_taken_away(
         with pytest.raises(errors.NotPermitted):
             refused()
     create(namespace, name, directory.ino)
-    # A version before this rule may have let a client make it.
+    # A version before this rule may have allowed a client to make the name.
     query(settings, "UPDATE dirent SET name = :name WHERE ino = :ino", name=name, ino=file.ino)
     namespace.rename(ROOT_CRED, ROOT, name, ROOT, b"g")
     assert namespace.lookup(ROOT, b"g").ino == file.ino

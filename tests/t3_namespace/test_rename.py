@@ -1,4 +1,4 @@
-"""Rename in its type combinations: replaced, refused, harmless."""
+"""Renames in all combinations of types: they replace, are refused, or change nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_file_over_file_replaces_it(namespace: Namespace) -> None:
     assert (removed.ino, removed.nlink, removed.kind) == (replaced.ino, 0, Kind.REGULAR)
     assert names(namespace, ROOT) == [b"b"]
     assert namespace.lookup(ROOT, b"b").ino == moved.ino
-    # The replaced inode stays for those who have it open, until it is reclaimed.
+    # The replaced inode stays for clients that have it open, until it is reclaimed.
     assert namespace.getattr(replaced.ino).nlink == 0
 
 
@@ -71,7 +71,7 @@ def test_a_directory_cannot_go_below_itself(namespace: Namespace) -> None:
         with pytest.raises(errors.CrossesItself):
             namespace.rename(ROOT_CRED, ROOT, b"a", target.ino, b"x")
     with pytest.raises(errors.CrossesItself):
-        # Not NotEmpty, though what it would replace is that too.
+        # The error is not NotEmpty, although the replaced directory is not empty either.
         namespace.rename(ROOT_CRED, ROOT, b"a", a.ino, b"b")
     assert namespace.lookup(ROOT, b"a").ino == a.ino
 
@@ -93,7 +93,7 @@ def test_moving_a_directory_needs_write_permission_on_it(namespace: Namespace) -
     bob = Cred(1001, 1001)
     with pytest.raises(errors.AccessDenied):
         namespace.rename(bob, open_dir.ino, b"d", target.ino, b"d")
-    # Within one directory its ".." does not change.
+    # A rename within one directory does not change the directory's "..".
     namespace.rename(bob, open_dir.ino, b"d", open_dir.ino, b"e")
 
 

@@ -1,4 +1,4 @@
-"""What the namespace tells of space: dirty bytes, who writes, and the report for a person."""
+"""The namespace reports dirty bytes, the flow of a write, and the room for a person to read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_flow_is_a_client_and_a_directory_of_the_root(
     assert watch.flow(inside.ino, "10.0.0.8") == (job.ino, 5)
     assert watch.flow(deep.ino, "10.0.0.8") == (job.ino, 5)
     assert watch.flow(outside.ino, "10.0.0.7") == (ROOT, 4)
-    # Open and nameless: it counts as the root's.
+    # An open file without a name counts for the root.
     namespace.remove(ROOT_CRED, deep.ino, b"f")
     assert watch.flow(inside.ino, "10.0.0.8") == (ROOT, 1)
 
@@ -64,7 +64,7 @@ def test_before_the_first_look_at_the_disk_the_room_is_not_known(
 ) -> None:
     path = settings.run_dir / REPORT
     path.parent.mkdir(exist_ok=True)
-    path.write_text('{"level": "full", "headroom_bytes": 0}')  # of a server that has ended
+    path.write_text('{"level": "full", "headroom_bytes": 0}')  # an ended server wrote this
     watch = space(settings, namespace, dirty_limit_bytes=1 << 30)
     watch.report(0, 0, Level.ROOM, 0)
     found = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""S3 servers shared by the whole run; a bucket, a proxy and a gateway for each test."""
+"""S3 servers for the whole run, and a bucket, a proxy and a gateway for each test."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MakeSite = Callable[..., Site]
 
 @pytest.fixture
 def make_site(tmp_path: Path) -> Iterator[MakeSite]:
-    """Makes gateways on a given server; they end with the test."""
+    """Return a function that makes a gateway on a given server. The gateways end with the test."""
     with ExitStack() as stack:
 
         def make(server: Server, database_url: str = "") -> Site:
@@ -67,17 +67,17 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
 
 @pytest.fixture(params=["rclone"] if ON_CEPH else ["rclone", "moto"])
 def site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
-    """A gateway on each kind of server."""
+    """Make a gateway on each kind of server."""
     return make_site(request.getfixturevalue(request.param))
 
 
 @pytest.fixture
 def rclone_site(rclone: RcloneServer, make_site: MakeSite) -> Site:
-    """A gateway on rclone, where the kind of server makes no difference."""
+    """Make a gateway on rclone, for tests in which the kind of server makes no difference."""
     return make_site(rclone)
 
 
 @pytest.fixture
 def moto_site(moto: MotoServer, make_site: MakeSite) -> Site:
-    """A gateway on moto, where an answer as of AWS is needed."""
+    """Make a gateway on moto, for tests that need the answers of AWS."""
     return make_site(moto)

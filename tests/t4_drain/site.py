@@ -35,8 +35,8 @@ REPLACED_SECONDS = 10.0
 class Site:
     """One gateway and one bucket.
 
-    Parameters: directory; server; bucket, made here; proxy in front of the server; database_url,
-    empty for SQLite in the data directory.
+    Parameters: directory; server; bucket, which is created here; proxy in front of the server;
+    database_url, empty for SQLite in the data directory.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Site:
         self.client.close()
 
     def configure(self, **drain: Any) -> None:
-        """Set keys of the section [drain], for drains that are started from now on."""
+        """Set keys of the section [drain] for drains that start later."""
         self.values["drain"].update(drain)
         data_dir = self.settings.data_dir
         self.settings = make_settings(data_dir, self.values)
@@ -91,16 +91,16 @@ class Site:
         )
 
     def set_credentials(self, text: str) -> None:
-        """Replace the credentials file as a person would."""
+        """Replace the credentials file as a person does."""
         scratch = self.settings.credentials_file.with_suffix(".new")
         scratch.touch(0o600)
         scratch.write_text(text)
         scratch.replace(self.settings.credentials_file)
 
-    # what clients do
+    # The work of clients.
 
     def directory(self, path: str) -> int:
-        """The inode of a directory, made with its parents where missing."""
+        """Return the inode of a directory. Make the directory and its parents if missing."""
         at = ROOT_INO
         for name in [os.fsencode(part) for part in path.split("/") if part]:
             try:
@@ -117,7 +117,7 @@ class Site:
         return self.namespace.lookup(*self.split(path))
 
     def write(self, path: str, data: bytes) -> int:
-        """Make a file or write it anew, as a client's open, write, close. Returns its inode."""
+        """Make or rewrite a file as a client's open, write and close do. Returns its inode."""
         parent, name = self.split(path)
         try:
             attr = self.namespace.open_write(self.namespace.lookup(parent, name).ino)
@@ -129,7 +129,7 @@ class Site:
         return attr.ino
 
     def write_reserved(self, data: bytes) -> None:
-        """A file at /.spillway, which clients could make before the name was reserved."""
+        """Make a file at /.spillway, as clients could before the name was reserved."""
         ino = self.write("any other name", data)
         rename = "UPDATE dirent SET name = :name WHERE ino = :ino"
         query(self.settings, rename, name=RESERVED_NAME, ino=ino)
@@ -142,7 +142,7 @@ class Site:
 
     @staticmethod
     def sealed_unchanged(data: bytes) -> Sealed:
-        """What a last close without a write says."""
+        """Return the values with which a last close without a write seals."""
         return Sealed(len(data), len(data), 1_700_000_000_123_456_789, 0)
 
     def rename(self, old: str, new: str) -> None:
@@ -156,25 +156,25 @@ class Site:
         if removed.nlink == 0:
             self.namespace.reclaim(removed.ino, removed.epoch)
 
-    # what the bucket and the database say
+    # The state of the bucket and of the database.
 
     def objects(self) -> dict[str, bytes]:
-        """All objects, by key below the prefix (a leading ! marks a key that is not below it)."""
+        """Return all objects by key below the prefix. A leading ! marks a key outside of it."""
         found = {}
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
             for entry in page.get("Contents", []):
                 key = entry["Key"]
                 if (body := self._body(key)) is None:
-                    continue  # deleted since it was listed: a drain is at work
+                    continue  # a drain has deleted the object since it was listed
                 below = key.startswith(PREFIX + "/")
                 found[key.removeprefix(PREFIX + "/") if below else "!" + key] = body
         return found
 
     def _body(self, key: str) -> bytes | None:
-        """The content of the object at a key; None: there is none.
+        """Return the content of the object at a key, or None if there is no object.
 
-        rclone replaces an object in place. An answer that it began before says the old length, and
-        its body ends early. So it is asked again, until a deadline.
+        rclone replaces an object in place. If it has begun an answer before, the answer has the old
+        length and its body ends early. Then the request is repeated, until a deadline.
         """
         deadline = time.monotonic() + REPLACED_SECONDS
         while True:
@@ -188,7 +188,7 @@ class Site:
                     raise
 
     def etags(self) -> dict[str, str]:
-        """The ETag of every object, by key below the prefix."""
+        """Return the ETag of every object, by key below the prefix."""
         pages = self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket)
         return {
             entry["Key"].removeprefix(PREFIX + "/"): entry["ETag"].strip('"')
@@ -204,7 +204,7 @@ class Site:
         try:
             found = self.client.list_multipart_uploads(Bucket=self.bucket)
         except self.client.exceptions.NoSuchUpload:
-            return 0  # rclone, before the first upload to a bucket
+            return 0  # rclone answers this before the first upload to a bucket
         return len(found.get("Uploads", []))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -215,9 +215,9 @@ class Site:
             connection.close()
 
     def left(self) -> list[tuple[Any, ...]]:
-        """What is left to do, some of it: dirty files and rows that ask for work."""
+        """Return some of the work that is left: dirty files, and rows that ask for work."""
         dirty = "inode WHERE kind = 1 AND content_version > drained_version"
-        # A key that is only looked at once more, later, is no work now.
+        # A doubt whose key is to be checked later is no work now.
         doubtful = f"doubt WHERE look_ns <= {clock.now_ns()}"
         tables = (dirty, "upload", "tombstone", "rekey", doubtful)
         return [
@@ -230,17 +230,17 @@ class Site:
         return not self.left()
 
     def report(self) -> dict[str, Any]:
-        """What drain.json says; empty while there is none."""
+        """Return the content of drain.json, or an empty report if there is no such file."""
         try:
             found: dict[str, Any] = json.loads((self.settings.run_dir / "drain.json").read_text())
         except FileNotFoundError:
             return {}
         return found
 
-    # the drain
+    # The drain.
 
     def drain(self, cycles: int = 12) -> None:
-        """Run passes in this process until one does nothing; what failed before is due at once."""
+        """Run passes in this process until one does nothing. Failed jobs are due at once."""
         self.rows(f"UPDATE retry SET next_ns = {clock.now_ns()} RETURNING 1")
         drain = Drain(self.settings)
         try:
@@ -253,7 +253,7 @@ class Site:
 
     @contextmanager
     def draining(self) -> Iterator[Drain]:
-        """The drain's own loop, on a thread of this process."""
+        """Run the drain's own loop on a thread of this process."""
         drain = Drain(self.settings)
         thread = threading.Thread(target=drain.run)
         thread.start()
@@ -267,7 +267,7 @@ class Site:
 
     @contextmanager
     def process(self) -> Iterator[subprocess.Popen[bytes]]:
-        """The drain as a process of its own."""
+        """Run the drain as a process of its own."""
         command = [sys.executable, "-m", "gateway.drain", "--config", str(self.settings.source)]
         with self.output.open("ab") as output:
             process = subprocess.Popen(
@@ -281,6 +281,6 @@ class Site:
 
     @staticmethod
     def kill(process: subprocess.Popen[bytes]) -> None:
-        """kill -9, and wait until it is gone."""
+        """Kill a process with SIGKILL, and wait for its end."""
         process.send_signal(signal.SIGKILL)
         process.wait()

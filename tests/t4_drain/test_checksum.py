@@ -22,7 +22,7 @@ from tests.support.waiting import until
 from tests.t4_drain.site import MIB, PREFIX, Site
 
 SIZES = [9, 3 * MIB, 11 * MIB]
-"""Sent in a batch, by itself, in parts."""
+"""Sizes of files that are sent in a batch, by themselves, and in parts."""
 
 
 def flip(site: Site, path: str, at: int) -> None:
@@ -36,7 +36,7 @@ def flip(site: Site, path: str, at: int) -> None:
 
 
 def settle(site: Site) -> None:
-    """The time after the last close is over for all files."""
+    """Let the time after the last close be over for all files."""
     site.rows("UPDATE inode SET drain_after_ns = 1 RETURNING 1")
 
 
@@ -75,7 +75,7 @@ def test_a_bit_that_flips_after_the_seal_is_never_published(site: Site, size: in
     assert failure["job"] == f"upload of {PREFIX}/f"
     assert failure["tries"] >= 3
     assert "changed on the disk since they were sealed" in failure["error"]
-    # The bytes are right again: nothing else has to be done. (rclone takes no part twice.)
+    # With the right bytes, the file is drained without more help. (rclone accepts no part twice.)
     flip(site, "f", size - 1)
     site.drain()
     site.drain()
@@ -140,7 +140,7 @@ def test_the_digest_of_an_old_version_is_not_used(rclone_site: Site, size: int) 
     with context.reading() as view:
         planned = file_of(view.session, ino)
     assert planned is not None
-    # Without the drain, which would compute the new one first.
+    # The upload runs without a drain, which would first compute the new digest.
     assert upload(context, planned, f"{PREFIX}/f") == Outcome.DONE
     database.close()
     assert digests(site)[ino][0] == 1

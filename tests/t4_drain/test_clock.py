@@ -1,4 +1,4 @@
-"""A clock that went back: times stored before the step lie far ahead, and hold nothing up."""
+"""After the clock went back, times that were stored before lie far ahead, but delay no work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_retry_that_lies_too_far_ahead_is_due(rclone_site: Site) -> None:
 
 
 def test_a_lease_that_is_never_renewed_is_taken_over(rclone_site: Site) -> None:
-    """Of a drain on another machine, so that nobody can see that it is dead."""
+    """The lease is of a drain on another machine, so its death cannot be seen."""
     site = rclone_site
     site.write("f", b"data")
     site.rows(

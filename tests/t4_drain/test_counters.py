@@ -1,4 +1,4 @@
-"""The drain counts what it does, for the status and for metrics."""
+"""The drain counts its work, for the status and for metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_what_is_done_is_counted(rclone_site: Site) -> None:
         counters = counted(site)
         assert (counters["uploads"], counters["copies"], counters["deletes"]) == (2, 1, 2)
         assert counters["retries"] == counters["throttles"] == 0
-        # And the part whose upload was aborted; XML bodies count too.
+        # The part of the aborted upload counts, and XML bodies count too.
         assert counters["bytes"] >= 8 + 5 * MIB
         assert 10 < counters["requests"] <= len(site.proxy.operations())
 

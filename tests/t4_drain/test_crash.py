@@ -1,4 +1,4 @@
-"""kill -9 of the drain's process in each window; the next start converges."""
+"""After kill -9 of the drain's process in each window, the next start converges."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_killed_between_copy_and_row_of_a_move(site: Site) -> None:
 def test_a_file_whose_bytes_are_lost_keeps_what_an_interrupted_upload_left(
     rclone_site: Site, size: int
 ) -> None:
-    """The object may be its last copy; that its client renames the file is no reason to delete."""
+    """The object may be the last copy, so a rename of the file must not delete it."""
     site = rclone_site
     data = os.urandom(size)
     ino = site.write("f", data)

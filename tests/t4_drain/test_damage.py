@@ -24,7 +24,7 @@ def test_a_file_whose_bytes_are_lost_is_not_uploaded(site: Site) -> None:
 
 
 def opened(site: Site, path: str, data: bytes) -> int:
-    """The inode number of a file that a client made, wrote and keeps open."""
+    """Make and write a file that stays open. Returns its inode number."""
     parent, name = site.split(path)
     attr = site.namespace.create(ROOT_CRED, parent, name, SetAttr(mode=0o644))
     site.namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
@@ -39,7 +39,7 @@ def test_an_open_file_whose_bytes_are_lost_gets_no_snapshot(site: Site) -> None:
     site.configure(max_open_age_seconds=0.3)
     site.namespace.damaged(opened(site, "run/lost.log", b"what is left of it"), REASON)
     with site.draining():
-        # Open files are looked at in the order of inode numbers: the first one was passed by.
+        # Open files are planned in the order of inode numbers, so the first one was skipped.
         for path in ("run/second.log", "run/third.log"):
             opened(site, path, b"all of it")
             until(partial(has_object, site, path), "a snapshot")

@@ -1,4 +1,4 @@
-"""Objects go when a client deleted their file, and for no other reason."""
+"""An object is deleted if a client deleted its file, and for no other reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_an_unlinked_files_object_is_deleted(site: Site) -> None:
 
 
 def test_an_empty_database_deletes_nothing_from_a_full_bucket(site: Site) -> None:
-    """Invariant 6."""
+    """An empty database has no row that permits a deletion."""
     for key in (f"{PREFIX}/a", f"{PREFIX}/b/c", "foreign", f"{PREFIX}/.spillway/staging/77"):
         site.client.put_object(Bucket=site.bucket, Key=key, Body=key.encode())
     kept = site.objects()
@@ -102,7 +102,7 @@ def test_a_failed_deletion_is_tried_again(rclone_site: Site) -> None:
 
 
 def test_a_directory_takes_the_place_of_a_file(rclone_site: Site) -> None:
-    """rclone's bucket is a directory tree: the old object must go before the new one comes."""
+    """rclone's bucket is a directory tree: the old object must be deleted before the new upload."""
     site = rclone_site
     site.write("x", b"file")
     site.drain()
@@ -114,7 +114,7 @@ def test_a_directory_takes_the_place_of_a_file(rclone_site: Site) -> None:
 
 
 def test_a_restored_backup_deletes_nothing_that_was_written_since(rclone_site: Site) -> None:
-    """Its rows name inodes and versions; what is at the key now is of others."""
+    """The restored rows name other inodes and versions than the objects at their keys."""
     site = rclone_site
     site.write("again", b"first")
     site.write("newer", b"first")
@@ -178,7 +178,7 @@ def test_a_licence_for_an_older_version_does_not_replace_a_newer_one(rclone_site
 
 
 def test_leftovers_of_a_day_are_aborted_daily(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the keys of our objects, also while the drain goes on; nobody else's."""
+    """They are aborted while the drain runs, but only at the keys of our objects."""
     monkeypatch.setattr(worker, "A_DAY", timedelta(seconds=1))
     site.write("f", b"data")
     with site.draining():

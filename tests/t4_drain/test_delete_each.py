@@ -1,4 +1,4 @@
-"""Stores without DeleteObjects: every object goes by a request of its own."""
+"""In a store without DeleteObjects, each object is deleted by a request of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_deletions_go_one_by_one(rclone_site: Site, http: int, code: str) -> Non
     assert store.delete_many([f"{PREFIX}/gone"]) == {f"{PREFIX}/gone": None}
     site.proxy.forget()
     store.delete_many([f"{PREFIX}/gone"])
-    # What the store lacks is remembered.
+    # The drain remembers that the store lacks DeleteObjects.
     assert [r.method for r in site.proxy.operations()] == ["DELETE"]
 
 

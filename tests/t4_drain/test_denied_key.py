@@ -12,7 +12,7 @@ from tests.t4_drain.test_refused import bucket_state
 
 def test_a_denied_key_does_not_hold_up_the_others(rclone_site: Site) -> None:
     site = rclone_site
-    # A pause would be far longer than the test.
+    # With this value, a pause of all uploads would be far longer than the test.
     site.configure(retry_max_seconds=10_000)
     denied = site.proxy.inject(
         lambda r: r.method == "PUT" and r.key.endswith("denied"), Act.FAIL, 1e9, 403, "AccessDenied"

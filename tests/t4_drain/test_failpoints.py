@@ -1,10 +1,10 @@
-"""kill -9 of the drain at every request and every commit it makes: the next start converges.
+"""After kill -9 of the drain at each of its requests and commits, the next start converges.
 
-What the places mean: before ``create_multipart_upload`` the intent is durable and nothing is sent;
-after it the upload's id is known to nobody; between two of ``upload_part`` lie two parts; after
-``complete_multipart_upload`` and after ``put_object`` the object is there without its row; the
-``commit`` after them publishes it. A move is ``head_object``, ``copy_object`` and the ``commit`` of
-its row, then ``delete_object`` of the source and the ``commit`` that drops its tombstone.
+Before ``create_multipart_upload``, the intent is durable and nothing is sent. After it, the
+upload's id is not recorded. A kill between two ``upload_part`` is between two parts. After
+``complete_multipart_upload`` or ``put_object``, the object exists without its row, which the next
+``commit`` publishes. A move is ``head_object``, ``copy_object`` and the ``commit`` of its row, then
+``delete_object`` of the source and the ``commit`` that drops its tombstone.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LARGE = os.urandom(11 * MIB)
 
 
 def prepare(site: Site, number: int) -> dict[str, bytes]:
-    """Something of everything is to be done; returns what the bucket must come to hold."""
+    """Make some work of each kind. Returns the objects that the bucket must have at the end."""
     top = f"run-{number}"
     site.write(f"{top}/moved", b"moved %d" % number)
     site.write(f"{top}/deleted", b"deleted %d" % number)
@@ -57,7 +57,7 @@ def prepare(site: Site, number: int) -> dict[str, bytes]:
 
 
 def killed_at(site: Site, failpoint: str) -> bool:
-    """Run the drain until it is killed there; False: it did everything and never came there."""
+    """Run the drain until the failpoint kills it. Returns False if it did all work without that."""
     environment = {**os.environ, "SPILLWAY_FAILPOINT": failpoint}
     command = [sys.executable, "-m", "gateway.drain", "--config", str(site.settings.source)]
     with (
@@ -110,7 +110,7 @@ def test_killed_at_a_request(rclone_site: Site, operation: str, when: str) -> No
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_at_a_commit(rclone_site: Site, when: str) -> None:
-    """One worker's worth of commits; how they interleave is the threads' affair."""
+    """The drain is killed at its n-th commit. The order of the commits depends on the threads."""
     site = rclone_site
     for number in range(1, COMMITS_MAX):
         expected = prepare(site, number)

@@ -1,6 +1,6 @@
-"""A bad hour of the bucket, compressed: a seeded storm of faults beside a real workload.
+"""A bad hour of the bucket in a few seconds: seeded faults beside a real workload.
 
-``SPILLWAY_FAULT_SECONDS`` makes it longer, ``SPILLWAY_FAULT_SEED`` another one.
+``SPILLWAY_FAULT_SECONDS`` sets its length, ``SPILLWAY_FAULT_SEED`` its faults.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WRITES = ("PUT", "PART", "COPY", "PART COPY", "CREATE", "COMPLETE")
 
 
 class Storm:
-    """The faults: single ones all the time, and storms of 503 in which nothing else comes through.
+    """The faults: single faults at any time, and storms in which each answer is 503.
 
     Parameters: seed.
     """
@@ -38,7 +38,7 @@ class Storm:
         self.is_over = False
         self.counts: Counter[str] = Counter()
         self.repeats = 0
-        """Objects that were applied, but not believed: each may be sent once more."""
+        """The number of objects stored without a usable answer: each may be sent again."""
 
     def fault(self, request: Request) -> Fault | None:
         if self.is_over:
@@ -77,7 +77,7 @@ class Storm:
 
 
 class Workload:
-    """What clients do, and what they must find in the bucket in the end.
+    """The work of clients, and the files that the bucket must have at the end.
 
     Parameters: site, seed.
     """
@@ -96,7 +96,7 @@ class Workload:
         )()
 
     def save(self) -> None:
-        """As a library does: a temporary name first."""
+        """Save a file as a library does: first under a temporary name."""
         self._count += 1
         path = f"d{self._random.randrange(4)}/f{self._count}"
         self._write(path + ".tmp", os.urandom(self._random.randrange(5000)))
@@ -117,7 +117,7 @@ class Workload:
             self._rename(self._any(), f"renamed{self._count}")
 
     def move(self) -> None:
-        """A whole directory."""
+        """Rename a whole directory."""
         old = f"d{self._random.randrange(4)}"
         below = [path for path in self.files if path.startswith(old + "/")]
         if below:
@@ -171,7 +171,7 @@ def test_a_bad_hour_of_the_bucket(site: Site) -> None:
 
 
 def tell(site: Site, paths: set[str]) -> None:
-    """Print what was asked of the bucket at the keys of objects that are too many or missing."""
+    """Print the requests at the keys of surplus or missing objects."""
     keys = {f"{PREFIX}/{path}" for path in paths}
     for request in site.proxy.operations():
         if request.key in keys or keys & {*request.keys}:
@@ -180,7 +180,7 @@ def tell(site: Site, paths: set[str]) -> None:
 
 
 def check_rows(site: Site, files: dict[str, bytes]) -> None:
-    """Every object is recorded, and its checksum is that of the file."""
+    """Require that each object is recorded with the checksum of its file."""
     rows = site.rows("SELECT key, size, checksum FROM object")
     assert {row[0] for row in rows} == {f"{PREFIX}/{path}" for path in files}
     for key, size, checksum in rows:
@@ -195,7 +195,7 @@ def check_rows(site: Site, files: dict[str, bytes]) -> None:
 
 
 def leftovers(site: Site) -> int:
-    """Unfinished uploads after the clean-up that is due after a day: lost answers leave some."""
+    """Run the daily clean-up of uploads whose answers were lost. Returns the unfinished uploads."""
     database = Database(site.settings.database_url)
     now = datetime.now(UTC)
     garbage.abort_unrecorded(Context(site.settings, database, S3Store(site.settings)), now, now)

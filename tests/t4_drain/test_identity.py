@@ -1,4 +1,4 @@
-"""What an object says of its origin, and that no tombstone takes the object of another origin."""
+"""An object names its origin, and no tombstone deletes an object of another origin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def generation(site: Site, path: str) -> int:
 
 @pytest.fixture
 def pair(moto: MotoServer, make_site: MakeSite) -> tuple[Site, Site]:
-    """Two namespaces that were given one bucket and one prefix."""
+    """Make two namespaces with the same bucket and prefix."""
     one, other = make_site(moto), make_site(moto)
     other.values["bucket"]["name"] = other.bucket = one.bucket
     other.configure()
@@ -60,7 +60,7 @@ def test_a_copy_keeps_where_the_object_came_from(moto_site: Site) -> None:
     assert site.metadata("moved").items() >= before.items()
     head = S3Store(site.settings).head(f"{PREFIX}/moved")
     assert head is not None
-    # A copy in parts has parts of another size, and an ETag of those.
+    # A copy in parts has parts of another size, and the ETag of these parts.
     store = S3Store(site.settings, copy_max_bytes=6 * MIB)
     store.copy(f"{PREFIX}/moved", f"{PREFIX}/copy", head, head.metadata)
     assert site.metadata("copy") == {**site.metadata("moved"), "part-bytes": str(6 * MIB)}
@@ -102,7 +102,7 @@ def test_what_an_interrupted_upload_left_is_no_licence_for_the_object_of_another
 
 
 def test_an_object_of_another_generation_of_the_inode_stays(rclone_site: Site) -> None:
-    """A restored database may give a number again."""
+    """A restored database may use an inode number again."""
     site = rclone_site
     ino = site.write("f", b"data")
     site.drain()
@@ -117,7 +117,7 @@ def test_an_object_of_another_generation_of_the_inode_stays(rclone_site: Site) -
 
 @pytest.mark.parametrize("forgets", ["the object", "the tombstone"])
 def test_what_an_earlier_spillway_left_is_deleted_as_before(moto_site: Site, forgets: str) -> None:
-    """Its objects and its tombstones tell neither volume nor generation."""
+    """The objects and the tombstones of that version name neither volume nor generation."""
     site = moto_site
     site.write("f", b"data")
     site.drain()

@@ -1,4 +1,4 @@
-"""Requests that were not answered in time, and reach the store after later ones."""
+"""Requests that were not answered in time, and that reach the store after later requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READ_TIMEOUT_SECONDS = 2.0
 
 
 def lose_uploads(site: Site, times: int, **drain: int) -> Fault:
-    """Hold PUTs back until the drain has given them up."""
+    """Hold PUTs back until the drain has given them up. Returns the fault that holds them."""
     site.values["bucket"]["read_timeout_seconds"] = READ_TIMEOUT_SECONDS
     site.configure(**drain)
     return site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, times)
@@ -24,7 +24,7 @@ def lose_uploads(site: Site, times: int, **drain: int) -> Fault:
 def test_a_version_that_arrives_after_the_next_one_is_replaced_again(
     rclone_site: Site, times: int, processes: int
 ) -> None:
-    """The try that was lost was repeated at once (1), or failed and left its intent (2)."""
+    """The lost try was repeated at once (times=1), or failed and left its intent (times=2)."""
     site = rclone_site
     lost = lose_uploads(site, times, processes=processes)
     site.write("f", b"old version")
@@ -58,7 +58,7 @@ def test_a_version_that_arrives_after_its_file_was_deleted_goes_again(rclone_sit
 
 
 def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(rclone_site: Site) -> None:
-    """Beyond the time for which a request can be under way."""
+    """The next look comes after the time for which a request can be under way."""
     site = rclone_site
     site.write("f", b"data")
     site.drain()
@@ -81,7 +81,7 @@ def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(rclone_site: 
 
 
 def lose_deletion(site: Site) -> Fault:
-    """Hold a deletion back until the drain has given it up."""
+    """Hold a deletion back until the drain has given it up. Returns the fault that holds it."""
     site.values["bucket"]["read_timeout_seconds"] = READ_TIMEOUT_SECONDS
     site.configure()
     return site.proxy.inject(lambda r: r.operation == "DELETE", Act.HOLD)
@@ -147,7 +147,7 @@ def test_a_lost_object_of_a_file_that_is_open_is_sent_after_a_close_without_writ
 
 
 def test_a_look_that_lies_further_ahead_than_it_can_have_been_set_is_due(rclone_site: Site) -> None:
-    """The clock went back."""
+    """This happens after the clock went back."""
     site = rclone_site
     site.write("f", b"data")
     site.drain()

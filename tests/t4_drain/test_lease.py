@@ -1,4 +1,4 @@
-"""Claims are leases: two drains share the work, and one that lost its lease publishes nothing."""
+"""Two drains share the work by claims, and a drain that lost its lease publishes nothing."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.t4_drain.site import MIB, PREFIX, Site
 
 @contextmanager
 def paused(site: Site, operation: str) -> Iterator[tuple[subprocess.Popen[bytes], Fault]]:
-    """A drain that is stopped while the proxy holds a request of it back; a second one runs."""
+    """Stop a drain while the proxy holds one of its requests, and run a second drain."""
     held = site.proxy.inject(lambda request: request.operation == operation, Act.HOLD)
     with site.process() as first:
         held.wait()
-        # Stopped inside a transaction, it would keep all others from writing for as long.
+        # A drain that is stopped inside a transaction would keep all others from writing.
         with site.namespace._database.backend.turn(first=True):
             first.send_signal(signal.SIGSTOP)
         with site.process():
@@ -95,7 +95,7 @@ def test_a_drain_that_was_killed_is_followed_at_once(rclone_site: Site) -> None:
 
 
 def test_a_drain_that_starts_spares_the_uploads_that_another_one_begins(moto_site: Site) -> None:
-    """Between the answer to CreateMultipartUpload and its row, nobody else knows the upload."""
+    """Before the row with its id, only the drain that begins an upload knows of it."""
     site = moto_site
     data = os.urandom(11 * MIB)
     site.write("f", data)
@@ -104,7 +104,7 @@ def test_a_drain_that_starts_spares_the_uploads_that_another_one_begins(moto_sit
         held.wait()
         assert site.rows("SELECT upload_id FROM upload") == [(None,)]
         site.proxy.forget()
-        # The server counts in whole seconds: what was begun must be older than the drain.
+        # The upload must be older than the second drain, and the server counts in whole seconds.
         time.sleep(1.1)
         second = Drain(site.settings)
         second.cycle()
@@ -118,7 +118,7 @@ def test_a_drain_that_starts_spares_the_uploads_that_another_one_begins(moto_sit
 
 
 def test_a_drain_that_was_paused_for_too_long_harms_nothing(rclone_site: Site) -> None:
-    """Its last request reaches the bucket after a newer version did."""
+    """The last request of that drain reaches the bucket after a newer version."""
     site = rclone_site
     site.write("f", b"old version")
     with paused(site, "PUT") as (first, held):
@@ -191,7 +191,7 @@ def test_a_drain_that_stops_leaves_no_claim(rclone_site: Site) -> None:
         until(lambda: leases(site) == 1, "it has a lease")
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
-    # Not only dead: on another machine nobody could know that.
+    # A dead drain is not enough: on another machine its death could not be seen.
     assert leases(site) == 0
 
 
@@ -217,7 +217,7 @@ def test_a_drain_that_is_stopped_as_it_starts_leaves_no_lease(rclone_site: Site)
 
 
 def test_claims_cost_few_transactions(rclone_site: Site) -> None:
-    """Not one for each file: two for each page of claims, and two for each batch of uploads."""
+    """There are two for a page of claims and two for a batch of uploads, not one for each file."""
     site = rclone_site
     count = 256
     for number in range(count):
@@ -241,7 +241,7 @@ def test_claims_cost_few_transactions(rclone_site: Site) -> None:
 def test_a_transaction_of_many_files_is_a_few_statements(
     rclone_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The NFS server waits for it, and it waits for the interpreter after each."""
+    """The transaction waits for the interpreter after each, and the NFS server waits meanwhile."""
     site = rclone_site
     count = 2 * BATCH_FILES
     for number in range(count):
@@ -254,7 +254,7 @@ def test_a_transaction_of_many_files_is_a_few_statements(
         return execute(self, statement, params)
 
     def drained() -> int:
-        """Statements for each file."""
+        """Drain, and return the number of statements for each file."""
         executed.clear()
         with monkeypatch.context() as patched:
             patched.setattr(Session, "_execute", counted)
@@ -264,12 +264,12 @@ def test_a_transaction_of_many_files_is_a_few_statements(
     assert drained() <= 3
     assert len(site.objects()) == count
     for statement in (own.UPLOAD_INSERT, own.UPLOAD_DELETE, own.OBJECT_INSERT, own.DRAINED):
-        # Once for each batch, which takes what is claimed by then.
+        # The statement runs once for each batch. A batch has the files that are claimed by then.
         assert executed[statement] <= count // 4
     assert executed[own.CLAIM_INSERT] <= count // 4
     for number in range(count):
         site.rename(f"d/{number}", f"moved{number}")
-    # Each is a move, and the deletion of what it left behind.
+    # Each rename becomes a move and the deletion of its source.
     assert drained() <= 12
     assert set(site.objects()) == {f"moved{number}" for number in range(count)}
     assert executed[own.OBJECT_MOVE] <= count // 2

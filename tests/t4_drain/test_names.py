@@ -1,4 +1,4 @@
-"""Names that keys cannot carry as they are: uploaded, renamed, replaced and deleted like others."""
+"""Files whose names no key can contain are uploaded, renamed, replaced and deleted like others."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_names_of_any_bytes(site: Site) -> None:
 
 @pytest.mark.parametrize("size", [10, 11 * MIB])
 def test_paths_that_no_key_can_hold(site: Site, size: int) -> None:
-    """Their keys are shortened; the object tells the rest, also after a rename."""
+    """Their keys are shortened. The object's metadata has the rest, also after a rename."""
     names = [b"one", b"\xfftwo", b"three"]
     data = {name: os.urandom(size) for name in names}
     for name in names:
@@ -102,12 +102,13 @@ def test_an_object_with_a_shortened_key_is_replaced_not_deleted_first(site: Site
 
 
 def check(site: Site, files: dict[tuple[bytes, ...], bytes]) -> None:
-    """The bucket has these files, and each key with its metadata tells the whole path."""
+    """Require that the bucket has these files, and that key and metadata give the whole path."""
     found = {}
     for key, body in keys(site).items():
         assert len(key.encode()) <= KEY_MAX_BYTES
         rest = None
-        if is_shortened(key):  # rclone keeps metadata that a copy does without.
+        # Other keys have no rest, but rclone keeps old metadata if a copy sets none.
+        if is_shortened(key):
             rest = site.metadata(key.removeprefix(PREFIX + "/"))["path-rest"]
         end = [] if rest is None else [unquote_to_bytes(name) for name in rest.split("/")]
         found[(*parts_of(PREFIX, key), *end)] = hashlib.md5(body).hexdigest()

@@ -1,4 +1,4 @@
-"""The options of the bucket, as real servers and real requests see them."""
+"""The options of the bucket, with real servers and real requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROLE = {
 
 
 def use(store: S3Store) -> None:
-    """Every way to the bucket: with a body, in parts, without, copied, deleted."""
+    """Send each kind of request: with a body, in parts, without a body, a copy, a deletion."""
     store.check()
     head = store.put("a", b"data", METADATA).head
     upload_id = store.begin("b", METADATA)
@@ -53,7 +53,7 @@ def settings_of(directory: Path, **bucket: Any) -> Settings:
 
 
 def certify(directory: Path) -> None:
-    """A CA of our own, and a certificate by it for 127.0.0.1."""
+    """Make a CA of our own, and a certificate of it for 127.0.0.1."""
 
     def openssl(name: str, subject: str, *options: str) -> None:
         made = ["-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={subject}"]
@@ -88,7 +88,7 @@ def test_a_ca_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_the_ca_bundle_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For every kind of request; the configuration rules over it."""
+    """It holds for each kind of request, and the configuration overrides it."""
     certify(tmp_path)
     (tmp_path / "s3" / "b").mkdir(parents=True)
     options = ("--cert", str(tmp_path / "server.pem"), "--key", str(tmp_path / "server.key"))
@@ -117,7 +117,7 @@ def test_a_ca_bundle_that_is_none(tmp_path: Path) -> None:
 def test_addressing(
     moto: MotoServer, moto_site: Site, monkeypatch: pytest.MonkeyPatch, path_style: bool
 ) -> None:
-    """With the bucket in the path, or in the name of the host."""
+    """The bucket is in the path, or in the name of the host."""
     honest = socket.getaddrinfo
     hosts: set[str] = set()
 
@@ -148,7 +148,7 @@ def test_a_session_token_goes_with_every_request(site: Site) -> None:
 
 
 class _Metadata(BaseHTTPRequestHandler):
-    """What containers and instances ask for their role's credentials."""
+    """The endpoint from which containers and instances get their role's credentials."""
 
     def do_PUT(self) -> None:
         self._answer("imds token")
@@ -165,7 +165,7 @@ class _Metadata(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, *_args: object) -> None:
-        """Quiet."""
+        """Print nothing."""
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def metadata_endpoint() -> Iterator[str]:
 def test_the_role_of_the_container_or_instance(
     moto_site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, path: str
 ) -> None:
-    """Asked where there is no credentials file, by the drain's senders too."""
+    """Without a credentials file, the drain and its senders use the role's credentials."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -239,7 +239,7 @@ def test_no_credentials_at_all(
 def test_how_the_store_keeps_objects(
     moto_site: Site, options: dict[str, str], found: dict[str, str | None]
 ) -> None:
-    """Objects sent whole, in parts, and copies."""
+    """The options hold for objects sent whole, objects sent in parts, and copies."""
     site = moto_site
     site.values["bucket"].update(options)
     site.configure()

@@ -1,4 +1,4 @@
-"""What is drained first: through the drain, and with many files."""
+"""The order in which files are drained, seen in the requests of the drain and with many files."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_the_newest_directory_goes_first(rclone_site: Site) -> None:
     site.drain()
     order = sent(site)
     newest = [path for path in order if "step-300" in path]
-    # With every fourth turn for the oldest, the newest directory is done after 16 of 36 turns.
+    # Each fourth turn is for the oldest, so the newest directory is done after 16 of 36 turns.
     assert order.index(newest[-1]) < 17
-    # And the oldest did not wait for all others.
+    # The oldest directory did not wait for all others.
     assert [path for path in order[:8] if "step-100" in path]
 
 
@@ -43,14 +43,14 @@ def test_what_comes_later_goes_before_what_waits(rclone_site: Site) -> None:
     with site.process():
         held.wait()
         site.write("new/0", b"x")
-        # Until the drain has read that it is there, it cannot know.
+        # The drain knows the new file only after it has read its row.
         until(lambda: site.report().get("waiting_files", 0), "the others are read")
         time.sleep(1.0)
         held.release()
         until(lambda: "new/0" in sent(site), "the new file is sent")
         before = sent(site).index("new/0")
         until(lambda: not site.left(), "everything is drained", 60)
-    # What was chosen already, at most so many, is not called back.
+    # Files that were chosen before, at most this many, are sent first.
     assert before <= 2 * JOBS_PAGE + 4
 
 
@@ -99,8 +99,8 @@ def test_many_files_are_read_page_by_page(rclone_site: Site) -> None:
     context.database.close()
     assert sorted(inos) == list(range(100_000, 100_000 + count))
     assert pages <= count / SCAN_PAGE + count / JOBS_PAGE + 2
-    # No page waits for all files: what is new can be seen in between.
+    # No page reads all files, so new files are seen between pages.
     assert longest < 1.0
-    # Turns are dealt out to the four jobs, and the newest go first.
+    # The four training jobs get turns, and their newest files go first.
     tops = [(ino - 100_000) % 20 % 4 for ino in inos[:40]]
     assert {tops.count(top) >= 5 for top in range(4)} == {True}

@@ -1,4 +1,4 @@
-"""A bucket that is away or refuses us: said once, shown, and healed without a restart."""
+"""A bucket that is away or refuses us is logged once and shown. Work resumes without a restart."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_credentials_that_may_list_but_not_write_do_not_flap(rclone_site: Site) 
     denied = site.proxy.inject(
         lambda r: r.method == "PUT", Act.FAIL, 1e9, status=403, code="AccessDenied"
     )
-    for number in range(4):  # the refusal of a single key would be that file's failure
+    for number in range(4):  # the refusal of a single key would only be a failure of its file
         site.write(f"f{number}", b"data")
     with site.process():
         until(lambda: len(site.proxy.operations("PUT")) >= 4, "several tries")

@@ -1,4 +1,4 @@
-"""Parts: several in flight, resumed by what the store lists, holes not read."""
+"""Several parts are in flight, uploads resume from the store's list, and holes are not read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.t4_drain.site import MIB, Site
 
 
 def killed_after_two_parts(site: Site) -> None:
-    """Parts 1 and 2 of a file are in the bucket, the third is not, the drain is gone."""
+    """Kill the drain when parts 1 and 2 of a file are in the bucket and the third is not."""
     held = site.proxy.inject(lambda r: r.query.get("partNumber") == "3", Act.HOLD)
     with site.process() as process:
         held.wait()
@@ -44,7 +44,7 @@ def test_an_interrupted_upload_goes_on_where_it_was(site: Site) -> None:
 
 @pytest.mark.parametrize("code", ["NoSuchUpload", "NoSuchKey"])
 def test_an_upload_that_the_store_forgot_is_begun_anew(rclone_site: Site, code: str) -> None:
-    """Each store has a word of its own for it."""
+    """Stores answer this with different codes."""
     site = rclone_site
     data = os.urandom(17 * MIB)
     site.configure(part_concurrency=1)
@@ -57,7 +57,7 @@ def test_an_upload_that_the_store_forgot_is_begun_anew(rclone_site: Site, code: 
 
 
 def test_a_listed_part_with_other_bytes_is_sent_again(moto_site: Site) -> None:
-    """The local bytes decide, not the number in the list. (rclone takes no part twice.)"""
+    """The local bytes decide, not the number in the list. (rclone accepts no part twice.)"""
     site = moto_site
     data = os.urandom(17 * MIB)
     site.configure(part_concurrency=1)
@@ -136,7 +136,7 @@ def test_a_file_that_ends_early_is_not_a_hole(tmp_path: Path) -> None:
 
 
 def test_what_the_disk_does_not_give_is_not_the_stores_fault(tmp_path: Path) -> None:
-    """An OSError of the disk must not pass for a lost connection."""
+    """An OSError of the disk must not be taken for a lost connection."""
     path = tmp_path / "f"
     path.write_bytes(b"x" * 10)
     unreadable = os.open(path, os.O_WRONLY)
@@ -161,7 +161,7 @@ def test_a_sparse_file_arrives(rclone_site: Site) -> None:
 
 @pytest.mark.parametrize("lost", [1, 2])
 def test_an_upload_whose_beginning_was_not_answered_is_aborted(site: Site, lost: int) -> None:
-    """Even when the file is gone soon after, and with it every row that names the key."""
+    """This holds even if the file is soon deleted, and with it each row that names the key."""
     fault = site.proxy.inject(lambda r: r.operation == "CREATE", Act.DROP_ANSWER, times=lost)
     site.write("f", os.urandom(11 * MIB))
     with site.process():

@@ -1,4 +1,4 @@
-"""The drain on the other database engine: its own SQL, and a server that goes away."""
+"""The drain on PostgreSQL: its own SQL, and a database server that goes away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spillway queue` and `spillway drain --wait`: what a person sees and may say."""
+"""The output and the requests of `spillway queue` and `spillway drain --wait`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.t5_cli.site import DEADLINE_SECONDS, PROGRAM, assert_refused, environ
 
 @pytest.fixture
 def drained(rclone: RcloneServer, make_site: MakeSite) -> Site:
-    """A gateway with a bucket, whose drain is not running."""
+    """Make a gateway with a bucket, without a running drain."""
     return make_site(rclone)
 
 

@@ -1,4 +1,4 @@
-"""A burst reaches the bucket as a smooth stream; a bucket that says slow down is obeyed."""
+"""A burst reaches the bucket as a smooth stream, and the drain obeys an answer SlowDown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.t4_drain.site import MIB, Site
 
 
 def busiest(requests: list[Request], seconds: float) -> int:
-    """The most requests that began within any window of so many seconds."""
+    """Return the largest number of requests that began within a window of this length."""
     times = sorted(request.time for request in requests)
     most = first = 0
     for last, at in enumerate(times):
@@ -25,10 +25,9 @@ def busiest(requests: list[Request], seconds: float) -> int:
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_burst_of_200_ranks_is_a_smooth_stream(rclone_site: Site, processes: int) -> None:
-    """The ceiling: in a window of w seconds at most rate * w, and a burst of a tenth of a second.
+    """A window of w seconds has at most rate * w requests and a burst of a tenth of a second.
 
-    A request may also be delayed between our leave to send it and the server: as many as there
-    are threads.
+    Each thread may add one request, which can be delayed between its permission and the server.
     """
     site = rclone_site
     rate, workers = 60, 8
@@ -42,7 +41,7 @@ def test_a_burst_of_200_ranks_is_a_smooth_stream(rclone_site: Site, processes: i
     assert len(requests) >= 200
     for window in (0.25, 1.0, 3.0):
         assert busiest(requests, window) <= rate * window + rate / 10 + 1 + workers
-    # And no gap in which the leave that was given is not used.
+    # There is no gap in which permitted requests are not sent.
     took = max(r.time for r in requests) - min(r.time for r in requests)
     assert took <= 1.3 * len(requests) / rate
 
@@ -59,18 +58,18 @@ def test_bytes_stay_under_their_ceiling(rclone_site: Site) -> None:
     sent = sorted((r.time, r.body_bytes) for r in site.proxy.operations("PUT", "PART"))
     for start, _ in sent:
         window = sum(size for at, size in sent if start <= at < start + 1.0)
-        # The burst is one body: two threads can be on their way with one each.
+        # A burst is one body, and two threads can each be sending one.
         assert window <= rate + 2 * 5 * MIB
     assert sent[-1][0] - sent[0][0] >= (24 - 2 * 5) / 8
 
 
 def leases(site: Site) -> dict[int, int]:
-    """When each lease runs out."""
+    """Return the time at which each lease runs out, by the lease's id."""
     return dict(site.rows("SELECT id, expires_ns FROM lease"))
 
 
 def test_two_drains_share_one_ceiling(rclone_site: Site) -> None:
-    """Whoever comes second halves its rate at once, the first when it next renews its lease."""
+    """The second drain halves its rate at once, the first one when it next renews its lease."""
     site = rclone_site
     rate, workers = 40, 4
     site.configure(requests_per_second=rate, workers=workers)
@@ -120,13 +119,13 @@ def test_retry_after_is_obeyed(rclone_site: Site) -> None:
     requests = sorted(site.proxy.operations(), key=lambda r: r.time)
     refused = next(r for r in requests if r.status == 503)
     later = [r.time - refused.time for r in requests if r.time > refused.time]
-    # What was under way already is not called back.
+    # Requests that were under way before may still arrive.
     assert not [seconds for seconds in later if 0.5 < seconds < 1.9]
     assert max(later) >= 1.9
 
 
 def test_what_is_not_wanted_any_more_is_aborted_at_once(rclone_site: Site) -> None:
-    """A slow upload is given up after the part that is under way."""
+    """A slow upload is given up after the part that is being sent."""
     site = rclone_site
     site.write("f", os.urandom(60 * MIB))
     site.configure(bytes_per_second=20 * MIB, part_concurrency=1)

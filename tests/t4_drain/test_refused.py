@@ -1,4 +1,7 @@
-"""What only a person can mend: a clear state and remedy, few requests meanwhile, nothing lost."""
+"""A refusal that only a person can end has a clear state and remedy, and few requests meanwhile.
+
+Nothing is lost.
+"""
 
 from __future__ import annotations
 
@@ -69,11 +72,11 @@ def test_uploads_that_are_refused_mid_way(
             contents[path] = data
         until(lambda: bucket_state(site) == "refused", "refused is shown")
         assert remedy.format(code) in status(site)["drain"]["bucket"]["error"]
-        # Only a burst of what was under way already, then one try for each pause.
+        # After the requests that were under way, there is one try for each pause.
         time.sleep(RETRY_SECONDS)
         site.proxy.forget()
         time.sleep(WINDOW_SECONDS)
-        # The mean pause is half the longest; 51 files wait.
+        # The mean pause is half the longest pause; 51 files wait.
         assert len(site.proxy.operations()) <= 30
         tries = len([r for r in site.proxy.operations() if is_upload(r)])
         checks = len(site.proxy.operations("LIST"))
@@ -91,7 +94,7 @@ def test_where_there_is_no_room_deletions_go_on(rclone_site: Site) -> None:
         site.write(f"old/{number}", b"x")
     site.drain()
     fault = site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9, 403, "QuotaExceeded")
-    # The next try of an upload is far away.
+    # With this value the next try of an upload is far away.
     site.configure(retry_max_seconds=10_000)
     with site.process():
         for number in range(5):
@@ -143,7 +146,7 @@ def test_retries_are_kept_over_a_restart(rclone_site: Site) -> None:
 
 
 def test_an_archived_object_stops_no_other_move(moto_site: Site) -> None:
-    """The store refuses to copy it with 403, as it refuses wrong credentials."""
+    """The store refuses to copy it with the same 403 as wrong credentials."""
     site = moto_site
     for path in ("cold", "warm"):
         site.write(path, path.encode())
@@ -167,7 +170,7 @@ def test_an_archived_object_stops_no_other_move(moto_site: Site) -> None:
 
 
 def test_one_object_that_is_denied_is_not_taken_for_wrong_credentials(rclone_site: Site) -> None:
-    """The answer to HEAD has no body, and so no code."""
+    """The answer to HEAD has no body, and therefore no code."""
     site = rclone_site
     site.write("mine", b"1")
     site.write("other", b"2")

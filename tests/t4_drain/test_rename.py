@@ -1,4 +1,4 @@
-"""Renames after draining: the bucket follows, and never is the last copy of anything lost."""
+"""The bucket follows renames of drained files, and the last copy of a content is never lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ WRITES = {"PUT", "COPY", "PART COPY", "COMPLETE", "DELETE"}
 
 
 def watch(site: Site, contents: set[bytes]) -> list[str]:
-    """After every change of the bucket, look whether all contents are still in it somewhere."""
+    """Check after each change of the bucket that all contents are still in it.
+
+    Returns the list to which losses are added.
+    """
     lost: list[str] = []
 
     def look(request: Request) -> None:
@@ -196,7 +199,7 @@ def test_a_renamed_and_rewritten_file_leaves_nothing_under_its_old_name(site: Si
 def test_an_object_that_is_not_what_was_recorded_is_neither_moved_nor_deleted(
     rclone_site: Site,
 ) -> None:
-    """A restored database: the bucket may hold newer bytes than its rows know."""
+    """After the database was restored, the bucket may have newer bytes than its rows say."""
     site = rclone_site
     site.write("old", b"mine")
     site.drain()
@@ -234,7 +237,7 @@ CHANGES: dict[str, Callable[[Site], None]] = {
 def test_whatever_request_is_the_last_the_bucket_converges(
     rclone_site: Site, change: str, act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The drain is cut off at its n-th request, for every n, and a new one carries on."""
+    """The drain is cut off at its n-th request, for each n, and a new one continues."""
     # boto's second try would only wait here.
     monkeypatch.setattr(client, "ATTEMPTS_MAX", 1)
     site = rclone_site
@@ -266,12 +269,12 @@ def test_whatever_request_is_the_last_the_bucket_converges(
 
 
 def after(site: Site, count: int) -> Callable[[Request], bool]:
-    """Matches the requests after so many."""
+    """Return a predicate that matches the requests after the first ``count``."""
     return lambda _request: len(site.proxy.requests) > count
 
 
 def live(site: Site) -> dict[str, bytes]:
-    """What clients can read, by path: what the bucket must come to hold."""
+    """Return the files that clients can read, by path. The bucket must have them at the end."""
     found = {}
     for path in ("a", "b", "c"):
         with suppress(NotFound):
@@ -284,7 +287,7 @@ def live(site: Site) -> dict[str, bytes]:
 def test_objects_too_large_for_one_copy_are_copied_in_parts(
     request: pytest.FixtureRequest, make_site: MakeSite, kind: str
 ) -> None:
-    """rclone answers 200 to a part copy and copies nothing: then one copy must do."""
+    """rclone answers 200 to a part copy and copies nothing, so it must get one copy request."""
     site = make_site(request.getfixturevalue(kind))
     data = os.urandom(11 * MIB)
     site.write("large", data)
@@ -304,7 +307,7 @@ def test_objects_too_large_for_one_copy_are_copied_in_parts(
 def test_a_version_whose_upload_was_not_answered_does_not_stay_at_the_old_key(
     site: Site, then: str
 ) -> None:
-    """The row of the object says the version before."""
+    """The object's row has the version before."""
     site.write("f", b"one")
     site.drain()
     site.write("f", b"two")
@@ -337,7 +340,7 @@ def test_copies_run_beside_each_other(moto_site: Site) -> None:
 
 
 def test_a_large_directory_of_drained_files(site: Site) -> None:
-    """Renamed, the drain killed in the middle: nothing is lost, and it does not take long."""
+    """The drain is killed in the middle of its moves. Nothing is lost, and it ends in time."""
     count = int(os.environ.get("SPILLWAY_RENAMED_FILES", "2000"))
     limit_seconds = max(120, count / 50)
     site.configure(processes=2, workers=8)

@@ -1,4 +1,4 @@
-"""The planning of moves below a renamed directory: in pages, and not again and again."""
+"""Moves below a renamed directory are planned in pages, and the tree is not read repeatedly."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIRST_INO = 1_000_000
 
 
 def fill(site: Site, directory: str, first: int, count: int, old: str | None) -> None:
-    """Put drained files into a directory, whose objects are below another one (None: the same)."""
+    """Put drained files into a directory. Their objects are below ``old`` (None: the directory)."""
     parent = site.directory(directory)
     template = site.write("template", b"")
     numbers = (
@@ -55,7 +55,7 @@ def context_of(site: Site) -> Context:
 
 
 def read_round(renames: Renames, context: Context) -> list[list[Job]]:
-    """One round over all rows: the jobs of each page."""
+    """Plan one round over all rows. Returns the jobs of each page."""
     pages = []
     while True:
         page = renames.plan(context, None)
@@ -104,7 +104,7 @@ def test_a_tree_is_not_read_again_for_one_object_that_stays_behind(rclone_site: 
     renames = Renames(0.0, 30.0)
     context = context_of(site)
     for _ in range(2):
-        # Its move is planned each time, and never done here.
+        # The object's move is planned each time, and never made here.
         pages = read_round(renames, context)
         assert len(pages) > 20_000 // NAMES_PAGE
         assert 1 <= sum(map(len, pages)) <= 2
@@ -141,14 +141,14 @@ def test_a_directory_that_is_renamed_while_it_is_read_is_read_again(rclone_site:
     context = context_of(site)
     for _ in range(3):
         assert renames.plan(context, None).jobs == []
-    # The same place, but in between it was elsewhere, and its objects may have gone there.
+    # The path is the same as before. In between it was another, to which objects may have moved.
     site.rename("new", "other")
     site.namespace.rename(ROOT_CRED, ROOT_INO, b"other", ROOT_INO, b"new")
     ino = site.attr("new").ino
     assert renames.plan(context, None).jobs == []
     assert rekeys(site) == [ino]
     for _ in range(2):
-        # Else the next round may not be due yet.
+        # Without this, the next round may not be due yet.
         renames.restart()
         read_round(renames, context)
     assert rekeys(site) == []

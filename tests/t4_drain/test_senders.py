@@ -1,4 +1,4 @@
-"""Small files go through processes of their own; any of them may be killed."""
+"""Processes of their own send small files; any of these processes may be killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = 300
 
 
 def senders_of(pid: int) -> list[int]:
-    """The sender processes of a drain."""
+    """Return the pids of the senders of a drain."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         found += [int(child) for child in (task / "children").read_text().split()]
@@ -83,7 +83,7 @@ def test_a_bucket_that_is_busy_is_not_asked_for_all_that_was_handed_out(rclone_s
     site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, times=math.inf)
     site.drain()
     asked = len(site.proxy.operations("PUT"))
-    # Three in a row for each batch that was begun before the first came back.
+    # A batch ends after three failures in a row; some batches begin before the first one ends.
     assert 1 <= asked <= 6
 
 
@@ -103,7 +103,7 @@ def test_a_killed_sender_is_replaced(rclone_site: Site) -> None:
 
 
 def test_senders_end_with_their_drain(rclone_site: Site) -> None:
-    """Also in the middle of a batch: what they still sent could overtake the next drain."""
+    """They end also in the middle of a batch: their requests could overtake the next drain."""
     site = rclone_site
     site.configure(processes=2)
     contents = fill(site)

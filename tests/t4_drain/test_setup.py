@@ -1,4 +1,4 @@
-"""`spillway bucket setup`: what it finds, what it says, what it puts; and a bucket that locks."""
+"""The findings, the output and the rules of `spillway bucket setup`; and a bucket that locks."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_bucket_that_locks_takes_deletions_as_markers(locked_site: Site) -> No
 
 def test_deletions_that_are_denied_do_not_stop_uploads(locked_site: Site) -> None:
     site = locked_site
-    gone = ["f1", "f2", "f3"]  # the refusal of a single key would be a failure of its deletion
+    gone = ["f1", "f2", "f3"]  # the refusal of a single key would only be a failed deletion
     for path in gone:
         site.write(path, b"data")
     site.drain()

@@ -1,4 +1,4 @@
-"""Files that stay open are uploaded as of one moment, and finally as they were closed."""
+"""Files that stay open are uploaded as they were at one moment, and finally as they were closed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rclone_logging(rclone_site: Site) -> Site:
 
 
 def opened(site: Site, path: str) -> tuple[Attr, Path]:
-    """A file that a client made and keeps open, and its data file."""
+    """Make a file that stays open. Returns its attributes and its data file."""
     parent, name = site.split(path)
     attr = site.namespace.create(ROOT_CRED, parent, name, SetAttr(mode=0o644))
     data = site.namespace.files.path(attr.ino, attr.epoch)
@@ -100,7 +100,7 @@ def test_nothing_is_sent_twice_that_did_not_change(rclone_logging: Site) -> None
     with site.draining():
         until(lambda: "f.log" in site.objects(), "a snapshot")
         append(later, b"data")
-        # Two more ages later the first one has had its chances.
+        # After two more snapshots of g.log, f.log would have been sent again if it were due.
         until(lambda: "g.log" in site.objects(), "a snapshot")
         append(later, b"more")
         until(lambda: site.objects()["g.log"] == b"datamore", "another one")
@@ -127,8 +127,10 @@ def test_a_held_name_has_no_snapshot_and_nor_has_any_unless_asked_for(rclone_sit
 
 @contextmanager
 def rewriting(data: Path) -> Iterator[None]:
-    """A writer that rewrites a file again and again, block by block, each time in another order:
-    the order of round n is that of the seed n. Pauses now and then."""
+    """Rewrite a file block by block in rounds, with a pause after every 16th round.
+
+    The order of the blocks in round n comes from the seed n.
+    """
     stop = threading.Event()
 
     def write() -> None:
@@ -155,8 +157,11 @@ def order(number: int) -> list[int]:
 
 
 def is_one_moment(body: bytes) -> bool:
-    """Whether the writer was ever here: some blocks of one round, the first in its order, and all
-    others of the round before."""
+    """Return whether the body is a state of the file at one moment.
+
+    In such a state the first blocks of a round, in its order, are of this round, and all others of
+    the round before.
+    """
     numbers = {
         at: int.from_bytes(body[at : at + 8]) for at in range(0, len(body), BLOCK_BYTES)
     }  # fmt: skip
@@ -172,7 +177,7 @@ def is_one_moment(body: bytes) -> bool:
 def test_a_file_that_is_rewritten_all_the_time_is_never_published_mixed(
     rclone_logging: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy is made so slow that about half of them meet the writer."""
+    """Copies are made so slow that the writer changes the file during about half of them."""
     site = rclone_logging
     honest = os.copy_file_range
 
@@ -273,7 +278,7 @@ def test_killed_during_a_snapshot(
 
 
 def test_the_upload_of_a_snapshot_is_not_gone_on_with(moto_site: Site) -> None:
-    """Its metadata says that it is one, and would say so of the version that was closed."""
+    """Its metadata marks a snapshot, and would mark the closed version as one."""
     site = moto_site
     site.configure(max_open_age_seconds=AGE_SECONDS, part_concurrency=1)
     attr, data = opened(site, "f")
@@ -296,8 +301,11 @@ def test_the_upload_of_a_snapshot_is_not_gone_on_with(moto_site: Site) -> None:
 def test_a_snapshot_is_not_taken_for_the_final_version(
     rclone_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An upload that is gone may be one that was completed. Where ETags prove nothing (SSE-KMS,
-    which no server here has), size and metadata decide, and a snapshot can have the same."""
+    """An upload that is gone may have been completed.
+
+    Where ETags prove nothing (SSE-KMS, which no server here has), size and metadata decide. A
+    snapshot can have the same size and metadata.
+    """
     site = rclone_site
     body = os.urandom(11 * MIB)
     site.write("f", body)
@@ -343,7 +351,7 @@ def test_what_happens_to_a_file_during_its_snapshot(rclone_logging: Site, change
             until(site.is_clean, "the final version is drained")
     wanted = {"seal": {"f": body}, "rename": {"g": body}}
     assert site.objects() == wanted.get(change, {})
-    # None of a snapshot that is not wanted any more.
+    # A snapshot that is not wanted any more is not completed.
     assert len(site.proxy.operations("COMPLETE")) == {"seal": 1, "rename": 2}.get(change, 0)
     if change in wanted:
         assert "snapshot-ns" not in site.metadata("f" if change == "seal" else "g")

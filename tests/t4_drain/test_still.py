@@ -1,4 +1,4 @@
-"""A copy of a file that others write is believed only if it is of one moment."""
+"""A copy of a file that is being written is used only if it is of one moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.t4_drain.site import MIB
 
 
 def test_a_copy_waits_for_the_write_that_is_under_way(tmp_path: Path) -> None:
-    """A write sets the ctime when it begins; a long one could else be taken for none."""
+    """A write sets the ctime when it begins. Without the wait a long write would be missed."""
     size = 512 * MIB
     path = tmp_path / "f"
     path.write_bytes(b"o")

@@ -1,4 +1,4 @@
-"""The S3 requests themselves: what is believed, what is not, and lost answers."""
+"""The S3 requests themselves: which answers are accepted and which not, and lost answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_no_object_can_hold_is_refused() -> None:
 
 
 def test_body_and_answer_are_compared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """rclone rejects bytes that do not match Content-MD5; moto's ETag shows that they do not."""
+    """rclone rejects bytes that do not match Content-MD5, and moto's ETag shows the difference."""
     store = S3Store(site.settings)
     honest = body.digest
 
@@ -50,7 +50,7 @@ def test_body_and_answer_are_compared(site: Site, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("act", [Act.DROP, Act.DROP_ANSWER])
 @pytest.mark.parametrize("operation", ["PUT", "PART", "COMPLETE"])
 def test_one_lost_connection_is_survived(site: Site, operation: str, act: Act) -> None:
-    """Also when the request was applied and only its answer was lost."""
+    """This holds also if the request was carried out and only its answer was lost."""
     store = S3Store(site.settings)
     site.proxy.inject(lambda r: r.operation == operation, act)
     metadata = {"ino": "16", "content-version": "3"}

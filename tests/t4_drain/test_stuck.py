@@ -1,4 +1,4 @@
-"""What never comes into the bucket by itself: shown, with an exit status, and not waited for."""
+"""Files that cannot reach the bucket without help are shown, fail the status, and end the wait."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wait(site: Site, *args: str) -> tuple[int, dict[str, Any]]:
 
 
 def stuck(site: Site) -> dict[str, str]:
-    """What ``spillway status`` says of files that fail for good: reasons by path."""
+    """Return the reasons that ``spillway status`` gives for files that fail for good, by path."""
     return {one.path: one.reason for one in measure(site.settings).stuck}
 
 
@@ -116,7 +116,7 @@ def test_a_rename_that_the_bucket_has_not_followed_is_waited_for(rclone_site: Si
     assert wait(site, "--timeout", "0.2", "new/h")[0] == 1
     assert wait(site, "--timeout", "0.2", "new")[0] == 1
     assert wait(site, "--timeout", "0.2", "new/g")[0] == 0
-    # A file that is held is not waited for, wherever its object is.
+    # A held file is not waited for, even if its object is at another key.
     site.rename("new/h", "new/h.tmp")
     assert wait(site, "--timeout", "5")[0] == 0
 
@@ -137,7 +137,7 @@ def test_a_bucket_that_denies_deletions_does_not_end_the_wait_for_uploads(
         held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD)
         site.write("new", b"data")
         held.wait()
-        # The wait is under way by then.
+        # The wait has begun when the timer ends.
         threading.Timer(4.0, held.release).start()
         code, facts = wait(site, "--timeout", "30")
         assert (code, facts["error"]) == (0, None)

@@ -1,4 +1,4 @@
-"""HTTP as the drain's bodies travel, against sockets that do what bad servers do."""
+"""The HTTP of the drain's requests, against sockets that behave as bad servers do."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Serve = Callable[[socket.socket], None]
 
 @contextmanager
 def server(serve: Serve, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Each connection is served by a thread; yields the address."""
+    """Serve each connection by a thread. Yields the address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def accept() -> None:
@@ -95,7 +95,7 @@ def test_a_connection_is_used_again_until_the_server_hangs_up() -> None:
 
 
 def test_threads_share_the_connections() -> None:
-    """Each takes one that nobody else takes, or makes one: whatever the moment it is stopped at."""
+    """A thread takes a free connection or makes one, also if it is interrupted at any moment."""
     threads, rounds = 8, 150
     done: list[int] = []
 
@@ -125,7 +125,7 @@ def test_threads_share_the_connections() -> None:
 
 @pytest.fixture(params=["http", "https"])
 def tls(request: pytest.FixtureRequest, tmp_path: Path) -> ssl.SSLContext | None:
-    """The server's side of TLS; None: plain HTTP."""
+    """Make the server's side of TLS, or None for plain HTTP."""
     if request.param == "http":
         return None
     certify(tmp_path)
@@ -160,7 +160,7 @@ def read_body(connection: socket.socket, size: int) -> None:
 def test_an_answer_instead_of_the_body_is_heard(
     tmp_path: Path, tls: ssl.SSLContext | None, large: Section
 ) -> None:
-    """A store that is too busy says so and hangs up; no byte of the body is sent for nothing."""
+    """A store that is too busy answers and closes the connection. No byte of the body is sent."""
     heads, bodies = [], []
 
     def serve(connection: socket.socket) -> None:
@@ -182,7 +182,7 @@ def test_an_answer_instead_of_the_body_is_heard(
 def test_an_answer_in_the_middle_of_the_body_is_heard(
     tmp_path: Path, tls: ssl.SSLContext | None, large: Section
 ) -> None:
-    """Each time, whether it comes before a block is sent or while one is."""
+    """The answer is heard each time, whether it comes between two blocks or during one."""
 
     def serve(connection: socket.socket) -> None:
         read_head(connection)
@@ -240,7 +240,7 @@ def test_a_server_that_does_not_know_expectations_gets_the_body_all_the_same(
         transport = transport_to(address, tmp_path, tls)
         for _ in range(5):
             assert transport.send("PUT", "/k", LENGTH, large).status == 200
-    # After a few times it is not asked again: each time costs a wait.
+    # After a few times the transport stops asking, because each time costs a wait.
     assert [b"Expect" in head for head in heads] == [True, True, True, False, False]
 
 
@@ -313,7 +313,7 @@ def test_a_slow_store_has_the_time_of_an_answer_for_each_block_of_a_body() -> No
 
 
 def test_a_store_over_tls_that_says_early_that_it_is_too_busy(tmp_path: Path) -> None:
-    """Whether it says so instead of the body or in the middle of it, the pace hears of it."""
+    """The pace learns of the 503, whether it comes before the body or in the middle of it."""
     certify(tmp_path)
     (tmp_path / "s3" / "b").mkdir(parents=True)
     data = os.urandom(12 * MIB)

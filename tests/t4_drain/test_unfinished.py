@@ -1,4 +1,4 @@
-"""Multipart uploads that a crash left, and stores that cannot or will not list them."""
+"""Multipart uploads that a crash left, and stores that do not list them."""
 
 from __future__ import annotations
 

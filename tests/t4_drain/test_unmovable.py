@@ -1,4 +1,4 @@
-"""An object that cannot be moved after a rename: the file's local bytes take its place."""
+"""If an object cannot be moved after a rename, the file's local bytes are uploaded instead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def replace(site: Site) -> None:
 
 
 def archive(site: Site) -> None:
-    """Archived or encrypted objects answer HEAD, and refuse to be copied."""
+    """Let the store refuse copies, as it does for archived or encrypted objects; HEAD works."""
     site.proxy.inject(lambda r: r.operation == "COPY", Act.FAIL, 1e9, 400, "InvalidObjectState")
 
 
@@ -82,7 +82,7 @@ def test_a_file_with_a_temporary_name_gives_its_key_up(rclone_site: Site) -> Non
     site.write("a", b"second")
     site.drain()
     assert site.objects() == {"a": b"second"}
-    # Opened and closed without a write: it is not in the bucket for all that.
+    # After an open and a close without a write, the file is still not in the bucket.
     ino = site.attr("a.tmp").ino
     site.namespace.open_write(ino)
     site.namespace.seal(ino, site.sealed_unchanged(b"first"))
@@ -104,7 +104,7 @@ def test_a_file_that_gave_its_key_up_and_is_deleted_leaves_nothing(rclone_site: 
     assert site.objects() == {"a": b"first"}
     site.unlink("a")
     site.drain()
-    # The new file is gone; the old one has its only copy in the bucket there.
+    # The new file is deleted. The object is the old file's only copy in the bucket.
     assert site.objects() == {"a": b"first"}
     site.unlink("a.tmp")
     fault.release()

@@ -1,4 +1,4 @@
-"""Dirty files with final names become objects, byte for byte; nothing else does."""
+"""Dirty files with final names become objects, byte for byte, and no others do."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_an_empty_file_needs_no_data_file(site: Site) -> None:
 
 
 def test_a_file_opened_during_its_upload_is_not_published(site: Site) -> None:
-    """Invariant 3: the content version is checked again before the object becomes visible."""
+    """The content version is checked again before the object becomes visible."""
     site.write("f", b"a" * 11 * MIB)
     held = site.proxy.inject(lambda r: r.operation == "PART", Act.HOLD)
     with site.draining():

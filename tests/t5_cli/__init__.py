@@ -1,1 +1,1 @@
-"""Tests of the command line: real processes, no NFS client."""
+"""Tests of the command line, with real processes and without an NFS client."""

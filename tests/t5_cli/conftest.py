@@ -18,12 +18,12 @@ FAKE_CHILD = Path(__file__).with_name("fake_child.py")
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A gateway after `init`, with a stand-in for the NFS server and an empty plugin."""
+    """Make a gateway with `init`, a stand-in for the NFS server, and an empty plugin."""
     made = Site(tmp_path, free_port())
     with monkeypatch.context() as context:
         for name in set(os.environ) - set(environ()):
             context.delenv(name)
-        # In this process, because it is fast; test_init runs it as users do.
+        # `init` runs in this process, because that is fast; test_init runs it as users do.
         argv = ["init", "--config", made.config, "--data-dir", tmp_path / "data", "--bucket", "b"]
         argv += ["--port", made.port, "--bind", "127.0.0.1", "--endpoint-url", "http://127.0.0.1:9"]
         assert main([str(arg) for arg in argv]) == 0
@@ -38,7 +38,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 @pytest.fixture
 def bucket(site: Site) -> Iterator[RcloneServer]:
-    """A real bucket that the site's credentials open."""
+    """Run an S3 server with a bucket, and give the site its credentials."""
     (site.directory / "s3" / "b").mkdir(parents=True)
     with RcloneServer(site.directory / "s3") as server:
         site.edit("bucket", "endpoint_url", f'"{server.url}"')

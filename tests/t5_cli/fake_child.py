@@ -1,8 +1,8 @@
-"""Stands in for the NFS server and for the drain: a real process with nothing behind it.
+"""Stands in for the NFS server and for the drain: a real process that serves nothing.
 
 As the server (`-f ganesha.conf -L log`) it opens the port of that file; as the drain it prints a
-line. A file ``behaviour`` beside this one changes what it does: ``die`` exits at once,
-``stubborn`` ignores SIGTERM.
+line. A file ``behaviour`` beside this one changes its behaviour: ``die`` makes it exit at once,
+``stubborn`` makes it ignore SIGTERM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A gateway set up in a temporary directory, and its command line run as a process."""
+"""A gateway in a temporary directory, and its command line as a process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAM = Path(sys.executable).with_name("spillway")
 
 
 def environ(**more: str) -> dict[str, str]:
-    """Ours without what would change the command line's mind."""
+    """Return our environment without variables that the command line reads, and with ``more``."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "SPILLWAY_"))}
     return {**kept, **more}
 
@@ -41,7 +41,7 @@ def spillway(
 
 
 def assert_refused(result: subprocess.CompletedProcess[str], *parts: str) -> None:
-    """One line on stderr that has all the parts, exit status 2, no traceback."""
+    """Require exit status 2, no traceback, and one line on stderr that has all the parts."""
     assert result.returncode == 2, result
     lines = result.stderr.splitlines()
     assert len(lines) == 1, result.stderr
@@ -53,7 +53,7 @@ def assert_refused(result: subprocess.CompletedProcess[str], *parts: str) -> Non
 
 @dataclass(frozen=True)
 class Site:
-    """Where one test's gateway lives; ``init`` has been run."""
+    """The directory and the port of a test's gateway, after ``init``."""
 
     directory: Path
     port: int
@@ -80,12 +80,12 @@ class Site:
 
 
 def _hear_hangups() -> None:
-    """A test run under nohup would hand its deafness on, which `up` respects."""
+    """Reset SIGHUP. Under nohup the child would inherit that it is ignored, and `up` keeps that."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Running:
-    """A started ``spillway up``, its lines collected as they come."""
+    """A running ``spillway up``, and the lines that it has printed."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self.lines: list[str] = []
@@ -107,7 +107,7 @@ class Running:
             self.lines.append(line.rstrip("\n"))
 
     def expect(self, part: str, after: int = 0) -> str:
-        """Wait for a line that has a part, beginning at line number ``after``."""
+        """Wait for a line that contains a part, from line number ``after`` on. Returns the line."""
 
         def find() -> str | None:
             return next((line for line in self.lines[after:] if part in line), None)
@@ -118,7 +118,7 @@ class Running:
             raise AssertionError(f"{exc}; there are:\n" + "\n".join(self.lines)) from None
 
     def wait(self) -> int:
-        """The exit status, once it has ended and all its lines are here."""
+        """Wait for the end and for all lines. Returns the exit status."""
         status = self.process.wait(DEADLINE_SECONDS)
         self._reader.join(DEADLINE_SECONDS)
         return status

@@ -1,4 +1,4 @@
-"""Everything a person can get wrong: one line that says how to mend it, exit status not 0."""
+"""Each mistake of a person gets one line with its remedy, and an exit status that is not 0."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_config_that_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nobodys() -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """A directory of an ordinary user and the command prefix that makes one of root."""
+    """Make a directory of an ordinary user. Yields it with a command prefix to become this user."""
     directory = Path(tempfile.mkdtemp(prefix="spillway-nobody-"))
     try:
         if os.geteuid() == 0:
@@ -175,7 +175,7 @@ def test_an_ordinary_user_in_a_data_directory_of_others(
 
 def test_a_data_directory_of_somebody_else(site: Site) -> None:
     data_dir = site.settings.data_dir
-    # An ordinary user must be able to look at it: its owner is what is to be refused.
+    # An ordinary user must be able to read the directory, so that its owner causes the refusal.
     data_dir.chmod(0o755)
     run_as_root("chown", f"{NOBODY}:{NOBODY}", data_dir)
     try:

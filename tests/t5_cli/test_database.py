@@ -66,7 +66,7 @@ def test_upgrade_refuses_a_newer_database(site: Site) -> None:
 
 @pytest.fixture
 def shared(site: Site, postgres: PostgresServer) -> Site:
-    """A site whose namespace is on PostgreSQL."""
+    """Put the namespace of a site on PostgreSQL."""
     site.edit("namespace", "url", f'"{postgres.create_database()}"')
     assert spillway("init", "--config", site.config).returncode == 0
     return site

@@ -1,4 +1,4 @@
-"""The real NFS server reads what we render: only it knows its own syntax and ranges."""
+"""The real NFS server reads our configuration, because only the server knows its syntax."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_server_starts_with_it(tmp_path: Path, bind: str, max_io_bytes: int)
     for path in (exported, directory / "log", directory / "run", directory / "recovery"):
         path.mkdir(parents=True)
     settings = settings_of(directory, bind, max_io_bytes)
-    # Ours is not built in every test run; all but its name stays as rendered.
+    # Our FSAL is not built in every test run, so its name is replaced; the rest stays as rendered.
     text = ganesha_conf.render(settings).replace("Name = PYTHON", "Name = VFS")
     settings.ganesha_conf.write_text(
         text.replace('Path = "/checkpoints"', f'Path = "{exported}"', 1)

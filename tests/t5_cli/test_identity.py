@@ -1,4 +1,4 @@
-"""Database, data files and bucket that do not belong together: refused, with the remedy."""
+"""Database, data files and bucket that do not belong together are refused, with the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.t5_cli.site import Site, assert_refused, spillway
 
 @pytest.fixture
 def used(site: Site) -> Iterator[Site]:
-    """A gateway that was used: one file, which the bucket has."""
+    """Make a gateway with one file, which the bucket has."""
     namespace = Namespace(site.settings)
     attr = namespace.create(ROOT_CRED, 2, b"f", SetAttr())
     namespace.files.path(attr.ino, attr.epoch).write_bytes(b"12345")

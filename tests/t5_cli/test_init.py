@@ -1,4 +1,4 @@
-"""`spillway init`: what it makes, that it can be run again, and what it refuses to touch."""
+"""`spillway init` makes a gateway, can be run again, and refuses to change what is not its own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mode(path: Path) -> int:
 
 
 def tree(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Everything below a directory with what changes when it is touched."""
+    """Return mode, inode number and mtime of everything below a directory."""
     return {
         str(path.relative_to(root)): (found.st_mode, found.st_ino, found.st_mtime_ns)
         for path in root.rglob("*")
@@ -243,7 +243,7 @@ def test_the_secret_is_asked_for_on_a_terminal(site: Site) -> None:
     ) as process:
         os.close(theirs)
         assert process.stderr is not None
-        # What is typed before the prompt is thrown away, as on any terminal.
+        # Input before the prompt is discarded, as on any terminal.
         prompt = process.stderr.read(len(b"Secret key of TTYID: "))
         assert prompt == b"Secret key of TTYID: "
         os.write(ours, SECRET.encode() + b"\n")

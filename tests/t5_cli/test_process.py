@@ -1,4 +1,4 @@
-"""One supervised child: back-off on a clock of the test's own, and dying with the parent."""
+"""One supervised child: its back-off, on a clock of the test's own, and its death with `up`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import until
 
 
 class Clock:
-    """Stands still until the test moves it."""
+    """A clock that stands still until the test moves it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 1000.0
@@ -28,11 +28,11 @@ def command(*argv: str, log: Path | None = None) -> Command:
 
 
 def run_to_death(child: Child, seconds: float, moved: Clock) -> None:
-    """Start a child that ends by itself, and let it have lived so long."""
+    """Start a child that ends by itself, and move the clock by its life in seconds."""
     child.tick()
     pid = child.pid
     assert pid is not None
-    # Waits without reaping: the death must be noticed by tick.
+    # This waits without reaping the child, because tick must notice the death.
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     moved.seconds += seconds
     child.tick()
@@ -40,7 +40,7 @@ def run_to_death(child: Child, seconds: float, moved: Clock) -> None:
 
 
 def pause(child: Child, moved: Clock) -> float:
-    """The back-off that is due now, waited through."""
+    """Wait until the back-off is over. Returns its seconds."""
     due = child.due()
     assert due is not None
     seconds = due - moved.seconds

@@ -1,4 +1,4 @@
-"""`spillway status`: what it counts, what it makes of processes and bucket, and its exit status."""
+"""`spillway status`: its counts, its view of processes and bucket, and its exit status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODE = SetAttr(mode=0o644)
 
 
 def status(site: Site) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
-    """Exit status, facts, and what a person is shown of them."""
+    """Return the exit status, the facts, and the lines that a person sees."""
     result = spillway("status", "--config", site.config, "--json")
     assert result.stderr == ""
     facts = json.loads(result.stdout)
@@ -34,13 +34,13 @@ def status(site: Site) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
 
 
 def line(lines: list[tuple[str, str]], label: str) -> str:
-    """What stands beside a label."""
+    """Return the text beside a label."""
     (found,) = [text for name, text in lines if name == label]
     return found
 
 
 def pretend_running(settings: Settings, drain_report: dict[str, Any] | None = None) -> None:
-    """Files in run/ as if this process were `up` and its children."""
+    """Write the files in run/ as if this process were `up` and its children."""
     me = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
     child = {**me, "phase": "ready", "restarts": 2, "started_ns": clock.now_ns() - 90 * clock.NS}
     up = {**me, "state": "running", "children": {"ganesha": child, "drain": child}}
@@ -130,7 +130,7 @@ def test_room_for_writers(
     assert found == code
     assert facts["space"]["level"] == level
     assert line(lines, "space").startswith(text)
-    # A server that is down has no say in it.
+    # The report of a server that is down does not count.
     (site.settings.run_dir / "up.json").unlink()
     _code, facts, _lines = status(site)
     assert facts["space"] is None
@@ -282,7 +282,7 @@ def test_a_bucket_that_says_nothing_is_not_waited_for(site: Site, bucket: Rclone
         site.edit("bucket", "endpoint_url", f'"http://127.0.0.1:{port}"')
         started = time.monotonic()
         code, facts, _lines = status(site)
-        # Told twice, as JSON and as text, and each time within some seconds.
+        # The command runs twice, for JSON and for text, and each run takes some seconds.
         assert time.monotonic() - started < 30
     assert code == 1
     assert "ReadTimeoutError" in facts["bucket"]["error"]

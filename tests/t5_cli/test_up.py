@@ -1,4 +1,4 @@
-"""The supervisor: real child processes that stand in for the NFS server and the drain."""
+"""The supervisor, with real child processes in place of the NFS server and the drain."""
 
 from __future__ import annotations
 

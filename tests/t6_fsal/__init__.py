@@ -1,1 +1,1 @@
-"""Layer 6: the boundary between C and Python, and the C side by itself."""
+"""Layer 6: the boundary between C and Python, and the C side alone."""

@@ -1,4 +1,4 @@
-"""The C side: layout, bytes and writers under sanitizers, the embedded interpreter."""
+"""The C side: its layout, its bytes and writers under sanitizers, and its embedded interpreter."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def run_suite(
         *(NATIVE / source for source in sources),
         flags=["-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", *flags],
     )
-    # Address randomisation of newer kernels is more than this compiler's thread sanitizer knows.
+    # This compiler's thread sanitizer fails with the address randomisation of newer kernels.
     command = ["setarch", "-R", str(program), *([root] if root else [])]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr

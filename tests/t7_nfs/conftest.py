@@ -1,4 +1,4 @@
-"""One client VM for the layer; a gateway and an S3 server behind a proxy for each test."""
+"""One client VM for the layer, and for each test a gateway and an S3 server behind a proxy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Site(NamedTuple):
     proxy: S3Proxy
 
     def objects(self) -> dict[str, bytes]:
-        """The bucket's objects as the S3 server keeps them on its disk."""
+        """Return the bucket's objects from the disk of the S3 server."""
         root = self.server.directory / BUCKET
         return {
             str(path.relative_to(root)): path.read_bytes()
@@ -41,7 +41,7 @@ class Site(NamedTuple):
 
 @pytest.fixture(scope="session")
 def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientVm]:
-    """A client VM; tests mount and unmount."""
+    """Boot a client VM. Each test mounts and unmounts in it."""
     console = tmp_path_factory.mktemp("vm") / "console.log"
     with ClientVm.boot(build_image(CACHE), console_log=console) as booted:
         yield booted
@@ -52,7 +52,7 @@ MakeSite = Callable[..., Site]
 
 @pytest.fixture
 def make_site(tmp_path: Path, vm: ClientVm) -> Iterator[MakeSite]:
-    """Start S3 server, proxy and gateway, and mount it; everything is undone after the test."""
+    """Start S3 server, proxy and gateway, and mount it. All of this is undone after the test."""
     with ExitStack() as stack:
 
         def make(

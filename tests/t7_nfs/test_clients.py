@@ -1,4 +1,4 @@
-"""Which hosts may mount, and as whom: what nfs.clients and nfs.squash say holds for a client."""
+"""nfs.clients and nfs.squash decide which hosts may mount, and as which user their calls run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gateway(directory: Path, server: RcloneServer, **nfs: Any) -> Gateway:
 
 
 def create(port: int) -> subprocess.CompletedProcess[str]:
-    """Create a file as root, by an NFS client that is no VM."""
+    """Create a file as root with nfsload."""
     argv = [str(LOAD), "127.0.0.1", str(port), "/checkpoints", "create", "--count", "1"]
     return subprocess.run(argv, capture_output=True, text=True)
 
@@ -52,13 +52,14 @@ def create(port: int) -> subprocess.CompletedProcess[str]:
 def open_files(port: int, workload: str, prefix: str, uid: int) -> str:
     """Create or truncate the file ``<prefix>0000000`` of a directory that the user makes."""
     argv = [str(LOAD), "127.0.0.1", str(port), "/checkpoints", workload, "--count", "1"]
-    # Not two deep: fresh.c forgets the second directory, whose number shares a slot with the first.
+    # The path is three deep. With two, fresh.c would forget the second directory: its number shares
+    # a slot with the first.
     argv += ["--dir", "open/own/new", "--prefix", prefix, "--uid", str(uid)]
     return subprocess.run(argv, capture_output=True, text=True).stdout
 
 
 def open_directory(namespace: Namespace) -> None:
-    """A directory that every user may write."""
+    """Make a directory that every user may write."""
     namespace.mkdir(ROOT_CRED, ROOT_INO, b"open", SetAttr(mode=0o777))
 
 
@@ -94,10 +95,11 @@ def test_a_squashed_root_is_nobody(
 def test_an_open_that_may_not_write_does_not_empty_the_file(
     tmp_path: Path, server: RcloneServer, owner: int, mode: int
 ) -> None:
-    """OPEN with size 0, as a shell's > sends it, of a name that appears after Ganesha's look-up.
+    """An OPEN with size 0, as a shell's > sends it, finds a name that Ganesha's look-up missed.
 
-    The new directory answers the look-up in memory (``fresh.c``), so a name that is put into the
-    database meanwhile is found by the CREATE alone, as one that another client makes just then.
+    The look-up in the new directory is answered from memory (``fresh.c``). Therefore only the
+    CREATE finds a name that the test puts into the database meanwhile. The same happens with a name
+    that another client makes at this moment.
     """
     made = gateway(tmp_path / "gateway", server)
     settings = config.load(made.config, {})
@@ -136,7 +138,7 @@ def test_an_open_that_may_not_write_does_not_empty_the_file(
 def test_an_address_of_version_4_is_one_whatever_the_server_listens_on(
     tmp_path: Path, server: RcloneServer, bind: str, client: str, serves: bool
 ) -> None:
-    """A socket that takes both versions shows 127.0.0.1 as ::ffff:127.0.0.1."""
+    """A socket that accepts both versions shows 127.0.0.1 as ::ffff:127.0.0.1."""
     with gateway(tmp_path / "gateway", server, bind=bind, clients=[client]) as running:
         done = create(running.port)
     assert (done.returncode == 0) is serves, done.stderr

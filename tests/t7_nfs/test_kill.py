@@ -1,4 +1,4 @@
-"""kill -9 of either daemon, and an absent bucket: nothing that was answered is lost."""
+"""After kill -9 of either daemon, or without a bucket, nothing that was answered is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.t7_nfs.test_save import below, digests
 
 
 def final_names(site: Site, least: int) -> bool:
-    """Whether so many shards have their final name: asked of the database, beside the gateway."""
+    """Return whether the database has at least this many shards with their final name."""
     url = f"file:{site.gateway.data_dir}/namespace.db?mode=ro"
     with closing(sqlite3.connect(url, uri=True)) as connection:
         names: list[bytes] = [row[0] for row in connection.execute("SELECT name FROM dirent")]
@@ -57,7 +57,7 @@ def test_saves_go_on_without_a_bucket(vm: ClientVm, make_site: MakeSite) -> None
     site.gateway.until_drained()
     site.server.stop()
     files, seconds = save(vm, "step_2", ranks=8, mib=4, seed=2)
-    # Far from the 30 s and more that waiting for the bucket would take.
+    # A wait for the bucket would take 30 s or more.
     assert seconds < 3 * with_bucket_seconds + 2
 
     status = site.gateway.status()

@@ -1,4 +1,4 @@
-"""POSIX, as programs on a client see it."""
+"""The behaviour that POSIX programs on a client rely on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ print(len(listed) - len(set(listed)), len(kept), len(set(kept)))
 def test_a_large_directory_is_listed_whole_while_it_changes(
     vm: ClientVm, make_site: MakeSite
 ) -> None:
-    """100,000 entries, others come and go meanwhile: no duplicates, none of the rest missing."""
+    """A listing of 100,000 entries has no duplicates and misses no name that stays."""
     site = make_site(prepare=fill)
     done = vm.run([PYTHON, "-"], stdin=LIST % MOUNT, timeout_seconds=240.0)
     assert done.stdout.split() == ["0", "50000", "50000"]

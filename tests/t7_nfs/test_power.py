@@ -1,8 +1,8 @@
-"""A power cut of the gateway itself: what was answered is there, on a real file system.
+"""After a power cut of the gateway itself, everything that was answered is on its file system.
 
-The gateway runs in a VM with a disk of its own and is killed with the VM: the guest's memory, and
-with it everything that was not flushed to the disk, is gone. What needs no power cut runs on the
-host, with the disk mounted there, because the VM's processors are emulated.
+The gateway runs in a VM with a disk of its own and is killed with the VM. The guest's memory is
+lost, and with it everything that was not flushed to the disk. The VM's processors are emulated.
+Steps without a power cut therefore run on the host, where the disk is mounted.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ CHECKOUT = Path(__file__).parents[2]
 DISK = "/mnt/disk"
 CONFIRMED = 12
 DISK_MIB = 8192
-"""Of which the file takes what is used."""
+"""The size of the disk. Its image is a sparse file."""
 BOOT_SECONDS = 300.0
 COMMAND_SECONDS = 600.0
 UP_SECONDS = 900.0
 DRAIN_SECONDS = 300.0
-"""Everything is emulated here: the gateway's imports take 20 s, beside other suites 60 s."""
+"""The deadlines suit an emulated machine: the gateway's imports take 20 s, or 60 s beside other
+suites."""
 
 
 @contextmanager
 def machine(gateway: Gateway, s3: RcloneServer, disk: Path, console: Path) -> Iterator[ClientVm]:
-    """A VM in which the gateway runs, with its data on the disk; it is mounted there.
+    """Run the gateway in a VM, with its data on the disk, and mount it in the same VM.
 
-    The checkout has its place in the VM; the disk and the bucket are elsewhere.
+    The checkout has the same path in the VM. The paths of the disk and of the bucket differ.
     """
     environ = {
         "SPILLWAY_GATEWAY_DATA_DIR": DISK,
@@ -64,9 +65,9 @@ def machine(gateway: Gateway, s3: RcloneServer, disk: Path, console: Path) -> It
 
 
 def confirmed_steps(vm: ClientVm, directory: str) -> int:
-    """Let a client in the VM work until it has confirmed some steps; then cut the power.
+    """Let a client in the VM work until it has confirmed some steps, then cut the power.
 
-    Returns how many steps the client had been answered.
+    Returns how many steps the client has confirmed.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(COMMAND_SECONDS)
@@ -79,12 +80,12 @@ def confirmed_steps(vm: ClientVm, directory: str) -> int:
             for _ in range(CONFIRMED):
                 assert lines.readline()
             vm.kill()
-            # What was on its way was answered too.
+            # Steps whose lines were under way at the cut are confirmed too.
             return CONFIRMED + len(lines.readlines())
 
 
 def files_in(vm: ClientVm, directory: str) -> dict[str, str]:
-    """sha256 of every file, by name; of a link where it points to."""
+    """Return the sha256 of every file by name, and the target of the link "latest"."""
     look = f"cd {MOUNT / directory} && sha256sum *.pt && readlink latest"
     *sums, latest = vm.run(look).stdout.splitlines()
     return {"latest": latest, **{name: found for found, name in map(str.split, sums)}}
@@ -124,7 +125,7 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
 
 
 def links_of(gateway: Gateway) -> dict[str, str]:
-    """Where the link "latest" of each directory points to, by the directory's name."""
+    """Return the target of the link "latest" of each directory, by the directory's name."""
     rows = query(
         config.load(gateway.config, {}),
         "SELECT directory.name, inode.target FROM inode"
@@ -137,16 +138,17 @@ def links_of(gateway: Gateway) -> dict[str, str]:
 
 
 def files_below(directory: Path) -> dict[str, str]:
-    """sha256 of every file, by name."""
+    """Return the sha256 of every file, by name."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()
     }
 
 
 def check(found: dict[str, str], steps: int) -> None:
-    """Every confirmed step is there, and what it took away is not.
+    """Require the files of every confirmed step, and none of those that it removed.
 
-    One more may have been confirmed without our hearing of it, and the next one be half done.
+    One further step may be complete although its line did not reach us, and the next may be half
+    done.
     """
     digests = {step_of(name): digest for name, digest in found.items() if name != "latest"}
     assert step_of(found["latest"]) in range(steps - 1, steps + 2)
@@ -160,5 +162,5 @@ def step_of(name: str) -> int:
 
 
 def sure(steps: int) -> range:
-    """Steps whose files must be there, so many having been confirmed."""
+    """Return the steps whose files must be there after ``steps`` confirmed steps."""
     return range(steps - KEPT + 2, steps)

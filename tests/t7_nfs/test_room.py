@@ -1,4 +1,7 @@
-"""Disk full, dirty limit, failing disk: writers wait, then are told; nothing answered is lost."""
+"""On a full disk, at the dirty limit or on a failing disk, writers wait and then get an error.
+
+Nothing that was answered is lost.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Undone after the gateway that uses it has stopped: name it before ``make_site``."""
+    """Keep things that must outlive the gateway: a test names this fixture before ``make_site``."""
     with ExitStack() as opened:
         yield opened
 
@@ -36,7 +39,7 @@ def level(site: Site) -> str:
 
 
 def allocated(site: Site) -> int:
-    """Bytes that all data files have on the disk."""
+    """Return the bytes that all data files take on the disk."""
     files = (site.gateway.data_dir / "files").glob("*/*")
     return sum(path.stat().st_blocks * 512 for path in files if path.is_file())
 
@@ -61,12 +64,12 @@ def test_a_full_disk_makes_writers_wait_and_then_says_so(
     done = failed.wait(check=False)
     assert done.exit_status != 0
     assert "No space left on device" in done.stderr
-    # Names go on, and what was saved is there.
+    # Names can still be changed, and the saved files are there.
     vm.run(f"cd {MOUNT} && mkdir later && mv step_1 later/step_1 && ls later")
     assert read_back(vm, "later/step_1") == files
     available = int(vm.run(f"df --output=avail -B1 {MOUNT} | tail -1").stdout)
     assert available < 8 * MIB
-    # Room is made: writers go on by themselves.
+    # After room is made, writes succeed again.
     vm.run(["rm", str(MOUNT / "big")])
     until_level(site, "room")
     again, _seconds = save(vm, "step_2", ranks=2, mib=8)
@@ -83,11 +86,12 @@ def test_at_the_dirty_limit_writers_wait_for_the_bucket(vm: ClientVm, make_site:
     _files, usual_seconds = save(vm, "step_1", ranks=4, mib=4, seed=1)
     site.gateway.until_drained()
     site.server.stop()
-    # Twice as much as usual fits below the limit: nobody waits, whatever the bucket does.
+    # Twice the usual amount fits below the limit, so no writer waits for the bucket.
     kept, seconds = save(vm, "step_2", ranks=4, mib=8, seed=2)
     assert seconds < 3 * 2 * usual_seconds + 2
     assert level(site) == "room"
-    # More does not. (What is under temporary names at one time must fit, or nothing could go on.)
+    # More than that does not fit. (The files that have temporary names at the same time must fit,
+    # or no save could end.)
     running = start_save(vm, "step_3", ranks=4, mib=2, shards=8, seed=3)
     until_level(site, "slow", "full")
     assert not running.done
@@ -113,12 +117,12 @@ def test_writes_lost_in_a_crash_are_sent_again(vm: ClientVm, make_site: MakeSite
         60.0,
     )
     vm.run(["touch", go])
-    # Some of it came, UNSTABLE; the COMMIT will come after all of it.
+    # A part of the file has arrived, UNSTABLE. The COMMIT comes after the whole file.
     until(lambda: 0 < allocated(site) < MIB_WRITTEN * MIB, "the first writes")
     up = json.loads((site.gateway.data_dir / "run" / "up.json").read_text())["pid"]
     os.kill(up, signal.SIGSTOP)
     site.gateway.kill("ganesha")
-    # What a power cut does to bytes that nobody synced.
+    # A power cut does this to bytes that were not synced.
     [data] = [path for path in files.glob("*/*") if path.is_file()]
     lost_bytes = data.stat().st_size
     os.truncate(data, 0)
@@ -147,20 +151,20 @@ def test_a_failing_disk_fails_that_file_and_no_other(
     assert done.exit_status != 0
     assert "Input/output error" in done.stderr
     disk.mend()
-    # What others sent and did not commit may be lost too: the verifier tells them to send it again.
+    # Uncommitted bytes of others may be lost too. The new verifier makes clients send them again.
     assert write(site, "other", 1) != before
     again = vm.run(f"printf x | dd of={MOUNT}/big bs=1 conv=notrunc,fsync", check=False)
-    # The disk is well again, the file is not: some of its bytes are gone.
+    # The disk is repaired, but some bytes of the file are lost.
     assert again.exit_status != 0
     assert "Input/output error" in again.stderr
-    # Written anew from the beginning, none of the lost bytes is left.
+    # After the file is rewritten from the beginning, no lost byte is left in it.
     vm.run(f"printf whole | dd of={MOUNT}/big conv=fsync")
     assert vm.run(["cat", str(MOUNT / "big")]).stdout == "whole"
     assert read_back(vm, "step_1") == files
 
 
 def write(site: Site, name: str, mib: int) -> str:
-    """Write a file by another client; returns the server's write verifier."""
+    """Write a file by another client. Returns the server's write verifier."""
     where = ("127.0.0.1", str(site.gateway.port), "/checkpoints")
     work = ("write", "--file", str(mib * MIB), "--prefix", name)
     done = subprocess.run([LOAD, *where, *work], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""A checkpoint saved through a real NFSv4 mount reaches the bucket whole, under its final name."""
+"""A checkpoint saved through a real NFSv4 mount reaches the bucket whole, at its final key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def below(directory: str, files: dict[str, str]) -> dict[str, str]:
 
 
 def requested(site: Site) -> set[str]:
-    """Keys of all requests that write, copy or delete."""
+    """Return the keys of all requests that write, copy or delete."""
     return {
         request.key for request in site.proxy.requests if request.method != "GET" and request.key
     }
@@ -31,7 +31,7 @@ def test_a_saved_checkpoint_reaches_the_bucket(vm: ClientVm, make_site: MakeSite
     assert read_back(vm, "run/step_1000") == files
     site.gateway.until_drained()
     assert digests(site) == below("run/step_1000", files)
-    # Written under .tmp, then renamed: nothing but the final names ever left the gateway.
+    # The files were written under .tmp and renamed, and no request had a temporary name.
     assert {key for key in requested(site) if key.endswith(".tmp")} == set()
     assert site.proxy.operations("COPY", "PART COPY") == []
 

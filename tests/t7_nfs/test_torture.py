@@ -1,4 +1,4 @@
-"""kill -9 at random moments under writers that log every answer: a short run on each engine."""
+"""A short run of the torture on each engine: kills at random moments, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS = 20.0
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_that_was_acknowledged_is_lost_to_kill_9(engine: str, tmp_path: Path) -> None:
     plan = Plan(secrets.randbits(32), engine, SECONDS)
-    # Shown when it fails; `make torture SEED=…` repeats what is chosen.
+    # The seed is shown when the test fails; `make torture SEED=…` repeats its choices.
     print(f"SEED={plan.seed}")
     found = run(tmp_path, plan, print)
     assert found.endswith("nothing lost"), found

@@ -1,4 +1,4 @@
-"""NFSv4.2, where it is switched on: extended attributes, holes, preallocation."""
+"""NFSv4.2, if it is switched on, adds extended attributes, holes and preallocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests the virtual NFS client itself; needs no NFS server."""
+"""Tests the virtual NFS client itself, without an NFS server."""
 
 import signal
 import subprocess

@@ -1,1 +1,1 @@
-"""kill -9 at random moments under writers that log every answer, and the comparison afterwards."""
+"""Kills at random moments while writers log every answer, and the comparison afterwards."""

@@ -1,4 +1,4 @@
-"""``python -m tests.torture DIRECTORY``: kill -9 at random moments, for long."""
+"""``python -m tests.torture DIRECTORY`` kills a gateway at random moments for a long time."""
 
 from __future__ import annotations
 

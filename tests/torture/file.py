@@ -1,6 +1,7 @@
-"""What a file may hold after a crash, given what its writer was answered.
+"""Computes what a file may contain after a crash, from the answers that its writer got.
 
-Content is told by number: each WRITE fills units of 16 bytes with its number and their offset.
+Content is described by numbers: each WRITE fills units of 16 bytes with its number and the offset
+of the unit.
 """
 
 from __future__ import annotations
@@ -11,37 +12,38 @@ from typing import NamedTuple
 
 UNIT_BYTES = 16
 HOLE = 0
-"""The number of bytes that no WRITE made."""
+"""The number for bytes that no WRITE wrote."""
 _END = 1 << 62
 
 Runs = Iterable[tuple[int, int]]
-"""(number, bytes), from the beginning of a file. -1: bytes of no WRITE, or at a wrong offset."""
+"""Pairs (number, bytes) from the beginning of a file. The number -1 stands for bytes that are of
+no WRITE or at a wrong offset."""
 
 
 class Impossible(Exception):
-    """What was seen contradicts what was answered before."""
+    """An observation contradicts the answers before it."""
 
 
 class Extent(NamedTuple):
-    """Bytes from start to end."""
+    """The bytes from start to end."""
 
     start: int
     end: int
     choices: frozenset[int]
-    """Numbers of the WRITEs that may be seen here."""
+    """The numbers of the WRITEs whose bytes may be here."""
     unsynced: int | None = None
-    """The WRITE that a COMMIT with this verifier makes the only choice."""
+    """The WRITE that becomes the only choice by a COMMIT with ``verifier``."""
     verifier: str = ""
 
 
 @dataclass
 class File:
-    """Sizes in bytes: the least and the largest that may be seen."""
+    """The possible states of one file. ``least`` and ``largest`` limit its size, in bytes."""
 
     least: int = 0
     largest: int = 0
     unsynced_end: int = 0
-    """Where the acknowledged UNSTABLE WRITEs of this verifier end."""
+    """The end of the acknowledged UNSTABLE WRITEs with ``verifier``."""
     verifier: str = ""
     extents: list[Extent] = field(default_factory=lambda: [Extent(0, _END, frozenset({HOLE}))])
 
@@ -68,12 +70,12 @@ class File:
                 self.extents.append(extent)
 
     def write_stable(self, start: int, end: int, number: int) -> None:
-        """A stable WRITE was answered."""
+        """Apply a stable WRITE that was answered."""
         self._change(start, end, lambda e: Extent(e.start, e.end, frozenset({number})))
         self.least, self.largest = max(self.least, end), max(self.largest, end)
 
     def write_unstable(self, start: int, end: int, number: int, verifier: str) -> None:
-        """An UNSTABLE WRITE was answered."""
+        """Apply an UNSTABLE WRITE that was answered."""
         self._change(
             start,
             end,
@@ -85,12 +87,12 @@ class File:
         self.unsynced_end, self.verifier = max(self.unsynced_end, end), verifier
 
     def write_unanswered(self, start: int, end: int, number: int) -> None:
-        """A WRITE was sent; any part of it may have happened."""
+        """Apply a WRITE without an answer: any part of it may have been written."""
         self._change(start, end, lambda e: Extent(e.start, e.end, e.choices | {number}))
         self.largest = max(self.largest, end)
 
     def commit(self, verifier: str) -> None:
-        """A COMMIT was answered."""
+        """Apply a COMMIT that was answered."""
 
         def settle(extent: Extent) -> Extent:
             if extent.unsynced is None or extent.verifier != verifier:
@@ -102,24 +104,24 @@ class File:
             self.least, self.unsynced_end = max(self.least, self.unsynced_end), 0
 
     def truncate(self, size: int) -> None:
-        """A new size was answered."""
+        """Apply a change of the size that was answered."""
         self._change(size, _END, lambda e: Extent(e.start, e.end, frozenset({HOLE})))
         self.least = self.largest = size
         self.unsynced_end = 0
 
     def truncate_unanswered(self, size: int) -> None:
-        """A new size was sent."""
+        """Apply a change of the size without an answer."""
         self._change(size, _END, lambda e: Extent(e.start, e.end, e.choices | {HOLE}))
         self.least, self.largest = min(self.least, size), max(self.largest, size)
         self.unsynced_end = 0
 
     def require_size(self, size: int) -> None:
-        """Raises Impossible when the file cannot have that size."""
+        """Raise Impossible if the file cannot have this size."""
         if not self.least <= size <= self.largest:
             raise Impossible(f"it has {size} bytes, not {self.least} to {self.largest}")
 
     def require_content(self, size: int, runs: Runs) -> None:
-        """Raises Impossible when it cannot have that size and content."""
+        """Raise Impossible if the file cannot have this size and this content."""
         self.require_size(size)
         at = 0
         extents = iter(self.extents)

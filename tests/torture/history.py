@@ -1,7 +1,8 @@
-"""Replays a writer's log: which names and contents may be there after what it was answered.
+"""Replays a writer's log to find which names and contents may be there after its answers.
 
-A request is a line ``<step> <seconds> <verb> <path> …``. Lines of the same step say how it ended
-(``ok …``, ``lost``: no answer came, ``expired``: not done, ``failed``) and what was seen then.
+A request is a line ``<step> <seconds> <verb> <path> …``. Later lines of the same step say how the
+request ended (``ok …``, ``lost``: no answer came, ``expired``: not done, ``failed``) and what the
+writer saw afterwards.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import NamedTuple
 from tests.torture.file import UNIT_BYTES, File, Impossible, Runs
 
 Entries = dict[str, File | None]
-"""By path; None: a directory."""
+"""Files by path; a directory is None."""
 
 OUTCOMES = frozenset({"ok", "lost", "see", "failed", "expired", "back"})
-"""All other lines are requests."""
+"""The first words of lines that are no requests."""
 CONTEXT_LINES = 14
 
 
@@ -28,11 +29,11 @@ class Line(NamedTuple):
 
 
 class Contradiction(AssertionError):
-    """A log that no correct server can have caused, with the lines around the place."""
+    """No correct server can have caused this log; the message has the lines before the place."""
 
 
 def runs_of(words: Sequence[str]) -> Runs:
-    """Content as the log tells it: ``<number>*<units>``."""
+    """Return the content that the log describes with words ``<number>*<units>``."""
     for word in words:
         number, _, units = word.partition("*")
         yield -1 if number == "bad" else int(number), int(units) * UNIT_BYTES
@@ -96,11 +97,11 @@ NAMES: dict[str, Callable[..., None]] = {
     "remove": _remove,
     "mkdir": _make,
 }
-"""All or nothing: without an answer, either may be seen."""
+"""The changes of names. Without an answer, such a change was made whole or not at all."""
 
 
 def answered(entries: Entries, request: Sequence[str], answer: Sequence[str]) -> None:
-    """Apply a request that was answered. Raises Impossible when it could not have been."""
+    """Apply a request that was answered. Raises Impossible if the answer contradicts the state."""
     verb, path, *values = request
     if verb in NAMES:
         NAMES[verb](entries, path, *values)
@@ -127,7 +128,7 @@ def answered(entries: Entries, request: Sequence[str], answer: Sequence[str]) ->
 
 
 def unanswered(entries: Entries, request: Sequence[str]) -> None:
-    """Apply a request to the bytes of a file of which it is not known whether it was done."""
+    """Apply a request without an answer to the bytes of a file: it may have been done or not."""
     verb, path, *values = request
     file = entries.get(path)
     if file is None:
@@ -142,7 +143,7 @@ def unanswered(entries: Entries, request: Sequence[str]) -> None:
 
 
 def seen(entries: Entries, words: Sequence[str]) -> None:
-    """Compare with what a look-up told. Raises Impossible."""
+    """Compare the state with the answer of a LOOKUP. Raises Impossible."""
     path, kind, *size = words
     if kind == "absent":
         if path in entries:
@@ -156,14 +157,14 @@ def seen(entries: Entries, words: Sequence[str]) -> None:
 
 
 class History:
-    """One writer, after its log.
+    """The states of one writer's files that its log allows.
 
-    Parameters: log, path of it. Raises Contradiction.
+    Parameters: log, its path. Raises Contradiction.
     """
 
     def __init__(self, log: Path) -> None:
         self.states: list[Entries] = [{}]
-        """What may be there: two while a change of names was not answered."""
+        """The possible states. There are two after a change of names without an answer."""
         self.acknowledged = 0
         self.unanswered = 0
         self.expired = 0
@@ -177,7 +178,7 @@ class History:
     def _replay(self) -> None:
         request: list[str] = []
         unfinished = False
-        """Whether the log does not tell yet how the request ended."""
+        """Whether the lines so far do not say how the request ended."""
         for index, line in enumerate(self._lines):
             verb = line.words[0]
             if verb not in OUTCOMES:
@@ -207,7 +208,7 @@ class History:
             self.expired += 1
 
     def _keep(self, check: Callable[[Entries], None]) -> None:
-        """Let go of the states that contradict; raises the first reason when none is left."""
+        """Drop the states that contradict. Raises the first contradiction if no state is left."""
         kept: list[Entries] = []
         reason: Impossible | None = None
         for entries in self.states:
@@ -242,7 +243,7 @@ class History:
         return "\n".join([f"{self._log.name}, to line {index + 1}:", *lines])
 
     def about(self, path: str) -> str:
-        """The last lines of the log that name a path."""
+        """Return the last lines of the log that name a path."""
         found = [
             f"{line.step} {line.seconds:.6f} {' '.join(line.words)[:300]}"
             for line in self._lines

@@ -1,4 +1,4 @@
-"""Kills processes of a gateway at random moments, while its clients are at work."""
+"""Kills processes of a gateway at random moments while its clients work."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
 
 FIRST_SECONDS, LAST_SECONDS = 0.2, 5.0
-"""After the first answer of the server since the kill before."""
+"""The range of the delay of a kill after the first answer since the kill before."""
 AT_ONCE_SHARE = 0.2
-"""Of the kills: the server has not answered anybody since the one before."""
+"""The share of the kills that do not wait for an answer since the kill before."""
 PROGRESS_SECONDS = 120.0
 DEATHS_MAX = 3
-"""Before all is killed: `spillway up` waits longer after each."""
+"""The deaths of children until `spillway up` is killed itself: it waits longer after each death."""
 
 
 class Answers:
-    """What the writers' logs tell while they grow."""
+    """The answers in the writers' logs, which grow meanwhile."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
         self._at = dict.fromkeys(logs, 0)
@@ -32,7 +32,7 @@ class Answers:
         self.failed = ""
 
     def read(self) -> int:
-        """Read on; how many requests have been answered so far."""
+        """Read the new lines. Returns how many requests have been answered so far."""
         for log, at in self._at.items():
             with log.open("rb") as file:
                 file.seek(at)
@@ -48,8 +48,10 @@ class Answers:
 
 
 class Killer:
-    """Parameters: gateway; postgres, its database server, when it has one; answers; seed of the
-    moments and of what is killed; say, called with a line for each kill.
+    """Kills the processes of one gateway.
+
+    Parameters: gateway; postgres, its database server, if it has one; answers; seed, which
+    determines the moments and the victims; say, called with a line for each kill.
     """
 
     def __init__(
@@ -69,9 +71,9 @@ class Killer:
         self._deaths = 0
 
     def run(self, deadline: float, kills_max: int) -> None:
-        """Kill until a moment of the monotonic clock, or so many times.
+        """Kill until ``deadline`` on the monotonic clock, ``kills_max`` kills, or a failed request.
 
-        Raises AssertionError when the server does not come back, or a writer was told an error.
+        Raises AssertionError if the server does not come back.
         """
         while self.kills.total() < kills_max:
             if self._random.random() >= AT_ONCE_SHARE:
@@ -81,7 +83,7 @@ class Killer:
                 return
             self._strike()
             if self._answers.failed:
-                return  # the verification says what is wrong with it
+                return  # the verification reports the failed request
 
     def _until_answered(self) -> None:
         before = self._answers.read()

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does. Parameters: seed of everything that is chosen; engine, one of ENGINES."""
+    """The plan of a run. Parameters: seed of all random choices; engine, one of ENGINES."""
 
     seed: int
     engine: str
@@ -42,10 +42,10 @@ class Plan:
 
 
 def run(directory: Path, plan: Plan, say: Say) -> str:
-    """Run it; what was found, in one line.
+    """Carry out a plan. Returns the result in one line.
 
-    Parameters: directory, empty; say, called with each kill. Raises AssertionError when anything
-    that was answered is not there, with the writer's lines about it.
+    Parameters: directory, empty; say, called with a line for each kill. Raises AssertionError if
+    anything that was answered is lost, with the writer's lines about it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -59,7 +59,7 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
             kills = _tortured(gateway, postgres, directory, plan, say)
             stuck = _drain_error(gateway)
         say(f"{time.monotonic():.6f} stopped; comparing")
-        # First what was lost: it may be the reason of all the rest.
+        # A loss may be the cause of all other errors, so the names are compared first.
         found = verify.tree(config.load(gateway.config, {}), TOP)
         outcome = verify.verify_names(_logs(directory, plan), found)
         leftovers = verify.verify_fsck(gateway)
@@ -81,7 +81,7 @@ def _counted(kills: Counter[str]) -> str:
 def _gateway(directory: Path, server: RcloneServer, postgres: PostgresServer | None) -> Gateway:
     values: dict[str, dict[str, object]] = {
         "nfs": {
-            # The least there is: new opens wait for half a lease after a restart.
+            # New opens wait for half a lease after a restart, so these are the least values.
             "lease_seconds": 5,
             "grace_seconds": 5,
         }
@@ -121,7 +121,7 @@ def _writers(gateway: Gateway, directory: Path, plan: Plan) -> Iterator[Answers]
         until(lambda: all(log.exists() and log.stat().st_size for log in logs), "the writers")
         yield Answers(logs)
         writers.send_signal(signal.SIGTERM)
-        # 1: errors, which the logs tell with what led to them.
+        # Status 1 means errors. The logs have them, with the requests that led to them.
         _output, said = writers.communicate(timeout=STOP_SECONDS)
         if writers.returncode not in (0, 1):
             raise AssertionError(f"the writers ended with {writers.returncode}: {said}")
@@ -141,7 +141,7 @@ def _tortured(
 
 
 def _drain_error(gateway: Gateway) -> str:
-    """Why the drain does not converge by itself; empty: it has, and nothing is queued."""
+    """Return why the drain does not converge, or an empty text if it has and nothing is queued."""
     done = gateway.spillway(
         *("drain", "--wait", "--json", "--timeout", str(DRAIN_SECONDS)),
         check=False,
@@ -150,7 +150,7 @@ def _drain_error(gateway: Gateway) -> str:
     if done.returncode != 0:
         return f"the drain did not converge: {done.stdout}{done.stderr}"
     try:
-        # Held files are dirty for ever; moves and deletions are not waited for above.
+        # The command above does not wait for moves and deletions. Held files stay dirty for ever.
         until(lambda: not any(gateway.status()["queued"].values()), "the queue", DRAIN_SECONDS)
     except AssertionError as error:
         return f"{error}: {json.dumps(gateway.status(), indent=2)}"

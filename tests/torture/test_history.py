@@ -1,4 +1,4 @@
-"""The comparison notices each kind of loss: it is tried on logs and trees made up for it."""
+"""The comparison reports each kind of loss, with logs and trees that are made up for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the writers' logs with a gateway at rest, and the gateway with its bucket."""
+"""Compares the writers' logs with a stopped gateway, and the gateway with its bucket."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _UNIT = struct.Struct("=QQ")
 _OWNER = re.compile(r"(?:shared\d+/)?(w\d+)(?:[-/]|$)")
 
 Tree = dict[str, bytes | None]
-"""By path; None: a directory."""
+"""Contents by path; a directory is None."""
 
 
 class Lost(AssertionError):
-    """What is there is not what the client was told."""
+    """The gateway or its bucket contradicts the answers that the clients got."""
 
 
 class Outcome(NamedTuple):
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
 
 def tree(settings: Settings, top: str) -> Tree:
-    """Everything below a directory of the export, of a gateway that is stopped."""
+    """Return everything below a directory of the export of a stopped gateway."""
     children: dict[int, list[tuple[str, int]]] = {}
     for parent, name, ino in query(settings, "SELECT parent, name, ino FROM dirent"):
         children.setdefault(parent, []).append((bytes(name).decode(), ino))
@@ -66,7 +66,7 @@ def tree(settings: Settings, top: str) -> Tree:
 
 
 def content(data: bytes) -> Runs:
-    """Which WRITE each unit is of."""
+    """Return the number of the WRITE that wrote each unit, in runs."""
 
     def numbers() -> Iterator[int]:
         for index, (number, offset) in enumerate(_UNIT.iter_unpack(data)):
@@ -78,7 +78,7 @@ def content(data: bytes) -> Runs:
 
 
 def compare(entries: Entries, found: Tree) -> tuple[str, str] | None:
-    """The first path that contradicts, and why; None: this state is what is there."""
+    """Return the first path that contradicts this state, and why; None if there is none."""
     for path in sorted(entries.keys() | found.keys()):
         if path not in found:
             return path, "lost"
@@ -98,7 +98,7 @@ def compare(entries: Entries, found: Tree) -> tuple[str, str] | None:
 
 
 def verify_names(logs: Sequence[Path], found: Tree) -> Outcome:
-    """Every writer's log against everything that is there. Raises Lost, Contradiction."""
+    """Compare every writer's log with the tree. Raises Lost or Contradiction."""
     histories = {log.stem: History(log) for log in logs}
     theirs: dict[str, Tree] = {writer: {} for writer in histories}
     for path, data in found.items():
@@ -122,7 +122,7 @@ def verify_names(logs: Sequence[Path], found: Tree) -> Outcome:
 
 
 def verify_bucket(found: Tree, objects: dict[str, bytes]) -> None:
-    """The bucket has the files with final names, and nothing else. Raises Lost."""
+    """Require that the bucket has the files with final names, and nothing else. Raises Lost."""
     expected = {
         path: data for path, data in found.items() if data is not None and not path.endswith(".tmp")
     }
@@ -140,9 +140,9 @@ def verify_bucket(found: Tree, objects: dict[str, bytes]) -> None:
 
 
 def verify_fsck(gateway: Gateway) -> int:
-    """fsck finds nothing but data files of rows that are gone; how many it set aside.
+    """Require that fsck finds nothing except data files of deleted rows.
 
-    Raises Lost.
+    Returns how many of them it set aside. Raises Lost.
     """
     first = json.loads(gateway.spillway("fsck", "--repair", "--json", check=False).stdout)
     known = "data file without inode"

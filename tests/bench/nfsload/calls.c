@@ -1,4 +1,4 @@
-/* One compound for each call: looked up, opened, renamed, removed; one after the other. */
+/* Calls that send one compound and wait for its answer: look-up, open, close, rename and others. */
 #include "nfs4.h"
 
 uint32_t call_lookup(struct client *client, const struct fh *directory, const char *name,

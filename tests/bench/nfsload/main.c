@@ -111,7 +111,7 @@ static void read_options(int argc, char **argv)
         die("--size must be a multiple of 4");
 }
 
-/* Follow a path below a directory (NULL: the root); make what is missing when asked. */
+/* Follow a path from a directory, or from the root, to *at. With make, make what is missing. */
 static void walk(struct client *client, struct fh *at, bool from_root, const char *path, bool make)
 {
     char *copy = strdup(path), *rest = NULL;
@@ -145,7 +145,7 @@ static void *work(void *context)
         walk(client, &worker->directory, false, name, true);
     }
     if (options.size_bytes) {
-        /* On a page boundary, as a page cache has it. */
+        /* The block begins on a page boundary, as the pages of a page cache do. */
         if (posix_memalign((void **)&worker->block, 4096, options.size_bytes))
             die("out of memory");
         block_fill(worker->block, options.size_bytes);

@@ -1,8 +1,8 @@
 /* NFSv4.1 (RFC 8881): a client with its session on one connection, and the compounds it sends.
  *
- * A slot of the session holds the request that is in flight on it, so that it can be sent again. A
- * compound is begun with nfs_begin, which puts SEQUENCE; op_…() append to it; nfs_call() or
- * pipeline() (load.h) send it; take_…() read the results in the same order.
+ * A slot of the session keeps the request that is in flight on it, so that the request can be sent
+ * again. nfs_begin() begins a compound with SEQUENCE, op_…() append to it, nfs_call() or pipeline()
+ * (load.h) send it, and take_…() read the results in the same order.
  */
 #pragma once
 
@@ -66,7 +66,7 @@ struct stateid {
     uint8_t bytes[16];
 };
 
-/* The first bytes of a block: which file's it is, where it belongs. */
+/* The first bytes of a block: the file of the block, and its offset. */
 struct stamp {
     uint64_t file;
     uint64_t offset;
@@ -82,13 +82,13 @@ struct slot {
     uint32_t sequence; /* of the next request */
     uint32_t operations;
     struct out out;
-    struct out parts[3];  /* head, payload (not copied), what follows it */
+    struct out parts[3];  /* head, payload (not copied), tail */
     uint8_t head[1024];
     uint8_t tail[128];
     bool in_flight;
-    uint64_t retry_at_ns; /* when to send it again; 0: not delayed */
+    uint64_t retry_at_ns; /* when to send the request again; 0: not delayed */
     uint64_t started_ns;  /* of the unit of work that the request is a part of */
-    /* For the work that fills the slot. */
+    /* For the workload that uses the slot. */
     uint64_t number;
     unsigned step;
     struct fh fh;
@@ -107,34 +107,35 @@ struct client {
     struct stats stats;
 };
 
-/* Connect; make the client id and its session. Ends the program when that fails. */
+/* Connect, and make the client id and its session. Ends the program on an error. */
 void client_connect(struct client *client, const char *host, const char *port, unsigned number,
                     unsigned slots);
-/* Give the session and the client id back. */
+/* Destroy the session and the client id. */
 void client_disconnect(struct client *client);
-/* Drop the connection without a word and come back as a new instance of the same client. False:
- * the connection is lost again (client->rpc.survives). */
+/* Drop the connection without telling the server, and connect as a new instance of the same
+ * client. False: the connection is lost again (client->rpc.survives). */
 bool client_reconnect(struct client *client);
 
 void nfs_begin(struct client *client, struct slot *slot, bool cache_reply);
 void nfs_send(struct client *client, struct slot *slot);
-/* Read the head of a reply that came for the slot; NFS4_OK or the compound's status. */
+/* Read the head of a reply for the slot. Returns NFS4_OK or the compound's status. */
 uint32_t nfs_reply(struct slot *slot, struct in *reply);
 bool nfs_is_delay(uint32_t status);
 bool nfs_is_lost_lease(uint32_t status);
-/* Send the request of slot 0 and wait; a delayed one is sent again. NFS_LOST: the outcome is not
- * known. */
+/* Send the request of slot 0 and wait for the reply; a delayed request is sent again. NFS_LOST: the
+ * outcome is not known. */
 uint32_t nfs_call(struct client *client, struct in *reply);
 
 void op_putfh(struct slot *slot, const struct fh *fh);
-void op_plain(struct slot *slot, uint32_t operation); /* one without arguments */
+void op_plain(struct slot *slot, uint32_t operation); /* an operation without arguments */
 void op_lookup(struct slot *slot, const char *name);
 void op_getattr(struct slot *slot);
 void op_access(struct slot *slot);
 void op_open(struct client *client, struct slot *slot, const char *name, enum share share,
              enum open_how how, bool truncate);
 void op_close(struct slot *slot, const struct stateid *stateid);
-/* Write the stamp and then a block without its first bytes: requests in flight share the block. */
+/* Write the stamp, and then the block without its first bytes. The stamp is not written into the
+ * block, because requests in flight share the block. */
 void op_write(struct slot *slot, const struct stateid *stateid, uint64_t offset,
               const struct stamp *stamp, const uint8_t *block, uint32_t length, enum stable stable);
 void op_read(struct slot *slot, const struct stateid *stateid, uint64_t offset, uint32_t length);
@@ -146,7 +147,7 @@ void op_remove(struct slot *slot, const char *name);
 void op_mkdir(struct slot *slot, const char *name);
 void op_readdir(struct slot *slot, uint64_t cookie, uint64_t verifier, uint32_t bytes);
 
-/* The result of an operation that succeeded, up to its own values. */
+/* Read the head of an operation's result. Ends the program unless the operation succeeded. */
 void take(struct in *reply, uint32_t operation);
 void take_getfh(struct in *reply, struct fh *fh);
 void take_getattr(struct in *reply, struct attributes *attributes);
@@ -154,7 +155,8 @@ void take_open(struct in *reply, struct stateid *stateid);
 uint32_t take_write(struct in *reply, uint64_t *verifier);
 uint64_t take_commit(struct in *reply); /* the verifier */
 const uint8_t *take_read(struct in *reply, size_t *length, bool *eof);
-/* One page of a listing; each(name, attributes, context) for its entries. True: the last page. */
+/* Read one page of a listing, and call each(name, attributes, context) for its entries. True: this
+ * is the last page. */
 typedef void (*entry_fn)(const char *name, size_t length, const struct attributes *, void *context);
 bool take_readdir(struct in *reply, uint64_t *cookie, uint64_t *verifier, entry_fn each,
                   void *context);

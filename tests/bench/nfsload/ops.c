@@ -1,7 +1,8 @@
-/* The operations of NFSv4.1 (RFC 8881): what each puts into a compound and takes from its reply. */
+/* The operations of NFSv4.1 (RFC 8881): the arguments of each, and its results. */
 #include "nfs4.h"
 
-/* What Linux asks for after LOOKUP and in READDIR: type, change, size, fsid, fileid … */
+/* The attributes that Linux asks for after LOOKUP and in READDIR: type, change, size, fsid,
+ * fileid … */
 #define WORD0 (1u << 1 | 1u << 3 | 1u << 4 | 1u << 8 | 1u << 20)
 /* … mode, numlinks, owner, group, rawdev, space used, times, fileid of a mounted-on directory. */
 #define WORD1                                                                                      \
@@ -62,7 +63,7 @@ void op_open(struct client *client, struct slot *slot, const char *name, enum sh
              enum open_how how, bool truncate)
 {
     op_plain(slot, OP_OPEN);
-    put_u32(&slot->out, 0); /* sequence: of NFSv4.0 */
+    put_u32(&slot->out, 0); /* sequence: only NFSv4.0 uses it */
     put_u32(&slot->out, share);
     put_u32(&slot->out, 0); /* deny nothing */
     put_u64(&slot->out, client->clientid);
@@ -203,12 +204,12 @@ void take_open(struct in *reply, struct stateid *stateid)
 
     take(reply, OP_OPEN);
     memcpy(stateid->bytes, get_fixed(reply, 16), 16);
-    memset(stateid->bytes, 0, 4); /* the current one, however often it was opened since */
+    memset(stateid->bytes, 0, 4); /* the current stateid, also after further OPENs */
     (void)get_fixed(reply, 4 + 8 + 8 + 4); /* change of the directory, flags */
     for (words = get_u32(reply); words; words--)
         get_u32(reply);
     delegation = get_u32(reply);
-    if (delegation == 3) { /* none, and why */
+    if (delegation == 3) { /* no delegation; the reason follows */
         uint32_t why = get_u32(reply);
 
         if (why == 1 || why == 2)

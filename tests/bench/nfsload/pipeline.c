@@ -36,7 +36,8 @@ static bool start(struct worker *worker, struct slot *slot, const struct unit *u
     return true;
 }
 
-/* Send again what has been delayed long enough. Returns ms until the next; -1: nothing is delayed. */
+/* Send the requests again whose delay is over. Returns the ms until the next one is due; -1: no
+ * request is delayed. */
 static int resend(struct client *client)
 {
     uint64_t now = now_ns(), first = UINT64_MAX;
@@ -54,7 +55,7 @@ static int resend(struct client *client)
     return first == UINT64_MAX ? -1 : (int)((first - now) / 1000000 + 1);
 }
 
-/* Take one reply. True: its unit has ended. */
+/* Handle one reply. True: its unit has ended. */
 static bool attend(struct worker *worker, struct slot *slot, struct in *reply,
                    const struct unit *unit, unsigned *delayed)
 {

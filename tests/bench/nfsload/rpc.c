@@ -1,4 +1,4 @@
-/* ONC RPC over TCP (RFC 5531): records out, records in. */
+/* ONC RPC over TCP (RFC 5531): sends and receives records. */
 #include "rpc.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 enum { CALL = 0, REPLY = 1, AUTH_NONE = 0, AUTH_SYS = 1 };
 
 #define LAST_FRAGMENT 0x80000000u
-/* Read no further ahead than this: of a large record, nothing is moved in the buffer. */
+/* The limit of reading ahead. With more, bytes of a large record would be moved in the buffer. */
 #define AHEAD_BYTES (64u << 10)
 #define BUFFER_BYTES (RPC_RECORD_BYTES + 2 * AHEAD_BYTES)
 
@@ -119,7 +119,7 @@ void rpc_send(struct rpc *rpc, uint8_t tag, const struct out parts[3])
     }
 }
 
-/* Read until so many bytes are in the buffer. False: the connection is lost. */
+/* Read until the buffer has at least this many bytes. False: the connection is lost. */
 static bool fill(struct rpc *rpc, size_t wanted)
 {
     while (rpc->end - rpc->begin < wanted) {

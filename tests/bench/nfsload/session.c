@@ -1,4 +1,4 @@
-/* A session of NFSv4.1: made, used slot by slot, ended. */
+/* A session of NFSv4.1: its creation, the requests on its slots, its end. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -7,9 +7,9 @@
 #define PROGRAM 100003u
 #define VERSION 4u
 #define COMPOUND 1u
-#define DELAY_PAUSE_NS 100000000ull /* as Linux pauses at first */
+#define DELAY_PAUSE_NS 100000000ull /* the first pause of Linux */
 
-/* Where in the head of a request stand the number of operations and SEQUENCE's own values. */
+/* The offsets, in the head of a request, of the number of operations and of SEQUENCE's values. */
 #define AT_OPERATIONS (RPC_HEAD_BYTES + 8)
 #define AT_SEQUENCE (AT_OPERATIONS + 4 + 4 + 16)
 
@@ -58,7 +58,7 @@ void nfs_send(struct client *client, struct slot *slot)
     send_parts(client, slot);
 }
 
-/* The status of a compound; the results follow. */
+/* Read the head of a compound's reply. Returns its status; the results follow. */
 static uint32_t compound(struct in *reply)
 {
     uint32_t status = get_u32(reply);
@@ -77,7 +77,7 @@ uint32_t nfs_reply(struct slot *slot, struct in *reply)
         die("a reply does not begin with SEQUENCE");
     own = get_u32(reply);
     if (own == NFS4_OK) {
-        /* A slot whose SEQUENCE failed has not moved on (RFC 8881, 2.10.6.1). */
+        /* A failed SEQUENCE does not advance the slot (RFC 8881, 2.10.6.1). */
         slot->sequence++;
         (void)get_fixed(reply, 16 + 5 * 4);
     }
@@ -117,7 +117,8 @@ uint32_t nfs_call(struct client *client, struct in *reply)
     }
 }
 
-/* Send a compound that has no SEQUENCE, and read its first result. False: the connection is lost. */
+/* Send a compound without SEQUENCE, and read its first result. False: the connection is lost, or
+ * the operation failed and client->rpc.survives. */
 static bool bare(struct client *client, struct in *reply, uint32_t operation)
 {
     uint32_t status;
@@ -128,7 +129,7 @@ static bool bare(struct client *client, struct in *reply, uint32_t operation)
         return false;
     status = compound(reply);
     if (status != NFS4_OK && client->rpc.survives)
-        return false; /* the caller begins again */
+        return false; /* the caller connects again */
     if (status != NFS4_OK)
         die("operation %u of the session's set-up: NFS4ERR %u", operation, status);
     take(reply, operation);
@@ -142,7 +143,7 @@ static bool exchange_id(struct client *client)
     char owner[64];
     struct in reply;
 
-    /* Not two with one name at a time: the second would end the first one's state. */
+    /* Two clients with one name would end each other's state. */
     snprintf(owner, sizeof owner, "nfsload-%d-%u", (int)getpid(), client->number);
     begin(slot);
     op_plain(slot, OP_EXCHANGE_ID);
@@ -150,7 +151,7 @@ static bool exchange_id(struct client *client)
     put_string(&slot->out, owner);
     put_u32(&slot->out, 0x10000); /* not a pNFS client */
     put_u32(&slot->out, 0);       /* no state protection */
-    put_u32(&slot->out, 0);       /* no word about the implementation */
+    put_u32(&slot->out, 0);       /* no description of the implementation */
     if (!bare(client, &reply, OP_EXCHANGE_ID))
         return false;
     client->clientid = get_u64(&reply);

@@ -1,4 +1,4 @@
-/* Latencies and rates of all connections, and how they are printed. */
+/* Sums up and prints the latencies and rates of all connections. */
 #include "stats.h"
 
 #include <stdarg.h>
@@ -66,7 +66,7 @@ static double cpu_seconds(void)
            (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
 
-/* Sum up all; the earliest start and the latest end. */
+/* Return the sum of all, with the earliest start and the latest end. */
 static struct stats sum_of(struct stats *const *all, unsigned count)
 {
     struct stats sum = {.started_ns = UINT64_MAX};

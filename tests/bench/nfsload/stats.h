@@ -1,4 +1,4 @@
-/* What one connection saw, and the JSON object that all of them make. */
+/* The counters of one connection, and the JSON object that is printed for all of them. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,8 +21,8 @@ struct stats {
 };
 
 uint64_t now_ns(void);
-/* One operation is done: its payload and how long it took. */
+/* Record an operation that is done, with its payload and its latency. */
 void stats_done(struct stats *stats, uint64_t bytes, uint64_t latency_ns);
 void stats_error(struct stats *stats, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Print the sum of all; false when there were errors. */
+/* Print the sum of all. Returns false if there were errors. */
 bool stats_print(const char *workload, struct stats *const *all, unsigned count);

@@ -1,4 +1,4 @@
-/* What the writers of the torture know: which names exist, and the log of each answer. */
+/* The state of a writer of the torture: the names that exist, and the log of its answers. */
 #include "torture.h"
 
 #include <fcntl.h>
@@ -156,7 +156,7 @@ void note_content(struct torture *torture, const uint8_t *bytes, size_t length)
     note(torture, "ok %zu%s", length, text);
 }
 
-/* What is at a place? False: the connection is lost. */
+/* Look a place up and log the answer. False: the connection is lost, or the LOOKUP failed. */
 static bool look(struct torture *torture, struct place place, bool *found, struct fh *fh)
 {
     struct attributes attributes;
@@ -193,7 +193,7 @@ bool settle(struct torture *torture)
         if (place.name < NAMES) {
             directory->file[place.name] = found[i];
         } else if (i == 1 && found[1] && !found[0]) {
-            /* The second of a rename. */
+            /* This place is the target of a rename that was made. */
             *directory = torture->directories[torture->doubt[0].directory];
             torture->directories[torture->doubt[0].directory] = (struct directory){0};
         } else if (torture->doubts == 1) {

@@ -1,19 +1,20 @@
-/* One writer of the torture test: what it believes is there, and the log of its answers. */
+/* One writer of the torture test: the names that it knows, and the log of its answers. */
 #pragma once
 
 #include "load.h"
 
 /* Directories: the writer's own, two that all writers share, and places for two directories in each
- * of these, which come, go and are renamed to each other. */
+ * of these three. Directories at these places are made, removed and renamed. */
 enum { HOME, SHARED, ROOTS = 3, DIRECTORIES = 3 * ROOTS };
-/* Files of a directory that are this writer's. From HELD on their names end in .tmp. */
+/* The number of files that this writer may have in a directory. From HELD on, their names end in
+ * .tmp. */
 enum { HELD = 9, NAMES = 12 };
 
-#define UNIT_BYTES 16u /* of content: the number of the WRITE, and where the unit stands */
+#define UNIT_BYTES 16u /* of content: the number of the WRITE, and the offset of the unit */
 #define WRITE_BYTES 16384u
 #define FILE_BYTES (96u << 10)
 
-/* A file's name in a directory; of NAMES: the directory itself. */
+/* A file's place in a directory. With the name NAMES it is the directory itself. */
 struct place {
     unsigned directory, name;
 };
@@ -28,12 +29,12 @@ struct torture {
     struct worker *worker;
     struct client *client;
     int log;
-    uint64_t steps; /* requests that the log has */
+    uint64_t steps; /* number of requests in the log */
     struct directory directories[DIRECTORIES];
     struct in reply;
-    struct place file; /* the one at work */
+    struct place file; /* the file of the current requests */
     uint64_t size_bytes;
-    unsigned doubts; /* how many places the request under way changes */
+    unsigned doubts; /* number of places that the current request changes */
     struct place doubt[2];
 };
 
@@ -46,14 +47,16 @@ bool is_empty(const struct directory *directory);
 void log_open(struct torture *torture);
 /* Append a line about the last request. */
 void note(struct torture *torture, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Send what slot 0 holds, between a line that says so and one that says how it failed. True: it is
- * NFS4_OK; the caller notes what was answered. */
+/* Log the request of slot 0, send it, and log a failure. True: the answer is NFS4_OK, and the
+ * caller logs it. */
 bool ask(struct torture *torture, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Note which WRITE each unit is of, as runs: number*units. 0: a hole; "bad": at a wrong place. */
+/* Log the number of the WRITE of each unit, as runs: number*units. 0: a hole; "bad": at a wrong
+ * offset. */
 void note_content(struct torture *torture, const uint8_t *bytes, size_t length);
 
-/* Look at the places that a request may have changed, and believe what is there. False: lost. */
+/* Look the places up that a request may have changed, and adopt what is there. False: the
+ * connection is lost, or a LOOKUP failed. */
 bool settle(struct torture *torture);
-/* Come back as a new instance of this client, as often as it takes, and settle. */
+/* Connect as a new instance of this client and settle; repeat both until they succeed. */
 void come_back(struct torture *torture);

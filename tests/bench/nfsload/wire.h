@@ -18,7 +18,7 @@ struct in {
     const uint8_t *end;
 };
 
-/* Print one line and end the program with status 2: what follows would measure nothing. */
+/* Print one line and end the program with status 2, because further results would be wrong. */
 _Noreturn void die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 static inline size_t padded(size_t length)
@@ -48,7 +48,7 @@ static inline void put_u64(struct out *out, uint64_t value)
     memcpy(put_room(out, 8), &value, 8);
 }
 
-/* Bytes of a fixed length, padded. */
+/* Write bytes of a fixed length, with padding. */
 static inline void put_fixed(struct out *out, const void *bytes, size_t length)
 {
     uint8_t *at = put_room(out, padded(length));

@@ -116,7 +116,7 @@ static void write_run(struct worker *worker)
     close_file(worker);
 }
 
-/* Log records: each is durable before the next one of the same connection is sent. */
+/* The reply to a log record. With --commit, a COMMIT follows each WRITE. */
 static bool reply_append(struct worker *worker, struct slot *slot, struct in *reply)
 {
     if (slot->step == 1) {

@@ -1,4 +1,4 @@
-/* A random mix of all work by each connection on files of its own, whose content it remembers. */
+/* A random mix of all work. Each connection has files of its own and remembers their content. */
 #include <stdio.h>
 
 #include "load.h"
@@ -9,19 +9,20 @@
 struct mixed_file {
     bool exists;
     unsigned blocks;
-    uint64_t content[BLOCKS]; /* what stamps the block */
+    uint64_t content[BLOCKS]; /* the number in the block's stamp */
 };
 
 struct mixed {
     struct worker *worker;
     struct client *client;
     struct mixed_file files[FILES];
-    uint64_t contents; /* stamps given out */
-    unsigned number;   /* of the file at work */
+    uint64_t contents; /* the last number used in a stamp */
+    unsigned number;   /* of the current file */
     char name[NAME_BYTES];
 };
 
-/* Is that what was expected? If not, it is counted, and a lost lease is replaced by a new one. */
+/* Return whether the status is the expected one. Otherwise count an error, and after a lost lease
+ * connect again. */
 static bool good(struct mixed *mixed, uint32_t status, uint32_t expected, const char *what)
 {
     if (status == expected)
@@ -74,7 +75,7 @@ static struct stamp stamp_of(const struct mixed *mixed, unsigned block)
                           (uint64_t)block * options.size_bytes};
 }
 
-/* WRITE a block of the open file with new content; its size afterwards must be as known. */
+/* WRITE a block of the open file with new content, and check the file's size afterwards. */
 static bool written(struct mixed *mixed, unsigned block, enum stable stable)
 {
     struct mixed_file *file = &mixed->files[mixed->number];
@@ -259,7 +260,7 @@ static bool list(struct mixed *mixed)
     return true;
 }
 
-/* After a failure nobody knows what the file holds: begin anew with it. */
+/* Remove the file after a failure, because its content is then unknown. */
 static void forget(struct mixed *mixed)
 {
     char temporary[NAME_BYTES];

@@ -1,4 +1,5 @@
-/* Workloads on names: <prefix>0000000, <prefix>0000001 … in one directory, round robin. */
+/* Workloads on the names <prefix>0000000, <prefix>0000001 … in one directory. The connections take
+ * the names in turn. */
 #include <stdio.h>
 
 #include "load.h"
@@ -16,7 +17,7 @@ static void begin(struct worker *worker, struct slot *slot, bool cache_reply)
     op_putfh(slot, &worker->directory);
 }
 
-/* An empty file, as a client makes it: OPEN, then CLOSE. */
+/* Make an empty file as a client does: OPEN, then CLOSE. */
 static void first_create(struct worker *worker, struct slot *slot)
 {
     char name[NAME_BYTES];
@@ -29,7 +30,7 @@ static void first_create(struct worker *worker, struct slot *slot)
     op_getattr(slot);
 }
 
-/* What a shell's > does to a file that is there: OPEN for writing with size 0, then CLOSE. */
+/* Truncate an existing file as a shell's > does: OPEN for writing with size 0, then CLOSE. */
 static void first_truncate(struct worker *worker, struct slot *slot)
 {
     char name[NAME_BYTES];
@@ -142,7 +143,7 @@ static void count_entry(const char *name, size_t length, const struct attributes
     ++*(uint64_t *)context;
 }
 
-/* One operation is an entry; latencies are of pages. */
+/* List the directory. Operations count entries; latencies are those of pages. */
 static void list_run(struct worker *worker)
 {
     struct client *client = &worker->client;

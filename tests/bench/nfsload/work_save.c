@@ -1,4 +1,4 @@
-/* A checkpoint: each connection is a rank that writes <prefix><n>.tmp, syncs and renames it. */
+/* Saves a checkpoint: each connection is a rank. It writes, syncs and renames <prefix><n>.tmp. */
 #include <stdio.h>
 
 #include "load.h"

@@ -1,4 +1,5 @@
-/* Changes of all kinds, each answer logged before the next request; tests/torture reads it. */
+/* Makes changes of all kinds and logs each answer before the next request; tests/torture reads the
+ * log. */
 #include <signal.h>
 #include <stdio.h>
 
@@ -39,7 +40,8 @@ static bool done(struct torture *torture)
     return true;
 }
 
-/* Apart from OPEN: were it answered NFS4ERR_DELAY, the file would be created a second time. */
+/* Ask for the size of the open file. This is no part of OPEN: if a GETATTR there were answered
+ * NFS4ERR_DELAY, the repeated compound would create the file a second time. */
 static bool measured(struct torture *torture)
 {
     char path[NAME_BYTES];
@@ -186,8 +188,8 @@ static struct place any_file(struct torture *torture)
     return (struct place){directory, draw(torture, NAMES)};
 }
 
-/* Where a file may be renamed to: a final name never becomes a held one again, because its object
- * would stay, rightly, under a key that no file has. */
+/* Choose the place to which a file is renamed. A final name never becomes a held one again, because
+ * its object would rightly stay at a key that is no file's. */
 static struct place any_target(struct torture *torture, struct place from)
 {
     struct place to = any_file(torture);
@@ -197,7 +199,7 @@ static struct place any_target(struct torture *torture, struct place from)
     return to;
 }
 
-/* As a checkpoint library saves; now and then the rename comes before the bytes are synced. */
+/* Save as a checkpoint library does. In a quarter of the saves the rename comes before the sync. */
 static bool save(struct torture *torture, struct place place)
 {
     struct place final = any_target(torture, place);
@@ -270,7 +272,7 @@ static bool read_back(struct torture *torture, struct place place)
     return closed(torture);
 }
 
-/* Half of them while the file is open. */
+/* Unlink a file, in half of the cases while it is open. */
 static bool unlink_file(struct torture *torture, struct place place)
 {
     if (draw(torture, 2))
@@ -364,7 +366,7 @@ static void torture_run(struct worker *worker)
             stats_done(&worker->client.stats, 0, now_ns() - started);
             continue;
         }
-        /* What the loss of the connection has left is read before it is changed again. */
+        /* The file of the lost request is read back before anything is changed again. */
         do
             come_back(torture);
         while (exists(torture, torture->file) && !read_back(torture, torture->file));

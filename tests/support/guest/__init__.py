@@ -1,1 +1,1 @@
-"""Programs that run inside the client VM: standard library only."""
+"""Programs that run inside the client VM. They use only the standard library."""

@@ -22,9 +22,9 @@ CHUNK_BYTES = 1024 * 1024
 
 
 def save_shard(path: Path, mib: int, seed: int) -> str:
-    """Write one shard under a temporary name and rename it; returns its sha256."""
+    """Write one shard under a temporary name and rename it. Returns its sha256."""
     digest = hashlib.sha256()
-    # One random chunk, rotated for each further one: the guest is slow, its bytes must be cheap.
+    # The guest is slow, so each block is a rotation of one random chunk.
     chunk = random.Random(seed).randbytes(CHUNK_BYTES)
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb", buffering=0) as file:
@@ -41,7 +41,7 @@ def save_shard(path: Path, mib: int, seed: int) -> str:
 
 
 def save_rank(directory: Path, rank: int, mib: int, shards: int, seed: int) -> dict[str, str]:
-    """All shards of one rank, one after the other."""
+    """Save all shards of one rank, one after the other. Returns the sha256 by name."""
     return {
         (name := f"rank_{rank:02d}_{shard}.pt"): save_shard(
             directory / name, mib, seed * 10_000 + rank * 100 + shard
@@ -51,7 +51,7 @@ def save_rank(directory: Path, rank: int, mib: int, shards: int, seed: int) -> d
 
 
 def save(directory: Path, ranks: int, mib: int, shards: int, seed: int) -> dict[str, object]:
-    """Save with all ranks at once; returns names with sha256, and the seconds it took."""
+    """Save with all ranks at once. Returns the sha256 by name, and the seconds that it took."""
     directory.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with multiprocessing.Pool(ranks) as pool:
@@ -63,7 +63,7 @@ def save(directory: Path, ranks: int, mib: int, shards: int, seed: int) -> dict[
 
 
 def read(directory: Path) -> dict[str, object]:
-    """sha256 of every file of a directory."""
+    """Return the sha256 of every file of a directory."""
     files = {}
     for path in sorted(directory.iterdir()):
         with path.open("rb") as file:

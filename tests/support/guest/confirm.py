@@ -1,10 +1,10 @@
-"""Saves, replaces and removes small files for ever; tells the host of each step that was confirmed.
+"""Saves, replaces and removes small files for ever, and tells the host of each confirmed step.
 
 confirm.py DIRECTORY HOST PORT
 
-Step n writes n.tmp, fsyncs it and renames it to n.pt, points the link "latest" to it by renaming
-another over it, and from the seventh step on removes n-6.pt. A line with n is sent when all of that
-has returned. No directory is synced: a name that was answered is durable.
+Step n writes n.tmp, fsyncs it and renames it to n.pt. Then it renames a new link to n.pt over the
+link "latest", and from the seventh step on it removes n-6.pt. After these calls have returned, it
+sends a line with n. No directory is synced: a change of a name is durable when it is answered.
 """
 
 from __future__ import annotations

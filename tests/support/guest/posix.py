@@ -1,7 +1,7 @@
-"""What POSIX programs do to a file system, checked from inside the client: ``posix.py DIRECTORY``.
+"""Checks the behaviour that POSIX programs rely on, inside the client: ``posix.py DIRECTORY``.
 
-Each check is a function that asserts; prints a JSON object of check names and "ok" or the error.
-Checks that need an ordinary user fork one (uid 1000).
+Each check is a function that asserts. The program prints a JSON object with "ok" or the error for
+each check. A check that needs an ordinary user forks a child with uid 1000.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 @contextmanager
 def refused(*codes: int) -> Iterator[None]:
-    """The block must fail with one of these errnos."""
+    """Require that the block fails with one of these errnos."""
     try:
         yield
     except OSError as exc:
@@ -91,7 +91,7 @@ def permissions_hold() -> None:
             os.open("private/f", os.O_RDONLY)
         with refused(errno.EACCES):
             os.open("readonly", os.O_WRONLY)
-        # The server is asked to widen what the same owner has open.
+        # A second OPEN asks the server to widen the access of the same open owner.
         fd = os.open("readonly", os.O_RDONLY)
         with refused(errno.EACCES):
             os.open("readonly", os.O_WRONLY)
@@ -113,7 +113,7 @@ def a_file_is_writable_by_its_opener_whatever_its_mode() -> None:
 
 
 def append_from_several_processes_loses_nothing() -> None:
-    # One client: its kernel serialises the appends.
+    # All processes are on one client, whose kernel serialises the appends.
     pids = []
     for number in range(4):
         pid = os.fork()
@@ -167,7 +167,7 @@ def renames_follow_the_types() -> None:
     os.rename("d1", "d2")
     assert os.listdir("d2") == ["full"]
     os.link("f1", "f2")
-    os.rename("f1", "f2")  # one inode: nothing happens
+    os.rename("f1", "f2")  # both are names of one inode, so nothing happens
     assert Path("f1").stat().st_nlink == 2
 
 
@@ -226,7 +226,7 @@ def times_are_kept_to_the_nanosecond() -> None:
 
 
 def times_set_after_a_close_stay() -> None:
-    """As rsync, tar and cp -p do; the server seals the files meanwhile."""
+    """Set times as rsync, tar and cp -p do, while the server seals the files."""
     mtime_ns = 1_600_000_000_987_654_321
     names = [f"copied-{number}" for number in range(300)]
     for name in names:
@@ -234,7 +234,7 @@ def times_set_after_a_close_stay() -> None:
         os.utime(name, ns=(mtime_ns, mtime_ns))
     found = []
     for name in names:
-        with open(name) as file:  # asks the server again
+        with open(name) as file:  # an open asks the server for the attributes
             found.append(os.fstat(file.fileno()).st_mtime_ns)
     assert [name for name, ns in zip(names, found, strict=True) if ns != mtime_ns] == []
 
@@ -316,7 +316,7 @@ def main() -> None:
         try:
             check()
         except Exception:
-            # One broken promise must not hide the others.
+            # One check that fails must not hide the others.
             results[check.__name__] = traceback.format_exc()
         else:
             results[check.__name__] = "ok"

@@ -1,6 +1,6 @@
-"""Writes a file into the client's cache, waits until it is told to go on, then fsyncs it.
+"""Writes a file into the client's cache, waits for a signal, then fsyncs it.
 
-unsynced.py PATH MIB GO      GO.ready is made when it waits, GO is waited for. Prints the sha256.
+unsynced.py PATH MIB GO      Makes the file GO.ready, waits for the file GO, prints the sha256.
 """
 
 from __future__ import annotations

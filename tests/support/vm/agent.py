@@ -127,7 +127,7 @@ def supervise(port: int, token: str) -> None:
         os._exit(0)
     while os.wait()[0] != child:
         pass
-    # Without a host there is nobody to serve. This does not wait for hung file systems.
+    # The host is gone, so there is nothing to serve. This does not wait for hung file systems.
     libc.reboot(REBOOT)
 
 

@@ -22,13 +22,13 @@ from tests.support.tools import tool
 METAPACKAGE = "linux-image-amd64"
 MODULES = (
     *("virtio_pci", "virtio-rng", "virtio_net", "9pnet_virtio", "9p", "overlay", "nfsv4"),
-    # For a disk: ext4 asks for the checksum by name and finds nobody who could load it.
+    # These are for a disk. ext4 asks for the checksum by name, and the guest loads none on demand.
     *("virtio_blk", "crc32c_generic", "ext4"),
 )
 AGENT = Path(__file__).with_name("agent.py")
 
-# A failing command ends this script and with it process 1: the kernel then panics, qemu exits
-# and the console shows which command it was.
+# A command that fails ends this script and with it process 1. The kernel then panics, qemu exits,
+# and the console shows which command failed.
 INIT = """\
 #!/bin/busybox sh
 set -e
@@ -89,7 +89,7 @@ class KernelPackage:
 
     @property
     def release(self) -> str:
-        """What ``uname -r`` prints on this kernel."""
+        """The output of ``uname -r`` on this kernel."""
         return self.name.removeprefix("linux-image-")
 
 
@@ -101,7 +101,7 @@ def build_image(cache: Path) -> Image:
     kernel, needs no network. Several processes may build into one cache at once.
 
     :param cache: directory for the finished images and the downloaded kernel package.
-    :raises BuildError: a tool is missing, or the kernel package cannot be had.
+    :raises BuildError: a tool is missing, or the kernel package is not available.
     """
     cache = cache.resolve()
     cache.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def load_order(modules_dep: str, wanted: Iterable[str]) -> list[str]:
     needs: dict[str, list[str]] = {}
     for line in modules_dep.splitlines():
         path, _, required = line.partition(":")
-        # depmod lists what a module needs last things first.
+        # depmod lists the modules that a module needs in the reverse of the loading order.
         needs[Path(path).stem] = [*reversed(required.split()), path]
     order: dict[str, None] = {}
     for name in wanted:
@@ -151,7 +151,9 @@ def load_order(modules_dep: str, wanted: Iterable[str]) -> list[str]:
 
 
 def unpack_kernel(vmlinuz: bytes) -> bytes:
-    """Return the ELF kernel inside a self-extracting one, which takes an emulated CPU seconds.
+    """Return the ELF kernel inside a self-extracting one.
+
+    The extraction would take an emulated processor seconds at each boot.
 
     :param vmlinuz: a kernel compressed with xz; any other is returned as it is and boots, too.
     """
@@ -191,7 +193,7 @@ def _archive(package: KernelPackage, cache: Path) -> Path:
     if not kept.is_file():
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=cache) as scratch:
             wanted = f"{package.name}={package.version}"
-            # apt's sandbox user may not be able to write here; it would warn and go on as root.
+            # apt's sandbox user may be unable to write here. apt would warn and continue as root.
             _run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", wanted], scratch)
             next(Path(scratch).glob("*.deb")).rename(kept)
     return kept

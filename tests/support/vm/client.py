@@ -21,7 +21,7 @@ from typing import Any, Self
 from tests.support.vm.build import Image
 
 LOOPBACK = "127.0.0.1"
-HOST_ADDRESS = "10.0.2.2"  # What qemu's user network calls the host's loopback interface.
+HOST_ADDRESS = "10.0.2.2"  # The host's loopback interface in qemu's user network.
 GUEST_ADDRESS = "10.0.2.15"
 AGENT = ("/usr/bin/python3", "-I", "-S", "/run/vm/agent.py")
 BOOT_DEADLINE_SECONDS = 60.0
@@ -33,16 +33,17 @@ CONSOLE_TAIL_LINES = 40
 
 
 class ClientError(RuntimeError):
-    """A client did not boot, died, or a command in it failed; the message has the output."""
+    """A client did not boot or died, or a command in it failed; the message has the output."""
 
 
 @dataclass(frozen=True)
 class Completed:
     """How a command in the guest ended.
 
-    ``exit_status`` is minus the signal's number if a signal ended the command; 126 or 127 if it
-    could not be started; -9 if it timed out. ``truncated`` tells that it wrote more than 4 MiB
-    to stdout or to stderr and the rest is missing here. Bytes that are not UTF-8 are surrogates.
+    ``exit_status`` is minus the signal's number if a signal ended the command, 126 or 127 if the
+    command could not be started, and -9 if it timed out. ``truncated`` says that the command wrote
+    more than 4 MiB to stdout or to stderr, of which the rest is missing. Bytes that are not UTF-8
+    are surrogates.
     """
 
     exit_status: int
@@ -70,9 +71,9 @@ class Command:
         """Wait for the command to end.
 
         :param timeout_seconds: how long to wait; by default, as long as the command may run.
-            Running out of it leaves the command running.
+            The command still runs when this time is over.
         :param check: raise if the command failed, timed out or wrote too much.
-        :raises ClientError: see ``check``; or the client died; or time is up.
+        :raises ClientError: see ``check``; or the client died; or the time is over.
         """
         if timeout_seconds is None:
             timeout_seconds = self._timeout_seconds + ANSWER_SLACK_SECONDS
@@ -90,7 +91,7 @@ class Command:
         return completed
 
     def settle(self, answer: Completed | ClientError) -> None:
-        """Let ``wait`` return or raise ``answer``; for ``ClientVm`` only."""
+        """Let ``wait`` return or raise ``answer``; only ``ClientVm`` calls this."""
         if isinstance(answer, Completed):
             self._answer.set_result(answer)
         else:
@@ -100,11 +101,12 @@ class Command:
 class ClientVm:
     """One virtual machine that acts as an NFSv4 client.
 
-    Its root is the host's: reads see the host's files, writes stay in the guest's memory. What
-    the host changes after boot may or may not show: pass late files through ``stdin``. /dev/shm,
-    /mnt, /run and /tmp are the guest's own and empty at boot, but for /run/host: the host's root.
+    Its root is the host's: reads see the host's files, writes stay in the guest's memory. The
+    guest may not see what the host changes after the boot: pass such files through ``stdin``.
+    /dev/shm, /mnt, /run and /tmp are the guest's own. At boot they are empty, except for /run/host,
+    which is the host's root.
 
-    Safe to use from several threads. The machine dies with the process that booted it.
+    Several threads may use one machine. It dies with the process that booted it.
     """
 
     def __init__(self, console_log: Path) -> None:
@@ -112,7 +114,7 @@ class ClientVm:
         self.console_log = console_log
         self._numbers = itertools.count()
         self._mounted: list[str] = []
-        self._lock = threading.Lock()  # Guards the next two, and writing to the connection.
+        self._lock = threading.Lock()  # Guards _pending, _connection, and writes to the latter.
         self._pending: dict[int, Command] = {}
         self._connection: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -130,13 +132,13 @@ class ClientVm:
         disk: Path | None = None,
         deadline_seconds: float = BOOT_DEADLINE_SECONDS,
     ) -> Self:
-        """Boot a client and wait until it takes commands.
+        """Boot a client and wait until it accepts commands.
 
         :param console_log: file to be overwritten with the guest's console.
         :param hostname: by default a random one. An NFSv4 server tells clients apart by it: boot
             with the host name of a killed client to show the server that client's reboot.
-        :param disk: image of the disk /dev/vda. What the guest did not flush to it is lost when
-            the guest is killed; what it did is in the image.
+        :param disk: image of the disk /dev/vda. A kill of the guest loses exactly the bytes that
+            the guest did not flush to this disk.
         :raises ClientError: qemu is missing or failed, or the deadline passed; the message ends
             with the tail of the console.
         """
@@ -147,7 +149,7 @@ class ClientVm:
             parameters = {
                 "console": "ttyS0",
                 "no_timer_check": "1",  # On a busy host the check finds no timer, and panics.
-                "panic": "-1",  # Restart at once, which -no-reboot makes an exit.
+                "panic": "-1",  # Restart at once; with -no-reboot qemu exits instead.
                 "VM_HOSTNAME": hostname or f"client-{token[:8]}",
                 "VM_PORT": listener.getsockname()[1],
                 "VM_TOKEN": token,
@@ -171,7 +173,7 @@ class ClientVm:
 
     @property
     def pid(self) -> int:
-        """The qemu process; SIGSTOP makes the client fall silent without losing its state."""
+        """The pid of qemu. SIGSTOP silences the client, and the client keeps its state."""
         assert self._process is not None
         return self._process.pid
 
@@ -205,7 +207,7 @@ class ClientVm:
             if self._connection is None:
                 raise self.error("the client is dead")
             self._pending[number] = started
-            # If this fails the client has just died, and _receive settles the command.
+            # An error here means that the client has just died, and _receive settles the command.
             with suppress(OSError):
                 self._connection.sendall(json.dumps(request).encode() + b"\n")
         return started
@@ -245,7 +247,7 @@ class ClientVm:
         :param options: further mount options as the kernel's NFS client takes them. Two mounts
             of one export share their caches and options unless "nosharecache" is among them.
         :param address: of the server; by default the host's loopback interface.
-        :raises ClientError: the kernel refused, or gave up on the server, or time is up.
+        :raises ClientError: the kernel refused, or gave up on the server, or the time is over.
         """
         fixed = f"addr={address},clientaddr={GUEST_ADDRESS},proto=tcp,sec=sys"
         text = f"vers={version},port={port},{fixed},{options}"
@@ -261,9 +263,9 @@ class ClientVm:
         self.run([*AGENT, "mount", "/dev/vda", target, "ext4", ""])
 
     def umount(self, target: str = "/mnt/ckpt", *, timeout_seconds: float = 30.0) -> None:
-        """Unmount what ``mount`` mounted on ``target``, writing back what is dirty.
+        """Unmount what ``mount`` mounted on ``target``. Dirty data is written back first.
 
-        :raises ClientError: the mount is busy, or time is up.
+        :raises ClientError: the mount is busy, or the time is over.
         """
         self.run([*AGENT, "umount", target], timeout_seconds=timeout_seconds)
         self._mounted.remove(target)
@@ -273,15 +275,15 @@ class ClientVm:
 
         What an application holds open or mapped stays cached.
 
-        :raises ClientError: time is up.
+        :raises ClientError: the time is over.
         """
         self.run("sync; echo 3 > /proc/sys/vm/drop_caches", timeout_seconds=timeout_seconds)
 
     def kill(self) -> None:
-        """Cut the client's power; returns when it is off.
+        """Cut the client's power. Returns when the machine is off.
 
-        The guest gets no chance to write back, unmount or release NFS state. Unlike a power cut
-        of a real machine, this one closes the client's TCP connections, as the host owns them.
+        The guest cannot write back, unmount or release NFS state any more. Unlike a power cut of
+        a real machine, this one closes the client's TCP connections, because the host owns them.
         """
         if self._process is not None:
             self._process.kill()
@@ -289,7 +291,7 @@ class ClientVm:
             thread.join()
 
     def close(self) -> None:
-        """Unmount what is mounted, as far as that works in a few seconds, and stop the client."""
+        """Unmount all mounts, each within a few seconds or not at all, and stop the client."""
         with suppress(ClientError):
             for target in reversed(self._mounted.copy()):
                 self.umount(target, timeout_seconds=CLOSE_UMOUNT_SECONDS)
@@ -315,8 +317,8 @@ class ClientVm:
             spawned.set_result(process)
             process.wait()
 
-        # The kernel sends the parent-death signal when the spawning thread ends, so the machine
-        # would not outlive a short-lived thread that calls boot. This one lives as long as qemu.
+        # The kernel sends the parent-death signal when the spawning thread ends. Started by a
+        # short-lived thread, the machine would die with it. This thread lives as long as qemu.
         self._start_thread(keep)
         try:
             self._process = spawned.result()
@@ -329,7 +331,7 @@ class ClientVm:
         self._threads.append(thread)
 
     def _accept(self, listener: socket.socket, token: str, deadline: float) -> socket.socket:
-        """Wait for the agent's connection; others that find the port are turned away."""
+        """Wait for the agent's connection, and close the connections of all others."""
         assert self._process is not None
         greeting = json.dumps({"token": token}).encode() + b"\n"
         listener.settimeout(ACCEPT_POLL_SECONDS)
@@ -349,7 +351,7 @@ class ClientVm:
         raise self.error("the client did not boot in time")
 
     def _receive(self, connection: socket.socket) -> None:
-        """Settle commands as their answers arrive, and all that are left when the client dies."""
+        """Settle each command when its answer arrives, and the rest when the client dies."""
         with connection, connection.makefile("rb") as lines, suppress(OSError):
             for line in lines:
                 if line.endswith(b"\n"):
@@ -382,7 +384,7 @@ def _qemu_argv(
             "tcg,thread=multi",
             "-cpu",
             "Nehalem",
-        ),  # The oldest that numpy runs on, the fastest to emulate.
+        ),  # The oldest processor that numpy runs on, and the fastest to emulate.
         *("-smp", str(cpus), "-m", str(memory_mib)),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"),
         *("-kernel", str(image.kernel), "-initrd", str(image.initramfs)),

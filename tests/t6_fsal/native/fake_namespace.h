@@ -1,7 +1,7 @@
-/* What tests of bytes, inodes and seals share; included by each of them.
+/* The common part of the tests of bytes, inodes and seals, which each of them includes.
  *
- * The namespace is one row in this program. fdatasync goes through a wrapper that can be
- * told to fail, as a disk does.
+ * The namespace is one row in this program. fdatasync and fsync go through wrappers that can fail
+ * as a disk does.
  */
 #define _GNU_SOURCE /* SEEK_DATA */
 #include <assert.h>
@@ -47,7 +47,7 @@ static atomic_int directory_syncs;
 static atomic_bool fdatasync_held;
 static atomic_bool damage_held, damage_began;
 
-/* Waits while a test holds a call, but not for longer than so many milliseconds. */
+/* Wait while a test holds a call, for at most most_ms milliseconds. */
 static inline void while_held(atomic_bool *held, int most_ms)
 {
 	for (int waited = 0; atomic_load(held) && waited < most_ms; waited++)
@@ -106,7 +106,7 @@ static inline void ns_seal(struct spw_seal *seals, uint32_t count)
 	for (uint32_t i = 0; i < count; i++) {
 		const struct spw_sealed *data = &seals[i].data;
 
-		assert(seals[i].status == EIO); /* what nobody answers failed */
+		assert(seals[i].status == EIO); /* a seal without an answer has failed */
 		seals[i].status = seals[i].ino == ns.never_sealed ? EIO : ns.fail_seal;
 		if (seals[i].status != 0)
 			continue;
@@ -161,7 +161,7 @@ static inline int ns_damage(uint64_t ino, const char *reason)
 	return rc;
 }
 
-/* Known from before the start. */
+/* The inodes that were damaged before the start. */
 enum { DAMAGED_FIRST = 50, DAMAGED_COUNT = 40 };
 
 static inline int ns_damages(uint64_t after, uint64_t *inos, uint32_t most, uint32_t *count)
@@ -175,7 +175,7 @@ static inline int ns_damages(uint64_t after, uint64_t *inos, uint32_t most, uint
 
 static uint64_t next_ino = 100;
 
-/* What a look-up answers now. */
+/* Return the attributes that a look-up answers now. */
 static inline struct spw_attr row_of(uint64_t ino)
 {
 	struct spw_attr attr;
@@ -195,20 +195,20 @@ static inline struct spw_inode *get(uint64_t ino)
 	return spw_inode_get(&attr, asked);
 }
 
-/* Waits until what has no writer is sealed. */
+/* Wait until each inode without a writer is sealed. */
 static inline void settle(void)
 {
 	assert(spw_queue_flush(30));
 }
 
-/* A writer goes, and the seal that follows is waited for. */
+/* End a writer, and wait for the seal that follows. */
 static inline void end(struct spw_inode *inode)
 {
 	spw_writer_end(inode);
 	settle();
 }
 
-/* A fresh inode with a fresh row. */
+/* Return a new inode with a new row. */
 static inline struct spw_inode *fresh(void)
 {
 	settle();
@@ -244,7 +244,7 @@ static inline void expect(struct spw_inode *inode, uint64_t offset, size_t wante
 	assert(eof == at_end);
 }
 
-/* The data file of an inode, if it is there. */
+/* Return whether an inode has a data file, and its stat. */
 static inline bool data_file(uint64_t ino, struct stat *st)
 {
 	char name[32];

@@ -1,5 +1,5 @@
-/* A stand-in for Ganesha: starts the embedded interpreter and calls the namespace from threads that
- * come and go, as worker threads do. Prints what Python answered. */
+/* A stand-in for Ganesha. It starts the embedded interpreter and calls the namespace from threads
+ * that come and go, as worker threads do. It prints the number of entries and of the start. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -39,7 +39,7 @@ static void *worker(void *argument)
 	return NULL;
 }
 
-/* All entries of the root, a few at a time. */
+/* Count the entries of the root, a few at a time. */
 static int count_entries(void)
 {
 	struct spw_dirent entries[7];
@@ -84,7 +84,7 @@ int main(int argc, char **argv)
 			pthread_join(threads[i], NULL);
 	}
 	assert(spw_call(SPW_GETATTR, &request, &reply) == ESTALE);
-	/* A number that no database row can have raises in Python: EIO, never success. */
+	/* A number that no row can have raises an error in Python, which must become EIO. */
 	request.ino = UINT64_MAX;
 	assert(spw_call(SPW_GETATTR, &request, &reply) == EIO);
 	printf("%d entries, start %llu\n", count_entries(), (unsigned long long)spw_python.boot);

@@ -31,7 +31,7 @@ void spw_python_run(const struct spw_item *items, uint32_t count)
 
 	assert(count >= 1);
 	atomic_store(&last_inside, pthread_self());
-	/* One thread at a time, and nothing of the other kind among it. */
+	/* One thread is inside at a time, and its batch has calls of one kind only. */
 	assert(atomic_fetch_add(inside, 1) == 0);
 	for (int waited = 0; inside == &changing && atomic_load(&held) && waited < 5000; waited++)
 		usleep(1000);
@@ -50,7 +50,7 @@ static void call(enum spw_op op, uint64_t ino)
 	struct spw_request request = { .ino = ino };
 	struct spw_reply reply = { .status = -1 };
 
-	/* Each gets its own answer. */
+	/* Each call gets its own answer. */
 	assert(spw_call(op, &request, &reply) == (ino % 7 == 0 ? ENOENT : 0));
 	assert(reply.attr.ino == ino);
 }
@@ -96,7 +96,7 @@ static void those_that_wait_go_in_together(void)
 		numbers[i] = i;
 		assert(pthread_create(&threads[i], NULL, change, &numbers[i]) == 0);
 	}
-	/* All but the one that is inside wait by now, or come later: never one after the other. */
+	/* All but the thread inside wait by now or come later, so some enter together. */
 	while (atomic_load(&changing) == 0)
 		usleep(1000);
 	usleep(50000);
@@ -127,7 +127,7 @@ static void reads_do_not_wait_for_changes(void)
 	pthread_join(thread, NULL);
 }
 
-/* Whoever is alone goes in itself: no other thread is woken for it. */
+/* A lone caller enters Python by itself, and no other thread is woken for it. */
 static void a_lone_call_stays_in_its_thread(void)
 {
 	atomic_store(&batches, 0);

@@ -1,4 +1,4 @@
-/* Bytes that are known to be lost, in this process and in the one before it. */
+/* Tests of bytes that are known to be lost, in this process or in the one before it. */
 #include "fake_namespace.h"
 
 static void a_failed_sync_is_noted_before_it_is_answered(void)
@@ -13,7 +13,7 @@ static void a_failed_sync_is_noted_before_it_is_answered(void)
 	atomic_store(&fdatasync_error, 0);
 	end(inode);
 	assert(ns.seals == 0 && ns.damages == 1);
-	/* Emptied, it is whole again, and may be sealed. */
+	/* After it is emptied, the file is not damaged any more and may be sealed. */
 	assert(spw_truncate(inode, 0) == 0);
 	assert(ns.damaged == 0);
 	settle();
@@ -32,7 +32,7 @@ static void a_damage_that_could_not_be_noted_is_noted_later(void)
 	atomic_store(&fdatasync_error, 0);
 	assert(!spw_queue_flush(1));
 	assert(ns.damages == 0 && ns.seals == 0);
-	/* Nor is it whole as long as the namespace may say otherwise. */
+	/* The file stays damaged as long as the namespace may have the note of its damage. */
 	assert(spw_truncate(inode, 0) == EAGAIN);
 	assert(put(inode, "abc", 0, true) == EIO);
 	ns.fail_damage = 0;
@@ -67,7 +67,7 @@ static void a_file_that_was_damaged_before_the_start_stays_so(void)
 	inode = get(DAMAGED_FIRST + 7);
 	assert(spw_writer_begin(inode, NULL) == 0);
 	end(inode);
-	assert(ns.seals == 0); /* opened and closed: as lost as before */
+	assert(ns.seals == 0); /* an open and a close do not mend the file */
 	assert(spw_truncate(inode, 0) == 0);
 	assert(put(inode, "new", 0, true) == 0);
 	settle();
@@ -101,7 +101,7 @@ static void a_commit_beside_a_failed_sync_of_times_is_refused(void)
 	assert(pthread_create(&thread, NULL, touch, inode) == 0);
 	while (!atomic_load(&damage_began))
 		usleep(1000);
-	atomic_store(&fdatasync_error, 0); /* the kernel tells it once */
+	atomic_store(&fdatasync_error, 0); /* the kernel reports it once */
 	assert(spw_commit(inode) == EIO);
 	atomic_store(&damage_held, false);
 	pthread_join(thread, NULL);
@@ -112,7 +112,8 @@ static void a_commit_beside_a_failed_sync_of_times_is_refused(void)
 	spw_inode_put(inode);
 }
 
-/* A client set the mtime of a closed file: the next writer gives it to the data file, and syncs. */
+/* Return a closed file whose mtime a client has set. The next writer must give this mtime to the
+ * data file and sync it. */
 static struct spw_inode *with_an_mtime_to_carry(void)
 {
 	struct spw_inode *inode = fresh();

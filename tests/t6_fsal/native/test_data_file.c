@@ -1,4 +1,4 @@
-/* When a data file is made, kept and synced: lost bytes are never taken for an empty file. */
+/* Tests of when a data file is made, kept and synced. Lost bytes never become an empty file. */
 #include "fake_namespace.h"
 
 #include "clock.h"
@@ -24,7 +24,7 @@ static void make_data(uint64_t ino, const char *text)
 	close(fd);
 }
 
-/* A sealed file whose data file is gone from the disk. */
+/* Return a sealed file whose data file is lost. */
 static struct spw_inode *robbed(void)
 {
 	struct spw_inode *inode = fresh();
@@ -78,7 +78,7 @@ static void a_file_whose_bytes_are_lost_is_whole_when_it_is_emptied(void)
 	spw_inode_put(inode);
 }
 
-/* The disk loses the data file in the middle of a session. */
+/* The disk loses the data file while the file is open for writing. */
 static void bytes_that_went_while_the_file_was_written_are_not_made_anew(void)
 {
 	struct spw_inode *inode = fresh();
@@ -95,7 +95,7 @@ static void bytes_that_went_while_the_file_was_written_are_not_made_anew(void)
 	spw_inode_put(inode);
 }
 
-/* A client's CREATE is answered: its attributes, and when it was asked for. */
+/* Answer a client's CREATE. Returns the attributes, and in *asked the time of the request. */
 static struct spw_attr create_row(uint64_t *asked)
 {
 	spw_inode_put(fresh());
@@ -138,7 +138,7 @@ static void a_new_inode_never_shows_what_was_there_before(void)
 	inode = handle_of(created, asked);
 	assert(spw_made_closed(inode, &created) == 0);
 	assert(!has_bytes(next_ino) && is_aside(next_ino, "", 15));
-	/* And once more: what was moved aside is not overwritten. */
+	/* The same happens again: the file that was moved aside is not overwritten. */
 	make_data(next_ino, "of a third");
 	assert(spw_made_closed(inode, &created) == 0);
 	assert(!has_bytes(next_ino) && is_aside(next_ino, "~1", 10));
@@ -156,7 +156,7 @@ static void their_write(struct spw_inode *inode, bool closes)
 
 static void the_bytes_of_who_overtook_a_creation_stay(void)
 {
-	/* for_writing, is_closed and is_forgotten (no object of it is left) of each round. */
+	/* The bits of round: for_writing, is_closed and is_forgotten (no object of it is left). */
 	for (unsigned int round = 0; round < 8; round++) {
 		bool for_writing = round & 1, is_closed = round & 2, is_forgotten = is_closed && (round & 4);
 		struct spw_attr created;
@@ -204,7 +204,7 @@ static void emptying_what_is_empty_syncs_nothing(void)
 	}
 	assert(ns.seals == 3 && ns.last.writes == 1 && ns.row.size == 0);
 	assert(atomic_load(&fdatasyncs) + atomic_load(&fsyncs) + atomic_load(&directory_syncs) == syncs);
-	/* Its first bytes are synced with the entry of the data file. */
+	/* The first bytes are synced together with the data file's directory entry. */
 	assert(put(inode, "abc", 0, true) == 0);
 	assert(atomic_load(&directory_syncs) == 1);
 	settle();

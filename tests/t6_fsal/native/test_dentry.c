@@ -1,4 +1,4 @@
-/* Which inode a name is known to name. */
+/* Tests of the names whose inodes are known in C. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,7 +22,7 @@ static void learn(uint64_t dir, const char *name, uint64_t ino, uint64_t began)
 	spw_dentry_learn(dir, name, (uint32_t)strlen(name), ino, began);
 }
 
-/* A change that is under way. */
+/* A change of a name that is under way. */
 struct change {
 	enum spw_op op;
 	struct spw_request request;
@@ -103,17 +103,17 @@ static void a_change_of_an_attribute_touches_no_name(void)
 	assert(find(1, "user.k") == 10);
 }
 
-/* Answers come in any order: what one learns must not outlive a change that it has not seen. */
+/* Answers arrive in any order: a learned name must not outlive a change that its answer missed. */
 static void answers_that_cross_a_change_are_not_believed(void)
 {
 	struct change made, removed, first, second;
 	uint64_t asked = spw_dentry_asked();
 
 	removed = begin(SPW_REMOVE, 1, "x", 0, "");
-	learn(1, "x", 10, asked); /* a look-up that began before */
+	learn(1, "x", 10, asked); /* a look-up that began before the removal */
 	assert(find(1, "x") == 0);
 	asked = spw_dentry_asked();
-	learn(1, "x", 10, asked); /* one that began during it */
+	learn(1, "x", 10, asked); /* a look-up that began during the removal */
 	end(&removed, 0);
 	assert(find(1, "x") == 0);
 
@@ -123,7 +123,7 @@ static void answers_that_cross_a_change_are_not_believed(void)
 	end(&made, 10);
 	assert(find(1, "x") == 0);
 
-	/* Two that make it: which of them was the last is not known here. */
+	/* Two renames make the name. It is not known here which of them was the last. */
 	first = begin(SPW_RENAME, 1, "p", 1, "x");
 	second = begin(SPW_RENAME, 1, "q", 1, "x");
 	end(&second, 11);
@@ -152,7 +152,8 @@ static void long_names_are_not_kept(void)
 	assert(spw_dentry_find(1, name, 104) == 0);
 }
 
-/* A table of a few names that threads change under a lock, as the namespace does, and look up. */
+/* A table of a few names. Threads look them up, and change them under a lock, as the namespace
+ * does. */
 enum { NAMES = 4, THREADS = 6, ROUNDS = 20000 };
 
 static pthread_mutex_t commit = PTHREAD_MUTEX_INITIALIZER;

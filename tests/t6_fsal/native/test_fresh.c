@@ -1,4 +1,4 @@
-/* Which names a new directory cannot have. */
+/* Tests of the names that a new directory cannot have. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 
 #undef NDEBUG
 
-/* Another directory of the same slot. */
+/* The distance to another directory of the same slot. */
 #define AFAR 1024u
 
 static bool lacks(uint64_t dir, const char *name)
@@ -78,7 +78,7 @@ static void a_name_made_anew_while_it_is_removed_stays(void)
 {
 	spw_fresh_made(8, spw_fresh_begin());
 	name(8, "a");
-	name(8, "a"); /* after the removal was committed, before it was answered */
+	name(8, "a"); /* after the commit of the removal, before its answer */
 	took(SPW_REMOVE, 8, "a", 8);
 	assert(!lacks(8, "a"));
 	took(SPW_CREATE, 8, "a", 8);
@@ -119,18 +119,18 @@ static void many_names_are_all_remembered(void)
 		if (i < 2000)
 			missed += !lacks(9, text);
 	}
-	assert(missed < 200); /* of 2,000 names there are most absent ones still known */
+	assert(missed < 200); /* most of 2,000 absent names are still known to be absent */
 }
 
 static void who_comes_before_the_answer_is_not_overlooked(void)
 {
-	/* Another client saw the directory and made a name in it before its maker was told. */
+	/* Another client saw the directory and made a name in it before the answer to its maker. */
 	uint64_t began = spw_fresh_begin();
 
 	name(10, "early");
 	spw_fresh_made(10, began);
 	assert(!lacks(10, "early") && !lacks(10, "late"));
-	/* The same, with the slot in the hands of another directory. */
+	/* The same happens while another directory has the slot. */
 	spw_fresh_made(11, spw_fresh_begin());
 	began = spw_fresh_begin();
 	name(11 + AFAR, "early");

@@ -1,4 +1,4 @@
-/* Bytes, stable storage and attributes, without Ganesha and without Python. */
+/* Tests of bytes, stable storage and attributes, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
 #include "sync.h"
@@ -34,12 +34,12 @@ static void a_failed_sync_stays_failed(void)
 	assert(spw_commit(inode) == EIO);
 	assert(put(inode, "def", 0, true) == EIO);
 	end(inode);
-	assert(ns.seals == 0); /* never drained as if it were whole */
-	/* Nor after everybody let go of it. */
+	assert(ns.seals == 0); /* a damaged file is never drained */
+	/* The error also outlives the last handle. */
 	spw_inode_put(inode);
 	inode = get(next_ino);
 	assert(spw_commit(inode) == EIO);
-	/* Truncated to nothing, none of the lost bytes is left. */
+	/* After a truncation to 0, no lost byte is left. */
 	assert(spw_truncate(inode, 0) == 0);
 	assert(put(inode, "new", 0, true) == 0);
 	settle();
@@ -70,7 +70,7 @@ static void commits_that_wait_together_share_a_sync(void)
 	atomic_store(&fdatasync_held, false);
 	for (int i = 0; i < 8; i++)
 		pthread_join(threads[i], NULL);
-	/* The first covers what was written before it began, the second the rest. */
+	/* The first sync covers the writes before its beginning, the second the rest. */
 	assert(atomic_load(&fdatasyncs) <= before + 2);
 	assert(atomic_load(&inode->synced) == atomic_load(&inode->writes));
 	end(inode);
@@ -85,15 +85,15 @@ static void what_the_namespace_answered_is_not_asked_again(void)
 
 	assert(spw_getattr(inode, &attr) == 0 && attr.nlink == 1 && ns.getattrs == 0);
 	old = attr;
-	/* A change answers with what it left. */
+	/* A change answers with the attributes after it. */
 	attr.mode = 0600;
 	attr.change++;
 	spw_changed(&attr);
 	assert(spw_getattr(inode, &attr) == 0 && attr.mode == 0600 && ns.getattrs == 0);
-	/* An answer that was overtaken by it is not believed. */
+	/* An answer that the change overtook is not used. */
 	spw_changed(&old);
 	assert(spw_getattr(inode, &attr) == 0 && attr.mode == 0600);
-	/* A name that went changed the inode, but says only by how much. */
+	/* The answer to a removal has only the new change and link count of the inode. */
 	ns.row.change = removed.change = attr.change + 1;
 	ns.row.nlink = 7;
 	spw_removed(&removed);
@@ -103,7 +103,7 @@ static void what_the_namespace_answered_is_not_asked_again(void)
 	spw_inode_put(inode);
 }
 
-/* A look-up is answered, then somebody else's change, then the look-up's handle is made. */
+/* A look-up is answered, then another change, and then the handle of the look-up is made. */
 static void an_answer_older_than_a_change_is_not_kept(void)
 {
 	struct spw_inode *inode = fresh();
@@ -112,14 +112,14 @@ static void an_answer_older_than_a_change_is_not_kept(void)
 	struct spw_attr old = row_of(next_ino), attr;
 
 	spw_inode_put(inode);
-	/* No object is there to remember the change. */
+	/* There is no object that could remember the change. */
 	ns.row.change = removed.change = 2;
 	ns.row.nlink = 7;
 	spw_removed(&removed);
 	inode = spw_inode_get(&old, asked);
 	assert(spw_getattr(inode, &attr) == 0 && attr.nlink == 7);
 	spw_inode_put(inode);
-	/* Nor one that was there and went. */
+	/* The same holds if an object existed and was freed. */
 	asked = spw_asked();
 	old = row_of(next_ino);
 	inode = get(next_ino);
@@ -142,7 +142,7 @@ static void attributes_come_from_the_data_file_while_it_is_written(void)
 	assert(put(inode, "abc", 4093, false) == 0);
 	assert(spw_getattr(inode, &attr) == 0);
 	assert(attr.size == 4096 && attr.change > before.change);
-	/* A row that was read before is corrected. */
+	/* Attributes of a row that was read before are corrected. */
 	attr = row_of(inode->ino);
 	assert(attr.size == 0);
 	spw_inode_put(spw_inode_get(&attr, spw_asked()));
@@ -199,7 +199,7 @@ static void no_descriptor_stays_open(void)
 
 	spw_fd_hold(inode);
 	assert(put(inode, "abc", 0, false) == 0);
-	assert(inode->fd >= 0); /* an open state keeps it */
+	assert(inode->fd >= 0); /* an open state keeps the descriptor */
 	spw_fd_release(inode);
 	settle();
 	assert(inode->fd < 0 && inode->fd_users == 0);

@@ -1,4 +1,4 @@
-/* Orphans: inodes without a name, without Ganesha and without Python. */
+/* Tests of orphans, which are inodes without a name, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
 static void orphans_are_reclaimed_with_the_last_handle(void)
@@ -40,7 +40,7 @@ static void bytes_stay_while_their_row_does(void)
 	settle();
 	spw_inode_put(inode);
 	ns.reclaims = 0;
-	ns.fail_reclaim = ENOENT; /* it is none: another name was made for it */
+	ns.fail_reclaim = ENOENT; /* it is no orphan: another name was made for it */
 	spw_removed(&removed);
 	settle();
 	assert(ns.reclaims == 1 && has_bytes(ino));
@@ -50,7 +50,7 @@ static void bytes_stay_while_their_row_does(void)
 	assert(ns.reclaims == 2 && !has_bytes(ino));
 }
 
-/* Another client opens, writes and closes a new file before its maker's thread goes on. */
+/* Another client removes the name of a new file before its maker has a handle. */
 static void a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes(void)
 {
 	struct spw_removed removed = { .kind = SPW_REGULAR, .nlink = 0 };

@@ -1,4 +1,4 @@
-/* Writers and sealing, without Ganesha and without Python. */
+/* Tests of writers and seals, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
 #include "clock.h"
@@ -45,7 +45,7 @@ static void the_seal_comes_after_the_sync(void)
 	before = atomic_load(&fdatasyncs);
 	end(inode);
 	assert(atomic_load(&fdatasyncs) == before + 1 && ns.seals == 1);
-	/* What is on disk already is not synced again. */
+	/* Bytes that are on the disk already are not synced again. */
 	assert(spw_writer_begin(inode, NULL) == 0);
 	assert(put(inode, "abc", 0, true) == 0);
 	before = atomic_load(&fdatasyncs);
@@ -127,11 +127,11 @@ static void a_disk_error_while_an_mtime_is_set_is_final(void)
 
 	assert(spw_writer_begin(inode, NULL) == 0);
 	assert(put(inode, "abc", 0, false) == 0);
-	atomic_store(&fdatasync_error, EIO); /* the kernel tells it once */
+	atomic_store(&fdatasync_error, EIO); /* the kernel reports it once */
 	assert(spw_touch(inode, 5) == EIO);
 	atomic_store(&fdatasync_error, 0);
 	assert(spw_commit(inode) == EIO && spw_lost_count() == before + 1);
-	assert(spw_truncate(inode, 0) == 0); /* none of the lost bytes is left */
+	assert(spw_truncate(inode, 0) == 0); /* no lost byte is left */
 	end(inode);
 	spw_inode_put(inode);
 }
@@ -149,9 +149,9 @@ static void the_data_file_has_the_mtime_of_the_row_when_a_writer_comes(void)
 	attr.mtime_ns = ns.row.mtime_ns = 1600000000987654321;
 	attr.change = ++ns.row.change;
 	spw_changed(&attr);
-	assert(spw_touch(inode, attr.mtime_ns) == 0); /* nobody writes: the row is the truth */
+	assert(spw_touch(inode, attr.mtime_ns) == 0); /* without a writer the row has the mtime */
 	assert(mtime_of_data(next_ino) != attr.mtime_ns && atomic_load(&fsyncs) == before);
-	/* From here on a crash leaves the data file alone to say it. */
+	/* After a crash from here on, only the data file has the mtime. */
 	assert(spw_writer_begin(inode, NULL) == 0);
 	assert(mtime_of_data(next_ino) == attr.mtime_ns && atomic_load(&fsyncs) == before + 1);
 	end(inode);
@@ -201,10 +201,10 @@ static void a_creation_that_others_overtook_is_a_version_of_its_own(void)
 	spw_inode_put(spw_inode_get(&(struct spw_attr){ .ino = next_ino, .change = created.change },
 				    asked));
 	assert(spw_writer_begin(inode, &created) == 0);
-	assert(ns.opens == 2); /* not the version that was sealed, and may be in the bucket */
+	assert(ns.opens == 2); /* a new version: the sealed one may be in the bucket */
 	end(inode);
 	spw_inode_put(inode);
-	/* Nor when nothing is left here that saw it. */
+	/* The same holds if no object that saw the other writer is left. */
 	ns.row.size = 0;
 	asked = spw_asked();
 	created = row_of(++next_ino);
@@ -238,7 +238,7 @@ static void a_creation_that_nobody_overtook_is_open_already(void)
 	spw_inode_put(inode);
 }
 
-/* A client creates a file, another one removes its name before the first has a handle of it. */
+/* Wait until the namespace has seen this many seals. */
 static void await_seals(int wanted)
 {
 	for (int seals = 0, waited = 0; seals < wanted; waited++) {
@@ -271,8 +271,8 @@ static void a_file_that_cannot_be_sealed_holds_no_other_up(void)
 		next_ino++;
 	}
 	clock_gettime(CLOCK_MONOTONIC, &ended);
-	assert(ended.tv_sec - began.tv_sec < 8); /* each seal waited for its next try: 16 s */
-	/* It keeps no descriptor, and what it has written is still its size. */
+	assert(ended.tv_sec - began.tv_sec < 8); /* if each seal waited for the next try: 16 s */
+	/* The unsealed file keeps no descriptor, and has the size that was written. */
 	pthread_mutex_lock(&inode->meta);
 	assert(inode->fd < 0 && inode->write_open);
 	pthread_mutex_unlock(&inode->meta);

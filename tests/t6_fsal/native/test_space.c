@@ -1,5 +1,5 @@
-/* Tests of space.c without Ganesha and without Python: the disk is a number in this program, the
- * clock the argument of the tick. */
+/* Tests of space.c without Ganesha and without Python. The disk is a number in this program, and
+ * the clock is the argument of the tick. */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -35,7 +35,7 @@ static void report(const struct spw_space *space, uint64_t *dirty)
 	*dirty = atomic_load(&dirty_bytes);
 }
 
-/* Inodes below 1000 are in directory 1, the others in directory 2; one client counts three times. */
+/* Inodes below 1000 are in directory 1, the others in directory 2; one client has weight 3. */
 static void flow(uint64_t ino, const char *client, uint64_t *top, uint32_t *weight)
 {
 	atomic_fetch_add(&flow_calls, 1);
@@ -56,7 +56,7 @@ static void start(uint64_t available, uint64_t limit)
 	atomic_store(&free_bytes, TOTAL);
 	atomic_store(&dirty_bytes, 0);
 	spw_space_start(&limits, &ops);
-	now_ms += 10000000; /* whoever wrote before is idle */
+	now_ms += 10000000; /* earlier writers are idle then */
 	spw_space_tick(now_ms);
 	atomic_store(&free_bytes, available);
 	now_ms += 1000;
@@ -69,7 +69,7 @@ static void tick(void)
 	spw_space_tick(now_ms);
 }
 
-/* One tick; in between a client asked for 1 MiB again and again. What it got is gone from the disk. */
+/* Ask for 1 MiB up to 100 times, until the client is refused. The disk loses what it got. */
 static uint64_t write_for_a_tick(uint64_t ino, uint64_t *top, const char *client, int *rc)
 {
 	uint64_t got = 0;
@@ -94,7 +94,7 @@ static void with_plenty_of_room_nobody_waits(void)
 	for (int i = 0; i < 500; i++)
 		assert(spw_space_take(5, &top, "a", MIB) == 0);
 	assert(atomic_load(&flow_calls) == before && top == 0);
-	/* What was taken counts before the disk is looked at again, and until the disk shows it. */
+	/* Taken bytes count until they are done and the disk shows them. */
 	assert(spw_space_available() == 300 * MIB);
 	tick();
 	assert(spw_space_available() == 300 * MIB);
@@ -104,7 +104,7 @@ static void with_plenty_of_room_nobody_waits(void)
 	assert(last.level == SPW_ROOM);
 }
 
-/* As on any file system: nobody makes room for it, so its client would ask for ever. */
+/* As on any file system: no room is made for such a request, so its client would ask for ever. */
 static void more_than_is_left_at_once_is_refused_at_once(void)
 {
 	uint64_t top = 0;
@@ -118,7 +118,7 @@ static void more_than_is_left_at_once_is_refused_at_once(void)
 	assert(spw_space_take(5, &top, "a", 200 * MIB) == 0);
 	spw_space_done(200 * MIB);
 	start(RESERVE + 20 * MIB, UINT64_MAX);
-	for (int i = 0; i < 11; i++) /* until it is reported */
+	for (int i = 0; i < 11; i++) /* until the level is reported */
 		tick();
 	assert(last.level == SPW_SLOW);
 	assert(spw_space_take(5, &top, "a", 50 * MIB) == ENOSPC);
@@ -141,7 +141,7 @@ static void the_reserve_is_never_touched(void)
 	}
 	assert(rc == ENOSPC);
 	assert(atomic_load(&free_bytes) >= RESERVE);
-	/* Nearly all of the rest was used. */
+	/* Nearly all bytes above the reserve were used. */
 	assert(got > 190 * MIB && got <= 200 * MIB);
 	assert(spw_space_take(5, &top, "a", 300 * MIB) == ENOSPC);
 }
@@ -173,7 +173,7 @@ static void writers_are_told_to_wait_before_they_are_told_no(void)
 		tick();
 	} while (rc == EAGAIN);
 	assert(now_ms - asked_ms >= WAIT_MS - 200 && now_ms - asked_ms <= WAIT_MS + 1000);
-	/* Room is made: it goes on by itself. */
+	/* After room is made, a write is granted again. */
 	atomic_store(&free_bytes, 800 * MIB);
 	tick();
 	assert(spw_space_take(5, &top, "a", MIB) == 0);
@@ -194,7 +194,7 @@ static void progress_keeps_writers_waiting(void)
 		tick();
 		assert(i < 10 || last.level == SPW_FULL);
 	}
-	/* What was made free was given away: writers go at the pace of the drain. */
+	/* The freed bytes were granted, so writers go at the pace of the drain. */
 	assert(got > 50 * MIB && got < 66 * MIB);
 }
 
@@ -205,7 +205,7 @@ static void shares_are_fair(void)
 
 	start(RESERVE + 90 * MIB, UINT64_MAX);
 	for (int i = 0; i < 300; i++) {
-		/* One client asks first and without end. */
+		/* One client always asks first. */
 		got[0] += write_for_a_tick(5, &tops[0], "greedy", &rc);
 		got[1] += write_for_a_tick(6, &tops[1], "modest", &rc);
 		got[2] += write_for_a_tick(2000, &tops[2], "heavy", &rc);
@@ -241,7 +241,7 @@ static void the_dirty_limit_counts_what_no_row_has_yet(void)
 	spw_space_grown(50 * MIB);
 	tick();
 	assert(spw_space_available() == 150 * MIB);
-	/* Sealed: a row has them, but the rows were summed up before. */
+	/* After the seal a row has the bytes, but the rows were summed up before. */
 	spw_space_sealed(50 * MIB, true);
 	tick();
 	assert(spw_space_available() == 150 * MIB);
@@ -249,12 +249,12 @@ static void the_dirty_limit_counts_what_no_row_has_yet(void)
 	for (int i = 0; i < 11; i++)
 		tick();
 	assert(spw_space_available() == 150 * MIB);
-	/* In the bucket. */
+	/* Now the bytes are in the bucket. */
 	atomic_store(&dirty_bytes, 0);
 	for (int i = 0; i < 11; i++)
 		tick();
 	assert(spw_space_available() == 200 * MIB);
-	/* Written and deleted before any row had it. */
+	/* These bytes are written and deleted before a row has them. */
 	spw_space_grown(70 * MIB);
 	spw_space_sealed(70 * MIB, false);
 	tick();
@@ -272,7 +272,7 @@ static void a_disk_that_has_no_room_by_itself_is_waited_for_too(void)
 	assert(spw_space_refused() == EAGAIN);
 	tick();
 	assert(spw_space_refused() == ENOSPC);
-	/* Long ago: a new beginning. */
+	/* After a long time without a refusal the wait begins again. */
 	now_ms += 60000;
 	spw_space_tick(now_ms);
 	assert(spw_space_refused() == EAGAIN);
