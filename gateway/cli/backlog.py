@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DatabaseError
 
 from gateway import clock
 from gateway.data.layout import DataFiles
 from gateway.db import models, schema
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.statements import IS_DIRTY
-from gateway.drain.admission.retries import FOR_GOOD, FOR_GOOD_TRIES
+from gateway.drain.admission.retries import FOR_GOOD, failures, needs_person
+from gateway.drain.paths import file_of
 from gateway.errors import UserError
 from gateway.settings import Settings
 
@@ -21,7 +24,6 @@ _DEPTH_MAX = 4096
 
 _inode: Any = models.Inode.__table__
 _damage: Any = models.Damage.__table__
-_retry: Any = models.Retry.__table__
 _dirent: Any = models.Dirent.__table__
 _DIRTY = and_(*IS_DIRTY, _inode.c.nlink > 0)
 
@@ -72,7 +74,11 @@ def measure(settings: Settings) -> Backlog:
     engine = database.engine()
     try:
         with engine.connect() as connection:
-            return _measure(connection, DataFiles(settings.files_dir), settings.nfs.export)
+            # Through SQLAlchemy, so that an error of the driver is a DatabaseError here.
+            driver = SimpleNamespace(execute=connection.exec_driver_sql)
+            session = Session(driver, database.dialect)
+            files = DataFiles(settings.files_dir)
+            return _measure(connection, session, files, settings.nfs.export)
     except DatabaseError as exc:
         raise UserError(
             f"cannot read the database {database.url}: {exc.orig}: check its server or disk"
@@ -81,7 +87,7 @@ def measure(settings: Settings) -> Backlog:
         engine.dispose()
 
 
-def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
+def _measure(connection: Connection, session: Session, files: DataFiles, export: str) -> Backlog:
     now_ns = clock.now_ns()
     sealed_files, sealed_bytes = connection.execute(
         select(func.count(), func.coalesce(func.sum(_inode.c.size), 0)).where(
@@ -120,11 +126,11 @@ def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
         deletions=_count(connection, models.Tombstone.__table__),
         moves=_count(connection, models.Rekey.__table__),
         oldest=found,
-        stuck=_stuck(connection, export),
+        stuck=_stuck(connection, session, export),
     )
 
 
-def _stuck(connection: Connection, export: str) -> list[Stuck]:
+def _stuck(connection: Connection, session: Session, export: str) -> list[Stuck]:
     found = [
         Stuck(path_of(connection, ino, export), shown(f"{reason}: write it again, or delete it"))
         for ino, reason in connection.execute(
@@ -133,18 +139,13 @@ def _stuck(connection: Connection, export: str) -> list[Stuck]:
             .where(_inode.c.nlink > 0)
         )
     ]
-    failing = connection.execute(
-        select(_retry.c.job, _retry.c.error, _retry.c.ino)
-        .outerjoin(_inode, _inode.c.ino == _retry.c.ino)
-        .where(
-            _retry.c.tries >= FOR_GOOD_TRIES,
-            _retry.c.error.startswith(FOR_GOOD),
-            or_(_retry.c.ino == 0, _inode.c.nlink > 0),
-        )
-    )
-    for job, error, ino in failing:
-        path = path_of(connection, ino, export) if ino else shown(job)
-        found.append(Stuck(path, shown(error.removeprefix(FOR_GOOD))))
+    for job, failure in failures(session):
+        if not needs_person(failure.tries, failure.error):
+            continue
+        if job.file and file_of(session, job.file) is None:
+            continue
+        path = path_of(connection, job.file, export) if job.file else shown(str(job))
+        found.append(Stuck(path, shown(failure.error.removeprefix(FOR_GOOD))))
     return found
 
 

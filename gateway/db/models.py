@@ -272,15 +272,15 @@ class Retry(Base):
     """A job of the drain that failed. The next success takes the row away."""
 
     __tablename__ = "retry"
-    job: Mapped[str] = mapped_column(String, primary_key=True)
-    """See gateway.drain.job.Job."""
+    work: Mapped[str] = mapped_column(String, primary_key=True)
+    """What the job does; with ino and key it is the job's id (gateway.drain.job)."""
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    key: Mapped[str] = mapped_column(String, primary_key=True)
     tries: Mapped[int]
     error: Mapped[str] = mapped_column(String)
     """One line, of the last try."""
     next_ns: Mapped[int]
     """Not tried again before."""
-    ino: Mapped[int] = mapped_column(server_default="0")
-    """Of the file that the job is about; 0: none."""
 
 
 class Override(Base):

@@ -89,7 +89,7 @@ class Dispatcher:
         while planned and len(jobs) < CLAIMED_AT_ONCE:
             job = planned.popleft()
             busy = any(map(self._claims.is_busy, job.claims))
-            if not busy and self._retries.is_due(job.title) and self._health.admits(job.kind):
+            if not busy and self._retries.is_due(job.id) and self._health.admits(job.kind):
                 jobs.append(job)
         return self._claims.hold(jobs) if jobs else []
 

@@ -14,8 +14,9 @@ from gateway import clock
 from gateway.db import statements as sql
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
-from gateway.drain.admission.retries import RETRIES, Failure, needs_person
+from gateway.drain.admission.retries import NO_FAILURE, Failure, failures, needs_person
 from gateway.drain.context import Context, View
+from gateway.drain.job import JobId, Work
 from gateway.drain.paths import file_of, is_unfinished, object_at
 from gateway.drain.rows import File
 from gateway.errors import UserError
@@ -135,21 +136,20 @@ class _Reasons:
     def __init__(self, view: View, ahead_ns: int) -> None:
         self.ahead_ns = ahead_ns
         self._view = view
-        self._moves: dict[int, Failure] = {}
-        self._failures: dict[str, Failure] = {}
-        for job, *failure in view.session.all(RETRIES):
-            self._failures[job] = Failure(*failure)
-            if job.startswith("move of "):
-                self._moves[failure[-1]] = Failure(*failure)
+        self._failures = dict(failures(view.session))
+        self._moves = {
+            job.ino: failure for job, failure in self._failures.items() if job.work == Work.COPY
+        }
         self.damaged = {ino: str(reason) for ino, reason in view.session.all(own.DAMAGED)}
 
     def of(self, ino: int, key: str | None) -> Failure:
         """The failure of a file's upload or move, or of the move of what has its key."""
-        found = self._failures.get(f"upload of {key}") or self._moves.get(ino)
+        upload = JobId(Work.UPLOAD, ino, key or "")
+        found = self._failures.get(upload) or self._moves.get(ino)
         if found is None and key is not None and self._moves:
             occupant = object_at(self._view.session, key)
             found = None if occupant is None else self._moves.get(occupant.ino)
-        return found or Failure(0, "", 0, 0)
+        return found or NO_FAILURE
 
 
 def _page(
@@ -210,7 +210,7 @@ def _renamed(view: View, ino: int, reasons: _Reasons) -> Renamed | None:
     place = view.paths.place(names[0][0]) if names else None
     if file is None or place is None:
         return None
-    failure = Failure(0, "", 0, 0)
+    failure = NO_FAILURE
     if file.kind == Kind.DIRECTORY:
         own_place = view.paths.place(ino)
         if own_place is None or own_place.held:

@@ -65,7 +65,8 @@ class Runner:
                     self._failed(job, lease, result)
                     continue
                 is_done = result == Outcome.DONE
-                self._retries.worked(job.title, job.ino if is_done else 0)
+                is_sent = is_done and job.kind == Work.UPLOAD
+                self._retries.worked(job.id, job.id.ino if is_sent else 0)
                 if is_done:
                     if job.kind.asks_bucket:
                         self._refusals.worked(job.kind, job.claims)
@@ -90,14 +91,14 @@ class Runner:
         if isinstance(exc, (BucketError, DataFileError, NamespaceError)):
             passing = isinstance(exc, (StoreUnavailable, NamespaceError))
             error = error_of(exc)
-            log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.title, error)
+            log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.id, error)
         else:
             # One job that fails in a way that was not foreseen must not stop the others.
             error = f"{type(exc).__name__}: {exc}"
-            log.error("%s: %s", job.title, error, exc_info=exc)
+            log.error("%s: %s", job.id, error, exc_info=exc)
         if isinstance(exc, StoreUnavailable):
             self._health.doubted()
-        self._retries.failed(job.title, job.about, error)
+        self._retries.failed(job.id, error)
         return self._counters.count("retries")
 
     def _refused(self, job: Job, exc: StoreRefused) -> None:
@@ -117,8 +118,8 @@ class Runner:
             self._counters.count(job.kind.value)
 
     def _note_doubts(self, job: Job) -> None:
-        log.warning("%s: given up, the lease is lost", job.title)
+        log.warning("%s: given up, the lease is lost", job.id)
         try:
             replace(self._context, lease=None).note_doubts(job.claims)
         except NamespaceError as exc:
-            log.error("%s: cannot note that its keys must be looked at: %s", job.title, exc)
+            log.error("%s: cannot note that its keys must be looked at: %s", job.id, exc)

@@ -28,7 +28,7 @@ from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
 from gateway.drain.admission.retries import Retries
 from gateway.drain.context import Context, View
-from gateway.drain.job import Job
+from gateway.drain.job import Job, JobId
 from gateway.drain.process import is_dead, owner, pid_of
 from gateway.drain.statements import claim_name
 from gateway.errors import LeaseLost, NamespaceError
@@ -114,13 +114,13 @@ class Claims:
             missing = needed - self._held.keys() - self._spare
             dropped = self._spare - needed
             self._spare -= dropped
-        titles = self._retries.take_unsaved()
+        failed = self._retries.take_unsaved()
         taken: set[int | str] = set()
-        if missing or dropped or titles:
+        if missing or dropped or failed:
             try:
-                taken = self._write(missing, dropped, titles)
+                taken = self._write(missing, dropped, failed)
             except BaseException:
-                self._retries.give_back(titles)
+                self._retries.give_back(failed)
                 with self._lock:
                     self._spare |= dropped
                 raise
@@ -173,7 +173,7 @@ class Claims:
                     self._spare.add(name)
 
     def _write(
-        self, missing: set[int | str], dropped: set[int | str], titles: set[str]
+        self, missing: set[int | str], dropped: set[int | str], failed: set[JobId]
     ) -> set[int | str]:
         """One transaction; returns the names that another drain has."""
         lease = self.lease
@@ -189,7 +189,7 @@ class Claims:
                 by_name = {claim_name(name): name for name in missing}
                 others = session.all(own.CLAIMED_BY_OTHERS, names=names, the_lease=lease)
                 taken = {by_name[name] for (name,) in others}
-            self._retries.save(session, titles)
+            self._retries.save(session, failed)
         return taken
 
     def _renew_for_ever(self) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.job import Batch, Job, Lane, Page, Work, run_alone
+from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work, run_alone
 from gateway.drain.paths import object_at
 from gateway.drain.rows import Upload
 from gateway.drain.tidy import doubt, garbage, move
@@ -27,8 +27,7 @@ def settlements(context: Context, _after: int | str | None) -> Page:
     return Page(
         [
             Job(
-                f"clean-up of {intent.key}",
-                Work.CLEAN_UP,
+                JobId(Work.CLEAN_UP, intent.ino, intent.key),
                 Lane.CHORE,
                 frozenset((intent.ino, intent.key)),
                 partial(garbage.settle, context, intent),
@@ -45,8 +44,7 @@ def doubts(context: Context, _after: int | str | None) -> Page:
         keys = doubt.due(view)
     jobs = [
         Job(
-            f"check of {key}",
-            Work.CLEAN_UP,
+            JobId(Work.CLEAN_UP, 0, key),
             Lane.CHORE,
             frozenset((key,)),
             partial(doubt.look, context, key),
@@ -65,8 +63,7 @@ def deletions(context: Context, after: int | str | None) -> Page:
         due = garbage.due(view, keys)
     jobs = [
         Job(
-            f"deletion of {key}",
-            Work.DELETE,
+            JobId(Work.DELETE, 0, key),
             Lane.CHORE,
             frozenset((key,)),
             partial(run_alone, batch, key),
@@ -95,8 +92,7 @@ def moves(context: Context) -> Batch:
 def move_job(batch: Batch, planned: move.Move) -> Job:
     """The job of a move. Parameters: batch, with which it runs if it is small."""
     return Job(
-        f"move of {planned.source} to {planned.target}",
-        Work.COPY,
+        JobId(Work.COPY, planned.ino, planned.target),
         Lane.CHORE,
         planned.claims,
         partial(run_alone, batch, planned),
