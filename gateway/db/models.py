@@ -270,7 +270,7 @@ class Lease(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     """Random. A takeover deletes the row; writes under the lease are refused from then on."""
     owner: Mapped[str] = mapped_column(String)
-    """The process: see gateway.drain.process."""
+    """The process: see gateway.drain.admission.owner."""
     expires_ns: Mapped[int]
 
 

@@ -126,7 +126,7 @@ class Sweep:
     kind: Work
     lane: Lane
     planned: deque[Job] = field(default_factory=deque)
-    held: deque[Job] = field(default_factory=deque)
+    claimed: deque[Job] = field(default_factory=deque)
     """Planned, and claimed in the database."""
     after: int | str | None = None
     """Where the next page starts; None: at the first row."""

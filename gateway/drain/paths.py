@@ -17,7 +17,7 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
-from gateway.drain.rows import File, Object, Upload
+from gateway.drain.rows import File, Intent, Object
 from gateway.namespace.lookup import way_up
 from gateway.objectstore import keys
 from gateway.types import Kind
@@ -223,10 +223,10 @@ def object_of(session: Session, ino: int) -> Object | None:
     return None if row is None else Object(*row)
 
 
-def intent_of(session: Session, ino: int) -> Upload | None:
+def intent_of(session: Session, ino: int) -> Intent | None:
     """The upload that was begun for an inode and never published."""
     row = session.one(own.UPLOAD, ino=ino)
-    return None if row is None else Upload(*row)
+    return None if row is None else Intent(*row)
 
 
 def is_unfinished(session: Session, paths: Paths, ino: int) -> bool:

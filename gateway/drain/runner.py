@@ -13,7 +13,7 @@ from gateway.drain.admission.refusals import Refusals
 from gateway.drain.admission.retries import Retries, error_of
 from gateway.drain.context import Context
 from gateway.drain.job import Job, Outcome, Work, run_jobs
-from gateway.drain.status import Counters, Progress
+from gateway.drain.status import Counters, SentBytes
 from gateway.errors import (
     BucketError,
     DataFileError,
@@ -29,8 +29,8 @@ log = logging.getLogger("drain")
 class Runner:
     """Runs jobs that were admitted, on any thread.
 
-    Parameters: context; claims, health, retries, which hear how jobs ended; counters, progress, for
-    the report; on_ended, called when a job's thread and claims are free.
+    Parameters: context; claims, health, retries, which hear how jobs ended; counters, sent_bytes,
+    for the report; on_ended, called when a job's thread and claims are free.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Runner:
         health: Health,
         retries: Retries,
         counters: Counters,
-        progress: Progress,
+        sent_bytes: SentBytes,
         on_ended: Callable[[], None],
     ) -> None:
         self._context = context
@@ -48,7 +48,7 @@ class Runner:
         self._health = health
         self._retries = retries
         self._counters = counters
-        self._progress = progress
+        self._sent_bytes = sent_bytes
         self._on_ended = on_ended
         self._refusals = Refusals()
         self._done_lock = threading.Lock()
@@ -78,7 +78,7 @@ class Runner:
                 self._claims.ended(job, lease)
                 for claim in job.claims:
                     if isinstance(claim, str):
-                        self._progress.ended(claim)
+                        self._sent_bytes.ended(claim)
             self._on_ended()
 
     def _failed(self, job: Job, lease: int, exc: Exception) -> None:

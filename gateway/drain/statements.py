@@ -37,11 +37,11 @@ from gateway.db.statements import (
     tombstone,
     upload,
 )
-from gateway.drain.rows import File, Object, Upload
+from gateway.drain.rows import File, Intent, Object
 
 _FILE = [inode.c[name] for name in File._fields]
 _OBJECT = [object_.c[name] for name in Object._fields]
-_UPLOAD = [upload.c[name] for name in Upload._fields]
+_UPLOAD = [upload.c[name] for name in Intent._fields]
 
 FILE = Statement(select(*_FILE).where(inode.c.ino == b("ino")))
 

@@ -11,8 +11,8 @@ from functools import partial
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work, run_alone
-from gateway.drain.paths import object_at
-from gateway.drain.rows import Upload
+from gateway.drain.paths import object_at, objects_at
+from gateway.drain.rows import Intent
 from gateway.drain.tidy import doubt, garbage, move
 from gateway.objectstore.s3 import DELETE_MAX
 
@@ -22,7 +22,7 @@ DELETIONS_PAGE = DELETE_MAX
 def settlements(context: Context, _after: int | str | None) -> Page:
     """Uploads that were interrupted."""
     with context.reading() as view:
-        rows = [Upload(*row) for row in view.session.all(own.UPLOADS)]
+        rows = [Intent(*row) for row in view.session.all(own.UPLOADS)]
         left = [intent for intent in rows if not garbage.is_settled(view, intent)]
     return Page(
         [
@@ -60,7 +60,7 @@ def deletions(context: Context, after: int | str | None) -> Page:
     with context.reading() as view:
         rows = view.session.all(own.TOMBSTONES, after=after or "", most=DELETIONS_PAGE)
         keys = [row[0] for row in rows]
-        due = garbage.due(view, keys)
+        due = garbage.due(view, keys, objects_at(view.session, keys))
     jobs = [
         Job(
             JobId(Work.DELETE, 0, key),
