@@ -45,7 +45,7 @@ class Work(Enum):
         return self is not Work.CHECKSUM
 
 
-_NOUNS = {
+_PHRASES = {
     Work.UPLOAD: "upload of",
     Work.SNAPSHOT: "snapshot of",
     Work.COPY: "move to",
@@ -71,7 +71,7 @@ class JobId(NamedTuple):
 
     def __str__(self) -> str:
         """The job as people see it."""
-        return f"{_NOUNS[self.work]} {self.key or f'inode {self.ino}'}"
+        return f"{_PHRASES[self.work]} {self.key or f'inode {self.ino}'}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -114,13 +114,13 @@ class Claims:
             missing = needed - self._needed.keys() - self._spare
             dropped = self._spare - needed
             self._spare -= dropped
-        failed = self._retries.take_unsaved()
+        unsaved = self._retries.take_unsaved()
         taken: set[int | str] = set()
-        if missing or dropped or failed:
+        if missing or dropped or unsaved:
             try:
-                taken = self._write(missing, dropped, failed)
+                taken = self._write(missing, dropped, unsaved)
             except BaseException:
-                self._retries.give_back(failed)
+                self._retries.give_back(unsaved)
                 with self._lock:
                     self._spare |= dropped
                 raise
@@ -173,7 +173,7 @@ class Claims:
                     self._spare.add(name)
 
     def _write(
-        self, missing: set[int | str], dropped: set[int | str], failed: set[JobId]
+        self, missing: set[int | str], dropped: set[int | str], unsaved: set[JobId]
     ) -> set[int | str]:
         """One transaction; returns the names that another drain has."""
         lease = self.lease
@@ -189,7 +189,7 @@ class Claims:
                 by_name = {claim_name(name): name for name in missing}
                 others = session.all(own.CLAIMED_BY_OTHERS, names=names, the_lease=lease)
                 taken = {by_name[name] for (name,) in others}
-            self._retries.save(session, failed)
+            self._retries.save(session, unsaved)
         return taken
 
     def _renew_for_ever(self) -> None:
