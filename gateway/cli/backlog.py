@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, or_, select
+from sqlalchemy import and_, func, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DatabaseError
 
 from gateway import clock
 from gateway.data.layout import DataFiles
 from gateway.db import models, schema
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.statements import IS_DIRTY
-from gateway.drain.admission.retries import FOR_GOOD, FOR_GOOD_TRIES
+from gateway.drain import statements as own
+from gateway.drain.admission.retries import FOR_GOOD, failures, needs_person
+from gateway.drain.paths import file_of
 from gateway.errors import UserError
+from gateway.namespace.lookup import way_up
 from gateway.settings import Settings
 
 _DEPTH_MAX = 4096
 
 _inode: Any = models.Inode.__table__
-_damage: Any = models.Damage.__table__
-_retry: Any = models.Retry.__table__
-_dirent: Any = models.Dirent.__table__
 _DIRTY = and_(*IS_DIRTY, _inode.c.nlink > 0)
 
 
@@ -72,7 +75,11 @@ def measure(settings: Settings) -> Backlog:
     engine = database.engine()
     try:
         with engine.connect() as connection:
-            return _measure(connection, DataFiles(settings.files_dir), settings.nfs.export)
+            # Through SQLAlchemy, so that an error of the driver is a DatabaseError here.
+            driver = SimpleNamespace(execute=connection.exec_driver_sql)
+            session = Session(driver, database.dialect)
+            files = DataFiles(settings.files_dir)
+            return _measure(connection, session, files, settings.nfs.export)
     except DatabaseError as exc:
         raise UserError(
             f"cannot read the database {database.url}: {exc.orig}: check its server or disk"
@@ -81,7 +88,7 @@ def measure(settings: Settings) -> Backlog:
         engine.dispose()
 
 
-def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
+def _measure(connection: Connection, session: Session, files: DataFiles, export: str) -> Backlog:
     now_ns = clock.now_ns()
     sealed_files, sealed_bytes = connection.execute(
         select(func.count(), func.coalesce(func.sum(_inode.c.size), 0)).where(
@@ -109,7 +116,7 @@ def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
     found = None
     if oldest is not None or writing:
         age_seconds = max(0.0, (now_ns - since_ns) / clock.NS)
-        found = Oldest(path_of(connection, ino, export), age_seconds, size_bytes)
+        found = Oldest(_path_of(session, ino, export), age_seconds, size_bytes)
     open_bytes = sum(size for _ino, size, _mtime_ns in writing)
     return Backlog(
         dirty_files=sealed_files + len(writing),
@@ -120,31 +127,23 @@ def _measure(connection: Connection, files: DataFiles, export: str) -> Backlog:
         deletions=_count(connection, models.Tombstone.__table__),
         moves=_count(connection, models.Rekey.__table__),
         oldest=found,
-        stuck=_stuck(connection, export),
+        stuck=_stuck(session, export),
     )
 
 
-def _stuck(connection: Connection, export: str) -> list[Stuck]:
+def _stuck(session: Session, export: str) -> list[Stuck]:
     found = [
-        Stuck(path_of(connection, ino, export), shown(f"{reason}: write it again, or delete it"))
-        for ino, reason in connection.execute(
-            select(_damage.c.ino, _damage.c.reason)
-            .join(_inode, _inode.c.ino == _damage.c.ino)
-            .where(_inode.c.nlink > 0)
-        )
+        Stuck(_path_of(session, ino, export), shown(f"{reason}: write it again, or delete it"))
+        for ino, reason in session.all(own.DAMAGED)
+        if file_of(session, ino) is not None
     ]
-    failing = connection.execute(
-        select(_retry.c.job, _retry.c.error, _retry.c.ino)
-        .outerjoin(_inode, _inode.c.ino == _retry.c.ino)
-        .where(
-            _retry.c.tries >= FOR_GOOD_TRIES,
-            _retry.c.error.startswith(FOR_GOOD),
-            or_(_retry.c.ino == 0, _inode.c.nlink > 0),
-        )
-    )
-    for job, error, ino in failing:
-        path = path_of(connection, ino, export) if ino else shown(job)
-        found.append(Stuck(path, shown(error.removeprefix(FOR_GOOD))))
+    for job, failure in failures(session):
+        if not needs_person(failure.tries, failure.error):
+            continue
+        if job.file and file_of(session, job.file) is None:
+            continue
+        path = _path_of(session, job.file, export) if job.file else shown(str(job))
+        found.append(Stuck(path, shown(failure.error.removeprefix(FOR_GOOD))))
     return found
 
 
@@ -161,21 +160,13 @@ def _on_disk(files: DataFiles, ino: int, epoch: int) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def path_of(connection: Connection, ino: int, export: str) -> str:
+def _path_of(session: Session, ino: int, export: str) -> str:
     """One path of an inode, from the export down. An inode that lost its name is ``?``."""
-    names: list[str] = []
-    while ino != models.ROOT_INO and len(names) < _DEPTH_MAX:
-        row = connection.execute(
-            select(_dirent.c.parent, _dirent.c.name)
-            .where(_dirent.c.ino == ino)
-            .order_by(_dirent.c.cookie)
-            .limit(1)
-        ).one_or_none()
-        if row is None:
-            names.append("?")
-            break
-        ino, name = row
-        names.append(printable(name))
+    # A database that is damaged may have a circle of directories.
+    steps = list(islice(way_up(session, ino), _DEPTH_MAX))
+    names = [printable(name) for _at, _parent, name in steps]
+    if (steps[-1][1] if steps else ino) != models.ROOT_INO:
+        names.append("?")
     return "/".join([export, *reversed(names)])
 
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from gateway import atomic, clock, config
 from gateway.cli import checks, ganesha_conf, state
+from gateway.cli.child import Child, Command, Phase
 from gateway.cli.init import make_directories, make_files_directory
-from gateway.cli.process import Child, Command, Phase
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError

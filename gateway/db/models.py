@@ -19,6 +19,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from gateway.types import Kind, Residency
+
 ROOT_INO = 2
 RESERVED_NAME = b".spillway"
 """In the root: no client can make it. Its place is kept for what the gateway itself shows there."""
@@ -28,6 +30,10 @@ FIRST_COOKIE = 16
 
 Big = BigInteger().with_variant(Integer, "sqlite")
 """64 bits on every engine; SQLite takes only INTEGER as an alias of the row id."""
+
+
+_DIRTY = text(f"kind = {Kind.REGULAR:d} AND content_version > drained_version")
+"""Word for word ``IS_DIRTY`` (gateway.db.statements), or SQLite would not use the index."""
 
 
 class Base(DeclarativeBase):
@@ -106,23 +112,34 @@ class Inode(Base):
     epoch: Mapped[int]
 
     __table_args__ = (
-        CheckConstraint("kind BETWEEN 1 AND 7", name="kind"),
+        CheckConstraint(f"kind BETWEEN {min(Kind):d} AND {max(Kind):d}", name="kind"),
         CheckConstraint("mode BETWEEN 0 AND 4095", name="mode"),
         CheckConstraint("nlink >= 0 AND nlink <= 2000000000", name="nlink"),
         CheckConstraint("size >= 0 AND used >= 0", name="size"),
-        CheckConstraint("(kind = 4) = (target IS NOT NULL)", name="symlink_has_target"),
-        CheckConstraint("(kind = 7) = (parent IS NOT NULL)", name="directory_has_parent"),
+        CheckConstraint(
+            f"(kind = {Kind.SYMLINK:d}) = (target IS NOT NULL)", name="symlink_has_target"
+        ),
+        CheckConstraint(
+            f"(kind = {Kind.DIRECTORY:d}) = (parent IS NOT NULL)", name="directory_has_parent"
+        ),
         CheckConstraint("drained_version <= content_version", name="drained_not_ahead"),
         CheckConstraint("write_open IN (0, 1)", name="write_open"),
-        CheckConstraint("residency BETWEEN 0 AND 2", name="residency"),
-        CheckConstraint("residency <> 0 OR drained_version = content_version", name="dirty_stays"),
-        CheckConstraint("write_open = 0 OR residency = 2", name="written_is_resident"),
+        CheckConstraint(
+            f"residency BETWEEN {min(Residency):d} AND {max(Residency):d}", name="residency"
+        ),
+        CheckConstraint(
+            f"residency <> {Residency.ABSENT:d} OR drained_version = content_version",
+            name="dirty_stays",
+        ),
+        CheckConstraint(
+            f"write_open = 0 OR residency = {Residency.RESIDENT:d}", name="written_is_resident"
+        ),
         Index(
             "ix_inode_dirty_drain_after",
             "drain_after_ns",
             "ino",
-            sqlite_where=text("kind = 1 AND content_version > drained_version"),
-            postgresql_where=text("kind = 1 AND content_version > drained_version"),
+            sqlite_where=_DIRTY,
+            postgresql_where=_DIRTY,
         ),
         Index(
             "ix_inode_orphan",
@@ -253,7 +270,7 @@ class Lease(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     """Random. A takeover deletes the row; writes under the lease are refused from then on."""
     owner: Mapped[str] = mapped_column(String)
-    """The process: see gateway.drain.process."""
+    """The process: see gateway.drain.admission.owner."""
     expires_ns: Mapped[int]
 
 
@@ -272,15 +289,15 @@ class Retry(Base):
     """A job of the drain that failed. The next success takes the row away."""
 
     __tablename__ = "retry"
-    job: Mapped[str] = mapped_column(String, primary_key=True)
-    """See gateway.drain.job.Job."""
+    work: Mapped[str] = mapped_column(String, primary_key=True)
+    """What the job does; with ino and key it is the job's id (gateway.drain.job)."""
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    key: Mapped[str] = mapped_column(String, primary_key=True)
     tries: Mapped[int]
     error: Mapped[str] = mapped_column(String)
     """One line, of the last try."""
     next_ns: Mapped[int]
     """Not tried again before."""
-    ino: Mapped[int] = mapped_column(server_default="0")
-    """Of the file that the job is about; 0: none."""
 
 
 class Override(Base):

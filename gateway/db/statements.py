@@ -18,7 +18,7 @@ from sqlalchemy import (
 
 from gateway.db import models
 from gateway.db.compiled import Session, Statement, b
-from gateway.types import Attr
+from gateway.types import Attr, Kind, Residency
 
 volume: Any = models.Volume.__table__
 inode: Any = models.Inode.__table__
@@ -35,6 +35,13 @@ retry: Any = models.Retry.__table__
 override: Any = models.Override.__table__
 doubt: Any = models.Doubt.__table__
 damage: Any = models.Damage.__table__
+
+# Literals, word for word those of the partial indexes: a parameter would not match them.
+IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")
+IS_DIRECTORY = inode.c.kind == literal_column(f"{Kind.DIRECTORY:d}")
+IS_RESIDENT = inode.c.residency == literal_column(f"{Residency.RESIDENT:d}")
+IS_DIRTY = (IS_REGULAR, inode.c.content_version > inode.c.drained_version)
+"""A regular file whose version the bucket does not have."""
 
 ATTR = [inode.c[name] for name in Attr._fields]
 
@@ -55,7 +62,7 @@ RESERVE = Statement(
 
 # inode
 GET = Statement(select(*ATTR).where(inode.c.ino == b("ino")))
-PARENT = Statement(select(inode.c.parent).where(inode.c.ino == b("ino"), inode.c.kind == 7))
+PARENT = Statement(select(inode.c.parent).where(inode.c.ino == b("ino"), IS_DIRECTORY))
 TARGET = Statement(select(inode.c.target, inode.c.kind).where(inode.c.ino == b("ino")))
 VERIFIER = Statement(select(inode.c.verifier).where(inode.c.ino == b("ino")))
 INODE_INSERT = Statement(insert(inode))
@@ -96,7 +103,7 @@ REPARENT = Statement(
 )
 OPEN_WRITE = Statement(
     update(inode)
-    .where(inode.c.ino == b("the_ino"), inode.c.kind == 1)
+    .where(inode.c.ino == b("the_ino"), IS_REGULAR)
     .values(
         write_open=1,
         content_version=inode.c.content_version + 1,
@@ -148,7 +155,7 @@ SAME_CONTENT_OBJECT = Statement(
         .scalar_subquery()
     )
 )
-# Literals, word for word those of the partial indexes: a parameter would not match them.
+# Literals, as above.
 WRITE_OPEN = Statement(
     select(inode.c.ino, inode.c.epoch, inode.c.size, inode.c.mtime_ns).where(
         inode.c.write_open == literal_column("1"),
@@ -166,8 +173,8 @@ ORPHANS = Statement(
 FILES_WITH_BYTES = Statement(
     select(inode.c.ino, inode.c.epoch)
     .where(
-        inode.c.kind == literal_column("1"),
-        inode.c.residency == literal_column("2"),
+        IS_REGULAR,
+        IS_RESIDENT,
         inode.c.size > 0,
         inode.c.nlink > 0,
         inode.c.ino > 0,
@@ -175,13 +182,6 @@ FILES_WITH_BYTES = Statement(
     .order_by(inode.c.ino)
     .limit(b("most"))
 )
-
-IS_DIRTY = (
-    inode.c.kind == literal_column("1"),
-    inode.c.content_version > inode.c.drained_version,
-)
-"""A regular file whose version the bucket does not have: the condition of
-ix_inode_dirty_drain_after, word for word, or SQLite would not use that index."""
 DIRTY_BYTES = Statement(select(func.coalesce(func.sum(inode.c.used), 0)).where(*IS_DIRTY))
 
 # damage

@@ -46,7 +46,7 @@ class Dispatcher:
         """Forget what was planned: it is planned again."""
         for sweep in self.sweeps:
             sweep.planned.clear()
-            sweep.held.clear()
+            sweep.claimed.clear()
             sweep.after, sweep.next_at = None, 0.0
 
     def read_again(self) -> None:
@@ -62,13 +62,13 @@ class Dispatcher:
         """
         submitted = 0
         for _ in range(PAGES_PER_TURN if self._health.admits(sweep.kind) else 0):
-            while sweep.held and self._threads.free(sweep.held[0].lane) > 0:
-                submitted += self._submit(self._take(sweep.held))
-            if sweep.held or self._threads.free(sweep.lane) <= 0:
+            while sweep.claimed and self._threads.free(sweep.claimed[0].lane) > 0:
+                submitted += self._submit(self._take(sweep.claimed))
+            if sweep.claimed or self._threads.free(sweep.lane) <= 0:
                 break
             if not sweep.planned and not self._plan(context, sweep, pause_seconds):
                 break
-            sweep.held.extend(self._hold(sweep.planned))
+            sweep.claimed.extend(self._claim(sweep.planned))
         return submitted
 
     def has_unread(self) -> bool:
@@ -79,19 +79,15 @@ class Dispatcher:
             if self._health.admits(sweep.kind)
         )
 
-    def is_out_of_reach(self, ino: int) -> bool:
-        """Whether a file is not to be had now: a job is at it, or its next try is not due."""
-        return self._claims.is_busy(ino) or not self._retries.is_file_due(ino)
-
-    def _hold(self, planned: deque[Job]) -> list[Job]:
+    def _claim(self, planned: deque[Job]) -> list[Job]:
         """Claim the next of the planned jobs that may run now."""
         jobs: list[Job] = []
         while planned and len(jobs) < CLAIMED_AT_ONCE:
             job = planned.popleft()
             busy = any(map(self._claims.is_busy, job.claims))
-            if not busy and self._retries.is_due(job.title) and self._health.admits(job.kind):
+            if not busy and self._retries.is_due(job.id) and self._health.admits(job.kind):
                 jobs.append(job)
-        return self._claims.hold(jobs) if jobs else []
+        return self._claims.claim(jobs) if jobs else []
 
     def _plan(self, context: Context, sweep: Sweep, pause_seconds: float) -> bool:
         """Plan the next page. False: the rows were all read not long ago."""
@@ -104,16 +100,16 @@ class Dispatcher:
             sweep.next_at = clock.monotonic_seconds() + pause_seconds
         return True
 
-    def _take(self, held: deque[Job]) -> list[Job]:
+    def _take(self, ready: deque[Job]) -> list[Job]:
         """The next job, and those that run together with it, that no thread is at."""
-        first = held[0]
+        first = ready[0]
         taken: list[Job] = []
         size = 0
-        while held and (held[0] is first or (first.batch and held[0].batch is first.batch)):
-            job = held[0]
+        while ready and (ready[0] is first or (first.batch and ready[0].batch is first.batch)):
+            job = ready[0]
             if first.batch and taken and not first.batch.has_room(len(taken), size + job.size):
                 break
-            held.popleft()
+            ready.popleft()
             if self._health.admits(job.kind) and self._claims.take(job):
                 self._health.begun(job.kind)
                 taken.append(job)

@@ -45,6 +45,35 @@ class Work(Enum):
         return self is not Work.CHECKSUM
 
 
+_PHRASES = {
+    Work.UPLOAD: "upload of",
+    Work.SNAPSHOT: "snapshot of",
+    Work.COPY: "move to",
+    Work.DELETE: "deletion of",
+    Work.CLEAN_UP: "clean-up of",
+    Work.CHECKSUM: "checksum of",
+}
+
+
+class JobId(NamedTuple):
+    """What a job is about. All tries of a job have the same id, and no other job has it."""
+
+    work: Work
+    ino: int
+    """0: the job is about a key, whichever file has it."""
+    key: str
+    """Where the job changes the bucket; of a checksum the key that the file has. Empty: none."""
+
+    @property
+    def file(self) -> int:
+        """The inode of the file that the job brings nearer to the bucket; 0: of none."""
+        return 0 if self.work in (Work.DELETE, Work.CLEAN_UP) else self.ino
+
+    def __str__(self) -> str:
+        """The job as people see it."""
+        return f"{_PHRASES[self.work]} {self.key or f'inode {self.ino}'}"
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """How jobs of one kind run together; each still succeeds or fails by itself.
@@ -65,27 +94,21 @@ class Batch:
 class Job:
     """One piece of work that touches the bucket.
 
-    Parameters: title, for logs and retries; claims, the inode and the keys that nothing else may
-    touch meanwhile; ino, of the file to upload; batch, with which item and size counts in it: None,
-    it runs alone.
+    Parameters: claims, the inode and the keys that nothing else may touch meanwhile; batch, with
+    which item and size counts in it: None, it runs alone.
     """
 
-    title: str
-    kind: Work
+    id: JobId
     lane: Lane
     claims: frozenset[int | str]
     run: Callable[[], Outcome]
-    ino: int = 0
     batch: Batch | None = None
     item: Any = None
     size: int = 0
 
     @property
-    def about(self) -> int:
-        """The inode of the file that it brings nearer to the bucket; 0: of none."""
-        if self.kind in (Work.DELETE, Work.CLEAN_UP):
-            return 0
-        return next((claim for claim in self.claims if isinstance(claim, int)), 0)
+    def kind(self) -> Work:
+        return self.id.work
 
 
 class Page(NamedTuple):
@@ -103,7 +126,7 @@ class Sweep:
     kind: Work
     lane: Lane
     planned: deque[Job] = field(default_factory=deque)
-    held: deque[Job] = field(default_factory=deque)
+    claimed: deque[Job] = field(default_factory=deque)
     """Planned, and claimed in the database."""
     after: int | str | None = None
     """Where the next page starts; None: at the first row."""

@@ -17,7 +17,8 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
-from gateway.drain.rows import File, Object, Upload
+from gateway.drain.rows import File, Intent, Object
+from gateway.namespace.lookup import way_up
 from gateway.objectstore import keys
 from gateway.types import Kind
 
@@ -55,7 +56,7 @@ def _text(name: bytes) -> str:
 
 
 class Place(NamedTuple):
-    """Where a directory is."""
+    """Where an inode is."""
 
     parts: tuple[bytes, ...]
     held: bool
@@ -91,38 +92,33 @@ class Paths:
             self._names[ino].append((parent, name))
 
     def place(self, ino: int) -> Place | None:
-        """Where a directory is; None: it is gone."""
+        """Where an inode is, by its first name; None: it has none, or a directory above it."""
         if not self._places:
             held = self._overrides.get(ROOT_INO)
             self._places[ROOT_INO] = Place((), held is True, held is False)
-        chain: list[tuple[int, bytes]] = []
-        at = ino
-        while at not in self._places:
-            row = self._session.one(sql.NAMES, ino=at)
-            if row is None:
-                self._places[at] = None
+        if ino in self._places:
+            return self._places[ino]
+        found: Place | None = None
+        below: list[tuple[int, bytes]] = []
+        for at, parent, name in way_up(self._session, ino):
+            below.append((at, name))
+            if parent in self._places:
+                found = self._places[parent]
                 break
-            chain.append((at, row[1]))
-            at = row[0]
-        found = self._places[at]
-        for directory, name in reversed(chain):
+        for at, name in reversed(below):
             if found is not None:
-                said = self._overrides.get(directory)
+                said = self._overrides.get(at)
                 held = found.held or said is True or self._holds.holds(found.parts, name)
                 found = Place((*found.parts, name), held, found.bumped or said is False)
-            self._places[directory] = found
+            self._places[at] = found
         return found
 
     def chain(self, ino: int) -> set[int]:
         """A directory and all above it; empty: it is gone."""
-        found: set[int] = set()
-        while ino != ROOT_INO:
-            row = self._session.one(sql.NAMES, ino=ino)
-            if row is None:
-                return set()
-            found.add(ino)
-            ino = row[0]
-        return found | {ROOT_INO}
+        found = {ino}
+        for _at, parent, _name in way_up(self._session, ino):
+            found.add(parent)
+        return found if ROOT_INO in found else set()
 
     def is_bumped(self, ino: int) -> bool:
         """Whether a person put this file itself before the others."""
@@ -227,10 +223,10 @@ def object_of(session: Session, ino: int) -> Object | None:
     return None if row is None else Object(*row)
 
 
-def intent_of(session: Session, ino: int) -> Upload | None:
+def intent_of(session: Session, ino: int) -> Intent | None:
     """The upload that was begun for an inode and never published."""
     row = session.one(own.UPLOAD, ino=ino)
-    return None if row is None else Upload(*row)
+    return None if row is None else Intent(*row)
 
 
 def is_unfinished(session: Session, paths: Paths, ino: int) -> bool:

@@ -14,8 +14,9 @@ from gateway import clock
 from gateway.db import statements as sql
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
-from gateway.drain.admission.retries import RETRIES, Failure, needs_person
+from gateway.drain.admission.retries import NO_FAILURE, Failure, failures, needs_person
 from gateway.drain.context import Context, View
+from gateway.drain.job import JobId, Work
 from gateway.drain.paths import file_of, is_unfinished, object_at
 from gateway.drain.rows import File
 from gateway.errors import UserError
@@ -135,21 +136,20 @@ class _Reasons:
     def __init__(self, view: View, ahead_ns: int) -> None:
         self.ahead_ns = ahead_ns
         self._view = view
-        self._moves: dict[int, Failure] = {}
-        self._failures: dict[str, Failure] = {}
-        for job, *failure in view.session.all(RETRIES):
-            self._failures[job] = Failure(*failure)
-            if job.startswith("move of "):
-                self._moves[failure[-1]] = Failure(*failure)
+        self._failures = dict(failures(view.session))
+        self._moves = {
+            job.ino: failure for job, failure in self._failures.items() if job.work == Work.COPY
+        }
         self.damaged = {ino: str(reason) for ino, reason in view.session.all(own.DAMAGED)}
 
     def of(self, ino: int, key: str | None) -> Failure:
         """The failure of a file's upload or move, or of the move of what has its key."""
-        found = self._failures.get(f"upload of {key}") or self._moves.get(ino)
+        upload = JobId(Work.UPLOAD, ino, key or "")
+        found = self._failures.get(upload) or self._moves.get(ino)
         if found is None and key is not None and self._moves:
             occupant = object_at(self._view.session, key)
             found = None if occupant is None else self._moves.get(occupant.ino)
-        return found or Failure(0, "", 0, 0)
+        return found or NO_FAILURE
 
 
 def _page(
@@ -170,8 +170,7 @@ def _page(
 
 
 def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry | None:
-    names = view.session.all(sql.NAMES, ino=file.ino)
-    place = view.paths.place(names[0][0]) if names else None
+    place = view.paths.place(file.ino)
     if place is None:
         return None
     key = view.paths.key_of(file.ino)
@@ -191,9 +190,9 @@ def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry |
         state = State.UPLOADING if is_begun else State.WAITING
     return Entry(
         file.ino,
-        (*place.parts, names[0][1]),
+        place.parts,
         state,
-        place.bumped or view.paths.is_bumped(file.ino),
+        place.bumped,
         file.size,
         file.drain_after_ns,
         failure.tries,
@@ -205,22 +204,20 @@ def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry |
 
 
 def _renamed(view: View, ino: int, reasons: _Reasons) -> Renamed | None:
-    names = view.session.all(sql.NAMES, ino=ino)
     file = file_of(view.session, ino)
-    place = view.paths.place(names[0][0]) if names else None
+    place = view.paths.place(ino)
     if file is None or place is None:
         return None
-    failure = Failure(0, "", 0, 0)
+    failure = NO_FAILURE
     if file.kind == Kind.DIRECTORY:
-        own_place = view.paths.place(ino)
-        if own_place is None or own_place.held:
+        if place.held:
             return None
     elif file.is_dirty or not is_unfinished(view.session, view.paths, ino):
         return None
     else:
         failure = reasons.of(ino, view.paths.key_of(ino))
     is_stuck = needs_person(failure.tries, failure.error)
-    return Renamed(ino, (*place.parts, names[0][1]), failure.error, is_stuck)
+    return Renamed(ino, place.parts, failure.error, is_stuck)
 
 
 def _is_below(view: View, ino: int, top: int) -> bool:
@@ -270,10 +267,6 @@ def said(context: Context) -> list[Said]:
     with context.reading() as view:
         found = []
         for ino, hold in view.session.all(own.OVERRIDES):
-            names = view.session.all(sql.NAMES, ino=ino)
-            place = view.paths.place(names[0][0]) if names else None
-            path = () if ino == ROOT_INO else None
-            if place is not None:
-                path = (*place.parts, names[0][1])
-            found.append(Said(ino, path, bool(hold)))
+            place = view.paths.place(ino)
+            found.append(Said(ino, None if place is None else place.parts, bool(hold)))
     return found

@@ -46,7 +46,7 @@ class Object(NamedTuple):
     etag: str
 
 
-class Upload(NamedTuple):
+class Intent(NamedTuple):
     """A row of ``upload``: bytes of this inode may be at the key without an ``object`` row."""
 
     ino: int

@@ -13,7 +13,7 @@ from gateway.drain.admission.refusals import Refusals
 from gateway.drain.admission.retries import Retries, error_of
 from gateway.drain.context import Context
 from gateway.drain.job import Job, Outcome, Work, run_jobs
-from gateway.drain.status import Counters, Progress
+from gateway.drain.status import Counters, SentBytes
 from gateway.errors import (
     BucketError,
     DataFileError,
@@ -29,8 +29,8 @@ log = logging.getLogger("drain")
 class Runner:
     """Runs jobs that were admitted, on any thread.
 
-    Parameters: context; claims, health, retries, which hear how jobs ended; counters, progress, for
-    the report; on_ended, called when a job's thread and claims are free.
+    Parameters: context; claims, health, retries, which hear how jobs ended; counters, sent_bytes,
+    for the report; on_ended, called when a job's thread and claims are free.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Runner:
         health: Health,
         retries: Retries,
         counters: Counters,
-        progress: Progress,
+        sent_bytes: SentBytes,
         on_ended: Callable[[], None],
     ) -> None:
         self._context = context
@@ -48,7 +48,7 @@ class Runner:
         self._health = health
         self._retries = retries
         self._counters = counters
-        self._progress = progress
+        self._sent_bytes = sent_bytes
         self._on_ended = on_ended
         self._refusals = Refusals()
         self._done_lock = threading.Lock()
@@ -65,7 +65,8 @@ class Runner:
                     self._failed(job, lease, result)
                     continue
                 is_done = result == Outcome.DONE
-                self._retries.worked(job.title, job.ino if is_done else 0)
+                is_sent = is_done and job.kind == Work.UPLOAD
+                self._retries.worked(job.id, job.id.ino if is_sent else 0)
                 if is_done:
                     if job.kind.asks_bucket:
                         self._refusals.worked(job.kind, job.claims)
@@ -77,7 +78,7 @@ class Runner:
                 self._claims.ended(job, lease)
                 for claim in job.claims:
                     if isinstance(claim, str):
-                        self._progress.ended(claim)
+                        self._sent_bytes.ended(claim)
             self._on_ended()
 
     def _failed(self, job: Job, lease: int, exc: Exception) -> None:
@@ -90,14 +91,14 @@ class Runner:
         if isinstance(exc, (BucketError, DataFileError, NamespaceError)):
             passing = isinstance(exc, (StoreUnavailable, NamespaceError))
             error = error_of(exc)
-            log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.title, error)
+            log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.id, error)
         else:
             # One job that fails in a way that was not foreseen must not stop the others.
             error = f"{type(exc).__name__}: {exc}"
-            log.error("%s: %s", job.title, error, exc_info=exc)
+            log.error("%s: %s", job.id, error, exc_info=exc)
         if isinstance(exc, StoreUnavailable):
             self._health.doubted()
-        self._retries.failed(job.title, job.about, error)
+        self._retries.failed(job.id, error)
         return self._counters.count("retries")
 
     def _refused(self, job: Job, exc: StoreRefused) -> None:
@@ -117,8 +118,8 @@ class Runner:
             self._counters.count(job.kind.value)
 
     def _note_doubts(self, job: Job) -> None:
-        log.warning("%s: given up, the lease is lost", job.title)
+        log.warning("%s: given up, the lease is lost", job.id)
         try:
             replace(self._context, lease=None).note_doubts(job.claims)
         except NamespaceError as exc:
-            log.error("%s: cannot note that its keys must be looked at: %s", job.title, exc)
+            log.error("%s: cannot note that its keys must be looked at: %s", job.id, exc)

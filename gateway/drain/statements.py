@@ -21,6 +21,8 @@ from sqlalchemy import (
 from gateway.db.compiled import Statement, b, given
 from gateway.db.statements import (
     IS_DIRTY,
+    IS_REGULAR,
+    IS_RESIDENT,
     Tombstone,
     claim,
     damage,
@@ -35,12 +37,11 @@ from gateway.db.statements import (
     tombstone,
     upload,
 )
-from gateway.drain.rows import File, Object, Upload
-from gateway.types import Residency
+from gateway.drain.rows import File, Intent, Object
 
 _FILE = [inode.c[name] for name in File._fields]
 _OBJECT = [object_.c[name] for name in Object._fields]
-_UPLOAD = [upload.c[name] for name in Upload._fields]
+_UPLOAD = [upload.c[name] for name in Intent._fields]
 
 FILE = Statement(select(*_FILE).where(inode.c.ino == b("ino")))
 
@@ -153,9 +154,7 @@ DRAINED = Statement(
 """The bucket has these versions of files."""
 
 NOT_DRAINED = Statement(
-    update(inode)
-    .where(inode.c.ino == b("the_ino"), inode.c.residency == int(Residency.RESIDENT))
-    .values(drained_version=0)
+    update(inode).where(inode.c.ino == b("the_ino"), IS_RESIDENT).values(drained_version=0)
 )
 """The bucket's object is of no use: 0, so an open and close without a write does not end it."""
 DAMAGED = Statement(select(damage.c.ino, damage.c.reason))
@@ -219,10 +218,10 @@ CHECKSUMS = Statement(
         )
     )
     .where(
-        inode.c.kind == literal_column("1"),
+        IS_REGULAR,
         inode.c.write_open == 0,
         inode.c.nlink > 0,
-        inode.c.residency == int(Residency.RESIDENT),
+        IS_RESIDENT,
         inode.c.ino > b("after_ino"),
         func.coalesce(digest.c.checksum, object_.c.checksum).is_not(None),
     )
@@ -386,6 +385,6 @@ _BELOW = _TOP.union(
 FILES_BELOW = Statement(
     select(inode.c.ino)
     .select_from(inode.join(_BELOW, inode.c.ino == _BELOW.c.ino))
-    .where(inode.c.kind == literal_column("1"), inode.c.nlink > 0)
+    .where(IS_REGULAR, inode.c.nlink > 0)
 )
 """Regular files, of an inode itself and of everything below it."""

@@ -42,7 +42,7 @@ class Counters:
             setattr(self, name, getattr(self, name) + more)
 
 
-class Progress:
+class SentBytes:
     """Bytes sent of each upload that runs. Safe to use from several threads."""
 
     def __init__(self) -> None:

@@ -32,7 +32,7 @@ from gateway.drain.plan.snapshots import Snapshots
 from gateway.drain.plan.survey import REST, Survey
 from gateway.drain.runner import Runner
 from gateway.drain.send.senders import Senders
-from gateway.drain.status import Counters, Progress, StatusFile
+from gateway.drain.status import Counters, SentBytes, StatusFile
 from gateway.drain.threads import CHORES, Threads
 from gateway.drain.tidy import garbage
 from gateway.errors import BucketError, LeaseLost, NamespaceError, ObjectRefused, StoreRefused
@@ -66,7 +66,7 @@ class Drain:
         drain = settings.drain
         self._settings = settings
         stop = threading.Event() if stop is None else stop
-        self._progress = Progress()
+        self._sent_bytes = SentBytes()
         self.counters = Counters()
         self._pace = Pace(drain, drain.workers * drain.part_concurrency + CHORES, stop)
         store = S3Store(settings, pace=self._pace) if store is None else store
@@ -76,7 +76,7 @@ class Drain:
             Database(settings.database_url),
             store,
             stop,
-            self._progress.moved,
+            self._sent_bytes.moved,
             senders=self._senders,
         )
         self.health = Health(settings.bucket.name, drain.retry_max_seconds)
@@ -96,7 +96,7 @@ class Drain:
             self.health,
             self.retries,
             self.counters,
-            self._progress,
+            self._sent_bytes,
             on_ended=self._wake.set,
         )
         self._survey = Survey(self._is_out_of_reach, drain.poll_seconds)
@@ -197,7 +197,7 @@ class Drain:
         self._forget_gone()
         if not submitted and self._threads.are_idle():
             self.health.worked()
-            self._claims.hold([])
+            self._claims.claim([])
         return 0.0 if self._dispatcher.has_unread() else poll_seconds
 
     def _forget_gone(self) -> None:
@@ -247,14 +247,15 @@ class Drain:
                 self._looked = aged + LOOK_AGAIN
 
     def _is_out_of_reach(self, ino: int) -> bool:
-        return self._dispatcher.is_out_of_reach(ino)
+        """Whether a file is not to be had now: a job is at it, or its next try is not due."""
+        return self._claims.is_busy(ino) or not self.retries.is_file_due(ino)
 
     def _report(self) -> dict[str, Any]:
         oldest_ns = self._survey.oldest_ns
         return {
             "state": "stopped" if self._context.stop.is_set() else "running",
             "bucket": self.health.shown(),
-            "uploads": self._progress.shown(),
+            "uploads": self._sent_bytes.shown(),
             "failures": self.retries.shown(FAILURES_SHOWN),
             "failing": len(self.retries),
             "counters": {**asdict(self.counters), **self._pace.counters()},

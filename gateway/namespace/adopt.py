@@ -40,8 +40,8 @@ _FILES_AFTER = Statement(
         sql.inode.c.mtime_ns,
     )
     .where(
-        sql.inode.c.kind == literal_column("1"),
-        sql.inode.c.residency == literal_column("2"),
+        sql.IS_REGULAR,
+        sql.IS_RESIDENT,
         sql.inode.c.write_open == 0,
         sql.inode.c.nlink > 0,
         sql.inode.c.ino > b("after"),
@@ -65,9 +65,7 @@ _TAKE_BYTES = Statement(
 """The data file has newer bytes than the row, which is of a restored database."""
 
 _ONLY_IN_BUCKET = Statement(
-    select(func.count())
-    .select_from(sql.inode)
-    .where(sql.inode.c.kind == literal_column("1"), sql.inode.c.residency != literal_column("2"))
+    select(func.count()).select_from(sql.inode).where(sql.IS_REGULAR, ~sql.IS_RESIDENT)
 )
 _OBJECTS_FORGET = Statement(delete(sql.object_))
 _UPLOADS_FORGET = Statement(delete(sql.upload))
@@ -77,7 +75,7 @@ _DOUBTS_FORGET = Statement(delete(sql.doubt))
 _DRAIN_AGAIN = Statement(
     update(sql.inode)
     .where(
-        sql.inode.c.kind == literal_column("1"),
+        sql.IS_REGULAR,
         sql.inode.c.nlink > 0,
         sql.inode.c.content_version > 0,
     )

@@ -18,6 +18,9 @@ from gateway.db.models import ROOT_INO
 from gateway.db.writer import Ids, Tx
 from gateway.errors import IdentityError
 from gateway.namespace import identity, lostfound
+from gateway.types import Kind, Residency
+
+_REGULAR, _DIRECTORY, _RESIDENT = int(Kind.REGULAR), int(Kind.DIRECTORY), int(Residency.RESIDENT)
 
 
 class Problem(NamedTuple):
@@ -50,7 +53,7 @@ CHECKS = (
         "root",
         _sql(
             f"SELECT v.id FROM volume v WHERE NOT EXISTS (SELECT 1 FROM inode r"
-            f" WHERE r.ino = {ROOT_INO} AND r.kind = 7 AND r.parent = {ROOT_INO})"
+            f" WHERE r.ino = {ROOT_INO} AND r.kind = {_DIRECTORY} AND r.parent = {ROOT_INO})"
         ),
         "the root directory is missing",
     ),
@@ -67,7 +70,7 @@ CHECKS = (
         "entry in a non-directory",
         _sql(
             "SELECT d.ino, d.parent FROM dirent d JOIN inode p ON p.ino = d.parent"
-            " WHERE p.kind <> 7"
+            f" WHERE p.kind <> {_DIRECTORY}"
         ),
         "inode {0} has a name in {1}, which is no directory",
     ),
@@ -75,7 +78,8 @@ CHECKS = (
         "directory names",
         _sql(
             "SELECT i.ino, count(d.ino) FROM inode i LEFT JOIN dirent d ON d.ino = i.ino"
-            f" WHERE i.kind = 7 AND i.ino <> {ROOT_INO} GROUP BY i.ino HAVING count(d.ino) > 1"
+            f" WHERE i.kind = {_DIRECTORY} AND i.ino <> {ROOT_INO}"
+            " GROUP BY i.ino HAVING count(d.ino) > 1"
         ),
         "directory {0} has {1} names",
     ),
@@ -95,7 +99,7 @@ CHECKS = (
         "parent",
         _sql(
             "SELECT i.ino, i.parent, d.parent FROM inode i JOIN dirent d ON d.ino = i.ino"
-            " WHERE i.kind = 7 AND i.parent <> d.parent"
+            f" WHERE i.kind = {_DIRECTORY} AND i.parent <> d.parent"
         ),
         "directory {0} names {1} as its parent and is in {2}",
         "parent set to the directory that names it",
@@ -108,7 +112,7 @@ CHECKS = (
         "link count",
         _sql(
             "SELECT i.ino, i.nlink, count(d.ino) FROM inode i"
-            " LEFT JOIN dirent d ON d.ino = i.ino WHERE i.kind <> 7"
+            f" LEFT JOIN dirent d ON d.ino = i.ino WHERE i.kind <> {_DIRECTORY}"
             # Without any name it belongs into lost+found: a count of 0 would end it.
             " GROUP BY i.ino, i.nlink HAVING i.nlink <> count(d.ino) AND count(d.ino) > 0"
         ),
@@ -124,14 +128,15 @@ CHECKS = (
         _sql(
             "SELECT i.ino, i.nlink, 2 + count(s.ino) FROM inode i"
             " LEFT JOIN dirent d ON d.parent = i.ino"
-            " LEFT JOIN inode s ON s.ino = d.ino AND s.kind = 7 WHERE i.kind = 7"
+            f" LEFT JOIN inode s ON s.ino = d.ino AND s.kind = {_DIRECTORY}"
+            f" WHERE i.kind = {_DIRECTORY}"
             " GROUP BY i.ino, i.nlink HAVING i.nlink <> 2 + count(s.ino)"
         ),
         "directory {0} has link count {1}, its subdirectories make it {2}",
         "counted anew",
         _sql(
             "UPDATE inode SET nlink = 2 + (SELECT count(*) FROM dirent d"
-            " JOIN inode s ON s.ino = d.ino AND s.kind = 7 WHERE d.parent = inode.ino)"
+            f" JOIN inode s ON s.ino = d.ino AND s.kind = {_DIRECTORY} WHERE d.parent = inode.ino)"
             " WHERE ino = :key"
         ),
     ),
@@ -158,7 +163,7 @@ CHECKS = (
         ),
         "inode {0} is said to be drained (version {1}) and has no object",
         "marked as not drained: it will be uploaded again",
-        _sql("UPDATE inode SET drained_version = 0 WHERE ino = :key AND residency = 2"),
+        _sql(f"UPDATE inode SET drained_version = 0 WHERE ino = :key AND residency = {_RESIDENT}"),
     ),
     Check(
         "rekey of nothing",
@@ -179,7 +184,8 @@ _DAMAGED = _sql(
     " WHERE i.nlink > 0 ORDER BY d.ino"
 )
 _FILES = _sql(
-    "SELECT ino, epoch, size, write_open, nlink, residency FROM inode WHERE kind = 1 ORDER BY ino"
+    "SELECT ino, epoch, size, write_open, nlink, residency FROM inode"
+    f" WHERE kind = {_REGULAR} ORDER BY ino"
 )
 
 
@@ -228,7 +234,7 @@ def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[P
         yield Problem("damaged", f"inode {ino}: {reason}", "")
     for ino, epoch, size, write_open, nlink, residency in session.all(_FILES):
         known.add((ino, epoch))
-        if nlink == 0 or write_open or residency != 2 or ino in damaged:
+        if nlink == 0 or write_open or residency != Residency.RESIDENT or ino in damaged:
             continue  # settled at the next start, or not here at all, or reported above
         path = files.path(ino, epoch)
         found_bytes = path.stat().st_size if path.exists() else 0

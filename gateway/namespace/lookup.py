@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_NAME, ROOT_INO
@@ -82,14 +84,20 @@ def readdir(session: Session, parent: int, after_cookie: int, most: int) -> list
     return [Dirent(row[0], row[1], Attr(*row[2:])) for row in rows]
 
 
+def way_up(session: Session, ino: int) -> Iterator[tuple[int, int, bytes]]:
+    """The first name of an inode, then that of the directory which has it, and so on up to the
+    root: inode, directory, name. It ends below the root where a directory has no name."""
+    while ino != ROOT_INO and (row := session.one(sql.NAMES, ino=ino)) is not None:
+        yield ino, row[0], row[1]
+        ino = row[0]
+
+
 def top_of(session: Session, ino: int) -> tuple[int, bytes]:
     """The entry of the root that an inode is below, by its first name; b"": it is in the root."""
-    at = ino
-    while (row := session.one(sql.NAMES, ino=at)) is not None and row[0] != ROOT_INO:
-        at = row[0]
-    if row is None or at == ino:
-        return ROOT_INO, b""
-    return at, row[1]
+    for at, parent, name in way_up(session, ino):
+        if parent == ROOT_INO and at != ino:
+            return at, name
+    return ROOT_INO, b""
 
 
 def readlink(session: Session, ino: int) -> bytes:

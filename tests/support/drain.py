@@ -20,7 +20,7 @@ class Drain(worker.Drain):
             # The sweep of unfinished uploads must see the rows as the last run left them.
             self._threads.wait()
             sweep.after, sweep.next_at = None, 0.0
-            while sweep.planned or sweep.held or sweep.next_at < math.inf:
+            while sweep.planned or sweep.claimed or sweep.next_at < math.inf:
                 if not self.health.admits(sweep.kind):
                     break
                 self._dispatcher.advance(self._context, sweep, math.inf)

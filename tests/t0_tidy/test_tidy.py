@@ -39,7 +39,6 @@ DRAIN_BASE = {
         "context",
         "job",
         "messages",
-        "process",
         "status",
         "queue",
     )

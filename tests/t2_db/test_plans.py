@@ -34,7 +34,7 @@ def explain(database: Database, statement: Statement) -> list[str]:
     names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
     blobs = {name for name in names if "name" in name or name in ("value", "gateway")}
     texts = {name for name in names if "key" in name}
-    texts |= {"etag", "checksum", "bucket", "prefix", "reason"} & set(names)
+    texts |= {"etag", "checksum", "bucket", "prefix", "reason", "the_work"} & set(names)
     values = {name: fixed.get(name, b"" if name in blobs else 1) for name in names}
     values |= dict.fromkeys(texts, "k")
     values |= {name: rows_of([]) for found in re.findall(GIVEN, sql) for name in found if name}

@@ -51,6 +51,11 @@ DELETION = (
     "INSERT INTO deletion (key, ino, content_version, etag, deleted_ns)"
     " VALUES ('gone', 17, 1, NULL, 1)"
 )
+OLD_RETRY = "INSERT INTO retry (job, tries, error, next_ns) VALUES ('upload of f', 3, 'e', 1)"
+RETRY = (
+    "INSERT INTO retry (work, ino, key, tries, error, next_ns)"
+    " VALUES ('uploads', 19, 'dir/open', 3, 'e', 1)"
+)
 
 
 def at_revision(url: str, revision: str) -> Database:
@@ -62,6 +67,8 @@ def at_revision(url: str, revision: str) -> Database:
         old = OLD_DELETION if revision < "0004" else DELETION
         table = "deletion" if revision < "0007" else "tombstone"
         connection.execute(text(old.replace("deletion", table)))
+        if revision >= "0003":
+            connection.execute(text(OLD_RETRY if revision < "0008" else RETRY))
     return database
 
 
@@ -84,6 +91,9 @@ def test_data_survives_the_upgrade(revision: str, database_url: str, tmp_path: P
     opened.close()
     assert query(settings, "SELECT key FROM object") == [("dir/file",)]
     assert query(settings, "SELECT key FROM tombstone") == [("gone",)]
+    # Rows of earlier revisions do not tell what their job is about: it is tried again at once.
+    kept = [] if revision < "0008" else [("uploads", 19, "dir/open", 3)]
+    assert query(settings, "SELECT work, ino, key, tries FROM retry") == kept
     assert fsck.check(Database(database_url), opened.files) == []
 
 

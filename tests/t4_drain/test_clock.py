@@ -7,6 +7,7 @@ import json
 from gateway import clock
 from gateway.db.compiled import Session
 from gateway.drain.admission.retries import Retries
+from gateway.drain.job import JobId, Work
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
 from tests.t4_drain.site import Site
@@ -50,16 +51,16 @@ def test_a_file_that_settles_is_left_alone(rclone_site: Site) -> None:
 def test_a_retry_that_lies_too_far_ahead_is_due(rclone_site: Site) -> None:
     site = rclone_site
     site.rows(
-        "INSERT INTO retry (job, tries, error, next_ns, ino) "
-        f"VALUES ('upload of x', 3, 'e', {clock.now_ns() + STEP_NS}, 77), "
-        f"('upload of y', 3, 'e', {clock.now_ns() + 20 * clock.NS}, 78) RETURNING 1"
+        "INSERT INTO retry (work, ino, key, tries, error, next_ns) "
+        f"VALUES ('uploads', 77, 'x', 3, 'e', {clock.now_ns() + STEP_NS}), "
+        f"('uploads', 78, 'y', 3, 'e', {clock.now_ns() + 20 * clock.NS}) RETURNING 1"
     )
     retries = Retries(30.0)
     with site.namespace._database.reader() as connection:
         retries.load(Session(connection, site.namespace._database.dialect))
-    assert retries.is_due("upload of x")
+    assert retries.is_due(JobId(Work.UPLOAD, 77, "x"))
     assert retries.is_file_due(77)
-    assert not retries.is_due("upload of y")
+    assert not retries.is_due(JobId(Work.UPLOAD, 78, "y"))
     assert not retries.is_file_due(78)
 
 

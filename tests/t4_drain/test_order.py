@@ -94,7 +94,7 @@ def test_many_files_are_read_page_by_page(rclone_site: Site) -> None:
         longest = max(longest, time.monotonic() - started)
         pages += 1
         assert len(page.jobs) <= JOBS_PAGE + 8
-        inos += [job.ino for job in page.jobs]
+        inos += [job.id.ino for job in page.jobs]
         after = page.after
     context.database.close()
     assert sorted(inos) == list(range(100_000, 100_000 + count))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from gateway.cli.backlog import measure
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
@@ -31,6 +32,20 @@ def test_uploads_moves_and_deletions(
     site.unlink("e/large")
     site.drain()
     assert site.objects() == {"b": b"first"}
+
+
+def test_what_needs_a_person_is_shown(
+    rclone: RcloneServer, make_site: MakeSite, postgres: PostgresServer
+) -> None:
+    site: Site = make_site(rclone, database_url=postgres.create_database())
+    site.namespace.files.remove(site.write("d/lost", b"bytes"), 0)
+    for _ in range(2):
+        site.drain()
+    (one,) = measure(site.settings).stuck
+    assert one.path == "/checkpoints/d/lost"
+    assert "is missing, 5 bytes expected" in one.reason
+    site.unlink("d/lost")
+    assert measure(site.settings).stuck == []
 
 
 def test_a_database_that_goes_away_during_an_upload_only_delays_it(

@@ -132,8 +132,8 @@ def test_retries_are_kept_over_a_restart(rclone_site: Site) -> None:
     aside = path.with_name("aside")
     path.rename(aside)
     site.drain()
-    ((job, tries, error),) = site.rows("SELECT job, tries, error FROM retry")
-    assert job.endswith("/f")
+    ((*job, tries, error),) = site.rows("SELECT work, ino, key, tries, error FROM retry")
+    assert job == ["uploads", ino, f"{PREFIX}/f"]
     assert (tries, "is missing" in error) == (1, True)
     site.rows("UPDATE retry SET tries = 1000 RETURNING 1")
     with site.process():

@@ -87,7 +87,7 @@ def test_a_huge_directory_is_planned_in_pages_of_bounded_memory(rclone_site: Sit
         assert len(page.jobs) <= NAMES_PAGE
         assert grown < 8 * MIB
         pages += 1
-        planned |= {job.title for job in page.jobs}
+        planned |= {str(job.id) for job in page.jobs}
         if page.after is None:
             break
     tracemalloc.stop()
@@ -175,6 +175,6 @@ def test_names_of_a_page_that_the_database_did_not_answer_are_read_again(
     monkeypatch.setattr(Paths, "key_of", fail)
     with pytest.raises(TryAgain):
         read_round(renames, context)
-    jobs = {job.title for page in read_round(renames, context) for job in page}
+    jobs = {job.id for page in read_round(renames, context) for job in page}
     assert len(jobs) == count
     context.database.close()

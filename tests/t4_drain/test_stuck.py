@@ -7,10 +7,11 @@ import subprocess
 import threading
 from typing import Any
 
+from gateway import clock
 from gateway.cli.backlog import measure
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
+from tests.t4_drain.site import PREFIX, Site
 from tests.t4_drain.test_refused import bucket_state
 from tests.t5_cli.site import spillway
 
@@ -71,6 +72,43 @@ def test_a_failure_is_forgotten_when_the_file_goes_up_under_another_name(
     site.drain()
     assert site.rows("SELECT * FROM retry") == []
     fault.release()
+
+
+def test_a_file_is_not_held_up_by_the_failure_of_an_earlier_one_at_its_key(
+    rclone_site: Site,
+) -> None:
+    site = rclone_site
+    # The next try of the earlier file would be far later than the end of the test.
+    site.configure(retry_max_seconds=10_000)
+    lost = site.write("f", b"bytes")
+    site.namespace.files.remove(lost, 0)
+    site.drain()
+    later_ns = clock.now_ns() + 5_000 * clock.NS
+    site.rows(f"UPDATE retry SET next_ns = {later_ns} RETURNING 1")
+    site.write("new", b"data")
+    site.rename("new", "f")
+    with site.draining():
+        until(lambda: site.objects() == {"f": b"data"}, "the file that replaced it is drained")
+
+
+def test_failures_that_were_forgotten_are_shown_again(rclone_site: Site) -> None:
+    """An upgrade may drop them (migrations/versions/0008)."""
+    site = rclone_site
+    kept, moved = site.write("kept", b"bytes"), site.write("moved", b"bytes")
+    site.drain()
+    site.write("kept", b"later")
+    for ino in (kept, moved):
+        site.namespace.files.remove(ino, 0)
+    site.rename("moved", "elsewhere")
+    site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/moved")
+    for _ in range(2):
+        with site.process():
+            until(lambda: len(stuck(site)) == 2, "both are shown")
+        shown = stuck(site)
+        assert "is missing" in shown["/checkpoints/kept"]
+        assert "it is not sent again instead" in shown["/checkpoints/elsewhere"]
+        site.rows("DELETE FROM retry RETURNING 1")
+        assert stuck(site) == {}
 
 
 def test_a_damaged_file_ends_the_wait_and_needs_attention(rclone_site: Site) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway import clock
-from gateway.cli import process
-from gateway.cli.process import Child, Command, Phase
+from gateway.cli.child import LINE_MAX_BYTES, Child, Command, Phase, _die_with
 from gateway.proc import start_ticks
 from tests.support.waiting import until
 
@@ -90,14 +89,14 @@ def test_an_endless_line_is_cut() -> None:
     until(ended, "the end of the child")
     shown = [line.removeprefix("child: ") for line in lines if line.startswith("child: ")]
     assert sum(map(len, shown)) == 100_000
-    assert max(map(len, shown)) <= process.LINE_MAX_BYTES + 65_536
+    assert max(map(len, shown)) <= LINE_MAX_BYTES + 65_536
 
 
 def test_a_child_whose_parent_died_before_it_could_ask_does_not_run() -> None:
     nobody = 2**22 + 1
-    result = subprocess.run(["true"], preexec_fn=process._die_with(nobody))
+    result = subprocess.run(["true"], preexec_fn=_die_with(nobody))
     assert result.returncode == 1
-    assert subprocess.run(["true"], preexec_fn=process._die_with(os.getpid())).returncode == 0
+    assert subprocess.run(["true"], preexec_fn=_die_with(os.getpid())).returncode == 0
 
 
 def test_retired_before_its_first_start() -> None:

@@ -26,10 +26,10 @@ from dataclasses import replace
 from gateway import clock
 from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
+from gateway.drain.admission.owner import is_dead, owner, pid_of
 from gateway.drain.admission.retries import Retries
 from gateway.drain.context import Context, View
-from gateway.drain.job import Job
-from gateway.drain.process import is_dead, owner, pid_of
+from gateway.drain.job import Job, JobId
 from gateway.drain.statements import claim_name
 from gateway.errors import LeaseLost, NamespaceError
 
@@ -60,7 +60,7 @@ class Claims:
         self._seconds = context.settings.drain.lease_seconds
         self._lock = threading.Lock()
         self._busy: set[int | str] = set()
-        self._held: Counter[int | str] = Counter()
+        self._needed: Counter[int | str] = Counter()
         """How many planned and running jobs need a name that is claimed."""
         self._spare: set[int | str] = set()
         """Claimed, and needed by no job any more."""
@@ -87,7 +87,7 @@ class Claims:
         self._on_drains(others + 1)
         with self._lock:
             self.lease = lease
-            self._held.clear()
+            self._needed.clear()
             self._spare.clear()
         if not self._thread.is_alive():
             self._thread.start()
@@ -99,28 +99,28 @@ class Claims:
         if self._thread.is_alive():
             self._thread.join()
         with suppress(NamespaceError, LeaseLost):
-            self.hold([])
+            self.claim([])
             with self._context.writing() as view:
                 view.session.run(own.LEASE_DELETE, the_lease=self.lease)
         self.lease = 0
 
-    def hold(self, jobs: Sequence[Job]) -> list[Job]:
+    def claim(self, jobs: Sequence[Job]) -> list[Job]:
         """Claim what jobs need, give back what none needs; returns the jobs that may be run.
 
         Raises NamespaceError, LeaseLost; then nothing was claimed.
         """
         with self._lock:
             needed = {name for job in jobs for name in job.claims}
-            missing = needed - self._held.keys() - self._spare
+            missing = needed - self._needed.keys() - self._spare
             dropped = self._spare - needed
             self._spare -= dropped
-        titles = self._retries.take_unsaved()
+        unsaved = self._retries.take_unsaved()
         taken: set[int | str] = set()
-        if missing or dropped or titles:
+        if missing or dropped or unsaved:
             try:
-                taken = self._write(missing, dropped, titles)
+                taken = self._write(missing, dropped, unsaved)
             except BaseException:
-                self._retries.give_back(titles)
+                self._retries.give_back(unsaved)
                 with self._lock:
                     self._spare |= dropped
                 raise
@@ -128,7 +128,7 @@ class Claims:
         with self._lock:
             self._spare |= missing - taken
             for job in granted:
-                self._held.update(job.claims)
+                self._needed.update(job.claims)
                 self._spare -= job.claims
         return granted
 
@@ -143,7 +143,7 @@ class Claims:
             return False
 
     def take(self, job: Job) -> bool:
-        """Keep other threads off what a held job needs. False: one is at it."""
+        """Keep other threads off what a claimed job needs. False: one is at it."""
         with self._lock:
             if not self._busy.isdisjoint(job.claims):
                 return False
@@ -162,18 +162,18 @@ class Claims:
         self.drop(job, lease)
 
     def drop(self, job: Job, lease: int) -> None:
-        """A held job needs its claims no more. Parameters: lease, under which it held them."""
+        """A claimed job needs its claims no more. Parameters: lease, under which it was claimed."""
         with self._lock:
             if lease != self.lease:
                 return
             for name in job.claims:
-                self._held[name] -= 1
-                if self._held[name] <= 0:
-                    del self._held[name]
+                self._needed[name] -= 1
+                if self._needed[name] <= 0:
+                    del self._needed[name]
                     self._spare.add(name)
 
     def _write(
-        self, missing: set[int | str], dropped: set[int | str], titles: set[str]
+        self, missing: set[int | str], dropped: set[int | str], unsaved: set[JobId]
     ) -> set[int | str]:
         """One transaction; returns the names that another drain has."""
         lease = self.lease
@@ -189,7 +189,7 @@ class Claims:
                 by_name = {claim_name(name): name for name in missing}
                 others = session.all(own.CLAIMED_BY_OTHERS, names=names, the_lease=lease)
                 taken = {by_name[name] for (name,) in others}
-            self._retries.save(session, titles)
+            self._retries.save(session, unsaved)
         return taken
 
     def _renew_for_ever(self) -> None:

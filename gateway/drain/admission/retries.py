@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete, insert, select
@@ -16,6 +16,7 @@ from sqlalchemy import delete, insert, select
 from gateway import clock
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import retry
+from gateway.drain.job import JobId, Work
 from gateway.errors import DataFileError, ObjectRefused, StoreRefused
 
 FIRST_PAUSE_SECONDS = 0.5
@@ -28,9 +29,15 @@ FOR_GOOD = "needs a person: "
 FOR_GOOD_TRIES = 2
 """The first time, a client may just have been changing the file."""
 
-RETRIES = Statement(select(retry.c.job, retry.c.tries, retry.c.error, retry.c.next_ns, retry.c.ino))
+RETRIES = Statement(
+    select(retry.c.work, retry.c.ino, retry.c.key, retry.c.tries, retry.c.error, retry.c.next_ns)
+)
 RETRY_INSERT = Statement(insert(retry))
-RETRY_DELETE = Statement(delete(retry).where(retry.c.job == b("the_key")))
+RETRY_DELETE = Statement(
+    delete(retry).where(
+        retry.c.work == b("the_work"), retry.c.ino == b("the_ino"), retry.c.key == b("the_key")
+    )
+)
 
 
 class Failure(NamedTuple):
@@ -39,8 +46,15 @@ class Failure(NamedTuple):
     tries: int
     error: str
     next_ns: int
-    ino: int
-    """The file that the job is about; 0: none."""
+
+
+NO_FAILURE = Failure(0, "", 0)
+
+
+def failures(session: Session) -> Iterator[tuple[JobId, Failure]]:
+    """The failures that are recorded in the database."""
+    for work, ino, key, *failure in session.all(RETRIES):
+        yield JobId(Work(work), ino, key), Failure(*failure)
 
 
 def needs_person(tries: int, error: str) -> bool:
@@ -57,47 +71,46 @@ class Retries:
     def __init__(self, retry_max_seconds: float) -> None:
         self._retry_max_seconds = retry_max_seconds
         self._lock = threading.Lock()
-        self._failed: dict[str, Failure] = {}
-        self._of_file: dict[int, set[str]] = {}
+        self._failed: dict[JobId, Failure] = {}
+        self._of_file: dict[int, set[JobId]] = {}
         """The failing jobs of a file, by inode."""
-        self._unsaved: set[str] = set()
+        self._unsaved: set[JobId] = set()
 
     def load(self, session: Session) -> None:
         """Start from what an earlier run left, inside a write transaction."""
         with self._lock:
-            for title, tries, error, next_ns, ino in session.all(RETRIES):
-                if title not in self._failed:
-                    self._put(title, Failure(tries, error, next_ns, ino))
+            for job, failure in failures(session):
+                if job not in self._failed:
+                    self._put(job, failure)
 
-    def is_due(self, title: str) -> bool:
+    def is_due(self, job: JobId) -> bool:
         """Whether a job may be tried now."""
         with self._lock:
-            return self._is_due(title)
+            return self._is_due(job)
 
     def is_file_due(self, ino: int) -> bool:
         """Whether every job about a file that failed may be tried now."""
         with self._lock:
-            return all(self._is_due(title) for title in self._of_file.get(ino, ()))
+            return all(self._is_due(job) for job in self._of_file.get(ino, ()))
 
-    def failed(self, title: str, ino: int, error: str) -> None:
-        """Count a failure and draw the pause before the next try. Parameters: ino, of the file that
-        the job is about; 0: none."""
+    def failed(self, job: JobId, error: str) -> None:
+        """Count a failure and draw the pause before the next try."""
         with self._lock:
-            before = self._take(title)
+            before = self._take(job)
             tries = 1 if before is None else before.tries + 1
             pause_ns = int(jittered_seconds(tries, self._retry_max_seconds) * clock.NS)
             next_ns = clock.now_ns() + pause_ns
-            self._put(title, Failure(tries, " ".join(error.split()), next_ns, ino))
-            self._unsaved.add(title)
+            self._put(job, Failure(tries, " ".join(error.split()), next_ns))
+            self._unsaved.add(job)
 
-    def worked(self, title: str, ino: int) -> None:
+    def worked(self, job: JobId, ino: int) -> None:
         """The job is done, or there is nothing to do any more.
 
         Parameters: ino, of a file that is in the bucket now: what failed under its earlier names is
         forgotten; 0: none.
         """
         with self._lock:
-            for gone in {title, *self._of_file.get(ino, ())}:
+            for gone in {job, *self._of_file.get(ino, ())}:
                 if self._take(gone) is not None:
                     self._unsaved.add(gone)
 
@@ -109,66 +122,60 @@ class Retries:
         with self._lock:
             failed = list(self._failed.items())
         before_ns = clock.now_ns() - FORGET_NS
-        for title, failure in failed:
-            if is_wanted(failure.ino) if failure.ino else failure.next_ns >= before_ns:
+        for job, failure in failed:
+            if is_wanted(job.file) if job.file else failure.next_ns >= before_ns:
                 continue
             with self._lock:
-                if self._failed.get(title) == failure:
-                    self._take(title)
-                    self._unsaved.add(title)
+                if self._failed.get(job) == failure:
+                    self._take(job)
+                    self._unsaved.add(job)
 
-    def _is_due(self, title: str) -> bool:
-        found = self._failed.get(title)
+    def _is_due(self, job: JobId) -> bool:
+        found = self._failed.get(job)
         most_ns = int(self._retry_max_seconds * clock.NS)
         return found is None or not clock.is_ahead(found.next_ns, most_ns)
 
-    def _put(self, title: str, failure: Failure) -> None:
-        self._failed[title] = failure
-        if failure.ino:
-            self._of_file.setdefault(failure.ino, set()).add(title)
+    def _put(self, job: JobId, failure: Failure) -> None:
+        self._failed[job] = failure
+        if job.file:
+            self._of_file.setdefault(job.file, set()).add(job)
 
-    def _take(self, title: str) -> Failure | None:
-        found = self._failed.pop(title, None)
-        if found is not None and found.ino:
-            titles = self._of_file[found.ino]
-            titles.discard(title)
-            if not titles:
-                del self._of_file[found.ino]
+    def _take(self, job: JobId) -> Failure | None:
+        found = self._failed.pop(job, None)
+        if found is not None and job.file:
+            jobs = self._of_file[job.file]
+            jobs.discard(job)
+            if not jobs:
+                del self._of_file[job.file]
         return found
 
-    def take_unsaved(self) -> set[str]:
+    def take_unsaved(self) -> set[JobId]:
         """Jobs whose rows are not what they should be. The caller saves them or gives them back."""
         with self._lock:
             taken, self._unsaved = self._unsaved, set()
         return taken
 
-    def give_back(self, titles: set[str]) -> None:
+    def give_back(self, jobs: set[JobId]) -> None:
         """They could not be saved."""
         with self._lock:
-            self._unsaved |= titles
+            self._unsaved |= jobs
 
-    def save(self, session: Session, titles: Iterable[str]) -> None:
+    def save(self, session: Session, jobs: Iterable[JobId]) -> None:
         """Write the rows of some jobs, inside a write transaction."""
-        for title in titles:
+        for job in jobs:
             with self._lock:
-                found = self._failed.get(title)
-            session.run(RETRY_DELETE, the_key=title)
+                found = self._failed.get(job)
+            work = job.work.value
+            session.run(RETRY_DELETE, the_work=work, the_ino=job.ino, the_key=job.key)
             if found is not None:
-                session.run(
-                    RETRY_INSERT,
-                    job=title,
-                    tries=found.tries,
-                    error=found.error,
-                    next_ns=found.next_ns,
-                    ino=found.ino,
-                )
+                session.run(RETRY_INSERT, work=work, ino=job.ino, key=job.key, **found._asdict())
 
     def shown(self, most: int) -> list[dict[str, Any]]:
         """The latest failures."""
         with self._lock:
             latest = list(self._failed.items())[-most:]
         return [
-            {"job": title, "tries": found.tries, "error": found.error} for title, found in latest
+            {"job": str(job), "tries": found.tries, "error": found.error} for job, found in latest
         ]
 
     def __len__(self) -> int:

@@ -14,12 +14,11 @@ from functools import partial
 
 from gateway import clock
 from gateway.data.layout import DataFiles
-from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.job import Batch, Job, Lane, Outcome, Page, Work, run_alone
+from gateway.drain.job import Batch, Job, JobId, Lane, Outcome, Page, Work, run_alone
 from gateway.drain.paths import file_of
 from gateway.drain.plan.survey import REST, SCAN_PAGE
 from gateway.drain.rows import File
@@ -89,8 +88,7 @@ class Digests:
 def _job(view: View, file: File, batch: Batch) -> Job:
     item = file
     return Job(
-        f"checksum of {_path(view, file.ino)}",
-        Work.CHECKSUM,
+        JobId(Work.CHECKSUM, file.ino, view.paths.key_of(file.ino) or ""),
         Lane.DISK,
         frozenset((file.ino,)),
         partial(run_alone, batch, item),
@@ -98,15 +96,6 @@ def _job(view: View, file: File, batch: Batch) -> Job:
         item=item,
         size=file.size,
     )
-
-
-def _path(view: View, ino: int) -> str:
-    """A name for people; a held file has no key."""
-    for parent, name in view.session.all(sql.NAMES, ino=ino):
-        place = view.paths.place(parent)
-        if place is not None:
-            return b"/".join((*place.parts, name)).decode("utf-8", "backslashreplace")
-    return f"inode {ino}"
 
 
 def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exception]:

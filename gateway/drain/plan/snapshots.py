@@ -21,7 +21,7 @@ from functools import partial
 from gateway import clock
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.job import Job, Lane, Outcome, Page, Work
+from gateway.drain.job import Job, JobId, Lane, Outcome, Page, Work
 from gateway.drain.plan.sweeps import make_way
 from gateway.drain.rows import File
 from gateway.drain.send import still, upload
@@ -91,8 +91,7 @@ class Snapshots:
         if key is None:
             return None
         return make_way(context, view, file.ino, key) or Job(
-            f"snapshot of {key}",
-            Work.SNAPSHOT,
+            JobId(Work.SNAPSHOT, file.ino, key),
             Lane.UPLOAD,
             frozenset((file.ino, key)),
             partial(self._take, context, file, key, one),

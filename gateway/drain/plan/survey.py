@@ -13,7 +13,7 @@ from functools import partial
 from gateway import clock
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.job import Batch, Job, Lane, Page, Work
+from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work
 from gateway.drain.plan.order import Order
 from gateway.drain.plan.sweeps import make_way
 from gateway.drain.send import intent, upload
@@ -142,12 +142,10 @@ def _job(context: Context, view: View, standing: intent.Standing, key: str, batc
     """The upload of a file, or what must happen before it."""
     file = standing.file
     job = Job(
-        f"upload of {key}",
-        Work.UPLOAD,
+        JobId(Work.UPLOAD, file.ino, key),
         Lane.UPLOAD,
         frozenset((file.ino, key)),
         partial(upload.upload, context, file, key),
-        file.ino,
         batch if file.size <= upload.SMALL_BYTES else None,
         (file, key),
         file.size,

@@ -10,9 +10,9 @@ from functools import partial
 
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.job import Batch, Job, Lane, Page, Work, run_alone
-from gateway.drain.paths import object_at
-from gateway.drain.rows import Upload
+from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work, run_alone
+from gateway.drain.paths import object_at, objects_at
+from gateway.drain.rows import Intent
 from gateway.drain.tidy import doubt, garbage, move
 from gateway.objectstore.s3 import DELETE_MAX
 
@@ -22,13 +22,12 @@ DELETIONS_PAGE = DELETE_MAX
 def settlements(context: Context, _after: int | str | None) -> Page:
     """Uploads that were interrupted."""
     with context.reading() as view:
-        rows = [Upload(*row) for row in view.session.all(own.UPLOADS)]
+        rows = [Intent(*row) for row in view.session.all(own.UPLOADS)]
         left = [intent for intent in rows if not garbage.is_settled(view, intent)]
     return Page(
         [
             Job(
-                f"clean-up of {intent.key}",
-                Work.CLEAN_UP,
+                JobId(Work.CLEAN_UP, intent.ino, intent.key),
                 Lane.CHORE,
                 frozenset((intent.ino, intent.key)),
                 partial(garbage.settle, context, intent),
@@ -45,8 +44,7 @@ def doubts(context: Context, _after: int | str | None) -> Page:
         keys = doubt.due(view)
     jobs = [
         Job(
-            f"check of {key}",
-            Work.CLEAN_UP,
+            JobId(Work.CLEAN_UP, 0, key),
             Lane.CHORE,
             frozenset((key,)),
             partial(doubt.look, context, key),
@@ -62,11 +60,10 @@ def deletions(context: Context, after: int | str | None) -> Page:
     with context.reading() as view:
         rows = view.session.all(own.TOMBSTONES, after=after or "", most=DELETIONS_PAGE)
         keys = [row[0] for row in rows]
-        due = garbage.due(view, keys)
+        due = garbage.due(view, keys, objects_at(view.session, keys))
     jobs = [
         Job(
-            f"deletion of {key}",
-            Work.DELETE,
+            JobId(Work.DELETE, 0, key),
             Lane.CHORE,
             frozenset((key,)),
             partial(run_alone, batch, key),
@@ -95,8 +92,7 @@ def moves(context: Context) -> Batch:
 def move_job(batch: Batch, planned: move.Move) -> Job:
     """The job of a move. Parameters: batch, with which it runs if it is small."""
     return Job(
-        f"move of {planned.source} to {planned.target}",
-        Work.COPY,
+        JobId(Work.COPY, planned.ino, planned.target),
         Lane.CHORE,
         planned.claims,
         partial(run_alone, batch, planned),

@@ -29,7 +29,7 @@ from gateway.drain.metadata import (
     with_rest,
 )
 from gateway.drain.paths import file_of, object_at
-from gateway.drain.rows import File, Object, Upload
+from gateway.drain.rows import File, Intent, Object
 from gateway.objectstore.objects import PART_BYTES
 
 log = logging.getLogger("drain")
@@ -41,9 +41,9 @@ class Started(NamedTuple):
     file: File
     """Of a snapshot: with the size and the mtime of the copy that is sent."""
     key: str
-    prior: Upload | None
+    prior: Intent | None
     """What an earlier try with the same key left: its bytes may be at the key."""
-    resumed: Upload | None
+    resumed: Intent | None
     """The same version's multipart upload, which was interrupted: it is resumed."""
     rest: str
     """What the key does not tell of the path."""
@@ -67,7 +67,7 @@ class Standing(NamedTuple):
 
     file: File
     is_damaged: bool
-    intent: Upload | None
+    intent: Intent | None
     """Of an earlier upload of the file that was not published."""
     stored: Object | None
     """The object of the file."""
@@ -93,7 +93,7 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
         cells = iter(row)
         file = File(*islice(cells, len(File._fields)))
         is_damaged = next(cells) is not None
-        begun = Upload(*islice(cells, len(Upload._fields)))
+        begun = Intent(*islice(cells, len(Intent._fields)))
         stored = Object(*islice(cells, len(Object._fields)))
         occupant, is_reserved, has_tombstone = cells
         if file.nlink > 0:
@@ -132,7 +132,7 @@ def is_current(context: Context, started: Started) -> bool:
         return current(view, started.file, started.key) is not None
 
 
-def can_resume(view: View, intent: Upload) -> bool:
+def can_resume(view: View, intent: Intent) -> bool:
     """Whether an interrupted multipart upload is of the version that is wanted at its key.
 
     That of a snapshot has no part size: its metadata would be wrong for the version's own bytes.
@@ -190,7 +190,7 @@ def intend(
     return started
 
 
-def _begin_again(view: View, started: Started, prior: Upload) -> Started | None:
+def _begin_again(view: View, started: Started, prior: Intent) -> Started | None:
     """Take an earlier try's upload over; None: it is to be settled first."""
     file, key = started.file, started.key
     if prior.upload_id is not None and not can_resume(view, prior):

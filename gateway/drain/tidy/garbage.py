@@ -19,7 +19,7 @@ from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
 from gateway.drain.metadata import origin_of
 from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
-from gateway.drain.rows import Object, Upload
+from gateway.drain.rows import Intent, Object
 from gateway.drain.send.intent import can_resume
 from gateway.errors import BucketError, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
@@ -30,9 +30,13 @@ HEADS = 8
 """Objects asked at a time before they are deleted."""
 
 
-def due(view: View, keys: Sequence[str]) -> dict[str, set[Tombstone]]:
-    """The tombstones that may be used now, by key."""
-    occupants = objects_at(view.session, keys)
+def due(
+    view: View, keys: Sequence[str], occupants: Mapping[str, Object]
+) -> dict[str, set[Tombstone]]:
+    """The tombstones that may be used now, by key.
+
+    Parameters: occupants, the objects that are recorded at the keys.
+    """
     return {
         key: tombstones
         for key, tombstones in _tombstones(view, keys).items()
@@ -75,8 +79,9 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
     """
     with context.reading() as view:
         volume = view.volume
-        tombstones = due(view, keys)
-        dropped = objects_at(view.session, tombstones).keys()
+        occupants = objects_at(view.session, keys)
+        tombstones = due(view, keys, occupants)
+        dropped = tombstones.keys() & occupants.keys()
     heads = _heads(context, [key for key in tombstones if key not in dropped])
     doomed = [
         key for key, head in heads.items() if head and _is_covered(head, tombstones[key], volume)
@@ -158,7 +163,7 @@ def _is_covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> b
     return False
 
 
-def is_settled(view: View, intent: Upload) -> bool:
+def is_settled(view: View, intent: Intent) -> bool:
     """Whether an interrupted upload only waits for the next try, which resumes it, or whose
     intent replaces this."""
     if can_resume(view, intent):
@@ -167,7 +172,7 @@ def is_settled(view: View, intent: Upload) -> bool:
     return intent.upload_id is None and file is not None and file.is_dirty
 
 
-def settle(context: Context, intent: Upload) -> Outcome:
+def settle(context: Context, intent: Intent) -> Outcome:
     """Clean up after an upload that was interrupted.
 
     While its file is there and dirty, the row stays and keeps naming what may be at the key: the
