@@ -1,7 +1,7 @@
 """retries keyed by what the job is about; rows of earlier revisions are dropped
 
-They name their job by a text for people. A job that is tried at once again loses nothing: it fails
-again, is counted from one, and is shown to a person after its second try.
+Those rows name their job by a text for people. Without its row a job is tried at once. If it fails
+again, it gets a row again, counted from one, and a person is shown it after its second try.
 """
 
 from __future__ import annotations
