@@ -322,3 +322,27 @@ class Damage(Base):
     reason: Mapped[str] = mapped_column(String)
     """One line, shown to a person."""
     noted_ns: Mapped[int]
+
+
+class Journal(Base):
+    """An inode that a transaction touched: see gateway.db.journal. The last row is never pruned,
+    because SQLite takes the next number from it."""
+
+    __tablename__ = "journal"
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    """In the order of the commits. Numbers of transactions that were rolled back are missing."""
+    ino: Mapped[int]
+    """It may be gone since."""
+    what: Mapped[int] = mapped_column(Integer)
+    """Flags: see gateway.db.journal."""
+
+
+class Reader(Base):
+    """A reader of the journal. While there is none, no row is added."""
+
+    __tablename__ = "reader"
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    position: Mapped[int]
+    """Rows before this number are not needed by it any more."""
+    lease: Mapped[int | None] = mapped_column(ForeignKey("lease.id", ondelete="CASCADE"))
+    """Of a drain, whose reader goes with its lease. NULL: of a reader that outlives its process."""

@@ -35,6 +35,8 @@ retry: Any = models.Retry.__table__
 override: Any = models.Override.__table__
 doubt: Any = models.Doubt.__table__
 damage: Any = models.Damage.__table__
+journal: Any = models.Journal.__table__
+reader: Any = models.Reader.__table__
 
 ATTR = [inode.c[name] for name in Attr._fields]
 
