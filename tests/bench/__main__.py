@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.bench import contention, drain, experiments, report, saves, sites
+from tests.bench import contention, drain, experiments, journalled, report, saves, sites
 from tests.bench.experiments import Experiment
 from tests.bench.rows import Measured, Target
 from tests.support.postgres import PostgresServer
@@ -106,6 +106,7 @@ class Bench:
         for in_flight in experiments.FLIGHTS:
             yield experiments.changed_names(in_flight, True, ours, dirsync)
         yield experiments.truncations(ours, dirsync)
+        yield journalled.experiment(ours)
         if not self._quick:
             memory = stack.enter_context(sites.tmpfs(self._directory / "names-tmpfs"))
             volatile = sites.start(stack, "vfs", memory / "vfs")
