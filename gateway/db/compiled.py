@@ -105,15 +105,21 @@ def given(name: str, /, **columns: type[int] | type[str]) -> Any:
 
 
 def given_numbers(name: str, /) -> Any:
-    """``given`` with one column of integers, ``value``: cheaper by two thirds where many rows are
-    added. ``numbers_of`` makes the parameter."""
+    """``given`` with one column of integers, ``value``, which costs a third. ``numbers_of`` makes
+    the parameter."""
     value = _JsonArray(bindparam(name, type_=String)).table_valued("value").c.value
     return select(cast(cast(value, String), BigInteger).label("value")).subquery(name)
 
 
 def numbers_of(numbers: Iterable[int]) -> str:
-    """The rows of a table of ``given_numbers``, as its parameter."""
+    """Integers as one text, which a statement can take for a table (``given_numbers``)."""
     return json.dumps(list(numbers))
+
+
+def numbers_in(text: str) -> list[int]:
+    """The integers of a text of ``numbers_of``."""
+    found: list[int] = json.loads(text)
+    return found
 
 
 def rows_of(rows: Sequence[Sequence[int | str | None]]) -> str:

@@ -1,8 +1,9 @@
 """The journal: which inodes each transaction touched, for readers that follow what changes.
 
-A transaction adds one row for each inode that it touched, whatever it did to it. A row says where
-to look, never what to find there: a reader looks at the inode as it is now. It reads rows by
-number, and keeps its position, the number up to which it is done, in its row of ``reader``.
+A transaction adds one row with all inodes that it touched, each once, whatever it did to them; a
+second row where their flags differ. A row says where to look, never what to find there: a reader
+looks at the inodes as they are now. It reads rows by number, and keeps its position, the number up
+to which it is done, in its row of ``reader``.
 
 Invariant: numbers are in the order of the commits, so nobody sees row n + 1 before row n. Rows are
 added only inside ``Database.transaction`` and the transactions of the NFS server's writer, of which
@@ -19,9 +20,9 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import Integer, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import Integer, String, bindparam, delete, exists, func, insert, select, update
 
-from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
+from gateway.db.compiled import Session, Statement, b, numbers_in, numbers_of
 from gateway.db.statements import journal, reader
 from gateway.errors import GatewayError
 
@@ -34,22 +35,24 @@ BELOW = 2
 STORED = 4
 """The object of the inode, or its key."""
 
-KEPT_MAX = 4_000_000
-"""Rows: about 60 MB on SQLite. To read the namespace takes no longer than to read more of them."""
-PRUNED_AT_ONCE = 8192
+KEPT_MAX = 2_000_000
+"""Rows: 60 MB where changes come one by one, 1 GB where each row has 64 of them. To read the
+namespace takes no longer than to read more."""
+PRUNED_AT_ONCE = 2048
 """Rows in one transaction: a few milliseconds, for which the NFS server waits."""
+READ_AT_ONCE = 256
+"""Rows: a row of a start that seals has 256 inodes."""
 
-_INOS = given_numbers("inos")
 NOTE_INSERT = Statement(
     insert(journal).from_select(
-        ["ino", "what"],
-        select(_INOS.c.value, bindparam("what", type_=Integer)).where(
+        ["what", "inos"],
+        select(bindparam("what", type_=Integer), bindparam("inos", type_=String)).where(
             exists(select(reader.c.name))
         ),
     )
 )
 ROWS = Statement(
-    select(journal.c.seq, journal.c.ino, journal.c.what)
+    select(journal.c.seq, journal.c.what, journal.c.inos)
     .where(journal.c.seq > b("after"))
     .order_by(journal.c.seq)
     .limit(b("most"))
@@ -69,12 +72,12 @@ STANDING = Statement(
     select(
         _SAVED,
         func.coalesce(_LAST, 0),
-        select(journal.c.ino)
+        select(journal.c.inos)
         .where(journal.c.seq == func.coalesce(b("position"), _SAVED))
         .scalar_subquery(),
     )
 )
-"""The saved position of a reader, the last row, and the inode of the row at a position."""
+"""The saved position of a reader, the last row, and the inodes of the row at a position."""
 READER_INSERT = Statement(insert(reader))
 READER_DELETE = Statement(delete(reader).where(reader.c.name == b("reader")))
 READER_MOVE = Statement(
@@ -89,18 +92,17 @@ class Lost(GatewayError):
 
 
 class Touched(NamedTuple):
-    """A row of the journal."""
+    """An inode that a transaction touched."""
 
-    seq: int
     ino: int
     what: int
 
 
 def note(session: Session, touched: Mapping[int, int]) -> None:
-    """Add the rows of a write transaction. Parameters: touched, flags by inode."""
+    """Add what a write transaction touched. Parameters: touched, flags by inode."""
     for what in set(touched.values()):
         inos = numbers_of(ino for ino, flags in touched.items() if flags == what)
-        session.run(NOTE_INSERT, inos=inos, what=what)
+        session.run(NOTE_INSERT, what=what, inos=inos)
 
 
 class _Standing(NamedTuple):
@@ -110,7 +112,7 @@ class _Standing(NamedTuple):
     """The position in its row; None: there is no row."""
     last: int
     """The last row of the journal; 0: there was none ever."""
-    ino: int | None
+    inos: str | None
     """Of the row at its position, which is not pruned."""
 
 
@@ -126,6 +128,8 @@ class Reader:
         """As this reader left it."""
         self._position = 0
         """Of what was read last."""
+        self.is_at_end = True
+        """Whether that was the last row."""
 
     @property
     def unsaved(self) -> int:
@@ -148,21 +152,22 @@ class Reader:
         self._at, self._position = found, found.saved
 
     def read(self, session: Session, most: int) -> list[Touched]:
-        """The next rows, at most so many. Raises Lost."""
+        """What the next rows name; no further row once there are so many. Raises Lost."""
         found = self._standing(session, self._position)
-        # A database that was restored, or that failed over, goes on without what this reader saw.
-        if (
-            found.saved is None
-            or (found.saved, found.ino) != (self._at.saved, self._at.ino)
-            or found.last < self._position
-        ):
+        # A database that was restored, or that failed over, continues without what we saw.
+        if (found.saved, found.inos) != (self._at.saved, self._at.inos):
             raise Lost(f"the journal was not kept for reader {self.name!r}")
-        if found.last == self._position:
-            return []
-        rows = [Touched(*row) for row in session.all(ROWS, after=self._position, most=most)]
-        self._position = rows[-1].seq
-        self._at = self._at._replace(ino=rows[-1].ino)
-        return rows
+        touched: list[Touched] = []
+        self.is_at_end = found.last == self._position
+        if self.is_at_end:
+            return touched
+        for seq, what, inos in session.all(ROWS, after=self._position, most=READ_AT_ONCE):
+            touched.extend(Touched(ino, what) for ino in numbers_in(inos))
+            self._position, self._at = seq, self._at._replace(inos=inos)
+            if len(touched) >= most:
+                break
+        self.is_at_end = self._position >= found.last
+        return touched
 
     def save(self, session: Session) -> None:
         """Save the position inside a write transaction, and prune. What the reader made of the rows

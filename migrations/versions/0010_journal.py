@@ -17,8 +17,8 @@ def upgrade() -> None:
     op.create_table(
         "journal",
         sa.Column("seq", BIG, autoincrement=True, nullable=False),
-        sa.Column("ino", BIG, nullable=False),
         sa.Column("what", sa.Integer(), nullable=False),
+        sa.Column("inos", sa.String(), nullable=False),
         sa.PrimaryKeyConstraint("seq", name=op.f("pk_journal")),
     )
     op.create_table(

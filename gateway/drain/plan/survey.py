@@ -43,7 +43,7 @@ EVERYTHING_SECONDS = 600.0
 REST = 9
 """Times as long as reading everything took."""
 SAVE_SECONDS = 10.0
-SAVE_ROWS = 4096
+SAVE_ROWS = 1024
 """The position in the journal is saved after either, in a transaction that others wait for."""
 
 _START = (0, 0)
@@ -164,12 +164,12 @@ class Survey:
 
     def _follow(self, view: View, reader: Reader, ahead_ns: int) -> bool:
         """Look at what the journal names next. False: there is more of it. Raises Lost."""
-        rows = reader.read(view.session, SCAN_PAGE)
-        self._look(view, {row.ino for row in rows if row.what & CHANGED}, ahead_ns)
-        if any(row.what & BELOW for row in rows):
+        touched = reader.read(view.session, SCAN_PAGE)
+        self._look(view, {one.ino for one in touched if one.what & CHANGED}, ahead_ns)
+        if any(one.what & BELOW for one in touched):
             # Also where one is under way, which may have passed files that are eligible only now.
             self._full_at = self._rest_until
-        return len(rows) < SCAN_PAGE
+        return reader.is_at_end
 
     def _look_again(self, view: View, now_ns: int, ahead_ns: int) -> None:
         """Look again at what was handed out, and for the oldest file; once a poll."""
