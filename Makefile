@@ -41,10 +41,12 @@ test-drain test-rest check-names check-database:
 	@mkdir -p /tmp/spillway-$@-$$(id -u)
 	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest $(SUITE)
 
-# The property test at length, on both engines, the bad hour of the bucket, two minutes a server, and
-# the rename of a directory of 100,000 drained files.
+# The property test at length, on both engines, a reader of the journal that was away for a million
+# changes, the bad hour of the bucket, two minutes a server, and the rename of a directory of 100,000
+# drained files.
 slow: build
 	SPILLWAY_PROPERTY_STEPS=10000 $(PY) -m pytest -s tests/t3_namespace/test_model.py
+	SPILLWAY_JOURNAL_ROWS=1000000 $(PY) -m pytest -s --timeout=1800 tests/t2_db/test_journal.py
 	SPILLWAY_FAULT_SECONDS=120 $(PY) -m pytest -s tests/t4_drain/test_faults.py
 	SPILLWAY_RENAMED_FILES=100000 $(PY) -m pytest -s --timeout=7200 tests/t4_drain/test_rename.py -k "a_large_directory and rclone"
 
@@ -62,9 +64,10 @@ posix: build
 	$(PY) -m tests.conformance.posix $(PJDFSTEST) --server vfs
 	$(PY) -m tests.conformance.posix $(PJDFSTEST)
 
-# The namespace with a million files in many directories, and in one.
+# The namespace with a million files in many directories, and in one; what it costs when it is idle.
 scale: build
 	$(PY) -m tests.bench.scale $(BUILD)
+	$(PY) -m tests.bench.idle $(BUILD)
 
 # Side by side with Ganesha's FSAL_VFS, rclone and s3fs; bench renews docs/benchmarks.md. As root.
 # A mount namespace: what is mounted for it goes with it, however it ends.

@@ -7,7 +7,7 @@ source for column names and both dialects without paying for it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, String, bindparam, cast, literal_column, select
@@ -102,6 +102,24 @@ def given(name: str, /, **columns: type[int] | type[str]) -> Any:
             for column, cell in cells.items()
         )
     ).subquery(name)
+
+
+def given_numbers(name: str, /) -> Any:
+    """``given`` with one column of integers, ``value``, which costs a third. ``numbers_of`` makes
+    the parameter."""
+    value = _JsonArray(bindparam(name, type_=String)).table_valued("value").c.value
+    return select(cast(cast(value, String), BigInteger).label("value")).subquery(name)
+
+
+def numbers_of(numbers: Iterable[int]) -> str:
+    """Integers as one text, which a statement can take for a table (``given_numbers``)."""
+    return json.dumps(list(numbers))
+
+
+def numbers_in(text: str) -> list[int]:
+    """The integers of a text of ``numbers_of``."""
+    found: list[int] = json.loads(text)
+    return found
 
 
 def rows_of(rows: Sequence[Sequence[int | str | None]]) -> str:

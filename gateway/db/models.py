@@ -339,3 +339,28 @@ class Damage(Base):
     reason: Mapped[str] = mapped_column(String)
     """One line, shown to a person."""
     noted_ns: Mapped[int]
+
+
+class Journal(Base):
+    """Inodes that a transaction touched: see gateway.db.journal. The last row is never pruned,
+    because SQLite takes the next number from it."""
+
+    __tablename__ = "journal"
+    seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+    """In the order of the commits. Numbers of transactions that were rolled back are missing."""
+    what: Mapped[int] = mapped_column(Integer)
+    """Flags: see gateway.db.journal."""
+    inos: Mapped[str] = mapped_column(String)
+    """A JSON array of numbers, some of which may be gone since. A row for each inode would cost a
+    transaction of 32 inodes four times as much."""
+
+
+class Reader(Base):
+    """A reader of the journal. While there is none, no row is added."""
+
+    __tablename__ = "reader"
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    position: Mapped[int]
+    """Rows before this number are not needed by it any more."""
+    lease: Mapped[int | None] = mapped_column(ForeignKey("lease.id", ondelete="CASCADE"))
+    """Of a drain, whose reader goes with its lease. NULL: of a reader that outlives its process."""

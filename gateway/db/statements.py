@@ -35,6 +35,8 @@ retry: Any = models.Retry.__table__
 override: Any = models.Override.__table__
 doubt: Any = models.Doubt.__table__
 damage: Any = models.Damage.__table__
+journal: Any = models.Journal.__table__
+reader: Any = models.Reader.__table__
 
 # Literals, word for word those of the partial indexes: a parameter would not match them.
 IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from gateway import clock, failpoints
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
@@ -32,12 +33,15 @@ RESERVE_BLOCK = 4096
 class Tx(Session):
     """One operation inside the writer's transaction."""
 
-    __slots__ = ("_ids", "_name", "_writes", "directories", "now_ns")
+    __slots__ = ("_ids", "_name", "_touched", "_writes", "directories", "now_ns")
 
-    def __init__(self, connection: Connection, dialect: Any, ids: Ids, name: str) -> None:
+    def __init__(
+        self, connection: Connection, dialect: Any, ids: Ids, name: str, touched: dict[int, int]
+    ) -> None:
         super().__init__(connection, dialect)
         self._ids = ids
         self._name = name
+        self._touched = touched
         self._writes = 0
         self.directories: list[Attr] = []
         """Directories whose entries this operation changed, as it left them."""
@@ -58,6 +62,10 @@ class Tx(Session):
         self._writes += 1
         if failpoints.armed():
             failpoints.hit(f"{self._name}.{self._writes}")
+
+    def touch(self, ino: int, what: int = journal.CHANGED) -> None:
+        """Say that an inode is not what it was, for the journal. Parameters: what, its flags."""
+        self._touched[ino] = self._touched.get(ino, 0) | what
 
     @property
     def has_written(self) -> bool:
@@ -204,16 +212,20 @@ class Writer:
         if self._connection is None:
             self._connection = self._database.serve()
         connection = self._connection
+        session = Session(connection, self._database.dialect)
+        # What an operation touched that is undone stays here: a row in vain harms nobody.
+        touched: dict[int, int] = {}
         try:
             token = backend.begin_serving(connection)
-            self._ids.reserve(Session(connection, self._database.dialect), len(batch))
-            if not all(self._run_one(connection, operation) for operation in batch):
+            self._ids.reserve(session, len(batch))
+            if not all(self._run_one(connection, operation, touched) for operation in batch):
                 connection.execute("ROLLBACK")
                 self._ids.forget()
                 token = backend.begin_serving(connection)
-                self._ids.reserve(Session(connection, self._database.dialect), len(batch))
+                self._ids.reserve(session, len(batch))
                 for operation in batch:
-                    self._run_apart(connection, operation)
+                    self._run_apart(connection, operation, touched)
+            journal.note(session, touched)
         except BaseException:
             self._drop_unless_usable(connection)
             if self._connection is not None:
@@ -237,9 +249,11 @@ class Writer:
             connection.close()
             self._connection = None
 
-    def _run_one(self, connection: Connection, operation: Operation[Any]) -> bool:
+    def _run_one(
+        self, connection: Connection, operation: Operation[Any], touched: dict[int, int]
+    ) -> bool:
         """Run an operation. False: it failed and left something to be undone."""
-        tx = Tx(connection, self._database.dialect, self._ids, operation.name)
+        tx = Tx(connection, self._database.dialect, self._ids, operation.name, touched)
         operation.result = operation.error = None
         try:
             operation.result = operation.run(tx)
@@ -253,10 +267,12 @@ class Writer:
             return isinstance(exc, GatewayError) and not tx.has_written
         return True
 
-    def _run_apart(self, connection: Connection, operation: Operation[Any]) -> None:
+    def _run_apart(
+        self, connection: Connection, operation: Operation[Any], touched: dict[int, int]
+    ) -> None:
         """Run an operation so that its failure undoes it alone."""
         connection.execute("SAVEPOINT one")
-        self._run_one(connection, operation)
+        self._run_one(connection, operation, touched)
         if operation.error is not None:
             connection.execute("ROLLBACK TO SAVEPOINT one")
         connection.execute("RELEASE SAVEPOINT one")

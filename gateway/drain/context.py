@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway import clock, failpoints
 from gateway.data.layout import DataFiles
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
@@ -104,6 +105,10 @@ class View(NamedTuple):
         self.session.run(
             own.DOUBT_INSERT, key=key, ino=ino, noted_ns=now_ns, look_ns=now_ns + self.late_ns
         )
+
+    def note(self, inos: Iterable[int], what: int) -> None:
+        """Add inodes to the journal. Parameters: what, flags of ``gateway.db.journal``."""
+        journal.note(self.session, dict.fromkeys(inos, what))
 
     def note_rekey(self, ino: int) -> None:
         """Record that the object of an inode may have the wrong key."""

@@ -1,6 +1,7 @@
 """What waits for the bucket, for people and their programs: lists it, and takes their orders.
 
-The queue is the database. A drain reads it again and again, so nothing has to be told to it.
+The queue is the database: no process is told anything. What a person says is noted in the journal,
+which every drain follows.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.db import statements as sql
+from gateway.db.journal import BELOW, CHANGED
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
 from gateway.drain.admission.retries import NO_FAILURE, Failure, failures, needs_person
@@ -259,6 +261,7 @@ def say(context: Context, ino: int, hold: bool | None) -> bool:
         before = view.session.run(own.OVERRIDE_DELETE, the_ino=ino)
         if hold is not None:
             view.session.run(own.OVERRIDE_INSERT, ino=ino, hold=int(hold), set_ns=clock.now_ns())
+        view.note((ino,), CHANGED | BELOW)
         return before > 0
 
 

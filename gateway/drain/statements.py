@@ -18,7 +18,7 @@ from sqlalchemy import (
     update,
 )
 
-from gateway.db.compiled import Statement, b, given
+from gateway.db.compiled import Statement, b, given, given_numbers
 from gateway.db.statements import (
     IS_DIRTY,
     IS_REGULAR,
@@ -95,20 +95,19 @@ def _of_first_name(column: Any) -> Any:
 
 
 _IS_WHOLE = ~exists().where(damage.c.ino == inode.c.ino)
+_SEALED = (*IS_DIRTY, inode.c.write_open == 0, inode.c.nlink > 0, _IS_WHOLE)
 _SEALED_AFTER = (
-    *IS_DIRTY,
-    inode.c.write_open == 0,
-    inode.c.nlink > 0,
+    *_SEALED,
     tuple_(inode.c.drain_after_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
-    _IS_WHOLE,
+)
+_DIRTY = (
+    inode.c.ino,
+    inode.c.drain_after_ns,
+    _of_first_name(dirent.c.parent),
+    _of_first_name(dirent.c.name),
 )
 DIRTY = Statement(
-    select(
-        inode.c.ino,
-        inode.c.drain_after_ns,
-        _of_first_name(dirent.c.parent),
-        _of_first_name(dirent.c.name),
-    )
+    select(*_DIRTY)
     .where(
         *_SEALED_AFTER,
         inode.c.drain_after_ns <= b("until_ns"),
@@ -117,6 +116,14 @@ DIRTY = Statement(
     .limit(b("most"))
 )
 """Inode, when it was sealed, directory and name of its first name; the oldest first."""
+_NUMBERS = given_numbers("inos")
+DIRTY_OF = Statement(
+    select(*_DIRTY)
+    .select_from(_NUMBERS.join(inode, inode.c.ino == _NUMBERS.c.value))
+    .where(*_SEALED)
+    .order_by(inode.c.drain_after_ns, inode.c.ino)
+)
+"""``DIRTY`` of inodes: those that are no such files are left out."""
 SEALED = Statement(
     select(*_FILE, digest.c.content_version)
     .select_from(inode.outerjoin(digest, digest.c.ino == inode.c.ino))

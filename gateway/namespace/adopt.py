@@ -17,6 +17,7 @@ from gateway import clock
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
@@ -115,6 +116,7 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
             # A database that was restored would hand out the numbers of these files again.
             largest = max((ino for ino, _epoch in files.walk()), default=0)
             session.run(_NUMBERS_ABOVE, largest=largest)
+            journal.forget_readers(session)
         mark = max((found.mark, *marks)) + 1
         bound = Stamp(
             found.fs_id.hex(),
@@ -143,7 +145,7 @@ def _compare(
     looked, damaged, taken, after = 0, 0, 0, 0
     while rows := session.all(_FILES_AFTER, after=after, most=PAGE):
         with database.transaction(connection):
-            tx = Tx(connection, database.dialect, Ids(), "adopt")
+            tx = Tx(connection, database.dialect, Ids(), "adopt", {})
             for ino, epoch, size, mtime_ns in rows:
                 path = files.path(ino, epoch)
                 found = path.stat() if path.exists() else None
@@ -195,6 +197,7 @@ def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
             ):
                 session.run(statement)
             files = session.run(_DRAIN_AGAIN)
+            journal.forget_readers(session)
             session.run(sql.BUCKET, bucket=bucket.name, prefix=bucket.prefix)
         return files
     finally:

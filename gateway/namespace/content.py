@@ -26,6 +26,7 @@ def open_write(tx: Tx, ino: int) -> Attr:
     if row is None:
         get(tx, ino)
         raise InvalidArgument
+    tx.touch(ino)
     return Attr(*row)
 
 
@@ -36,6 +37,7 @@ def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
     wrote them did not know that it was sealed. Raises Stale.
     """
     drain_after_ns = tx.now_ns + settle_ns
+    tx.touch(ino)
     if data.writes == 0:
         row = tx.change(sql.SEAL_UNCHANGED, the_ino=ino, drain_after_ns=drain_after_ns)
         if row is None:
@@ -67,8 +69,10 @@ def damaged(tx: Tx, ino: int, reason: str) -> None:
         raise Stale
     tx.run(sql.DAMAGE_DELETE, the_ino=ino)
     tx.run(sql.DAMAGE_INSERT, ino=ino, content_version=row[0], reason=reason, noted_ns=tx.now_ns)
+    tx.touch(ino)
 
 
 def whole(tx: Tx, ino: int) -> None:
     """A damaged file was emptied: none of the lost bytes is left."""
     tx.run(sql.DAMAGE_DELETE, the_ino=ino)
+    tx.touch(ino)

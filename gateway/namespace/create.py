@@ -119,6 +119,7 @@ def count_name(tx: Tx, ino: int, names: int) -> Attr:
     """Move nlink, ctime and change of an inode that got or lost names, or was renamed (0)."""
     row = tx.change(sql.NLINK, the_ino=ino, delta=names, now_ns=tx.now_ns)
     assert row is not None, "an entry without an inode"
+    tx.touch(ino)
     return Attr(*row)
 
 
@@ -134,6 +135,7 @@ def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
     if directory.kind != Kind.DIRECTORY:
         raise NotADirectory
     tx.directories.append(directory)
+    tx.touch(ino)
     return directory
 
 
@@ -203,4 +205,5 @@ def _insert(
         residency=Residency.RESIDENT,
     )
     add_name(tx, directory.ino, name, attr.ino)
+    tx.touch(attr.ino)
     return attr

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.data.layout import DataFiles
-from gateway.db import schema
+from gateway.db import journal, schema
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -97,8 +97,8 @@ class Namespace:
             return 0 if row is None else int(row[0])
 
     def keep_mark(self) -> None:
-        """Move the mark of database and data files, at most once a minute."""
-        self._mark.keep()
+        """Move the mark of database and data files, at most once a minute, and tidy the journal."""
+        self._mark.keep(journal.tidy)
 
     def top_of(self, ino: int) -> tuple[int, bytes]:
         """The directory directly below the root that an inode is in (the root itself: b"")."""

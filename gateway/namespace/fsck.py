@@ -12,6 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import text
 
 from gateway.data.layout import DataFiles
+from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
@@ -202,7 +203,8 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
         for (ino,) in session.all(NAMELESS):
             if repair:
                 with database.transaction(connection):
-                    lostfound.keep(Tx(connection, database.dialect, Ids(), "fsck"), ino)
+                    tx = Tx(connection, database.dialect, Ids(), "fsck", {})
+                    lostfound.keep(tx, ino)
             found.append(
                 Problem("nameless", f"inode {ino} has no name", f"named {lostfound.shown(ino)}")
             )
@@ -212,6 +214,9 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
                     with database.transaction(connection):
                         session.run(law.fix, key=row[0])
                 found.append(Problem(law.name, law.detail.format(*row), law.repair))
+        if repair and found:
+            with database.transaction(connection):
+                journal.forget_readers(session)
         found += _check_files(session, files, repair)
         return found
     finally:

@@ -195,14 +195,17 @@ class Mark:
             self._identity = self._identity._replace(gateway=gateway)
         return self._move(start)
 
-    def keep(self) -> None:
-        """Move the mark if something was committed and the last move is a minute ago."""
+    def keep(self, beside: Callable[[Tx], object]) -> None:
+        """Move the mark if something was committed and the last move is a minute ago.
+
+        Parameters: beside, what is done in the same transaction.
+        """
         if self._writer.commits == self._commits:
             return
         if clock.monotonic_seconds() - self._moved_seconds < MARK_SECONDS:
             return
         try:
-            self._move(_nothing)
+            self._move(beside)
         except (OSError, GatewayError) as exc:
             # The next minute tries again. Until then a restored database may look like this one.
             log.warning("cannot move the mark of database and data files: %s", exc)
@@ -231,10 +234,6 @@ class Mark:
         stamp.write(
             self._files.root, Stamp(found.fs_id.hex(), found.gateway.hex(), marks, directory)
         )
-
-
-def _nothing(_tx: Tx) -> None:
-    """Nothing but the mark moves."""
 
 
 def require_bucket(database: Database, bucket: BucketSettings) -> None:

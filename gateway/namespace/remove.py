@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.writer import Tx
 from gateway.errors import NotEmpty, NotFound
@@ -66,12 +67,14 @@ def reclaim(tx: Tx, ino: int) -> bool:
 
     False: it is none, and its bytes must be spared.
     """
+    tx.touch(ino)
     return tx.run(sql.INODE_DELETE, the_ino=ino) > 0
 
 
 def note_renamed(tx: Tx, attr: Attr) -> None:
-    """Tell the drain that objects at or below an inode may have the wrong key now."""
+    """Tell the drain, and who follows the journal, that an inode and all below have other paths."""
     if attr.kind == Kind.DIRECTORY:
+        tx.touch(attr.ino, journal.CHANGED | journal.BELOW)
         _add_rekey(tx, attr.ino)
     elif attr.kind == Kind.REGULAR:
         _may_need_new_key(tx, attr.ino)

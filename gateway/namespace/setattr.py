@@ -27,4 +27,5 @@ def setattr_(tx: Tx, ino: int, wanted: SetAttr) -> Attr:
         ctime_ns=tx.now_ns,
     )
     assert row is not None, "an inode went away in its own transaction"
+    tx.touch(ino)
     return Attr(*row)

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.bench import contention, drain, experiments, names, report, saves, sites
+from tests.bench import contention, drain, experiments, journalled, names, report, saves, sites
 from tests.bench.experiments import Experiment
 from tests.bench.rows import Measured, Target
 from tests.support.postgres import PostgresServer
@@ -108,6 +108,7 @@ class Bench:
             yield names.changed_names(in_flight, True, ours, dirsync)
         yield names.truncations(ours, dirsync)
         yield names.names_in_old_directories(ours, dirsync)
+        yield journalled.experiment(ours)
         if not self._quick:
             memory = stack.enter_context(sites.tmpfs(self._directory / "names-tmpfs"))
             volatile = sites.start(stack, "vfs", memory / "vfs")

@@ -180,6 +180,12 @@ class Gateway:
         except AssertionError as exc:
             raise AssertionError(f"{exc}\n" + "\n".join(self.lines)) from None
 
+    @property
+    def up_pid(self) -> int:
+        """Of ``spillway up``."""
+        assert self._process is not None
+        return self._process.pid
+
     def pid(self, name: str) -> int:
         """Return the pid of a child of ``up``: ganesha or drain."""
         up = json.loads((self.data_dir / "run" / "up.json").read_text())

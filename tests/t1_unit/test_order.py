@@ -90,6 +90,18 @@ def test_a_file_that_is_sealed_twice_is_taken_once() -> None:
     assert sorted(order.take(9, never)) == [1, 2]
 
 
+def test_a_file_that_comes_back_is_older_than_all_others() -> None:
+    """Its next try does not put its directory before those that were sealed since."""
+    order = filled((1, b"a", 1), *((ino, b"a", 2) for ino in range(2, 9)))
+    order.add(20, b"a", 3, bumped=False, is_again=True)
+    order.add(21, b"a", 1, bumped=False, is_again=True)
+    taken = order.take(99, never)
+    # Every fourth turn is of the oldest; of the others, the newest directory goes first.
+    assert taken.index(21) == 3
+    assert taken.index(20) == 7
+    assert set(taken[:3]) <= set(range(2, 9))
+
+
 class Linear(Order):
     """An order that compares all top-level directories for each pick: slow and simple."""
 
@@ -99,9 +111,11 @@ class Linear(Order):
     def _recent(self) -> list[bytes]:
         return sorted(self._tops, key=lambda name: -self.added.index(name))
 
-    def add(self, ino: int, top: bytes, directory: int, bumped: bool) -> None:
+    def add(
+        self, ino: int, top: bytes, directory: int, bumped: bool, is_again: bool = False
+    ) -> None:
         self.added = [*(one for one in getattr(self, "added", []) if one != top), top]
-        super().add(ino, top, directory, bumped)
+        super().add(ino, top, directory, bumped, is_again)
 
 
 def test_top_level_directories_are_dealt_to_as_if_all_were_looked_at_each_time() -> None:

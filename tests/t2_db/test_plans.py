@@ -6,6 +6,7 @@ import re
 
 from sqlalchemy import text
 
+from gateway.db import journal
 from gateway.db import statements as namespace_statements
 from gateway.db.compiled import Statement, rows_of
 from gateway.db.engine import Database
@@ -13,15 +14,15 @@ from gateway.drain import statements as drain_statements
 from gateway.drain.admission import retries
 from gateway.settings import Settings
 
-SMALL = {"volume", "lease", "retry", "override", "doubt", "damage"}
-"""Tables that stay small: one row, a row for each drain or failing job, or rows made by people and
-by errors."""
+SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader"}
+"""Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
+people and by errors."""
 WHOLE_TABLES = {"drain.UPLOADS"}
 """Statements that run once for each plan. ``upload`` has a row for each unfinished upload."""
 
 STATEMENTS = {
     f"{module.__name__.split('.')[1]}.{name}": value
-    for module in (namespace_statements, drain_statements, retries)
+    for module in (namespace_statements, journal, drain_statements, retries)
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
 } | {"drain.CLAIM_INSERT": drain_statements.CLAIM_INSERT}

@@ -44,21 +44,34 @@ class Order:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, ino: int, top: bytes, directory: int, bumped: bool) -> None:
-        """Add a file that was sealed after all that were added before."""
+    def __contains__(self, ino: int) -> bool:
+        return ino in self._waiting
+
+    def add(
+        self, ino: int, top: bytes, directory: int, bumped: bool, is_again: bool = False
+    ) -> None:
+        """Add a file that was sealed after all that were added before.
+
+        Parameters: is_again, it was taken before: it counts as sealed before all others.
+        """
         self._waiting.add(ino)
         if bumped:
             self._bumped.append(ino)
             return
-        self._by_age.append(ino)
+        if is_again:
+            self._by_age.appendleft(ino)
+        else:
+            self._by_age.append(ino)
         if top not in self._tops and top in self._served:
             heappush(self._turns, (self._served[top], top))
         elif top not in self._served:
             self._unserved[top] = None
             self._unserved.move_to_end(top)
         directories = self._tops.setdefault(top, OrderedDict())
+        is_first = directory not in directories
         directories.setdefault(directory, deque()).append(ino)
-        directories.move_to_end(directory)
+        if is_first or not is_again:
+            directories.move_to_end(directory, last=not is_again)
 
     def take(self, most: int, skip: Callable[[int], bool]) -> list[int]:
         """The next files, at most so many; they wait no more.

@@ -1,16 +1,28 @@
 """Keeps the order of the dirty files up to date, and makes upload jobs of the next ones.
 
-Reads the dirty files by age, a page at a time: what is new since the last page, and from time to
-time everything again, because a rename or a person makes files eligible without sealing them.
-Reading everything takes at most a tenth of the time.
+Reads everything that is dirty when it starts, by age, a page at a time. From then on it looks at
+what is new, which is all that can have become eligible:
+
+- files whose time to settle is over, by age;
+- files that the journal names: renamed, released by a person, dirty again;
+- files that it handed out, until they are in the bucket: their job may have failed, or waited.
+
+Everything is read again when the journal names a directory whose files have other paths now, which
+takes at most a tenth of the time; when the journal was not kept for this drain; and now and then as
+a safety net, for what none of this finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
+from typing import Any
 
 from gateway import clock
+from gateway.db.compiled import numbers_of
+from gateway.db.journal import BELOW, CHANGED, Lost, Reader
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work
@@ -18,13 +30,21 @@ from gateway.drain.plan.order import Order
 from gateway.drain.plan.sweeps import make_way
 from gateway.drain.send import intent, upload
 
+log = logging.getLogger("drain")
+
 SCAN_PAGE = 2048
 JOBS_PAGE = 64
 """With BYTES_PAGE: how far ahead files are chosen. What is sealed later waits for these."""
 BYTES_PAGE = 1 << 30
 TAKEN_AT_ONCE = 8
+OLDEST_PAGE = 64
+EVERYTHING_SECONDS = 600.0
+"""Between two readings of everything as a safety net."""
 REST = 9
 """Times as long as reading everything took."""
+SAVE_SECONDS = 10.0
+SAVE_ROWS = 1024
+"""The position in the journal is saved after either, in a transaction that others wait for."""
 
 _START = (0, 0)
 _FOR_EVER_NS = (1 << 63) - 1
@@ -34,7 +54,8 @@ class Survey:
     """The dirty files of one drain.
 
     Parameters: skip, whether a file is not to be had now (it runs, or its next try is not due);
-    poll_seconds, the least time between two readings of everything.
+    poll_seconds, the least time between two readings of everything, and between two looks at what
+    was handed out.
     """
 
     def __init__(self, skip: Callable[[int], bool], poll_seconds: float) -> None:
@@ -47,35 +68,76 @@ class Survey:
         self._stranded_at: tuple[int, int] | None = None
         """In a reading of everything, first: among times that are too far ahead to be true."""
         self._full_at = 0.0
+        """Monotonic seconds of the next reading of everything."""
+        self._rest_until = 0.0
+        """Monotonic seconds before which it does not begin, whatever the journal says."""
         self._spent_seconds = 0.0
+        self._now_ns = 0
+        self._reader: Reader | None = None
+        """None: this drain has no position in the journal, or has lost it."""
+        self._save_at = 0.0
+        self._out: dict[int, None] = {}
+        """Handed out, skipped or settling, and not known to be in the bucket: looked at in turn."""
+        self._look_at = 0.0
         self.oldest_ns: int | None = None
         """When the oldest file that may be drained was sealed, as last read."""
-        self._oldest_ns: int | None = None
+        self._oldest_at = _START
+        """Nothing before it may be drained."""
 
     def __len__(self) -> int:
         """Files that wait."""
         return max(len(self._order), 0 if self._fresh is None else len(self._fresh))
 
     def restart(self) -> None:
-        """Read everything again, now."""
-        self._full_at = 0.0
-        self._fresh = None
+        """Read everything again, now, and follow the journal from now on."""
+        self._full_at = self._rest_until = 0.0
+        self._fresh = self._reader = None
 
     def plan(self, context: Context, _after: int | str | None) -> Page:
         """The next uploads, or what stands in their way."""
         started = clock.monotonic_seconds()
-        with context.reading() as view:
-            self._scan(view, clock.now_ns(), context.settings.drain_ahead_ns)
-            jobs = self._jobs(context, view)
+        now_ns = clock.now_ns()
+        if now_ns < self._now_ns:
+            # The clock went back: what was sealed before has times that only this reading finds.
+            self._full_at = 0.0
+        self._now_ns = now_ns
+        try:
+            jobs, is_last = self._plan(context, now_ns)
+        except Lost as exc:
+            log.warning("%s: everything that is dirty is read again", exc)
+            self.restart()
+            return Page([], 0)
+        except BaseException:
+            # Rows that were read and not looked at are not read again.
+            self.restart()
+            raise
         self._spent_seconds += clock.monotonic_seconds() - started
-        return Page(jobs, 0 if self._order or self._fresh is not None else None)
+        has_more = bool(self._order) or self._fresh is not None or not is_last
+        return Page(jobs, 0 if has_more else None)
+
+    def _plan(self, context: Context, now_ns: int) -> tuple[list[Job], bool]:
+        """The next jobs, and whether the journal was read to its end. Raises Lost."""
+        ahead_ns = context.settings.drain_ahead_ns
+        if self._reader is None:
+            # Before the reading of everything, so that nothing is between the two.
+            self._reader = Reader(f"drain {context.lease or 0:x}")
+            with context.writing() as view:
+                self._reader.begin(view.session, context.lease)
+        with context.reading() as view:
+            self._scan(view, now_ns, ahead_ns)
+            is_last = self._follow(view, self._reader, ahead_ns)
+            self._look_again(view, now_ns, ahead_ns)
+            jobs = self._jobs(context, view)
+        self._save(context, self._reader)
+        return jobs, is_last
 
     def _scan(self, view: View, now_ns: int, ahead_ns: int) -> None:
+        """Read on by age: everything from the start, or what is due since the last page."""
         if self._fresh is None and clock.monotonic_seconds() >= self._full_at:
-            self._fresh, self._at, self._oldest_ns = Order(self._order), _START, None
+            self._fresh, self._at, self._oldest_at = Order(self._order), _START, _START
+            self._full_at = clock.monotonic_seconds() + EVERYTHING_SECONDS
             self._spent_seconds = 0.0
             self._stranded_at = (now_ns + ahead_ns, 0)
-        order = self._order if self._fresh is None else self._fresh
         is_stranded = self._fresh is not None and self._stranded_at is not None
         after_ns, after_ino = self._stranded_at or self._at if is_stranded else self._at
         rows = view.session.all(
@@ -85,16 +147,7 @@ class Survey:
             until_ns=_FOR_EVER_NS if is_stranded else now_ns,
             most=SCAN_PAGE,
         )
-        for ino, sealed_ns, directory, name in rows:
-            place = None if directory is None else view.paths.place(directory)
-            if place is None:
-                continue
-            if view.paths.is_held(ino, place, name) and view.paths.key_of(ino) is None:
-                continue
-            if self._oldest_ns is None:
-                self._oldest_ns = min(sealed_ns, now_ns)
-            top = place.parts[0] if place.parts else b""
-            order.add(ino, top, directory, place.bumped or view.paths.is_bumped(ino))
+        self._add(view, rows, [self._order if self._fresh is None else self._fresh])
         if is_stranded:
             self._stranded_at = (rows[-1][1], rows[-1][0]) if len(rows) == SCAN_PAGE else None
             if self._stranded_at is None:
@@ -104,18 +157,99 @@ class Survey:
         if rows:
             self._at = (rows[-1][1], rows[-1][0])
         if len(rows) < SCAN_PAGE and self._fresh is not None:
-            self._order, self._fresh, self.oldest_ns = self._fresh, None, self._oldest_ns
+            self._order, self._fresh = self._fresh, None
             rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
-            self._full_at = clock.monotonic_seconds() + rest_seconds
+            self._rest_until = clock.monotonic_seconds() + rest_seconds
+            self._full_at = max(self._full_at, self._rest_until)
+
+    def _follow(self, view: View, reader: Reader, ahead_ns: int) -> bool:
+        """Look at what the journal names next. False: there is more of it. Raises Lost."""
+        touched = reader.read(view.session, SCAN_PAGE)
+        self._look(view, {one.ino for one in touched if one.what & CHANGED}, ahead_ns)
+        if any(one.what & BELOW for one in touched):
+            # Also where one is under way, which may have passed files that are eligible only now.
+            self._full_at = self._rest_until
+        return reader.is_at_end
+
+    def _look_again(self, view: View, now_ns: int, ahead_ns: int) -> None:
+        """Look again at what was handed out, and for the oldest file; once a poll."""
+        if clock.monotonic_seconds() < self._look_at:
+            return
+        self._look_at = clock.monotonic_seconds() + self._poll_seconds
+        inos = list(islice(self._out, SCAN_PAGE))
+        for ino in inos:
+            del self._out[ino]
+        busy = set(filter(self._skip, inos))
+        self._out.update(dict.fromkeys(busy))
+        self._look(view, set(inos) - busy, ahead_ns, is_again=True)
+        self._look_for_oldest(view, now_ns)
+
+    def _look(self, view: View, inos: set[int], ahead_ns: int, is_again: bool = False) -> None:
+        """Look at inodes: those that are files to be drained join the order."""
+        if not inos:
+            return
+        due = []
+        for row in view.session.all(own.DIRTY_OF, inos=numbers_of(inos)):
+            if not clock.is_ahead(row[1], ahead_ns):
+                due.append(row)
+            elif (row[1], row[0]) <= self._at:
+                # It settles, and the reading by age is past it: the clock went back.
+                self._out[row[0]] = None
+        orders = [self._order] if self._fresh is None else [self._order, self._fresh]
+        self._add(view, due, orders, is_again=is_again)
+
+    def _add(
+        self,
+        view: View,
+        rows: Sequence[Sequence[Any]],
+        orders: Sequence[Order],
+        is_again: bool = False,
+    ) -> None:
+        """Add what may be drained to orders; what waits there stays where it is. Parameters: rows,
+        of DIRTY; is_again, they were taken before."""
+        for ino, sealed_ns, directory, name in rows:
+            place = None if directory is None else view.paths.place(directory)
+            if place is None:
+                continue
+            if view.paths.is_held(ino, place, name) and view.paths.key_of(ino) is None:
+                continue
+            self._oldest_at = min(self._oldest_at, (sealed_ns, ino - 1))
+            top = place.parts[0] if place.parts else b""
+            bumped = place.bumped or view.paths.is_bumped(ino)
+            for order in orders:
+                if bumped or ino not in order:
+                    order.add(ino, top, directory, bumped, is_again)
+
+    def _look_for_oldest(self, view: View, now_ns: int) -> None:
+        after_ns, after_ino = self._oldest_at
+        rows = view.session.all(
+            own.DIRTY, after_ns=after_ns, after_ino=after_ino, until_ns=now_ns, most=OLDEST_PAGE
+        )
+        for ino, sealed_ns, *_name in rows:
+            if view.paths.key_of(ino) is not None:
+                self.oldest_ns = sealed_ns
+                return
+            self._oldest_at = (sealed_ns, ino)
+        if len(rows) < OLDEST_PAGE:
+            self.oldest_ns = None
+
+    def _save(self, context: Context, reader: Reader) -> None:
+        """Save the position in the journal when it is time. Raises Lost."""
+        now = clock.monotonic_seconds()
+        if reader.unsaved >= SAVE_ROWS or (reader.unsaved and now >= self._save_at):
+            self._save_at = now + SAVE_SECONDS
+            with context.writing() as view:
+                reader.save(view.session)
 
     def _jobs(self, context: Context, view: View) -> list[Job]:
         jobs: list[Job] = []
         batch = Batch(partial(upload.upload_many, context), upload.BATCH_FILES, upload.BATCH_BYTES)
         total_bytes = 0
         while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE:
-            inos = self._order.take(TAKEN_AT_ONCE, self._skip)
+            inos = self._order.take(TAKEN_AT_ONCE, self._is_skipped)
             if not inos:
                 break
+            self._out.update(dict.fromkeys(inos))
             view.paths.read_names(inos)
             keys = {ino: key for ino in inos if (key := view.paths.key_of(ino)) is not None}
             found = intent.standings(view, keys.items())
@@ -126,6 +260,12 @@ class Survey:
                 jobs.append(_job(context, view, standing, keys[ino], batch))
                 total_bytes += standing.file.size
         return jobs
+
+    def _is_skipped(self, ino: int) -> bool:
+        is_skipped = self._skip(ino)
+        if is_skipped:
+            self._out[ino] = None
+        return is_skipped
 
 
 def _is_eligible(context: Context, standing: intent.Standing) -> bool:

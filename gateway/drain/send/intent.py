@@ -18,6 +18,7 @@ from typing import NamedTuple
 from gateway import clock
 from gateway.db import statements as sql
 from gateway.db.compiled import rows_of
+from gateway.db.journal import STORED
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.metadata import (
@@ -268,6 +269,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
     session.run(own.OBJECTS_DELETE, inos=rows_of([row[:1] for row in objects]))
     session.run(own.OBJECT_INSERT, objects=rows_of(objects))
     session.run(own.DRAINED, files=rows_of(drained))
+    view.note((row[0] for row in objects), STORED)
     if replaced:
         session.run(own.TOMBSTONES_DROP, keys=rows_of(replaced))
     return lines

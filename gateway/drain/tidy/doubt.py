@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 
 from gateway import clock
+from gateway.db.journal import CHANGED, STORED
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
@@ -50,6 +51,7 @@ def look(context: Context, key: str) -> Outcome:
             _bury(view, key, head, ino)
         elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
             view.session.run(own.NOT_DRAINED, the_ino=stored.ino)
+            view.note((stored.ino,), CHANGED | STORED)
             log.warning("%s is not what was recorded: it will be sent again", key)
         view.session.run(own.DOUBT_DELETE, the_key=key)
         if look_ns == 0:

@@ -28,6 +28,7 @@ from typing import NamedTuple, TypeVar
 from gateway import clock
 from gateway.db import statements as sql
 from gateway.db.compiled import rows_of
+from gateway.db.journal import CHANGED, STORED
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
@@ -144,6 +145,7 @@ def _end(view: View, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
     ended = [one for one, _head in copies if one.move.ino in moved]
     targets = [(one.move.target,) for one in ended]
     view.session.run(own.TOMBSTONES_DROP, keys=rows_of(targets))
+    view.note(moved, STORED)
     view.add_tombstones([one.tombstone(one.move.source, one.stored.etag) for one in ended])
     view.paths.read_names(moved)
     for one in ended:
@@ -207,6 +209,7 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
         if not now.is_whole:
             return Outcome.OUTDATED
         view.session.run(own.NOT_DRAINED, the_ino=stored.ino)
+        view.note((stored.ino,), CHANGED | STORED)
         if view.paths.owner(stored.key) is not None:
             _release(view, stored)
     log.warning("%s: the file is sent again from its local bytes", why)

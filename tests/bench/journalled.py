@@ -1,0 +1,47 @@
+"""What the journal costs a change of names: the same server while somebody reads the journal, and
+while nobody does. The reader only stands there: what following costs is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from gateway.db import journal
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from tests.bench import load
+from tests.bench.experiments import Experiment
+from tests.bench.names import CHANGES
+from tests.bench.rows import Row, Target
+from tests.conformance.server import Server
+
+CONNECTIONS = 16
+COUNT = 8000
+UNREAD = "the same without a reader"
+WORKS = ("create and close", "rename", "unlink")
+
+
+def experiment(server: Server) -> Experiment:
+    """Rates have the target; processor times vary less, and say where a difference comes from."""
+    options = ("--dir", "journalled", "--apart", "--connections", CONNECTIONS, "--count", COUNT)
+    database = Database(server.settings.database_url)
+
+    def side(is_read: bool, _number: int) -> Sequence[float]:
+        with database.reader() as connection, database.transaction(connection):
+            session = Session(connection, database.dialect)
+            journal.forget_readers(session)
+            if is_read:
+                journal.Reader("bench").begin(session)
+        rates, costs = [], []
+        for workload, prefix in CHANGES:
+            before = server.cpu_seconds()
+            done = load.nfs(server.port, workload, *options, "--prefix", prefix)
+            server.until_idle()
+            rates.append(done.ops_per_second)
+            costs.append((server.cpu_seconds() - before) / done.ops * 1e6)
+        return [*rates, *costs]
+
+    setting = f"{CONNECTIONS} connections x 1, a reader of the journal"
+    rows = [Row(work, setting, UNREAD, "op/s", Target(0.97)) for work in WORKS]
+    rows += [Row(f"{work}: server's processor", setting, UNREAD, "µs/op") for work in WORKS]
+    return Experiment(tuple(rows), partial(side, True), partial(side, False))

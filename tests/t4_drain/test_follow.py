@@ -1,0 +1,213 @@
+"""The drain looks at what is new, and at everything only when it must: nothing is forgotten.
+
+Everything is read again after ten minutes only, so whatever these tests see was found otherwise.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import text
+
+from gateway import clock
+from gateway.db.compiled import Statement
+from gateway.db.engine import Database
+from gateway.drain import statements
+from gateway.drain.context import Context
+from gateway.drain.plan import survey
+from gateway.drain.plan.survey import Survey
+from gateway.objectstore.s3 import S3Store
+from tests.support.waiting import until
+from tests.t4_drain.site import Site
+from tests.t5_cli.site import spillway
+
+
+@pytest.fixture
+def idle(rclone_site: Site) -> Iterator[Site]:
+    """A gateway whose drain has read everything and waits."""
+    site = rclone_site
+    site.write("first", b"first")
+    with site.draining():
+        until(lambda: not site.left(), "the first file is drained")
+        until(lambda: site.report().get("oldest_sealed_ns", 0) is None, "it has nothing to do")
+        yield site
+
+
+def is_drained(site: Site, *paths: str) -> bool:
+    return set(paths) <= site.objects().keys()
+
+
+def pass_over(site: Site) -> None:
+    """Wait until the drain has read on, past all that is there now."""
+    marker = f"marker-{len(site.objects())}"
+    site.write(marker, b"x")
+    until(lambda: is_drained(site, marker), "a file that was sealed later")
+
+
+def rewrite(site: Site, statement: str) -> None:
+    """Change rows as no transaction of ours does, so that the journal does not tell."""
+    site.rows(f"{statement} RETURNING 1")
+
+
+def test_a_file_that_gets_a_final_name(idle: Site) -> None:
+    idle.write("a.tmp", b"a")
+    idle.write("b.tmp", b"b")
+    pass_over(idle)
+    idle.rename("a.tmp", "a")
+    until(lambda: is_drained(idle, "a"), "the renamed file")
+    idle.link("b.tmp", "b")
+    until(lambda: is_drained(idle, "b"), "the file with another name")
+
+
+def test_a_directory_that_gets_a_final_name(idle: Site) -> None:
+    for n in range(3):
+        idle.write(f"runs/tmp-1/deep/{n}", b"x")
+    pass_over(idle)
+    idle.rename("runs/tmp-1", "runs/1")
+    until(lambda: is_drained(idle, *(f"runs/1/deep/{n}" for n in range(3))), "what is below it")
+
+
+def test_what_a_person_releases(idle: Site) -> None:
+    config = idle.settings.source
+    for path in ("held/f", "held/deep/f"):
+        idle.directory(path.rpartition("/")[0])
+    assert spillway("queue", "hold", "held", "--config", config).returncode == 0
+    for path in ("held/f", "held/deep/f"):
+        idle.write(path, b"x")
+    pass_over(idle)
+    assert spillway("queue", "release", "held", "--config", config).returncode == 0
+    until(lambda: is_drained(idle, "held/f", "held/deep/f"), "what is released")
+
+
+def test_a_file_that_is_whole_again(idle: Site) -> None:
+    ino = idle.write("f.tmp", b"data")
+    idle.namespace.damaged(ino, "test")
+    idle.rename("f.tmp", "f")
+    pass_over(idle)
+    idle.namespace.whole(ino)
+    until(lambda: is_drained(idle, "f"), "the file")
+
+
+def test_the_safety_net_finds_what_the_journal_did_not_tell(
+    idle: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "EVERYTHING_SECONDS", 0.2)
+    # The reading that was planned before comes after ten minutes: this one is the last of these.
+    rewrite(idle, "DELETE FROM reader")
+    until(lambda: idle.rows("SELECT 1 FROM reader"), "the reader")
+    idle.write("a.tmp", b"a")
+    pass_over(idle)
+    rewrite(idle, "UPDATE dirent SET name = X'61' WHERE name = X'612e746d70'")
+    until(lambda: is_drained(idle, "a"), "the file")
+
+
+def test_a_journal_that_was_not_kept(idle: Site) -> None:
+    """Of a database that was restored, or a reader that was dropped."""
+    idle.write("a.tmp", b"a")
+    pass_over(idle)
+    rewrite(idle, "UPDATE dirent SET name = X'61' WHERE name = X'612e746d70'")
+    rewrite(idle, "DELETE FROM reader")
+    until(lambda: is_drained(idle, "a"), "the file")
+    idle.write("b.tmp", b"b")
+    pass_over(idle)
+    idle.rename("b.tmp", "b")
+    until(lambda: is_drained(idle, "b"), "the next file")
+
+
+def test_an_end_before_the_reader(idle: Site) -> None:
+    idle.write("a.tmp", b"a")
+    pass_over(idle)
+    rewrite(idle, "UPDATE dirent SET name = X'61' WHERE name = X'612e746d70'")
+    rewrite(idle, "DELETE FROM journal")
+    until(lambda: is_drained(idle, "a"), "the file")
+
+
+def test_a_clock_that_goes_back(idle: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file settles, and its time lies further ahead all of a sudden than it can have been set."""
+    pass_over(idle)
+    idle.namespace.settle_ns = 60 * clock.NS
+    idle.write("a", b"a")
+    # Less than the store allows in signatures.
+    step_ns, now_ns = 600 * clock.NS, clock.now_ns
+    assert step_ns > idle.settings.drain_ahead_ns
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns() - step_ns)
+    until(lambda: is_drained(idle, "a"), "the file of before the step")
+    idle.namespace.settle_ns = 0
+    idle.write("b", b"b")
+    until(lambda: is_drained(idle, "b"), "a file of after the step")
+
+
+def test_the_position_is_saved_and_rows_go(idle: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "SAVE_SECONDS", 0.1)
+    for n in range(20):
+        idle.write(f"f{n}", b"x")
+    until(lambda: not idle.left(), "everything is drained")
+    idle.write("last", b"x")
+    until(lambda: idle.rows("SELECT count(*) FROM journal") == [(1,)], "all other rows are gone")
+
+
+def test_the_reader_of_a_dead_drain_goes_with_its_lease(rclone_site: Site) -> None:
+    site = rclone_site
+    with site.process() as first:
+        until(lambda: site.rows("SELECT 1 FROM reader"), "the reader")
+        before = site.rows("SELECT name FROM reader")
+        site.kill(first)
+    with site.process():
+        until(lambda: site.rows("SELECT name FROM reader") not in ([], before), "another one")
+        assert len(site.rows("SELECT name FROM reader")) == 1
+
+
+def surveyed(site: Site) -> tuple[Survey, Context]:
+    """Everything is read; what is planned now is what is new."""
+    context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
+    found = Survey(lambda _ino: False, poll_seconds=0.0)
+    while found.plan(context, None).after is not None:
+        pass
+    return found, context
+
+
+def test_an_error_in_a_plan_costs_no_file(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the journal were read, and not looked at."""
+    site = rclone_site
+    ino = site.write("a.tmp", b"a")
+    found, context = surveyed(site)
+    site.rename("a.tmp", "a")
+    with monkeypatch.context() as patched, pytest.raises(sqlite3.OperationalError):
+        patched.setattr(statements, "DIRTY_OF", Statement(text("SELECT nothing")))
+        found.plan(context, None)
+    assert [job.ino for job in found.plan(context, None).jobs] == [ino]
+    context.database.close()
+
+
+def test_what_is_held_is_not_read_again_and_again(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "SCAN_PAGE", 10)
+    site = rclone_site
+    for n in range(50):
+        site.write(f"{n}.tmp", b"x")
+    found, context = surveyed(site)
+    # A reading of everything has several pages.
+    assert [found.plan(context, None).after for _ in range(10)] == [None] * 10
+    context.database.close()
+
+
+def test_what_was_handed_out_comes_again_until_it_is_drained(rclone_site: Site) -> None:
+    """Its job may have been dropped: another drain had it, or the bucket refused uploads."""
+    site = rclone_site
+    inos = [site.write(f"f{n}", b"x") for n in range(3)]
+    context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
+    busy = {inos[1]}
+    found = Survey(lambda ino: ino in busy, poll_seconds=0.0)
+    jobs = {job.ino for _ in range(3) for job in found.plan(context, None).jobs}
+    assert jobs == {inos[0], inos[2]}
+    busy.clear()
+    assert {job.ino for job in found.plan(context, None).jobs} == set(inos)
+    site.rows("UPDATE inode SET drained_version = content_version WHERE kind = 1 RETURNING 1")
+    assert found.plan(context, None).jobs == []
+    assert found._out == {}
+    context.database.close()
