@@ -179,7 +179,7 @@ def test_an_error_in_a_plan_costs_no_file(
     with monkeypatch.context() as patched, pytest.raises(sqlite3.OperationalError):
         patched.setattr(statements, "DIRTY_OF", Statement(text("SELECT nothing")))
         found.plan(context, None)
-    assert [job.ino for job in found.plan(context, None).jobs] == [ino]
+    assert [job.id.ino for job in found.plan(context, None).jobs] == [ino]
     context.database.close()
 
 
@@ -203,10 +203,10 @@ def test_what_was_handed_out_comes_again_until_it_is_drained(rclone_site: Site) 
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
     busy = {inos[1]}
     found = Survey(lambda ino: ino in busy, poll_seconds=0.0)
-    jobs = {job.ino for _ in range(3) for job in found.plan(context, None).jobs}
+    jobs = {job.id.ino for _ in range(3) for job in found.plan(context, None).jobs}
     assert jobs == {inos[0], inos[2]}
     busy.clear()
-    assert {job.ino for job in found.plan(context, None).jobs} == set(inos)
+    assert {job.id.ino for job in found.plan(context, None).jobs} == set(inos)
     site.rows("UPDATE inode SET drained_version = content_version WHERE kind = 1 RETURNING 1")
     assert found.plan(context, None).jobs == []
     assert found._out == {}
