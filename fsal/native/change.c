@@ -27,6 +27,20 @@ int spw_change(enum spw_op op, const struct spw_request *request, struct spw_rep
 	return rc;
 }
 
+int spw_set_attributes(struct spw_inode *inode, const struct spw_request *request,
+		       struct spw_reply *reply)
+{
+	bool sets_mtime = request->set.mask & SPW_SET_MTIME;
+	bool is_kept = sets_mtime && spw_keep_open(inode);
+	int rc = spw_change(SPW_SETATTR, request, reply);
+
+	if (rc == 0 && sets_mtime)
+		rc = spw_touch(inode, request->set.mtime_ns);
+	if (is_kept)
+		spw_writer_end(inode);
+	return rc;
+}
+
 void spw_drop_privileges(struct spw_handle *self)
 {
 	struct spw_request request = spw_request_for(self->fh.ino, NULL);

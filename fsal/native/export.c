@@ -3,6 +3,8 @@
 
 #include <sys/statvfs.h>
 
+#include "doorway.h"
+
 #define SEAL_SECONDS 5u
 
 static struct config_item export_items[] = {
@@ -19,8 +21,15 @@ static struct config_block export_block = {
 	.blk_desc.u.blk.commit = noop_conf_commit,
 };
 
+/* Ganesha takes its cache of the export apart after this. */
+static void prepare_unexport(struct fsal_export *export)
+{
+	spw_doorway_stop(export);
+}
+
 static void release(struct fsal_export *export)
 {
+	spw_doorway_stop(export);
 	/* What is left over, the next start seals. */
 	(void)spw_queue_flush(SEAL_SECONDS);
 	fsal_detach_export(export->fsal, &export->exports);
@@ -128,6 +137,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 	int rc;
 
 	fsal_export_init(&self->export);
+	self->export.exp_ops.prepare_unexport = prepare_unexport;
 	self->export.exp_ops.release = release;
 	self->export.exp_ops.lookup_path = lookup_path;
 	self->export.exp_ops.wire_to_host = wire_to_host;
@@ -150,6 +160,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 	self->export.fsal = module;
 	self->export.up_ops = up_ops;
 	op_ctx->fsal_export = &self->export;
+	spw_doorway_start(&self->export);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 

@@ -45,6 +45,7 @@ struct spw_shares {
 struct spw_inode {
 	struct spw_inode *next; /* in its bucket of the table */
 	uint64_t ino;
+	uint64_t generation;
 	uint64_t epoch;
 	unsigned int handles; /* under the table's lock */
 	uint64_t born;        /* answers of reads that began before it are not believed */
@@ -108,6 +109,9 @@ struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked);
 
 /* The attributes of an inode, if there is an object for it that knows them. */
 bool spw_inode_known(uint64_t ino, struct spw_attr *attr);
+
+/* The generation of an inode that has an object, or 0. */
+uint64_t spw_inode_generation(uint64_t ino);
 
 /* One handle less. The last one reclaims an orphan. */
 void spw_inode_put(struct spw_inode *inode);
