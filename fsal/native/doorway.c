@@ -64,6 +64,10 @@ static int getattr(uint64_t ino, struct spw_attr *attr)
 		return rc;
 	rc = spw_getattr(inode, attr);
 	spw_inode_put(inode);
+	/* Of another request Ganesha may not have been told yet, and then clients would see less than
+	 * this answer says. */
+	if (rc == 0)
+		forget(attr, false);
 	return rc;
 }
 

@@ -60,6 +60,7 @@ def mv(args: argparse.Namespace) -> int:
     """Rename as rename(2) does, or move into a directory; 1: one could not be. Raises UserError."""
 
     def move(settings: Settings, browser: Browser, asker: Asker, path: str) -> None:
+        _require_not_reserved(settings, args.target)
         source = resolve(browser, settings, path)
         source.found()
         if not source.name:

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -248,6 +249,38 @@ static void another_version_is_refused_by_name(void)
 	close(fd);
 }
 
+/* Even when somebody has opened the socket to all. */
+static void strangers_are_refused(void)
+{
+	struct spw_door_answer answer;
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int status, run = open(directory, O_PATH | O_DIRECTORY);
+	pid_t child;
+
+	if (geteuid() != 0)
+		return; /* nobody else can be had */
+	assert(fchmodat(run, ".", 0711, 0) == 0 && fchmodat(run, SPW_DOOR_NAME, 0666, 0) == 0);
+	child = fork();
+	if (child == 0) {
+		int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		uint8_t bytes[256];
+		size_t length = make(bytes, 1, 1);
+
+		if (setgid(65534) != 0 || setuid(65534) != 0)
+			_exit(3);
+		snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" SPW_DOOR_NAME,
+			 run);
+		if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+			_exit(4);
+		(void)send(fd, bytes, length, MSG_NOSIGNAL);
+		_exit(recv(fd, &answer, ANSWER, MSG_WAITALL) == ANSWER ? 5 : 0);
+	}
+	assert(waitpid(child, &status, 0) == child && WIFEXITED(status));
+	assert(WEXITSTATUS(status) == 0);
+	close(run);
+	somebody_is_served();
+}
+
 /* What runs is answered, what waits is not begun. */
 static void the_end_waits_for_what_runs(void)
 {
@@ -294,6 +327,7 @@ int main(int argc, char **argv)
 	who_goes_away_leaves_nothing();
 	who_stalls_is_dropped();
 	places_are_found_again();
+	strangers_are_refused();
 	the_end_waits_for_what_runs();
 	a_socket_of_a_killed_server_is_replaced();
 	puts("all passed");
