@@ -15,7 +15,7 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 5
+ABI = 6
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -194,6 +194,7 @@ class TableStruct(ctypes.Structure):
         ("slow_per_mille", u32),
         ("full_wait_ms", u32),
         ("files_dir", ctypes.c_char * 4096),
+        ("run_dir", ctypes.c_char * 4096),
         ("batch", Callback),
     )
 

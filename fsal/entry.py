@@ -42,6 +42,7 @@ def start(config_path: str, table_address: int) -> bool:
     table.volume_id = int.from_bytes(namespace.boot.fs_id[:8], "little")
     table.boot = namespace.boot.boot
     table.files_dir = str(namespace.files.root).encode()
+    table.run_dir = str(settings.run_dir).encode()
     limits = settings.space
     table.reserve_bytes = limits.reserve_bytes
     table.dirty_limit_bytes = limits.dirty_limit_bytes or NO_LIMIT

@@ -7,10 +7,12 @@
     │   ├── SchemaError           the database is older or newer than this program
     │   ├── IdentityError         database, data files and bucket do not belong together
     │   ├── AnotherServer         another gateway serves this namespace
+    │   ├── InUse                 another process of this gateway has the data directory
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
+    ├── DoorClosed                the NFS server, or the connection to it, went away
     ├── LeaseLost                 another drain took this one's work over: stop it, publish nothing
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
@@ -63,6 +65,10 @@ class AnotherServer(UserError):
     """Another NFS server has the namespace. The message names it."""
 
 
+class InUse(UserError):
+    """Another process has the data directory. The message names it."""
+
+
 class BucketError(UserError):
     """The bucket cannot be used as configured."""
 
@@ -81,6 +87,10 @@ class ObjectRefused(BucketError):
 
 class DataFileError(GatewayError):
     """The local bytes of a file are not what its inode says; nothing may be made of them."""
+
+
+class DoorClosed(GatewayError):
+    """The NFS server went away during requests: it is not known which of them were done."""
 
 
 class LeaseLost(GatewayError):

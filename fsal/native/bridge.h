@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 5
+#define SPW_ABI 6
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -209,6 +209,7 @@ struct spw_table {
 	uint32_t slow_per_mille;    /* of the limit or the disk, filled: writers are slowed */
 	uint32_t full_wait_ms;      /* how long a writer is told to wait before it is told ENOSPC */
 	char files_dir[4096];
+	char run_dir[4096]; /* of sockets */
 	spw_batch_fn batch;
 };
 

@@ -8,7 +8,7 @@
 #include "convert.h"
 #include "dentry.h"
 #include "fresh.h"
-#include "inode.h"
+#include "writer.h"
 
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {
@@ -33,6 +33,20 @@ int spw_change(enum spw_op op, const struct spw_request *request, struct spw_rep
 		if (request->ino2 != 0)
 			spw_doubted(request->ino2);
 	}
+	return rc;
+}
+
+int spw_set_attributes(struct spw_inode *inode, const struct spw_request *request,
+		       struct spw_reply *reply)
+{
+	bool sets_mtime = request->set.mask & SPW_SET_MTIME;
+	bool is_kept = sets_mtime && spw_keep_open(inode);
+	int rc = spw_change(SPW_SETATTR, request, reply);
+
+	if (rc == 0 && sets_mtime)
+		rc = spw_touch(inode, request->set.mtime_ns);
+	if (is_kept)
+		spw_writer_end(inode);
 	return rc;
 }
 

@@ -4,9 +4,14 @@
 
 #include "bridge.h"
 #include "handle.h"
+#include "inode.h"
 
 /* A call that changes the namespace: keeps what it answers of the inodes it touched. */
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
+
+/* Sets what is in request->set. Returns 0 or an errno. */
+int spw_set_attributes(struct spw_inode *inode, const struct spw_request *request,
+		       struct spw_reply *reply);
 
 /* Takes suid and sgid from a file whose bytes somebody else than root changed (POSIX write). */
 void spw_drop_privileges(struct spw_handle *self);

@@ -9,6 +9,7 @@
 #include "bridge.h"
 #include "call.h"
 #include "convert.h"
+#include "doorway.h"
 #include "fd.h"
 #include "handle.h"
 #include "inode.h"
@@ -38,8 +39,15 @@ static struct config_block export_block = {
 	.blk_desc.u.blk.commit = noop_conf_commit,
 };
 
+/* Ganesha takes its cache of the export apart after this. */
+static void prepare_unexport(struct fsal_export *export)
+{
+	spw_doorway_stop(export);
+}
+
 static void release(struct fsal_export *export)
 {
+	spw_doorway_stop(export);
 	/* What is left over, the next start seals. */
 	(void)spw_queue_flush(SEAL_SECONDS);
 	fsal_detach_export(export->fsal, &export->exports);
@@ -147,6 +155,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 	int rc;
 
 	fsal_export_init(&self->export);
+	self->export.exp_ops.prepare_unexport = prepare_unexport;
 	self->export.exp_ops.release = release;
 	self->export.exp_ops.lookup_path = lookup_path;
 	self->export.exp_ops.wire_to_host = wire_to_host;
@@ -169,6 +178,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 	self->export.fsal = module;
 	self->export.up_ops = up_ops;
 	op_ctx->fsal_export = &self->export;
+	spw_doorway_start(&self->export);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 

@@ -49,6 +49,7 @@ static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 	if (inode == NULL)
 		abort(); /* as Ganesha's own allocator does */
 	inode->ino = attr->ino;
+	inode->generation = attr->generation;
 	inode->epoch = attr->epoch;
 	inode->born = born;
 	inode->fd = -1;
@@ -161,6 +162,19 @@ bool spw_inode_known(uint64_t ino, struct spw_attr *attr)
 	pthread_mutex_unlock(&inode->meta);
 	spw_inode_put(inode);
 	return known;
+}
+
+uint64_t spw_inode_generation(uint64_t ino)
+{
+	struct bucket *bucket = bucket_of(ino);
+	const struct spw_inode *inode;
+	uint64_t generation;
+
+	pthread_mutex_lock(&bucket->lock);
+	inode = find_locked(bucket, ino);
+	generation = inode != NULL ? inode->generation : 0;
+	pthread_mutex_unlock(&bucket->lock);
+	return generation;
 }
 
 void spw_inode_put(struct spw_inode *inode)

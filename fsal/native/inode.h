@@ -29,6 +29,7 @@ struct spw_inode {
 	struct spw_inode *next; /* in its bucket of the table */
 	uint64_t ino;
 	uint64_t epoch;
+	uint64_t generation;
 	unsigned int handles; /* under the table's lock */
 	uint64_t born;        /* answers of reads that began before it are not believed */
 
@@ -78,6 +79,9 @@ uint64_t spw_asked(void);
 /* The inode object of an answer, with one more handle on it; made if there is none. The answer is
  * corrected where this side knows better. asked: of spw_asked(). */
 struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked);
+
+/* The generation of an inode that has an object, or 0. */
+uint64_t spw_inode_generation(uint64_t ino);
 
 /* The attributes of an inode, if there is an object for it that knows them. */
 bool spw_inode_known(uint64_t ino, struct spw_attr *attr);

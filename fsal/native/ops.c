@@ -16,7 +16,6 @@
 #include "names.h"
 #include "open.h"
 #include "share.h"
-#include "writer.h"
 #include "xattr.h"
 
 static void release(struct fsal_obj_handle *obj)
@@ -76,12 +75,10 @@ static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct s
 {
 	struct spw_handle *self = spw_handle_of(obj);
 	struct spw_request request = spw_request_for(self->fh.ino, NULL);
-	bool sets_mtime, is_kept = false;
 	struct spw_reply reply;
 	int rc = 0;
 
 	request.set = spw_setattr_from(attrs);
-	sets_mtime = (request.set.mask & SPW_SET_MTIME) && obj->type == REGULAR_FILE;
 	if (FSAL_TEST_MASK(attrs->valid_mask, ATTR_SIZE)) {
 		if (obj->type != REGULAR_FILE)
 			return spw_status(obj->type == DIRECTORY ? EISDIR : EINVAL);
@@ -95,14 +92,8 @@ static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct s
 		if (rc == 0)
 			spw_drop_privileges(self);
 	}
-	if (rc == 0 && sets_mtime)
-		is_kept = spw_keep_open(self->inode);
 	if (rc == 0 && request.set.mask != 0)
-		rc = spw_change(SPW_SETATTR, &request, &reply);
-	if (rc == 0 && sets_mtime)
-		rc = spw_touch(self->inode, request.set.mtime_ns);
-	if (is_kept)
-		spw_writer_end(self->inode);
+		rc = spw_set_attributes(self->inode, &request, &reply);
 	return spw_status(rc);
 }
 

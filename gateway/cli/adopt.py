@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway import config
+from gateway import config, datadir
 from gateway.cli import checks
 from gateway.data.layout import DataFiles
 from gateway.db import schema
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     checks.require_data_dir(settings)
     database = Database(settings.database_url)
     try:
-        with checks.locked(settings), checks.alone(database):
+        with datadir.locked(settings), checks.alone(database):
             schema.require_current(database)
             return (
                 _files(database, settings) if args.what == "files" else _bucket(database, settings)

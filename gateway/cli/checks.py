@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import ipaddress
 import os
 import socket
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from gateway import clock
-from gateway.cli import state
 from gateway.cli.ganesha_conf import PLUGIN
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
-
-LEFTOVERS_SECONDS = 5.0
 
 
 def require_data_dir(settings: Settings) -> None:
@@ -87,15 +81,6 @@ def require_free_port(settings: Settings) -> None:
             ) from None
 
 
-def await_leftovers(settings: Settings) -> None:
-    """Give the children of an `up` that was killed the moment they need to die, so that a
-    supervisor of ours (systemd, say) can start it again at once."""
-    until = clock.monotonic_seconds() + LEFTOVERS_SECONDS
-    children = state.children(state.read(settings, state.UP)).values()
-    while any(map(state.alive, children)) and clock.monotonic_seconds() < until:
-        time.sleep(0.05)
-
-
 def readable_secrets(path: Path) -> bool:
     """Whether others than the owner may read the credentials file."""
     try:
@@ -116,27 +101,3 @@ def alone(database: Database) -> Iterator[None]:
         except NamespaceError as exc:
             raise UserError(f"cannot use {database.url}: {exc}: start its server") from None
         yield
-
-
-@contextmanager
-def locked(settings: Settings) -> Iterator[None]:
-    """Hold the data directory: one ``up`` (or one migration) at a time.
-
-    Raises: UserError when another process has it. The lock ends with the process, however it ends.
-    """
-    path = settings.run_dir / "up.lock"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(fd, 32).decode(errors="replace").strip() or "?"
-            raise UserError(
-                f"another spillway up (pid {holder}) runs on {settings.data_dir}: "
-                f"stop it first: kill {holder}"
-            ) from None
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode())
-        yield
-    finally:
-        os.close(fd)

@@ -7,7 +7,7 @@ import json
 
 from sqlalchemy.exc import DatabaseError
 
-from gateway import config
+from gateway import config, datadir
 from gateway.cli import checks
 from gateway.data.layout import DataFiles
 from gateway.db import schema
@@ -44,7 +44,7 @@ def run_fsck(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     checks.require_data_dir(settings)
     database = Database(settings.database_url)
-    with checks.locked(settings):
+    with datadir.locked(settings):
         schema.require_current(database)
         with checks.alone(database):
             problems = _problems(settings, database, args)
@@ -112,7 +112,7 @@ def make_current(settings: Settings) -> str:
             schema.require_current(database)
         except SchemaError:
             # A running gateway must not have the tables changed under it.
-            with checks.locked(settings), checks.alone(database):
+            with datadir.locked(settings), checks.alone(database):
                 schema.upgrade(database)
         after = schema.current(database)
         _require_not_elsewhere(database)

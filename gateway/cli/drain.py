@@ -15,9 +15,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway import clock, config
-from gateway.cli import state
+from gateway import clock, config, state
 from gateway.cli.backlog import shown
+from gateway.cli.progress import Line
 from gateway.cli.queue import opened, path_of, resolve
 from gateway.cli.units import duration, size
 from gateway.db.models import ROOT_INO
@@ -29,8 +29,6 @@ from gateway.errors import UserError
 DRAINED = 0
 NEEDS_A_PERSON = 1
 POLL_SECONDS = 0.5
-LINE_SECONDS = 5.0
-"""Between lines where there is no terminal."""
 RATE_SECONDS = 30.0
 ABSENT_SECONDS = 10.0
 """How long the drain may be away: `spillway up` restarts it."""
@@ -218,28 +216,3 @@ def _first(progress: Progress) -> str:
     reasons = list(progress.stuck.values())
     more = len(reasons) - STUCK_SHOWN
     return "; ".join(reasons[:STUCK_SHOWN]) + (f"; and {more} more" if more > 0 else "")
-
-
-class Line:
-    """One line that is rewritten at a terminal, else a line now and then."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._is_terminal = sys.stdout.isatty()
-        self._next_at = 0.0
-        self._length = 0
-
-    def show(self, text: str) -> None:
-        if self._quiet:
-            return
-        if self._is_terminal:
-            sys.stdout.write("\r" + text.ljust(self._length))
-            self._length = len(text)
-            sys.stdout.flush()
-        elif clock.monotonic_seconds() >= self._next_at:
-            print(text, flush=True)
-            self._next_at = clock.monotonic_seconds() + LINE_SECONDS
-
-    def end(self) -> None:
-        if self._length:
-            sys.stdout.write("\r" + " " * self._length + "\r")

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gateway.cli import adopt, bucket, database, drain, init, queue, status, up
+from gateway.cli import adopt, bucket, change, database, drain, init, look, queue, status, up
 from gateway.errors import UserError
 from gateway.settings import DEFAULT_CONFIG
 
@@ -38,6 +38,11 @@ SUBCOMMANDS = (
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
+    Subcommand("ls", "list names", look.ls_arguments, look.ls),
+    Subcommand("stat", "show what is known of a path", look.stat_arguments, look.stat),
+    Subcommand("mkdir", "make directories", change.mkdir_arguments, change.mkdir),
+    Subcommand("mv", "rename or move", change.mv_arguments, change.mv),
+    Subcommand("rm", "remove files and trees", change.rm_arguments, change.rm),
     Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gateway import clock, config
-from gateway.cli import backlog, state
+from gateway import clock, config, state
+from gateway.cli import backlog
 from gateway.cli.units import duration, size
 from gateway.errors import BucketError, UserError
 from gateway.namespace import space as space_report

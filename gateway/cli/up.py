@@ -19,8 +19,8 @@ from itertools import groupby
 from types import FrameType
 from typing import Any
 
-from gateway import atomic, clock, config
-from gateway.cli import checks, ganesha_conf, state
+from gateway import atomic, clock, config, datadir, state
+from gateway.cli import checks, ganesha_conf
 from gateway.cli.child import Child, Command, Phase
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
@@ -62,7 +62,7 @@ def prepared(settings: Settings) -> Iterator[None]:
     """Everything that must hold before the first process starts, and the lock while they run."""
     checks.require_data_dir(settings)
     make_directories(settings)
-    with checks.locked(settings):
+    with datadir.locked(settings):
         try:
             identity.require_surroundings(settings)
         except NamespaceError as exc:
@@ -71,7 +71,7 @@ def prepared(settings: Settings) -> Iterator[None]:
         checks.require_programs(settings)
         # Edits of the TOML file take effect here; a bad one stops us before the port is touched.
         ganesha_conf.write(settings)
-        checks.await_leftovers(settings)
+        datadir.await_leftovers(settings)
         with checks.alone(Database(settings.database_url)):
             pass  # a server on another machine is named here, not by one failed start after another
         checks.require_free_port(settings)

@@ -90,6 +90,10 @@ class Namespace:
         """Run changes in one transaction; each has its outcome when this returns."""
         self._writer.run_together(operations)
 
+    def reclaim_all(self) -> None:
+        """Delete the bytes of files without a name; nothing may have them open."""
+        volume.reclaim(self._writer, self.files)
+
     def dirty_bytes(self) -> int:
         """What the bucket does not have, as far as files are sealed; allocated bytes."""
         with self._database.reader() as connection:

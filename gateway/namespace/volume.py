@@ -107,12 +107,7 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     Parameters: wait_ns, how long the drain leaves such files alone, because their clients may
     come back and continue to write. Returns how many were sealed and how many reclaimed.
     """
-    orphans = writer.run(_orphans)
-    for batch in _batches(orphans):
-        _run(writer, [Operation(remove.reclaim, ino) for ino, _epoch in batch])
-        failpoints.hit(failpoints.RECLAIM_BEFORE_UNLINK)
-        for ino, epoch in batch:
-            files.remove(ino, epoch)
+    reclaimed = reclaim(writer, files)
     sealed = 0
     for batch in _batches(writer.run(_write_open)):
         seals: list[Operation[Any]] = []
@@ -127,7 +122,18 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
         _run(writer, [*damages, *seals])
         failpoints.hit(failpoints.RECOVER_AFTER_SEAL)
         sealed += len(seals)
-    return sealed, len(orphans)
+    return sealed, reclaimed
+
+
+def reclaim(writer: Writer, files: DataFiles) -> int:
+    """Delete the bytes of files without a name; nothing may have them open. Returns how many."""
+    orphans = writer.run(_orphans)
+    for batch in _batches(orphans):
+        _run(writer, [Operation(remove.reclaim, ino) for ino, _epoch in batch])
+        failpoints.hit(failpoints.RECLAIM_BEFORE_UNLINK)
+        for ino, epoch in batch:
+            files.remove(ino, epoch)
+    return len(orphans)
 
 
 def _run(writer: Writer, operations: Sequence[Operation[Any]]) -> None:

@@ -69,6 +69,19 @@ ALLOWED = {
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
     },
+    "gateway.state": {"gateway.proc", "gateway.settings"},
+    "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
+    "gateway.door": {
+        "gateway.types",
+        "gateway.errors",
+        "gateway.clock",
+        "gateway.settings",
+        "gateway.state",
+        "gateway.datadir",
+        "gateway.db",
+        "gateway.namespace",
+        "gateway.door",
+    },
     "gateway.db": {
         "gateway.types",
         "gateway.errors",

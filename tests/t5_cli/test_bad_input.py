@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import checks
+from gateway import datadir
 from tests.support.s3server import free_port
 from tests.support.tools import run_as_root
 from tests.t5_cli.site import (
@@ -226,7 +226,7 @@ def test_database_of_a_newer_program(site: Site, command: str) -> None:
 
 def test_no_migration_under_a_running_gateway(site: Site) -> None:
     (site.settings.data_dir / "namespace.db").unlink()
-    with checks.locked(site.settings):
+    with datadir.locked(site.settings):
         result = spillway("init", "--config", site.config)
     assert_refused(result, "another spillway up", f"kill {os.getpid()}")
 

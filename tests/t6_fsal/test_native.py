@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,20 @@ def test_new_directories_know_what_they_lack(tmp_path: Path, sanitizer: str) -> 
 @SANITIZERS
 def test_names_are_remembered_and_never_wrong(tmp_path: Path, sanitizer: str) -> None:
     run_suite(tmp_path, "test_dentry", ("dentry.c",), sanitizer)
+
+
+def test_frames_of_the_door_are_not_believed(tmp_path: Path) -> None:
+    run_suite(tmp_path, "test_door_frame", ("door_frame.c",), "address,undefined")
+
+
+@SANITIZERS
+def test_nobody_at_the_door_holds_others_up(tmp_path: Path, sanitizer: str) -> None:
+    sources = ("door.c", "door_frame.c", "door_peer.c")
+    # Addresses of sockets are short.
+    with tempfile.TemporaryDirectory(prefix="door") as directory:
+        run_suite(
+            tmp_path, "test_door", sources, sanitizer, "-DSPW_DOOR_STALL_MS=300", root=directory
+        )
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,330 @@
+/* The door: the thread that moves bytes, the workers, and the queue between them.
+ *
+ * `lock` guards the queue and all peers. It is held for copies and for system calls that do not wait,
+ * never while a request is answered.
+ */
+#define _GNU_SOURCE
+#include "door.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "door_frame.h"
+#include "door_peer.h"
+
+#define PEERS 32u
+#define WORKERS 12u
+#define LISTENER 1u
+#define FIRST_PEER 2u /* among what is polled */
+
+struct job {
+	struct job *next;
+	struct spw_peer *from;
+	struct spw_request request;
+	_Alignas(8) uint8_t frame[];
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	struct job *first, **last;
+	bool ending;
+	bool is_open;
+	int directory, listener, wake;
+	spw_door_serve_fn serve;
+	pthread_t mover, workers[WORKERS];
+	struct spw_peer peers[PEERS];
+} door = { .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER };
+
+static void wake_mover(void)
+{
+	uint64_t one = 1;
+	ssize_t written = write(door.wake, &one, sizeof(one));
+
+	(void)written; /* full: it is awake */
+}
+
+/* ---- workers ---- */
+
+/* NULL: it is the end. What is queued then was not begun: its peer asks again. */
+static struct job *next_locked(void)
+{
+	struct job *job;
+
+	while (door.first == NULL && !door.ending)
+		pthread_cond_wait(&door.work, &door.lock);
+	if (door.ending)
+		return NULL;
+	job = door.first;
+	door.first = job->next;
+	if (door.first == NULL)
+		door.last = &door.first;
+	return job;
+}
+
+static void *work(void *argument)
+{
+	struct job *job;
+
+	(void)argument;
+	pthread_mutex_lock(&door.lock);
+	while ((job = next_locked()) != NULL) {
+		struct spw_attr attr = { 0 };
+		struct spw_door_head head;
+		int status;
+
+		pthread_mutex_unlock(&door.lock);
+		memcpy(&head, job->frame, sizeof(head));
+		status = door.serve(head.op, &job->request, &attr);
+		pthread_mutex_lock(&door.lock);
+		job->from->running--;
+		spw_peer_answer(job->from, job->frame, status, status == 0 ? &attr : NULL);
+		free(job);
+		wake_mover();
+	}
+	pthread_mutex_unlock(&door.lock);
+	return NULL;
+}
+
+/* ---- the thread that moves bytes ---- */
+
+/* Queues a request, or refuses it. Returns whether it was one. */
+static bool take_locked(struct spw_peer *peer, const uint8_t *frame, size_t length)
+{
+	struct job *job = malloc(sizeof(*job) + length);
+	int status = ENOMEM;
+
+	if (job != NULL) {
+		memcpy(job->frame, frame, length);
+		status = spw_door_decode(job->frame, length, &job->request);
+	}
+	if (status != 0) {
+		spw_peer_answer(peer, frame, status, NULL);
+		free(job);
+		return status != EBADMSG;
+	}
+	job->from = peer;
+	job->next = NULL;
+	*door.last = job;
+	door.last = &job->next;
+	peer->running++;
+	pthread_cond_signal(&door.work);
+	return true;
+}
+
+static void attend_locked(struct spw_peer *peer, bool is_ready)
+{
+	const uint8_t *frame;
+	size_t length;
+
+	if (peer->fd < 0)
+		return;
+	if (is_ready && spw_peer_reads(peer))
+		spw_peer_receive(peer);
+	/* What is sent makes room for requests that are here already. */
+	spw_peer_send(peer);
+	while ((frame = spw_peer_next(peer, &length)) != NULL) {
+		if (take_locked(peer, frame, length))
+			spw_peer_took(peer, length);
+		else
+			spw_peer_mute(peer);
+	}
+	if (spw_peer_clock_ms() >= spw_peer_due_ms(peer))
+		spw_peer_drop(peer);
+}
+
+static struct spw_peer *free_place_locked(void)
+{
+	for (unsigned int i = 0; i < PEERS; i++)
+		if (door.peers[i].fd < 0 && door.peers[i].running == 0)
+			return &door.peers[i];
+	return NULL;
+}
+
+static void let_in_locked(void)
+{
+	struct spw_peer *place = free_place_locked();
+	int fd = place != NULL ? accept4(door.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+
+	if (fd >= 0 && spw_peer_is_allowed(fd))
+		spw_peer_begin(place, fd);
+	else if (fd >= 0)
+		close(fd);
+}
+
+/* Says what to wait for; returns for how many ms, -1: until something happens. One that nothing is
+ * wanted of is left out: it would wake the thread without end when it hangs up. */
+static int prepare_locked(struct pollfd *polled)
+{
+	uint64_t first = UINT64_MAX, now = spw_peer_clock_ms();
+
+	polled[0] = (struct pollfd){ .fd = door.wake, .events = POLLIN };
+	polled[LISTENER] = (struct pollfd){
+		.fd = free_place_locked() != NULL ? door.listener : -1, .events = POLLIN,
+	};
+	for (unsigned int i = 0; i < PEERS; i++) {
+		const struct spw_peer *peer = &door.peers[i];
+		struct pollfd *entry = &polled[FIRST_PEER + i];
+
+		*entry = (struct pollfd){ .fd = -1 };
+		if (peer->fd < 0)
+			continue;
+		if (spw_peer_reads(peer))
+			entry->events |= POLLIN;
+		if (spw_peer_writes(peer))
+			entry->events |= POLLOUT;
+		if (entry->events != 0)
+			entry->fd = peer->fd;
+		if (spw_peer_due_ms(peer) < first)
+			first = spw_peer_due_ms(peer);
+	}
+	if (first == UINT64_MAX)
+		return -1;
+	return first <= now ? 0 : (int)(first - now);
+}
+
+static void *move(void *argument)
+{
+	struct pollfd polled[FIRST_PEER + PEERS];
+	uint64_t wakes;
+
+	(void)argument;
+	pthread_mutex_lock(&door.lock);
+	while (!door.ending) {
+		int wait_ms = prepare_locked(polled);
+
+		pthread_mutex_unlock(&door.lock);
+		if (poll(polled, FIRST_PEER + PEERS, wait_ms) < 0)
+			for (unsigned int i = 0; i < FIRST_PEER + PEERS; i++)
+				polled[i].revents = 0; /* a signal: only the clock is looked at */
+		pthread_mutex_lock(&door.lock);
+		while (read(door.wake, &wakes, sizeof(wakes)) > 0)
+			;
+		for (unsigned int i = 0; i < PEERS; i++)
+			attend_locked(&door.peers[i], polled[FIRST_PEER + i].revents != 0);
+		if (polled[LISTENER].revents != 0)
+			let_in_locked();
+	}
+	pthread_mutex_unlock(&door.lock);
+	return NULL;
+}
+
+/* ---- begin and end ---- */
+
+/* Makes the socket beside its place and moves it there: one that a killed server left is replaced at
+ * once, and a socket that is there is listened to. Returns it, or -errno. */
+static int listen_in(int directory)
+{
+	const char *made = SPW_DOOR_NAME ".new";
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int rc = fd < 0 ? -errno : 0;
+
+	if (fd < 0)
+		return rc;
+	/* The directory's own name may be longer than an address can be. */
+	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", directory, made);
+	(void)unlinkat(directory, made, 0);
+	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
+	    fchmodat(directory, made, 0600, 0) != 0 || listen(fd, (int)PEERS) != 0 ||
+	    renameat(directory, made, directory, SPW_DOOR_NAME) != 0) {
+		rc = -errno;
+		close(fd);
+	}
+	return rc != 0 ? rc : fd;
+}
+
+static void end_threads(unsigned int workers, bool has_mover)
+{
+	pthread_mutex_lock(&door.lock);
+	door.ending = true;
+	pthread_cond_broadcast(&door.work);
+	pthread_mutex_unlock(&door.lock);
+	wake_mover();
+	if (has_mover)
+		pthread_join(door.mover, NULL);
+	while (workers > 0)
+		pthread_join(door.workers[--workers], NULL);
+}
+
+static int start_threads(void)
+{
+	unsigned int started = 0;
+	int rc = 0;
+
+	door.ending = false;
+	door.first = NULL;
+	door.last = &door.first;
+	for (unsigned int i = 0; i < PEERS; i++)
+		door.peers[i].fd = -1;
+	while (rc == 0 && started < WORKERS) {
+		rc = pthread_create(&door.workers[started], NULL, work, NULL);
+		started += rc == 0;
+	}
+	if (rc == 0)
+		rc = pthread_create(&door.mover, NULL, move, NULL);
+	if (rc != 0)
+		end_threads(started, false);
+	return rc;
+}
+
+static void close_all(void)
+{
+	(void)unlinkat(door.directory, SPW_DOOR_NAME, 0);
+	close(door.listener);
+	close(door.directory);
+	close(door.wake);
+}
+
+int spw_door_open(const char *directory, spw_door_serve_fn serve)
+{
+	int rc;
+
+	door.directory = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (door.directory < 0)
+		return errno;
+	door.listener = listen_in(door.directory);
+	if (door.listener < 0) {
+		close(door.directory);
+		return -door.listener;
+	}
+	door.serve = serve;
+	door.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rc = door.wake < 0 ? errno : start_threads();
+	if (rc != 0)
+		close_all();
+	door.is_open = rc == 0;
+	return rc;
+}
+
+void spw_door_close(void)
+{
+	if (!door.is_open)
+		return;
+	door.is_open = false;
+	end_threads(WORKERS, true);
+	while (door.first != NULL) {
+		struct job *job = door.first;
+
+		door.first = job->next;
+		job->from->running--;
+		free(job);
+	}
+	for (unsigned int i = 0; i < PEERS; i++) {
+		if (door.peers[i].fd < 0)
+			continue;
+		spw_peer_send(&door.peers[i]);
+		spw_peer_drop(&door.peers[i]);
+	}
+	close_all();
+}

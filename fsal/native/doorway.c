@@ -1,0 +1,213 @@
+/* The door of the NFS server: requests run as clients' do, then Ganesha's cache is told, then the answer.
+ *
+ * Whoever may ask is root or the server's own user (door_peer.c). The credentials of a request decide who
+ * may change entries, as for clients; what Ganesha checks before it calls us is left to root.
+ */
+#include "doorway.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "nfs_init.h"
+
+#include "bridge.h"
+#include "call.h"
+#include "change.h"
+#include "door.h"
+#include "door_frame.h"
+#include "inode.h"
+#include "names.h"
+#include "python.h"
+#include "upcall.h"
+
+#define READY_SECONDS 1
+
+static struct {
+	pthread_mutex_t lock; /* of begin and end */
+	pthread_t opener;
+	struct fsal_export *export; /* NULL: there is none */
+	atomic_bool ending;
+} doorway = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void forget(const struct spw_attr *attr, bool is_moved)
+{
+	if (attr->ino != 0)
+		spw_upcall_forget(doorway.export->up_ops, attr->ino, attr->generation, is_moved);
+}
+
+/* Of an inode that Ganesha has no handle of there is nothing to forget. */
+static void forget_known(uint64_t ino)
+{
+	uint64_t generation = ino != 0 ? spw_inode_generation(ino) : 0;
+
+	if (generation != 0)
+		spw_upcall_forget(doorway.export->up_ops, ino, generation, true);
+}
+
+/* ---- requests ---- */
+
+/* The inode object of a number, with one more handle on it. Returns 0 or an errno. */
+static int hold(uint64_t ino, struct spw_inode **inode)
+{
+	struct spw_request request = { .ino = ino };
+	uint64_t asked = spw_asked();
+	struct spw_reply reply;
+	int rc = spw_call(SPW_GETATTR, &request, &reply);
+
+	if (rc == 0 && reply.attr.nlink == 0)
+		rc = ESTALE;
+	if (rc == 0)
+		*inode = spw_inode_get(&reply.attr, asked);
+	return rc;
+}
+
+static int getattr(uint64_t ino, struct spw_attr *attr)
+{
+	struct spw_inode *inode;
+	int rc = hold(ino, &inode);
+
+	if (rc != 0)
+		return rc;
+	rc = spw_getattr(inode, attr);
+	spw_inode_put(inode);
+	/* Of another request Ganesha may not have been told yet, and then clients would see less than
+	 * this answer says. */
+	if (rc == 0)
+		forget(attr, false);
+	return rc;
+}
+
+static int lookup(const struct spw_request *request, struct spw_attr *attr)
+{
+	int rc = spw_find(request, attr);
+
+	return rc != 0 ? rc : getattr(attr->ino, attr);
+}
+
+static int set_attributes(const struct spw_request *request, struct spw_attr *attr)
+{
+	struct spw_inode *inode;
+	struct spw_reply reply;
+	int rc;
+
+	/* Ganesha checks this for clients, the namespace does not. */
+	if (request->uid != 0)
+		return EPERM;
+	rc = hold(request->ino, &inode);
+	if (rc != 0)
+		return rc;
+	rc = spw_set_attributes(inode, request, &reply);
+	spw_inode_put(inode);
+	if (rc == 0)
+		*attr = reply.attr;
+	forget_known(request->ino);
+	return rc;
+}
+
+static int change(enum spw_op op, const struct spw_request *request, struct spw_attr *attr)
+{
+	struct spw_reply reply;
+	int rc = spw_change(op, request, &reply);
+
+	if (rc == 0) {
+		forget(&reply.parent, false);
+		forget(&reply.parent2, false);
+		if (op == SPW_RENAME || op == SPW_LINK)
+			forget(&reply.attr, true);
+		forget_known(reply.removed.ino);
+		*attr = reply.attr;
+	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
+		/* It may have happened all the same. */
+		forget_known(request->ino);
+		forget_known(request->ino2);
+	}
+	return rc;
+}
+
+static int invalidate(uint64_t ino)
+{
+	spw_doubted(ino);
+	forget_known(ino);
+	return 0;
+}
+
+static int serve(uint32_t op, struct spw_request *request, struct spw_attr *attr)
+{
+	/* Numbers above are not ours: a database would fail on them, not find nothing. */
+	if (request->ino > INT64_MAX || request->ino2 > INT64_MAX || request->cookie > INT64_MAX)
+		return EINVAL;
+	switch (op) {
+	case SPW_DOOR_LOOKUP:
+		return lookup(request, attr);
+	case SPW_DOOR_GETATTR:
+		return getattr(request->ino, attr);
+	case SPW_DOOR_MKDIR:
+		return change(SPW_MKDIR, request, attr);
+	case SPW_DOOR_SYMLINK:
+		return change(SPW_SYMLINK_OP, request, attr);
+	case SPW_DOOR_LINK:
+		return change(SPW_LINK, request, attr);
+	case SPW_DOOR_RENAME:
+		return change(SPW_RENAME, request, attr);
+	case SPW_DOOR_REMOVE:
+		return change(SPW_REMOVE, request, attr);
+	case SPW_DOOR_SETATTR:
+		return set_attributes(request, attr);
+	case SPW_DOOR_INVALIDATE:
+		return invalidate(request->ino);
+	default:
+		return ENOTSUP;
+	}
+}
+
+/* ---- begin and end ---- */
+
+/* Ganesha is not asked before it has started as a whole: it would find no export. */
+static void *open_door(void *argument)
+{
+	int rc = ETIMEDOUT;
+
+	(void)argument;
+	while (!atomic_load(&doorway.ending) && rc != 0)
+		rc = nfs_init_wait_timeout(READY_SECONDS);
+	if (rc != 0)
+		return NULL;
+	rc = spw_door_open(spw_python.run_dir, serve);
+	if (rc != 0)
+		LogCrit(COMPONENT_FSAL, "no door in %s: %s; clients are served all the same",
+			spw_python.run_dir, strerror(rc));
+	return NULL;
+}
+
+void spw_doorway_start(struct fsal_export *export)
+{
+	pthread_mutex_lock(&doorway.lock);
+	if (doorway.export == NULL) {
+		int rc;
+
+		doorway.export = export;
+		atomic_store(&doorway.ending, false);
+		rc = pthread_create(&doorway.opener, NULL, open_door, NULL);
+		if (rc != 0) {
+			LogCrit(COMPONENT_FSAL, "no door: %s", strerror(rc));
+			doorway.export = NULL;
+		}
+	}
+	pthread_mutex_unlock(&doorway.lock);
+}
+
+void spw_doorway_stop(const struct fsal_export *export)
+{
+	pthread_mutex_lock(&doorway.lock);
+	if (doorway.export == export) {
+		atomic_store(&doorway.ending, true);
+		pthread_join(doorway.opener, NULL);
+		spw_door_close();
+		doorway.export = NULL;
+	}
+	pthread_mutex_unlock(&doorway.lock);
+}

@@ -1,0 +1,43 @@
+/* What Ganesha's cache must not believe any more. */
+#include "upcall.h"
+
+#include "handle.h"
+#include "python.h"
+
+/* Clearing the marks of an entry is not enough, because others may be about to fill it with what they
+ * asked for before the change: so the entry is made first, if there is none (whoever wants to make one
+ * later finds it), and its attributes are asked for, which waits for a refresh that is under way. */
+void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
+		       bool is_moved)
+{
+	struct fsal_export *export = up->up_fsal_export;
+	uint32_t what = FSAL_UP_INVALIDATE_CACHE;
+	struct spw_fh fh = {
+		.magic = SPW_FH_MAGIC,
+		.version = SPW_FH_VERSION,
+		.volume_id = spw_python.volume_id,
+		.ino = ino,
+		.generation = generation,
+	};
+	struct gsh_buffdesc key = { .addr = &fh, .len = sizeof(fh) };
+	struct fsal_obj_handle *obj = NULL;
+	struct req_op_context context;
+	struct fsal_attrlist attrs;
+
+	/* Asked for again by every PUTFH, so only where it changed. */
+	if (!is_moved)
+		what &= ~FSAL_UP_INVALIDATE_PARENT;
+	get_gsh_export_ref(up->up_gsh_export);
+	init_op_context_simple(&context, up->up_gsh_export, export);
+	if (FSAL_IS_SUCCESS(export->exp_ops.create_handle(export, &key, &obj, NULL))) {
+		fsal_prepare_attrs(&attrs, ATTR_CHANGE);
+		(void)obj->obj_ops->getattrs(obj, &attrs);
+		fsal_release_attrs(&attrs);
+	} else {
+		obj = NULL; /* it is gone */
+	}
+	(void)up->invalidate(up, &key, what);
+	if (obj != NULL)
+		obj->obj_ops->put_ref(obj);
+	release_op_context();
+}

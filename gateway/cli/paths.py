@@ -1,0 +1,141 @@
+"""Paths of the namespace as people write them, and what they name."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from gateway import clock
+from gateway.cli.backlog import printable
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.db.models import ROOT_INO
+from gateway.errors import NamespaceError, UserError
+from gateway.namespace.browse import Browser, Entry
+from gateway.settings import Settings
+from gateway.types import Kind
+
+_TYPES = {
+    Kind.REGULAR: ("file", stat.S_IFREG),
+    Kind.CHARACTER: ("character device", stat.S_IFCHR),
+    Kind.BLOCK: ("block device", stat.S_IFBLK),
+    Kind.SYMLINK: ("symbolic link", stat.S_IFLNK),
+    Kind.SOCKET: ("socket", stat.S_IFSOCK),
+    Kind.FIFO: ("fifo", stat.S_IFIFO),
+    Kind.DIRECTORY: ("directory", stat.S_IFDIR),
+}
+
+
+class NotPossible(Exception):
+    """A path cannot be used as it was asked. One line that says why, and what to do."""
+
+
+class Place(NamedTuple):
+    """A name in a directory that exists, whether or not the name does."""
+
+    path: str
+    """As it was written."""
+    parent: int
+    name: bytes
+    """b"": the export's root."""
+    entry: Entry | None
+
+    @property
+    def is_directory(self) -> bool:
+        return self.entry is not None and self.entry.attr.kind == Kind.DIRECTORY
+
+    def found(self) -> Entry:
+        """What it names. Raises NotPossible: nothing."""
+        if self.entry is None:
+            raise NotPossible(f"{self.path}: no such file or directory: spillway ls shows what is")
+        return self.entry
+
+
+@contextmanager
+def browsing(settings: Settings) -> Iterator[Browser]:
+    """The namespace, for reading. Raises SchemaError; UserError while it cannot be read."""
+    database = Database(settings.database_url)
+    try:
+        schema.require_current(database)
+        with Browser(settings) as browser:
+            yield browser
+    except NamespaceError as exc:
+        raise UserError(f"cannot read {database.url}: {exc}: try again") from None
+    finally:
+        database.close()
+
+
+def names_of(export: str, path: str) -> list[bytes]:
+    """The names of a path from the export's root down: as clients see it, or without the export."""
+    below = path if path.startswith("/") else f"{export}/{path}"
+    if f"{below}/".startswith(f"{export}/"):
+        below = below[len(export) :]
+    return [name for name in os.fsencode(below).split(b"/") if name not in (b"", b".")]
+
+
+def resolve(browser: Browser, settings: Settings, path: str) -> Place:
+    """Find a path. Symbolic links are not followed: they are for clients, who mount elsewhere.
+
+    Raises NotPossible when its directory is not there.
+    """
+    names = names_of(settings.nfs.export, path)
+    place = Place(path, ROOT_INO, b"", browser.root())
+    for name in names:
+        parent = place.found()
+        if parent.attr.kind == Kind.SYMLINK:
+            target = printable(browser.target(parent.attr.ino))
+            raise NotPossible(
+                f"{path}: {printable(parent.name)} is a symbolic link to {target}, which is not "
+                "followed here: name the directory itself"
+            )
+        if parent.attr.kind != Kind.DIRECTORY:
+            raise NotPossible(f"{path}: {printable(parent.name)} is not a directory")
+        place = Place(path, parent.attr.ino, name, browser.entry(parent.attr.ino, name))
+    return place
+
+
+def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
+    """What is known of an inode, for people and scripts."""
+    attr = entry.attr
+    found = {
+        "path": path,
+        "kind": _TYPES[Kind(attr.kind)][0],
+        "ino": attr.ino,
+        "size_bytes": attr.size,
+        "used_bytes": attr.used,
+        "mode": f"{attr.mode:04o}",
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "names": attr.nlink,
+        "modified": _time(attr.mtime_ns),
+        "changed": _time(attr.ctime_ns),
+        "made": _time(attr.btime_ns),
+        "open_for_writing": entry.is_open,
+    }
+    if attr.kind == Kind.SYMLINK:
+        found["target"] = printable(browser.target(attr.ino))
+    return found
+
+
+def long_line(browser: Browser, entry: Entry, shown: str) -> str:
+    """One line of ``ls -l``."""
+    attr = entry.attr
+    mode = stat.filemode(_TYPES[Kind(attr.kind)][1] | attr.mode)
+    line = (
+        f"{mode} {attr.nlink:>3} {attr.uid:>6} {attr.gid:>6} {attr.size:>14} "
+        f"{_time(attr.mtime_ns)[:19].replace('T', ' ')} {shown}"
+    )
+    if attr.kind == Kind.SYMLINK:
+        line += f" -> {printable(browser.target(attr.ino))}"
+    return line
+
+
+def _time(time_ns: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ns // clock.NS).astimezone().isoformat()
+    except (ValueError, OSError, OverflowError):  # clients set any time they like
+        return f"{time_ns // clock.NS} s"

@@ -1,0 +1,54 @@
+"""The data directory of one gateway: who has it, and whether its processes are gone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway import clock, state
+from gateway.errors import InUse
+from gateway.settings import Settings
+
+LOCK = "up.lock"
+LEFTOVERS_SECONDS = 5.0
+POLL_SECONDS = 0.05
+
+
+@contextmanager
+def locked(settings: Settings, who: str = "spillway up") -> Iterator[None]:
+    """Hold the data directory: one ``up``, migration or change without a server at a time.
+
+    Parameters: who, as another process that wants it is told. Raises: InUse when another process
+    has it. The lock ends with the process, however it ends.
+    """
+    path = settings.run_dir / LOCK
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid, _, name = os.read(fd, 64).decode(errors="replace").strip().partition(" ")
+            raise InUse(
+                f"another {name or 'spillway'} (pid {pid or '?'}) runs on {settings.data_dir}: "
+                f"stop it first: kill {pid or '?'}"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()} {who}\n".encode())
+        yield
+    finally:
+        os.close(fd)
+
+
+def await_leftovers(settings: Settings) -> bool:
+    """Give the children of an ``up`` that was killed the moment they need to die, so that a
+    supervisor of ours (systemd, say) can start it again at once. Returns whether they are gone."""
+    until = clock.monotonic_seconds() + LEFTOVERS_SECONDS
+    children = state.children(state.read(settings, state.UP)).values()
+    while left := any(map(state.alive, children)):
+        if clock.monotonic_seconds() >= until:
+            break
+        time.sleep(POLL_SECONDS)
+    return not left

@@ -1,0 +1,81 @@
+"""The way in: through the NFS server while it runs, in its place while it does not.
+
+Both hold the data directory's lock while they change names (the server through ``spillway up``), so
+there are never two. Where the lock is held and nobody answers, the server is starting or stopping.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import Protocol
+
+from gateway import clock, datadir
+from gateway.door.direct import Direct
+from gateway.door.frames import Answer, Request
+from gateway.door.remote import Remote
+from gateway.errors import InUse, NamespaceError, UserError
+from gateway.settings import Settings
+
+WAIT_SECONDS = 30.0
+"""For a server that starts or stops: it seals what it finds open, or answers what is under way."""
+POLL_SECONDS = 0.1
+COMMAND = "spillway command"
+
+
+class Door(Protocol):
+    """What answers requests."""
+
+    def run(self, requests: Sequence[Request]) -> list[Answer]:
+        """Have requests answered, in any order; gives the answers in the order of the requests.
+
+        Raises DoorClosed: it is not known which of them were done.
+        """
+
+    def close(self) -> None:
+        """End it."""
+
+
+@contextmanager
+def opened(settings: Settings, wait_seconds: float = WAIT_SECONDS) -> Iterator[Door]:
+    """The door of a gateway.
+
+    Parameters: wait_seconds, for a server that starts or stops. Raises UserError when it does not
+    answer, or when the namespace cannot be opened in its place; OSError.
+    """
+    with ExitStack() as stack:
+        door = _reach(settings, stack, clock.monotonic_seconds() + wait_seconds)
+        with closing(door):
+            yield door
+
+
+def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
+    while True:
+        try:
+            return Remote(settings)
+        except (FileNotFoundError, ConnectionRefusedError):
+            pass
+        try:
+            stack.enter_context(datadir.locked(settings, COMMAND))
+        except InUse as exc:
+            if clock.monotonic_seconds() >= until:
+                raise UserError(
+                    f"the NFS server does not answer: it is starting or stopping, or does not come "
+                    f"up: look at spillway status, and try again ({exc})"
+                ) from None
+        else:
+            return _direct(settings)
+        time.sleep(POLL_SECONDS)
+
+
+def _direct(settings: Settings) -> Door:
+    if not datadir.await_leftovers(settings):
+        raise UserError(
+            "processes of a spillway up that was killed still run: try again, or kill them: "
+            "spillway status shows their pids"
+        )
+    try:
+        return Direct(settings)
+    except NamespaceError as exc:
+        raise UserError(f"cannot open the namespace: {exc}: try again") from None

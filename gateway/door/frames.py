@@ -1,0 +1,106 @@
+"""Frames of the door, as in fsal/native/door_frame.h, in the byte order of the machine."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from gateway.types import ROOT_CRED, Attr, Cred, SetAttr
+
+MAGIC = 0x524F4F44
+VERSION = 1
+FRAME_BYTES = 8192
+
+_HEAD = struct.Struct("=IHHIIQ")
+_BODY = struct.Struct("=QQQqqIIIIIIIIII")
+_STATUS = struct.Struct("=iI")
+_ATTR = struct.Struct("=QQQQQQQqqqqIIIIII")
+ANSWER_BYTES = _HEAD.size + _STATUS.size + _ATTR.size
+
+
+class Op(IntEnum):
+    """What can be asked. 10 to 12 are kept for cold reads."""
+
+    LOOKUP = 1
+    GETATTR = 2
+    MKDIR = 3
+    SYMLINK = 4
+    LINK = 5
+    RENAME = 6
+    REMOVE = 7
+    SETATTR = 8
+    INVALIDATE = 9
+
+
+class Request(NamedTuple):
+    """What is asked, in whose name. Which fields an operation reads, says door_frame.h."""
+
+    op: Op
+    ino: int
+    name: bytes = b""
+    ino2: int = 0
+    name2: bytes = b""
+    change: int = 0
+    wanted: SetAttr = SetAttr()
+    cred: Cred = ROOT_CRED
+
+
+class Answer(NamedTuple):
+    """What became of a request."""
+
+    errno: int
+    """0: it was done."""
+    attr: Attr | None
+
+
+class Rubbish(ValueError):
+    """What was received is no answer."""
+
+
+def encode(number: int, request: Request) -> bytes:
+    """A frame. Parameters: number, which the answer will have. Raises ValueError: too long."""
+    wanted, cred = request.wanted, request.cred
+    values = (wanted.mode, wanted.uid, wanted.gid, wanted.atime_ns, wanted.mtime_ns)
+    mask = sum(1 << bit for bit, value in enumerate(values) if value is not None)
+    mode, uid, gid, atime_ns, mtime_ns = (value or 0 for value in values)
+    body = _BODY.pack(
+        *(request.ino, request.ino2, request.change),
+        *(atime_ns, mtime_ns, mask, mode, uid, gid),
+        *(cred.uid, cred.gid, len(cred.groups), len(request.name), len(request.name2), 0),
+    )
+    body += struct.pack(f"={len(cred.groups)}I", *cred.groups) + request.name + request.name2
+    length = _HEAD.size + len(body)
+    if length > FRAME_BYTES:
+        raise ValueError(f"a request of {length} bytes")
+    return _HEAD.pack(MAGIC, VERSION, request.op, length, 0, number) + body
+
+
+def decode(frame: bytes) -> tuple[int, Answer]:
+    """The number of a request, and its answer. Parameters: frame, ANSWER_BYTES. Raises Rubbish."""
+    magic, version, _op, length, _pad, number = _HEAD.unpack_from(frame)
+    if magic != MAGIC or version != VERSION or length != ANSWER_BYTES:
+        raise Rubbish(f"version {version}, {length} bytes")
+    error, _pad = _STATUS.unpack_from(frame, _HEAD.size)
+    found = _ATTR.unpack_from(frame, _HEAD.size + _STATUS.size)
+    ino, generation, size, used, change, rdev, epoch, atime, mtime, ctime, btime, *rest = found
+    kind, mode, uid, gid, nlink, _pad = rest
+    attr = Attr(
+        ino=ino,
+        generation=generation,
+        kind=kind,
+        mode=mode,
+        uid=uid,
+        gid=gid,
+        nlink=nlink,
+        size=size,
+        used=used,
+        atime_ns=atime,
+        mtime_ns=mtime,
+        ctime_ns=ctime,
+        btime_ns=btime,
+        change=change,
+        rdev=rdev,
+        epoch=epoch,
+    )
+    return number, Answer(error, attr if ino else None)

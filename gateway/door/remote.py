@@ -1,0 +1,79 @@
+"""Asking the NFS server over its socket."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+
+from gateway.door import frames
+from gateway.door.frames import Answer, Request
+from gateway.errors import DoorClosed
+from gateway.settings import Settings
+
+SOCKET = "nfs.sock"
+UNDER_WAY = 64
+"""Requests sent and not answered: as many as the server takes of one peer."""
+ANSWER_SECONDS = 90.0
+"""The server answers within 30 s while its database is away."""
+
+
+class Remote:
+    """A connection to the door.
+
+    Parameters: settings. Raises OSError: there is no server that listens.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        # The name of a data directory may be longer than an address of a socket can be.
+        directory = os.open(settings.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(ANSWER_SECONDS)
+        try:
+            self._socket.connect(f"/proc/self/fd/{directory}/{SOCKET}")
+        except BaseException:
+            self._socket.close()
+            raise
+        finally:
+            os.close(directory)
+        self._number = 0
+
+    def run(self, requests: Sequence[Request]) -> list[Answer]:
+        """Have requests answered, in any order; gives the answers in the order of the requests.
+
+        Raises DoorClosed: it is not known which of them were done.
+        """
+        first, self._number = self._number, self._number + len(requests)
+        answers: dict[int, Answer] = {}
+        sent = 0
+        try:
+            while len(answers) < len(requests):
+                until = min(len(requests), len(answers) + UNDER_WAY)
+                self._socket.sendall(
+                    b"".join(frames.encode(first + at, requests[at]) for at in range(sent, until))
+                )
+                sent = until
+                number, answer = frames.decode(self._receive(frames.ANSWER_BYTES))
+                answers[number - first] = answer
+        except TimeoutError:
+            raise DoorClosed(f"the NFS server gave no answer for {ANSWER_SECONDS:g} s") from None
+        except OSError as exc:
+            raise DoorClosed(f"the NFS server went away: {exc.strerror}") from None
+        except frames.Rubbish as exc:
+            raise DoorClosed(f"the NFS server is of another version ({exc}): restart it") from None
+        return [answers[at] for at in range(len(requests))]
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.close()
+
+    def _receive(self, count_bytes: int) -> bytes:
+        data = b""
+        while len(data) < count_bytes:
+            more = self._socket.recv(count_bytes - len(data))
+            if not more:
+                raise ConnectionResetError(errno.ECONNRESET, "it closed the connection")
+            data += more
+        return data

@@ -1,0 +1,108 @@
+"""Reads of names and attributes beside the NFS server, as a client would see them now.
+
+While a file is open for writing its data file is the truth of size and times. Whether it is open
+comes with the row, in one statement: apart, one of the two could be older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import select
+
+from gateway.data.layout import DataFiles
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.db.models import ROOT_INO
+from gateway.db.statements import ATTR, dirent, inode
+from gateway.namespace import lookup
+from gateway.settings import Settings
+from gateway.types import Attr
+
+PAGE = 1024
+"""Entries read at a time."""
+
+_ENTRIES = select(dirent.c.cookie, dirent.c.name, inode.c.write_open, *ATTR).select_from(
+    dirent.join(inode, dirent.c.ino == inode.c.ino)
+)
+ENTRIES = Statement(
+    _ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"))
+    .order_by(dirent.c.cookie)
+    .limit(b("most"))
+)
+ENTRY = Statement(_ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.name == b("name")))
+
+
+class Entry(NamedTuple):
+    """A name, and what it names."""
+
+    name: bytes
+    attr: Attr
+    is_open: bool
+    """A client has it open for writing, or had it a moment ago."""
+
+
+class Browser:
+    """The namespace of a gateway, whether or not its server runs. A context manager.
+
+    Parameters: settings; the schema must be current. Its methods raise TryAgain.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._database = Database(settings.database_url)
+        self._files = DataFiles(settings.files_dir)
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def root(self) -> Entry:
+        """The export's root, which has no name."""
+        with self._database.reader() as connection:
+            return Entry(b"", lookup.get(self._session(connection), ROOT_INO), False)
+
+    def entry(self, parent: int, name: bytes) -> Entry | None:
+        """What a directory has under a name."""
+        with self._database.reader() as connection:
+            row = self._session(connection).one(ENTRY, parent=parent, name=name)
+        return None if row is None else self._now(row)
+
+    def entries(self, parent: int) -> Iterator[Entry]:
+        """All of a directory, in the order in which they were made; read page by page."""
+        cookie = 0
+        while rows := self._page(parent, cookie):
+            yield from map(self._now, rows)
+            cookie = rows[-1][0]
+
+    def target(self, ino: int) -> bytes:
+        """What a symbolic link points to. Raises Stale."""
+        with self._database.reader() as connection:
+            return lookup.readlink(self._session(connection), ino)
+
+    def _page(self, parent: int, cookie: int) -> list[Sequence[Any]]:
+        with self._database.reader() as connection:
+            return self._session(connection).all(ENTRIES, parent=parent, cookie=cookie, most=PAGE)
+
+    def _session(self, connection: object) -> Session:
+        return Session(connection, self._database.dialect)
+
+    def _now(self, row: Sequence[Any]) -> Entry:
+        _cookie, name, is_open, *rest = row
+        attr = Attr(*rest)
+        return Entry(name, self._written(attr) if is_open else attr, bool(is_open))
+
+    def _written(self, attr: Attr) -> Attr:
+        """An inode that is open for writing, as its data file says it is."""
+        try:
+            found = self._files.path(attr.ino, attr.epoch).stat()
+        except FileNotFoundError:
+            return attr  # nothing was written yet
+        return attr._replace(
+            size=found.st_size,
+            used=found.st_blocks * 512,
+            mtime_ns=found.st_mtime_ns,
+            ctime_ns=max(attr.ctime_ns, found.st_ctime_ns),
+        )

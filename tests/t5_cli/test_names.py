@@ -1,0 +1,195 @@
+"""`spillway ls`, `stat`, `mkdir`, `mv` and `rm` while no server runs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+import pytest
+
+from gateway import datadir
+from gateway.cli.main import main
+from gateway.data.layout import DataFiles
+from gateway.db.models import ROOT_INO
+from gateway.door.door import opened
+from gateway.door.frames import Op, Request
+from gateway.errors import UserError
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
+from tests.support.waiting import until
+from tests.t5_cli.site import PROGRAM, Site, environ
+
+MODE = SetAttr(mode=0o644)
+TREE = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
+
+
+def run(site: Site, command: str, *args: str, status: int = 0) -> str:
+    """Run a command to its end, in this process; what it printed, errors after the rest."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        assert main([command, "--config", str(site.config), *args]) == status, err.getvalue()
+    return out.getvalue() + err.getvalue()
+
+
+def facts(site: Site, path: str) -> dict[str, Any]:
+    [found] = json.loads(run(site, "stat", "--json", path))
+    assert isinstance(found, dict)
+    return found
+
+
+def make_file(site: Site, path: str, data: bytes, is_open: bool = False) -> None:
+    """A file with bytes, as the server leaves it; is_open: as it is while a client writes."""
+    namespace = Namespace(site.settings)
+    try:
+        parent = ROOT_INO
+        *directories, name = path.encode().split(b"/")
+        for directory in directories:
+            parent = namespace.lookup(parent, directory).ino
+        attr = namespace.create(ROOT_CRED, parent, name, MODE)
+        namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
+    finally:
+        namespace.close()
+    if not is_open:
+        Namespace(site.settings).close()  # the next start seals it
+
+
+def test_a_tree_is_made_moved_listed_and_removed(site: Site) -> None:
+    run(site, "mkdir", "-p", "/checkpoints/run/step-1", "run/step-2")
+    make_file(site, "run/step-1/model", b"bytes")
+    assert run(site, "ls") == "run\n"
+    assert run(site, "ls", "run") == run(site, "ls", "/checkpoints/run") == "step-1\nstep-2\n"
+    assert "-rw-r--r--" in (long := run(site, "ls", "-l", "run/step-1"))
+    assert " 5 " in long
+    run(site, "mv", "run/step-1", "run/latest")
+    run(site, "mv", "run/latest/model", "run/step-2")
+    assert run(site, "ls", "run", "run/step-2") == "run:\nlatest\nstep-2\n\nrun/step-2:\nmodel\n"
+    data = DataFiles(site.settings.files_dir)
+    assert len(list(data.walk())) == 1
+    assert "4 names removed" in run(site, "rm", "-r", "run")
+    assert run(site, "ls") == ""
+    # Nobody can have it open.
+    assert list(data.walk()) == []
+    assert run(site, "fsck") == "0 problems found, 0 left\n"
+
+
+def test_mv_is_rename(site: Site) -> None:
+    run(site, "mkdir", "a", "b", "full")
+    run(site, "mkdir", "full/one")
+    make_file(site, "old", b"old")
+    make_file(site, "new", b"new")
+    old = facts(site, "old")["ino"]
+    run(site, "mv", "old", "new")
+    assert facts(site, "new")["ino"] == old
+    # Into a directory that is there, several at a time.
+    run(site, "mv", "new", "a", "full")
+    assert run(site, "ls", "full") == "a\nnew\none\n"
+    assert "below itself" in run(site, "mv", "full", "full/a", status=1)
+    run(site, "mkdir", "b/full")
+    run(site, "mkdir", "b/full/x")
+    assert "not empty" in run(site, "mv", "full", "b", status=1)
+    assert "no such file" in run(site, "mv", "nothing", "b", status=1)
+    assert "not a directory" in run(site, "mv", "a", "b", "nowhere", status=2)
+    assert "cannot be moved" in run(site, "mv", "/checkpoints", "b", status=1)
+
+
+def test_what_cannot_be_done_says_what_to_do(site: Site) -> None:
+    run(site, "mkdir", "d")
+    make_file(site, "d/f", b"")
+    assert "spillway rm -r" in run(site, "rm", "d", status=1)
+    assert "root cannot be removed" in run(site, "rm", "-r", "/", status=1)
+    assert "no such file" in run(site, "rm", "x", status=1)
+    assert run(site, "rm", "-f", "x") == ""
+    assert "there already" in run(site, "mkdir", "d", status=1)
+    assert run(site, "mkdir", "-p", "d") == ""
+    assert "is not a directory" in run(site, "mkdir", "-p", "d/f/g", status=1)
+    assert "kept for the gateway" in run(site, "mkdir", ".spillway", status=1)
+    assert "kept for the gateway" in run(site, "mv", "d", "/.spillway", status=1)
+    assert "file name too long" in run(site, "mkdir", "n" * 256, status=1)
+    assert "no such file" in run(site, "ls", "d", "x", status=1)
+    assert run(site, "mkdir", "-m", "9", "e", status=2)
+    # What can be done is done.
+    assert "no such file" in run(site, "rm", "x", "d/f", status=1)
+    assert run(site, "ls", "d") == ""
+
+
+def test_symbolic_links_are_named_not_followed(site: Site) -> None:
+    run(site, "mkdir", "d")
+    with opened(site.settings) as door:
+        [answer] = door.run([Request(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
+        assert answer.errno == 0
+    assert "latest -> d" in run(site, "ls", "-l")
+    assert facts(site, "latest")["target"] == "d"
+    assert "a symbolic link to d" in run(site, "ls", "latest/x", status=1)
+    run(site, "rm", "latest")
+    assert run(site, "ls") == "d\n"
+
+
+def test_what_is_being_written_has_the_size_of_its_data_file(site: Site) -> None:
+    make_file(site, "f", b"12345", is_open=True)
+    found = facts(site, "f")
+    assert (found["size_bytes"], found["open_for_writing"]) == (5, True)
+    [row] = query(site.settings, "SELECT size FROM inode WHERE kind = 1")
+    assert row == (0,)
+    [listed] = json.loads(run(site, "ls", "--json"))
+    assert listed["size_bytes"] == 5
+    Namespace(site.settings).close()
+    assert not facts(site, "f")["open_for_writing"]
+
+
+def test_who_has_the_data_directory_is_waited_for(site: Site) -> None:
+    with datadir.locked(site.settings), pytest.raises(UserError) as refused:  # noqa: SIM117
+        with opened(site.settings, wait_seconds=0.3):
+            raise AssertionError
+    assert "starting or stopping" in str(refused.value)
+    assert f"pid {os.getpid()}" in str(refused.value)
+    with opened(site.settings) as door:
+        with pytest.raises(UserError, match="another spillway command"):
+            datadir.locked(site.settings).__enter__()
+        assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+
+
+def populate(site: Site, count: int) -> None:
+    """Files in directories of a hundred, without bytes."""
+    namespace = Namespace(site.settings)
+    top = namespace.mkdir(ROOT_CRED, ROOT_INO, b"big", MODE).ino
+    namespace.close()
+    with opened(site.settings) as door:
+        made = door.run([Request(Op.MKDIR, top, b"d%d" % n) for n in range(count // 100)])
+        inos = [answer.attr.ino for answer in made if answer.attr is not None]
+        door.run(
+            [
+                Request(Op.SYMLINK, ino, b"s%d" % n, name2=b"x" * 40)
+                for ino in inos
+                for n in range(100)
+            ]
+        )
+
+
+def count(site: Site) -> int:
+    [(found,)] = query(site.settings, "SELECT count(*) FROM dirent")
+    return int(found)
+
+
+def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
+    populate(site, TREE)
+    before = count(site)
+    assert before > TREE
+    for _ in range(2):
+        command = [str(PROGRAM), "rm", "--config", str(site.config), "-r", "big"]
+        running = subprocess.Popen(command, env=environ(), stdout=subprocess.DEVNULL)
+        until(lambda before=before: count(site) < before, "removed names")  # type: ignore[misc]
+        os.kill(running.pid, signal.SIGKILL)
+        assert running.wait() == -signal.SIGKILL
+        assert 0 < count(site) < before
+        assert run(site, "fsck") == "0 problems found, 0 left\n"
+        before = count(site)
+    assert "names removed" in run(site, "rm", "-r", "big")
+    assert run(site, "ls") == ""
+    assert run(site, "fsck") == "0 problems found, 0 left\n"
+    assert run(site, "rm", "-rf", "big") == ""

@@ -1,0 +1,152 @@
+/* Tests of door_frame.c: what comes through the door is believed only as far as it was looked at. Each
+ * frame is in memory of exactly its size, so that the sanitizer sees a byte too much. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "door_frame.h"
+
+#undef NDEBUG
+
+#define RANDOM_BYTES 10000000u
+
+static uint64_t seed = 88172645463325252u;
+static volatile uint64_t seen;
+
+static uint64_t next_random(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	return seed ^= seed << 17;
+}
+
+/* Reads all that a request claims to have. */
+static void use(const struct spw_request *request)
+{
+	for (uint32_t i = 0; i < request->group_count; i++)
+		seen += request->groups[i];
+	for (uint32_t i = 0; i < request->name_len; i++)
+		seen += (unsigned char)request->name[i];
+	for (uint32_t i = 0; i < request->name2_len; i++)
+		seen += (unsigned char)request->name2[i];
+}
+
+/* As the server does it. Returns whether it was a request. */
+static bool take(const uint8_t *bytes, size_t count)
+{
+	uint8_t *exact = malloc(count == 0 ? 1 : count);
+	struct spw_request request;
+	size_t length = 0;
+	bool is_request = false;
+
+	memcpy(exact, bytes, count);
+	if (spw_door_find(exact, count, &length) == SPW_DOOR_WHOLE) {
+		uint8_t *frame = malloc(length);
+
+		assert(length <= count && length >= sizeof(struct spw_door_head));
+		memcpy(frame, exact, length);
+		is_request = spw_door_decode(frame, length, &request) == 0;
+		if (is_request)
+			use(&request);
+		free(frame);
+	}
+	free(exact);
+	return is_request;
+}
+
+static size_t make(uint8_t *bytes, uint16_t op, uint32_t groups, uint32_t name, uint32_t name2)
+{
+	struct spw_door_head head = { .magic = SPW_DOOR_MAGIC, .version = SPW_DOOR_VERSION, .op = op };
+	struct spw_door_body body = {
+		.ino = 2, .group_count = groups, .name_len = name, .name2_len = name2,
+	};
+
+	head.length = (uint32_t)(sizeof(head) + sizeof(body) + groups * 4 + name + name2);
+	memcpy(bytes, &head, sizeof(head));
+	memcpy(bytes + sizeof(head), &body, sizeof(body));
+	memset(bytes + sizeof(head) + sizeof(body), 'x', groups * 4 + name + name2);
+	return head.length;
+}
+
+static void every_truncation_is_partial(void)
+{
+	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
+	size_t length, found;
+
+	for (uint16_t op = SPW_DOOR_LOOKUP; op <= SPW_DOOR_PRESENT; op++) {
+		length = make(bytes, op, op, 20u + op, op % 3 * 100);
+		assert(take(bytes, length));
+		for (size_t count = 0; count < length; count++) {
+			assert(!take(bytes, count));
+			assert(spw_door_find(bytes, count, &found) == SPW_DOOR_PARTIAL);
+		}
+		/* A frame that says it is shorter than what it has. */
+		for (uint32_t count = 0; count < length; count++) {
+			memcpy(bytes + offsetof(struct spw_door_head, length), &count, 4);
+			assert(!take(bytes, length));
+		}
+	}
+}
+
+static void bounds_hold(void)
+{
+	static uint8_t bytes[2 * SPW_DOOR_FRAME_BYTES];
+	size_t length;
+
+	assert(take(bytes, make(bytes, 1, SPW_DOOR_GROUPS, 0, 0)));
+	assert(!take(bytes, make(bytes, 1, SPW_DOOR_GROUPS + 1, 0, 0)));
+	assert(take(bytes, make(bytes, 1, 0, SPW_DOOR_NAME_BYTES, 0)));
+	assert(!take(bytes, make(bytes, 1, 0, SPW_DOOR_NAME_BYTES + 1, 0)));
+	assert(!take(bytes, make(bytes, 1, 0, 0, SPW_DOOR_NAME_BYTES + 1)));
+	length = make(bytes, 1, 0, SPW_DOOR_NAME_BYTES, SPW_DOOR_NAME_BYTES);
+	assert(length > SPW_DOOR_FRAME_BYTES);
+	assert(spw_door_find(bytes, length, &length) == SPW_DOOR_RUBBISH);
+}
+
+static void another_version_is_told(void)
+{
+	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
+	size_t length = make(bytes, 1, 0, 1, 0), found;
+	struct spw_request request;
+
+	bytes[offsetof(struct spw_door_head, version)]++;
+	assert(spw_door_find(bytes, length, &found) == SPW_DOOR_WHOLE && found == length);
+	assert(spw_door_decode(bytes, length, &request) == EPROTONOSUPPORT);
+}
+
+/* Bytes without any sense, and heads that are right before a body that is not. */
+static void rubbish_harms_nothing(void)
+{
+	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
+	size_t spent = 0, requests = 0;
+
+	while (spent < RANDOM_BYTES) {
+		size_t count = sizeof(struct spw_door_head) + next_random() % 300;
+		uint64_t how = next_random();
+
+		for (size_t i = 0; i < count; i++)
+			bytes[i] = (uint8_t)(next_random() >> 24);
+		if (how % 4 != 0) {
+			(void)make(bytes, (uint16_t)next_random(), next_random() % 4,
+				   next_random() % 40, next_random() % 40);
+			/* One of its bytes is another. */
+			if (how % 8 != 1)
+				bytes[next_random() % 184] ^= (uint8_t)(1u << how % 7);
+		}
+		requests += take(bytes, count);
+		spent += count;
+	}
+	assert(requests > 1000);
+}
+
+int main(void)
+{
+	every_truncation_is_partial();
+	bounds_hold();
+	another_version_is_told();
+	rubbish_harms_nothing();
+	puts("all passed");
+	return 0;
+}

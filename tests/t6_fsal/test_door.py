@@ -1,0 +1,270 @@
+"""The door of a real NFS server: what clients see after its answers, and what it survives."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from gateway.db.models import ROOT_INO
+from gateway.door.door import Door, opened
+from gateway.door.frames import Op, Request
+from gateway.door.remote import Remote
+from gateway.settings import Settings
+from gateway.types import Attr, Cred, SetAttr
+from tests.conformance.server import Server
+from tests.support import nfs4
+from tests.support.waiting import until
+
+RENAMES = int(os.environ.get("SPILLWAY_DOOR_RENAMES", "600"))
+HAMMERS = 3
+
+
+class Site(NamedTuple):
+    """A server, its door and a client of it."""
+
+    server: Server
+    door: Door
+    client: nfs4.Client
+
+    @property
+    def settings(self) -> Settings:
+        return self.server.settings
+
+    def ask(self, op: Op, ino: int, name: bytes = b"", **more: Any) -> Attr:
+        """Have one request done; an answer without attributes is those of the directory."""
+        request = Request(op, ino, name)._replace(**more)
+        [answer] = self.door.run([request])
+        assert answer.errno == 0, os.strerror(answer.errno)
+        if answer.attr is not None:
+            return answer.attr
+        [answer] = self.door.run([Request(Op.GETATTR, ino)])
+        assert answer.attr is not None
+        return answer.attr
+
+
+def await_door(server: Server) -> None:
+    """This server runs without ``spillway up``, whose lock keeps others from its place."""
+    until((server.settings.run_dir / "nfs.sock").exists, "the door")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    directory = tmp_path_factory.mktemp("door")
+    with ExitStack() as stack:
+        server = stack.enter_context(Server("spillway", directory, directory / "log"))
+        await_door(server)
+        door = stack.enter_context(opened(server.settings))
+        assert isinstance(door, Remote)
+        yield Site(server, door, stack.enter_context(nfs4.Client(server.port)))
+
+
+def look(client: nfs4.Client, directory: bytes) -> None:
+    """List a directory and look up its last names, which may be going at this moment."""
+    try:
+        for name in client.names(directory)[-3:]:
+            client.lookup(directory, name)
+    except nfs4.Status as exc:
+        assert exc.number in (nfs4.NOENT, nfs4.STALE)
+
+
+@contextmanager
+def hammered(site: Site, *paths: str) -> Iterator[None]:
+    """Clients list directories and look up what they find, and another process changes them."""
+    done = threading.Event()
+    failures: list[BaseException] = []
+    inos = [site.ask(Op.LOOKUP, ROOT_INO, path.encode()).ino for path in paths]
+
+    def hammer() -> None:
+        with nfs4.Client(site.server.port) as client:
+            handles = [client.handle("export", path) for path in paths]
+            while not done.is_set():
+                for handle in handles:
+                    client.getattr(handle)
+                    look(client, handle)
+
+    def change() -> None:
+        with opened(site.settings) as door:
+            while not done.is_set():
+                for op in (Op.MKDIR, Op.REMOVE):
+                    answers = door.run([Request(op, ino, b"busy") for ino in inos])
+                    assert not any(answer.errno for answer in answers)
+
+    def run(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except BaseException as exc:
+            failures.append(exc)
+
+    threads = [threading.Thread(target=run, args=(act,)) for act in (change, *[hammer] * HAMMERS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def names(client: nfs4.Client, directory: bytes) -> list[str]:
+    """A listing. Ganesha fails it as a whole when an entry goes meanwhile."""
+    while True:
+        try:
+            return client.names(directory)
+        except nfs4.Status as exc:
+            assert exc.number == nfs4.STALE
+
+
+def is_absent(client: nfs4.Client, directory: bytes, name: str) -> bool:
+    try:
+        client.lookup(directory, name)
+    except nfs4.Status as exc:
+        assert exc.number == nfs4.NOENT
+        return True
+    return False
+
+
+def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
+    """Renames to and fro between directories that others list and look into."""
+    client = site.client
+    inos = [site.ask(Op.MKDIR, ROOT_INO, name.encode()).ino for name in ("here", "there")]
+    handles = [client.handle("export", name) for name in ("here", "there")]
+    for number in range(20):
+        site.ask(Op.MKDIR, inos[0], b"other%d" % number)
+    moved = site.ask(Op.MKDIR, inos[0], b"moved").ino
+    inside = client.handle("export", "here", "moved")
+    at, old = 0, b"moved"
+    with hammered(site, "here", "there"):
+        for number in range(RENAMES):
+            to, new = (at if number % 3 else 1 - at), b"moved%d" % number
+            attr = site.ask(Op.RENAME, inos[at], old, ino2=inos[to], name2=new)
+            assert is_absent(client, handles[at], old.decode())
+            found = client.lookup(handles[to], new.decode())
+            assert found.fileid == moved
+            assert found.change >= attr.change
+            assert client.getattr(inside).change >= attr.change
+            for which in {at, to}:
+                told = site.ask(Op.GETATTR, inos[which]).change
+                assert client.getattr(handles[which]).change >= told
+                if number % 10 == 0:
+                    listed = names(client, handles[which])
+                    assert (new.decode() in listed) == (which == to)
+                    assert old.decode() not in listed
+            at, old = to, new
+
+
+def test_what_the_door_makes_and_removes_is_seen_at_once(site: Site) -> None:
+    client = site.client
+    top = site.ask(Op.MKDIR, ROOT_INO, b"top").ino
+    handle = client.handle("export", "top")
+    with hammered(site, "top"):
+        for number in range(RENAMES // 5):
+            name = f"d{number}"
+            assert is_absent(client, handle, name)
+            made = site.ask(Op.MKDIR, top, name.encode(), wanted=SetAttr(mode=0o700))
+            assert client.lookup(handle, name).fileid == made.ino
+            inside = client.handle("export", "top", name)
+            link = site.ask(Op.SYMLINK, top, b"link", name2=b"target")
+            assert client.lookup(handle, "link").names == 1
+            assert site.ask(Op.LINK, top, b"name", ino2=link.ino).nlink == 2
+            assert client.lookup(handle, "link").names == 2
+            site.ask(Op.REMOVE, top, b"name")
+            assert client.lookup(handle, "link").names == 1
+            site.ask(Op.REMOVE, top, b"link")
+            changed = site.ask(Op.SETATTR, made.ino, wanted=SetAttr(mtime_ns=number))
+            assert client.getattr(inside).change >= changed.change
+            site.ask(Op.REMOVE, top, name.encode())
+            assert is_absent(client, handle, name)
+            assert name not in names(client, handle)
+            with pytest.raises(nfs4.Status) as stale:
+                client.getattr(inside)
+            assert stale.value.number == nfs4.STALE
+
+
+def test_credentials_are_those_of_the_request(site: Site) -> None:
+    top = site.ask(Op.MKDIR, ROOT_INO, b"private", wanted=SetAttr(mode=0o770, gid=7))
+    asked = [
+        (Request(Op.MKDIR, top.ino, b"x", cred=Cred(5, 5)), errno.EACCES),
+        (Request(Op.MKDIR, top.ino, b"x", cred=Cred(5, 5, (6, 7))), 0),
+        (Request(Op.SETATTR, top.ino, wanted=SetAttr(mode=0o777), cred=Cred(5, 5)), errno.EPERM),
+        (Request(Op.MKDIR, ROOT_INO, b".spillway"), errno.EPERM),
+        (Request(Op.MKDIR, top.ino, b"a/b"), errno.EINVAL),
+        (Request(Op.MKDIR, top.ino, b"n" * 256), errno.ENAMETOOLONG),
+        (Request(Op.GETATTR, 2**63), errno.EINVAL),
+        (Request(Op.GETATTR, 2**40), errno.ESTALE),
+        (Request(Op.REMOVE, top.ino, b"x", ino2=top.ino, change=1), errno.ENOENT),
+    ]
+    for request, error in asked:
+        [answer] = site.door.run([request])
+        assert answer.errno == error, request
+
+
+def test_a_row_that_was_changed_beside_the_server_is_seen_after_invalidate(site: Site) -> None:
+    from tests.support.volumes import query
+
+    made = site.ask(Op.MKDIR, ROOT_INO, b"beside")
+    handle = site.client.handle("export", "beside")
+    before = site.client.getattr(handle).change
+    query(site.settings, "UPDATE inode SET change = change + 1000 WHERE ino = :ino", ino=made.ino)
+    assert site.client.getattr(handle).change == before
+    [answer] = site.door.run([Request(Op.INVALIDATE, made.ino)])
+    assert answer.errno == 0
+    assert site.client.getattr(handle).change == before + 1000
+
+
+def test_what_is_kept_for_cold_reads_is_not_done(site: Site) -> None:
+    for op in (10, 11, 12, 999):
+        [answer] = site.door.run([Request(op, ROOT_INO)])  # type: ignore[arg-type]
+        assert answer.errno == errno.ENOTSUP
+
+
+def dial(settings: Settings) -> socket.socket:
+    directory = os.open(settings.run_dir, os.O_PATH)
+    try:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(30)
+        connection.connect(f"/proc/self/fd/{directory}/nfs.sock")
+        return connection
+    finally:
+        os.close(directory)
+
+
+def test_rubbish_and_peers_that_stall_harm_nobody(site: Site) -> None:
+    with ExitStack() as stack:
+        halves = [stack.enter_context(dial(site.settings)) for _ in range(20)]
+        for half in halves:
+            half.sendall(struct.pack("=IHHI", 0x524F4F44, 1, 2, 100))
+        for length in (0, 1, 23, 8193, 2**32 - 1):
+            rubbish = stack.enter_context(dial(site.settings))
+            rubbish.sendall(struct.pack("=IHHIIQ", 0x524F4F44, 1, 2, length, 0, 0) + b"x" * 200)
+            assert rubbish.recv(1) == b""
+        site.ask(Op.GETATTR, ROOT_INO)
+        site.client.handle("export")
+    site.server.require_alive()
+
+
+def test_the_door_is_closed_with_the_server(tmp_path: Path) -> None:
+    with Server("spillway", tmp_path, tmp_path / "log") as server:
+        await_door(server)
+        path = server.settings.run_dir / "nfs.sock"
+        assert path.stat().st_mode & 0o777 == 0o600
+        with opened(server.settings) as door:
+            assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+            stale = path.stat().st_ino
+            server.crash()
+            until(lambda: path.stat().st_ino != stale, "a new door")
+        with opened(server.settings) as door:
+            assert isinstance(door, Remote)
+            assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+    assert not path.exists()
+    assert "cleanup" not in server.log.read_text()
