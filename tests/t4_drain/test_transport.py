@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import socket
 import ssl
@@ -18,7 +17,6 @@ from botocore.exceptions import (
     ConnectionClosedError,
     ConnectTimeoutError,
     EndpointConnectionError,
-    ProxyConnectionError,
     ReadTimeoutError,
 )
 
@@ -27,12 +25,11 @@ from gateway.objectstore.body import Section
 from gateway.objectstore.pace import Pace
 from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import UNHEEDED_MAX, Timeouts, Transport
-from tests.support.forwardproxy import ForwardProxy
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer, free_port
 from tests.support.waiting import until
 from tests.t4_drain.site import MIB
-from tests.t4_drain.test_options import certify, settings_of, use
+from tests.t4_drain.test_options import certify, settings_of
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nETag: x\r\n\r\nok"
 TIMEOUTS = Timeouts(connect=5.0, read=5.0)
@@ -369,46 +366,3 @@ def test_a_server_that_does_not_accept() -> None:
                 transport.send("PUT", "/k", NO_BODY, b"")
     with pytest.raises(EndpointConnectionError):
         Transport(f"http://127.0.0.1:{free_port()}", "", TIMEOUTS).send("PUT", "/k", NO_BODY, b"")
-
-
-@pytest.mark.parametrize("is_tls", [False, True])
-def test_the_proxy_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_tls: bool
-) -> None:
-    certify(tmp_path)
-    (tmp_path / "s3" / "b").mkdir(parents=True)
-    options = ("--cert", str(tmp_path / "server.pem"), "--key", str(tmp_path / "server.key"))
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    with (
-        RcloneServer(tmp_path / "s3", options if is_tls else ()) as server,
-        ForwardProxy() as proxy,
-    ):
-        url, bucket = server.url, {}
-        if is_tls:
-            url, bucket = url.replace("http:", "https:"), {"ca_bundle": str(tmp_path / "ca.pem")}
-        settings = settings_of(tmp_path, endpoint_url=url, **bucket)
-        for name in ("http_proxy", "https_proxy"):
-            monkeypatch.setenv(name, proxy.url)
-        use(S3Store(settings))
-        password = base64.b64encode(ForwardProxy.USER.encode()).decode()
-        assert proxy.asked
-        assert all(line.endswith(f"Basic {password}") for line in proxy.asked)
-        wanted = "CONNECT 127.0.0.1" if is_tls else f"PUT {url}/b/a HTTP"
-        assert [line for line in proxy.asked if line.startswith(wanted)]
-        seen = len(proxy.asked)
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        use(S3Store(settings))
-        assert len(proxy.asked) == seen
-
-
-def test_a_proxy_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("http_proxy", f"127.0.0.1:{free_port()}")
-    transport = Transport("http://127.0.0.1:9", "", TIMEOUTS)
-    with pytest.raises(ProxyConnectionError):
-        transport.send("PUT", "/k", NO_BODY, b"")
-    store = S3Store(settings_of(tmp_path, endpoint_url="http://127.0.0.1:9"))
-    with pytest.raises(StoreUnavailable, match="ProxyConnectionError"):
-        store.put("a", b"", {})
