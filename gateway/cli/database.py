@@ -9,6 +9,7 @@ from sqlalchemy.exc import DatabaseError
 
 from gateway import config
 from gateway.cli import checks
+from gateway.cli.backlog import path_of
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
@@ -66,19 +67,26 @@ def _problems(
     try:
         files = DataFiles(settings.files_dir)
         problems = fsck.check(database, files, repair=args.repair)
-        return problems + (_changed(database, files) if args.checksums else [])
+        export = settings.nfs.export
+        return problems + (_changed(database, files, export) if args.checksums else [])
     except NamespaceError as exc:
         raise UserError(f"cannot check {database.url}: {exc}") from None
 
 
-def _changed(database: Database, files: DataFiles) -> list[fsck.Problem]:
+def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Problem]:
     # Here, because boto3 takes half a second to import.
-    from gateway.drain.plan import digests
+    from gateway.drain import verify
 
-    return [
-        fsck.Problem("checksum", f"inode {file.ino}: {why}", "")
-        for file, why in digests.verify(database, files)
-    ]
+    found = list(verify.changed(database, files))
+    engine = database.engine()
+    try:
+        with engine.connect() as connection:
+            return [
+                fsck.Problem("checksum", f"{path_of(connection, file.ino, export)}: {why}", "")
+                for file, why in found
+            ]
+    finally:
+        engine.dispose()
 
 
 def _require_not_elsewhere(database: Database) -> None:

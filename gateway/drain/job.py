@@ -38,11 +38,12 @@ class Work(Enum):
     DELETE = "deletes"
     CLEAN_UP = "clean-ups"
     CHECKSUM = "checksums"
+    BLOCK_DIGEST = "block_digests"
 
     @property
     def asks_bucket(self) -> bool:
         """Whether it needs the bucket at all."""
-        return self is not Work.CHECKSUM
+        return self not in (Work.CHECKSUM, Work.BLOCK_DIGEST)
 
 
 @dataclass(frozen=True, eq=False)

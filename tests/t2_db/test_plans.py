@@ -10,20 +10,26 @@ from gateway.db import statements as namespace_statements
 from gateway.db.compiled import Statement, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as drain_statements
+from gateway.drain import verify
 from gateway.drain.admission import retries
+from gateway.drain.plan import backfill
+from gateway.drain.send import blockrows
 from gateway.settings import Settings
 
 SMALL = {"volume", "lease", "retry", "override", "doubt", "damage"}
 """One row; one per drain, per failing job; what people and mishaps left."""
-WHOLE_TABLES = {"drain.UPLOADS"}
+WHOLE_TABLES = {"drain.statements.UPLOADS"}
 """What is asked once for each plan; ``upload`` has a row for each upload that did not end yet."""
 
 STATEMENTS = {
-    f"{module.__name__.split('.')[1]}.{name}": value
-    for module in (namespace_statements, drain_statements, retries)
+    f"{module.__name__.removeprefix('gateway.')}.{name}": value
+    for module in (
+        *(namespace_statements, drain_statements),
+        *(retries, backfill, blockrows, verify),
+    )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
-} | {"drain.CLAIM_INSERT": drain_statements.CLAIM_INSERT}
+} | {"drain.statements.CLAIM_INSERT": drain_statements.CLAIM_INSERT}
 GIVEN = r"json_each\(:(\w+)\)" "|" r"json_array_elements\(CAST\(%\((\w+)\)s"
 """A parameter that is a table of rows."""
 
