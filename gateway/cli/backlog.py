@@ -116,7 +116,7 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
     found = None
     if oldest is not None or writing:
         age_seconds = max(0.0, (now_ns - since_ns) / clock.NS)
-        found = Oldest(_path_of(session, ino, export), age_seconds, size_bytes)
+        found = Oldest(path_in_export(session, ino, export), age_seconds, size_bytes)
     open_bytes = sum(size for _ino, size, _mtime_ns in writing)
     return Backlog(
         dirty_files=sealed_files + len(writing),
@@ -133,7 +133,9 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
 
 def _stuck(session: Session, export: str) -> list[Stuck]:
     found = [
-        Stuck(_path_of(session, ino, export), shown(f"{reason}: write it again, or delete it"))
+        Stuck(
+            path_in_export(session, ino, export), shown(f"{reason}: write it again, or delete it")
+        )
         for ino, reason in session.all(own.DAMAGED)
         if file_of(session, ino) is not None
     ]
@@ -142,7 +144,7 @@ def _stuck(session: Session, export: str) -> list[Stuck]:
             continue
         if job.file and file_of(session, job.file) is None:
             continue
-        path = _path_of(session, job.file, export) if job.file else shown(str(job))
+        path = path_in_export(session, job.file, export) if job.file else shown(str(job))
         found.append(Stuck(path, shown(failure.error.removeprefix(FOR_GOOD))))
     return found
 
@@ -160,7 +162,7 @@ def _on_disk(files: DataFiles, ino: int, epoch: int) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _path_of(session: Session, ino: int, export: str) -> str:
+def path_in_export(session: Session, ino: int, export: str) -> str:
     """One path of an inode, from the export down. An inode that lost its name is ``?``."""
     # A database that is damaged may have a circle of directories.
     steps = list(islice(way_up(session, ino), _DEPTH_MAX))

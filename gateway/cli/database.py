@@ -9,8 +9,10 @@ from sqlalchemy.exc import DatabaseError
 
 from gateway import config, datadir
 from gateway.cli import checks
+from gateway.cli.backlog import path_in_export
 from gateway.data.layout import DataFiles
 from gateway.db import schema
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
 from gateway.namespace import fsck, volume
@@ -66,19 +68,23 @@ def _problems(
     try:
         files = DataFiles(settings.files_dir)
         problems = fsck.check(database, files, repair=args.repair)
-        return problems + (_changed(database, files) if args.checksums else [])
+        export = settings.nfs.export
+        return problems + (_changed(database, files, export) if args.checksums else [])
     except NamespaceError as exc:
         raise UserError(f"cannot check {database.url}: {exc}") from None
 
 
-def _changed(database: Database, files: DataFiles) -> list[fsck.Problem]:
+def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Problem]:
     # Here, because boto3 takes half a second to import.
-    from gateway.drain.plan import digests
+    from gateway.drain import verify
 
-    return [
-        fsck.Problem("checksum", f"inode {file.ino}: {why}", "")
-        for file, why in digests.verify(database, files)
-    ]
+    found = list(verify.changed(database, files))
+    with database.reader() as connection:
+        session = Session(connection, database.dialect)
+        return [
+            fsck.Problem("checksum", f"{path_in_export(session, file.ino, export)}: {why}", "")
+            for file, why in found
+        ]
 
 
 def _require_not_elsewhere(database: Database) -> None:

@@ -66,6 +66,12 @@ class Session:
         count: int = self._execute(statement, params).rowcount
         return count
 
+    def run_each(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
+        """Once for each row; for what ``given`` cannot hold (bytes)."""
+        sql, fixed = statement.compiled(self._dialect)
+        if rows:
+            self._connection.cursor().executemany(sql, [{**fixed, **row} for row in rows])
+
 
 def b(name: str) -> Any:
     """A parameter given at execution."""

@@ -206,6 +206,20 @@ class Object(Base):
     """Of a snapshot (content_version > the inode's drained_version): the moment it shows."""
 
 
+class BlockDigest(Base):
+    """What the blocks of an object are: of the same version as its row, and gone with it."""
+
+    __tablename__ = "block_digest"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("object.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    block_bytes: Mapped[int]
+    """Size of the blocks; the last one may be shorter."""
+    crcs: Mapped[bytes]
+    """CRC-64/NVME of each block in order, 8 bytes each, the most significant first; at most 1 MiB.
+    Of a block in a hole it is that of zeros."""
+
+
 class Digest(Base):
     """What a sealed version's bytes were, as the drain read them soon after the seal."""
 

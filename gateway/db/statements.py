@@ -25,6 +25,7 @@ inode: Any = models.Inode.__table__
 dirent: Any = models.Dirent.__table__
 xattr: Any = models.Xattr.__table__
 object_: Any = models.Object.__table__
+block_digest: Any = models.BlockDigest.__table__
 digest: Any = models.Digest.__table__
 upload: Any = models.Upload.__table__
 tombstone: Any = models.Tombstone.__table__

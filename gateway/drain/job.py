@@ -38,11 +38,12 @@ class Work(Enum):
     DELETE = "deletes"
     CLEAN_UP = "clean-ups"
     CHECKSUM = "checksums"
+    BLOCK_DIGEST = "block_digests"
 
     @property
     def asks_bucket(self) -> bool:
         """Whether it needs the bucket at all."""
-        return self is not Work.CHECKSUM
+        return self not in (Work.CHECKSUM, Work.BLOCK_DIGEST)
 
 
 _PHRASES = {
@@ -52,6 +53,7 @@ _PHRASES = {
     Work.DELETE: "deletion of",
     Work.CLEAN_UP: "clean-up of",
     Work.CHECKSUM: "checksum of",
+    Work.BLOCK_DIGEST: "block digests of",
 }
 
 

@@ -9,7 +9,6 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
-    func,
     insert,
     literal_column,
     or_,
@@ -209,33 +208,6 @@ DIGEST = Statement(
 )
 DIGEST_INSERT = Statement(insert(digest))
 DIGEST_DELETE = Statement(delete(digest).where(digest.c.ino == b("the_ino")))
-CHECKSUMS = Statement(
-    select(*_FILE, func.coalesce(digest.c.checksum, object_.c.checksum))
-    .select_from(
-        inode.outerjoin(
-            digest,
-            and_(digest.c.ino == inode.c.ino, digest.c.content_version == inode.c.content_version),
-        ).outerjoin(
-            object_,
-            and_(
-                object_.c.ino == inode.c.ino,
-                object_.c.content_version == inode.c.content_version,
-                inode.c.drained_version == inode.c.content_version,
-            ),
-        )
-    )
-    .where(
-        IS_REGULAR,
-        inode.c.write_open == 0,
-        inode.c.nlink > 0,
-        IS_RESIDENT,
-        inode.c.ino > b("after_ino"),
-        func.coalesce(digest.c.checksum, object_.c.checksum).is_not(None),
-    )
-    .order_by(inode.c.ino)
-    .limit(b("most"))
-)
-"""Files whose bytes are here and were read once, each with what they were then."""
 
 UPLOADS = Statement(select(*_UPLOAD).order_by(upload.c.ino))
 UPLOAD = Statement(select(*_UPLOAD).where(upload.c.ino == b("ino")))

@@ -27,6 +27,8 @@ class Counters:
     copies: int = 0
     deletes: int = 0
     checksums: int = 0
+    block_digests: int = 0
+    """Batches of files that got them afterwards."""
     snapshots: int = 0
     snapshots_missed: int = 0
     """Files that were open for long and never still enough for a snapshot."""

@@ -12,8 +12,9 @@ P = ParamSpec("P")
 
 CHORES = 8
 """Threads for moves, deletions and clean-up: a copy is all waiting for the store."""
-READERS = 2
-"""Threads for checksums: hashing a large file must not hold up a deletion."""
+READERS = 3
+"""Threads for checksums and block digests: hashing a large file must not hold up a deletion. At
+most one of them is at block digests."""
 QUEUED_PER_THREAD = 2
 
 

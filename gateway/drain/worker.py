@@ -26,6 +26,7 @@ from gateway.drain.dispatcher import Dispatcher
 from gateway.drain.job import Lane, Sweep, Work
 from gateway.drain.paths import is_unfinished
 from gateway.drain.plan import sweeps
+from gateway.drain.plan.backfill import Backfill
 from gateway.drain.plan.digests import Digests
 from gateway.drain.plan.renames import Renames
 from gateway.drain.plan.snapshots import Snapshots
@@ -102,6 +103,7 @@ class Drain:
         self._survey = Survey(self._is_out_of_reach, drain.poll_seconds)
         self._renames = Renames(drain.poll_seconds, drain.retry_max_seconds)
         self._digests = Digests(drain.settle_seconds, drain.poll_seconds)
+        self._backfill = Backfill(lambda: len(self._survey) > 0)
         self._snapshots = Snapshots(settings, partial(self.counters.count, "snapshots_missed"))
         self._dispatcher = Dispatcher(
             self._sweeps(), self._claims, self.health, self.retries, self._threads, self._runner
@@ -123,7 +125,8 @@ class Drain:
             found.insert(-1, Sweep(self._snapshots.plan, Work.SNAPSHOT, Lane.UPLOAD))
         if self._settings.drain.checksum_at_seal:
             found.insert(0, Sweep(self._digests.plan, Work.CHECKSUM, Lane.DISK))
-        return found
+        # Last: nobody waits for it.
+        return [*found, Sweep(self._backfill.plan, Work.BLOCK_DIGEST, Lane.DISK)]
 
     def run(self) -> None:
         """Work until stop is set; then return soon, with everything safe for a restart."""
@@ -175,6 +178,7 @@ class Drain:
         self._survey.restart()
         self._renames.restart()
         self._digests.restart()
+        self._backfill.restart()
 
     def _on_lease_lost(self) -> None:
         log.error("lost the lease: another drain has taken over what this one was doing")

@@ -1,7 +1,8 @@
 """What a request sends: bytes in memory, or a range of a file that is read block by block.
 
 A range is read twice, for its digests and for the wire (the second time from the page cache), so
-memory does not grow with the size of a part. Holes of sparse files are not read at all. Not mmap:
+memory does not grow with the size of a part. The first reading also gives the CRCs of the file's
+blocks. Holes of sparse files are not read at all. Not mmap:
 a client may truncate the file meanwhile, and reading a mapping beyond the end kills the process.
 """
 
@@ -10,29 +11,39 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
 from gateway.errors import DataFileError
+from gateway.objectstore import crc64
+from gateway.objectstore.crc64 import ZEROS, Run
+from gateway.objectstore.objects import Digests
 
-BLOCK_BYTES = 1024 * 1024
-_ZEROS = memoryview(bytes(BLOCK_BYTES))
+BLOCK_BYTES = len(ZEROS)
+"""Read at a time."""
 
 
 class Section:
     """A range of an open file; each iteration reads it from its start.
 
-    Parameters: fd; start and size, in bytes. A block is valid until the next one is asked for.
-    Raises DataFileError when the file ends before the range does, or cannot be read.
+    Parameters: fd; start and size, in bytes; digest_bytes, of the blocks of the file that have a
+    digest. A block is valid until the next one is asked for. Raises DataFileError when the file
+    ends before the range does, or cannot be read.
     """
 
-    def __init__(self, fd: int, start: int, size: int) -> None:
+    def __init__(
+        self, fd: int, start: int, size: int, digest_bytes: int = crc64.BLOCK_BYTES
+    ) -> None:
         self._fd = fd
         self._start = start
         self._size = size
+        self._digest_bytes = digest_bytes
 
     def __len__(self) -> int:
         return self._size
+
+    def run(self) -> Run:
+        """For the CRCs of its bytes."""
+        return Run(self._start, self._digest_bytes)
 
     def __iter__(self) -> Iterator[memoryview]:
         try:
@@ -47,7 +58,7 @@ class Section:
         while at < end:
             data = self._next_data(at, end)
             while at < data:
-                zeros = _ZEROS[: min(BLOCK_BYTES, data - at)]
+                zeros = ZEROS[: min(BLOCK_BYTES, data - at)]
                 at += len(zeros)
                 yield zeros
             hole = min(end, os.lseek(self._fd, at, os.SEEK_HOLE)) if at < end else end
@@ -74,28 +85,28 @@ class Section:
 Body = bytes | Section
 
 
-class Digests(NamedTuple):
-    """Of one body."""
-
-    md5: bytes
-    sha256: str
-    """In hex; empty when it was not asked for."""
-
-
 def blocks(body: Body) -> Iterable[bytes | memoryview]:
     """The body as a request takes it."""
     return body if isinstance(body, Section) else (body,)
 
 
-def digest(body: Body, with_sha256: bool = False) -> Digests:
-    """Read the body once for its digests."""
+def digest(
+    body: Body, with_sha256: bool = False, on_read: Callable[[int], object] = lambda _bytes: None
+) -> Digests:
+    """Read the body once for its digests.
+
+    Parameters: on_read, called with the bytes of each piece that was read; of holes with none.
+    """
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()
+    run = body.run() if isinstance(body, Section) else Run(0, crc64.BLOCK_BYTES)
     for block in blocks(body):
+        run.add(block)
         md5.update(block)
         if with_sha256:
             sha256.update(block)
-    return Digests(md5.digest(), sha256.hexdigest() if with_sha256 else "")
+        on_read(0 if crc64.is_hole(block) else len(block))
+    return Digests(md5.digest(), sha256.hexdigest() if with_sha256 else "", tuple(run.crcs))
 
 
 def _ended(missing: int) -> DataFileError:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from gateway.errors import ObjectRefused
+from gateway.objectstore.crc64 import Crc
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -27,13 +28,23 @@ _MD5 = re.compile("[0-9a-f]{32}")
 _MULTIPART_ETAG = re.compile("[0-9a-f]{32}-[0-9]+")
 
 
+class Digests(NamedTuple):
+    """Of one body."""
+
+    md5: bytes
+    sha256: str
+    """In hex; empty when it was not asked for."""
+    crcs: tuple[Crc, ...]
+    """Of the blocks of the file, or of what the body has of them."""
+
+
 class Part(NamedTuple):
     """One part of a multipart upload that the store has."""
 
     number: int
     etag: str
-    digest: bytes
-    """MD5 of what was sent."""
+    digests: Digests
+    """Of what was sent."""
 
 
 class ListedPart(NamedTuple):
@@ -62,7 +73,7 @@ class Stored(NamedTuple):
     """An object that was sent and verified."""
 
     head: Head
-    md5: bytes
+    digests: Digests
     """Of what was sent."""
     is_doubtful: bool = False
     """An earlier try of the request was not answered, and may be carried out after others."""

@@ -110,7 +110,7 @@ class S3Store(Requests):
             head = Head(len(body), md5.hex(), dict(metadata), False)
         else:
             head = self._verified(key, len(body), md5.hex())
-        return Stored(head, md5, sent.is_repeated)
+        return Stored(head, sent.digests, sent.is_repeated)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload; returns its id.
@@ -125,9 +125,8 @@ class S3Store(Requests):
         """Send one part (numbers start at 1) and make sure of it."""
         query = {"partNumber": str(number), "uploadId": upload_id}
         sent, answer = self._send("upload_part", key, query, {}, body)
-        md5 = sent.digests.md5
-        require_etag(answer, md5.hex(), key)
-        return Part(number, answer["ETag"], md5)
+        require_etag(answer, sent.digests.md5.hex(), key)
+        return Part(number, answer["ETag"], sent.digests)
 
     def parts(self, key: str, upload_id: str) -> dict[int, ListedPart] | None:
         """The parts the store has of an upload, by number; None: it does not know the upload."""
@@ -160,7 +159,7 @@ class S3Store(Requests):
         An upload the store no longer knows may be one whose first answer was lost: then the object
         must prove to be this one.
         """
-        expected = multipart_etag([part.digest for part in parts])
+        expected = multipart_etag([part.digests.md5 for part in parts])
         answered = self._complete(key, upload_id, [(part.number, part.etag) for part in parts])
         if answered is not None and form(etag_of(answered)) == form(expected):
             require(etag_of(answered), expected, key)

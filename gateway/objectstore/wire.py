@@ -19,7 +19,8 @@ from botocore.utils import percent_encode
 
 from gateway import clock
 from gateway.objectstore import signing
-from gateway.objectstore.body import Body, Digests, digest
+from gateway.objectstore.body import Body, digest
+from gateway.objectstore.objects import Digests
 from gateway.objectstore.pace import TIMED_OUT, Ended, Gate, ended
 from gateway.objectstore.transport import Answer, Timeouts, Transport
 from gateway.settings import Settings

@@ -11,21 +11,27 @@ from gateway.db import statements as namespace_statements
 from gateway.db.compiled import Statement, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as drain_statements
+from gateway.drain import verify
 from gateway.drain.admission import retries
+from gateway.drain.plan import backfill
+from gateway.drain.send import blockrows
 from gateway.settings import Settings
 
 SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader"}
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
 people and by errors."""
-WHOLE_TABLES = {"drain.UPLOADS"}
+WHOLE_TABLES = {"drain.statements.UPLOADS"}
 """Statements that run once for each plan. ``upload`` has a row for each unfinished upload."""
 
 STATEMENTS = {
-    f"{module.__name__.split('.')[1]}.{name}": value
-    for module in (namespace_statements, journal, drain_statements, retries)
+    f"{module.__name__.removeprefix('gateway.')}.{name}": value
+    for module in (
+        *(namespace_statements, journal, drain_statements),
+        *(retries, backfill, blockrows, verify),
+    )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
-} | {"drain.CLAIM_INSERT": drain_statements.CLAIM_INSERT}
+} | {"drain.statements.CLAIM_INSERT": drain_statements.CLAIM_INSERT}
 GIVEN = r"json_each\(:(\w+)\)" "|" r"json_array_elements\(CAST\(%\((\w+)\)s"
 """A parameter that is a table of rows."""
 

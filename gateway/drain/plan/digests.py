@@ -9,13 +9,10 @@ takes at most a tenth of the time, as in survey.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from gateway import clock
-from gateway.data.layout import DataFiles
-from gateway.db.compiled import Session
-from gateway.db.engine import Database
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Outcome, Page, Work, run_alone
@@ -23,7 +20,7 @@ from gateway.drain.paths import file_of
 from gateway.drain.plan.survey import REST, SCAN_PAGE
 from gateway.drain.rows import File
 from gateway.drain.send import checksum, source
-from gateway.errors import DataFileError, GatewayError
+from gateway.errors import GatewayError
 from gateway.objectstore.objects import MIB
 
 BATCH_FILES = 64
@@ -106,12 +103,12 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exc
         try:
             part_bytes = checksum.part_bytes_for(context.settings.drain, file.size)
             with source.open_data(context.files, file) as data:
-                text = checksum.of_file(data, file.size, part_bytes, context.stop.is_set)
+                read = checksum.of_file(data, file.size, part_bytes, context.stop.is_set)
         except GatewayError as exc:
             results[index] = exc
             continue
-        if text is not None:
-            found[index] = text
+        if read is not None:
+            found[index] = read.checksum
     with context.writing() as view:
         for index, file in enumerate(files):
             now = file_of(view.session, file.ino)
@@ -130,27 +127,3 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exc
                 )
                 results[index] = Outcome.DONE
     return results
-
-
-def verify(database: Database, files: DataFiles) -> Iterator[tuple[File, str]]:
-    """Read every data file of which it is known what it was; gives those that are not, and why.
-
-    For a namespace at rest. Raises TryAgain.
-    """
-    after = 0
-    while True:
-        with database.reader() as connection:
-            session = Session(connection, database.dialect)
-            rows = session.all(own.CHECKSUMS, after_ino=after, most=SCAN_PAGE)
-        for row in rows:
-            file, expected = File(*row[:-1]), row[-1]
-            part_bytes = checksum.part_bytes_in(expected)
-            try:
-                with source.open_data(files, file) as data:
-                    found = checksum.of_file(data, file.size, part_bytes, lambda: False)
-                checksum.require(expected, found or "", str(files.path(file.ino, file.epoch)))
-            except DataFileError as exc:
-                yield file, str(exc)
-        if len(rows) < SCAN_PAGE:
-            return
-        after = File(*rows[-1][:-1]).ino

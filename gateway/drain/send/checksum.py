@@ -6,17 +6,18 @@ parts' MD5s, of what is sent in parts.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.rows import File
 from gateway.drain.send import source
 from gateway.errors import DataFileError
+from gateway.objectstore import crc64
 from gateway.objectstore.body import Section, digest
-from gateway.objectstore.objects import MIB, multipart_etag, part_bytes_of
+from gateway.objectstore.crc64 import BlockDigests
+from gateway.objectstore.objects import MIB, Digests, multipart_etag, part_bytes_of
 from gateway.settings import DrainSettings
 
 WHOLE_BYTES = 16 * MIB
@@ -50,18 +51,53 @@ def part_bytes_in(checksum: str) -> int | None:
     return int(rest.partition(":")[0]) if kind == "md5-parts" else None
 
 
+class Read(NamedTuple):
+    """What was found out about a file by reading it once."""
+
+    checksum: str
+    blocks: BlockDigests
+
+
 def of_file(
-    data: BinaryIO, size: int, part_bytes: int | None, is_stopped: Callable[[], bool]
-) -> str | None:
-    """Read a file for its checksum. None: told to stop. Raises DataFileError."""
+    data: BinaryIO,
+    size: int,
+    part_bytes: int | None,
+    is_stopped: Callable[[], bool],
+    on_read: Callable[[int], object] = lambda _bytes: None,
+) -> Read | None:
+    """Read a file for its checksum and its block digests. None: told to stop.
+
+    Parameters: part_bytes, size of the parts that the checksum is made of, None: of the whole;
+    on_read, called with the bytes of each piece that was read. Raises DataFileError.
+    """
     if part_bytes is None:
-        return of_whole(hashlib.md5(source.read(data, size), usedforsecurity=False).digest())
-    md5s = []
+        found = digest(source.read(data, size), on_read=on_read)
+        return Read(of_whole(found.md5), blocks_of(size, [found]))
+    parts = []
     for start in range(0, size, part_bytes):
         if is_stopped():
             return None
-        md5s.append(digest(Section(data.fileno(), start, min(part_bytes, size - start))).md5)
-    return of_parts(part_bytes, md5s)
+        section = section_of(data, start, min(part_bytes, size - start), size)
+        parts.append(digest(section, on_read=on_read))
+    return Read(of_parts(part_bytes, [part.md5 for part in parts]), blocks_of(size, parts))
+
+
+def section_of(data: BinaryIO, start: int, length: int, size: int) -> Section:
+    """A range of a file. Parameters: start, length and the size of the file, in bytes."""
+    return Section(data.fileno(), start, length, crc64.block_bytes_of(size))
+
+
+def blocks_of(size: int, parts: Sequence[Digests]) -> BlockDigests:
+    """The block digests of a file from its parts. Parameters: size, of the file in bytes."""
+    return crc64.joined((part.crcs for part in parts), crc64.block_bytes_of(size))
+
+
+def blocks_of_file(data: BinaryIO, size: int, block_bytes: int) -> BlockDigests:
+    """Read a file for its block digests alone. Raises DataFileError."""
+    run = crc64.Run(0, block_bytes)
+    for piece in section_of(data, 0, size, size) if size else ():
+        run.add(piece)
+    return crc64.joined([run.crcs], block_bytes)
 
 
 def of_seal(context: Context, files: Iterable[File]) -> dict[int, str]:

@@ -31,6 +31,8 @@ from gateway.drain.metadata import (
 )
 from gateway.drain.paths import file_of, object_at
 from gateway.drain.rows import File, Intent, Object
+from gateway.drain.send import blockrows
+from gateway.objectstore.crc64 import BlockDigests
 from gateway.objectstore.objects import PART_BYTES
 
 log = logging.getLogger("drain")
@@ -59,6 +61,7 @@ class Sent(NamedTuple):
 
     etag: str
     checksum: str
+    blocks: BlockDigests
     is_doubtful: bool = False
     """An earlier try of the request was not answered, and may be carried out after others."""
 
@@ -232,6 +235,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
     found = standings(view, [(started.file.ino, started.key) for started, _sent in uploads])
     now_ns = clock.now_ns()
     objects: list[tuple[int, str, int, int, str, str, int]] = []
+    blocks: list[tuple[int, BlockDigests]] = []
     drained: list[tuple[int, int]] = []
     garbage: list[sql.Tombstone] = []
     replaced: list[tuple[str]] = []
@@ -253,6 +257,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
             )
         moment_ns = now_ns if started.snapshot_ns is None else started.snapshot_ns
         objects.append((file.ino, key, version, file.size, sent.etag, sent.checksum, moment_ns))
+        blocks.append((file.ino, sent.blocks))
         if started.snapshot_ns is None:
             drained.append((file.ino, version))
         if standing.has_tombstone:
@@ -268,6 +273,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
     session.run(own.UPLOAD_DELETE, inos=inos)
     session.run(own.OBJECTS_DELETE, inos=rows_of([row[:1] for row in objects]))
     session.run(own.OBJECT_INSERT, objects=rows_of(objects))
+    blockrows.insert_many(session, blocks)
     session.run(own.DRAINED, files=rows_of(drained))
     view.note((row[0] for row in objects), STORED)
     if replaced:

@@ -1,7 +1,8 @@
 """Sends a file in parts, several at a time; resumes where an earlier try was interrupted.
 
 A part that the store lists counts only if its ETag is the MD5 of the local bytes, which are read
-again for it: the parts of an upload always add up to the file as it is now. Memory is one block of
+again for it: the parts of an upload always add up to the file as it is now. The block digests are
+those of the same readings. Memory is one block of
 1 MiB for each part in flight, whatever the size of the parts.
 """
 
@@ -41,13 +42,8 @@ def send_parts(
 
     def send_one(number: int) -> Part:
         start = (number - 1) * part_bytes
-        section = Section(data.fileno(), start, min(part_bytes, file.size - start))
-        found = listed.get(number)
-        if found is not None and found.size == len(section):
-            md5 = digest(section).md5
-            if md5.hex() == found.etag:
-                return Part(number, f'"{found.etag}"', md5)
-        return context.store.put_part(key, upload_id, number, section)
+        section = checksum.section_of(data, start, min(part_bytes, file.size - start), file.size)
+        return _send_one(context, started, upload_id, number, section, listed.get(number))
 
     def go_on(part: Part) -> bool:
         nonlocal done_bytes
@@ -62,7 +58,8 @@ def send_parts(
         if parts is not None:
             # The last go_on() was the check that lets the object become visible: all bytes were
             # read.
-            sent = checksum.of_parts(part_bytes, [part.digest for part in parts])
+            digests = [part.digests for part in parts]
+            sent = checksum.of_parts(part_bytes, [one.md5 for one in digests])
             checksum.require(expected, sent, key)
             completing = True
             metadata = intent.metadata(started, part_bytes)
@@ -84,7 +81,23 @@ def send_parts(
             with context.writing() as view:
                 intent.withdraw(view, started)
         return None
-    return Sent(head.etag, sent)
+    return Sent(head.etag, sent, checksum.blocks_of(file.size, digests))
+
+
+def _send_one(
+    context: Context,
+    started: Started,
+    upload_id: str,
+    number: int,
+    section: Section,
+    found: ListedPart | None,
+) -> Part:
+    """Send a part, unless the store has it. Parameters: found, what the store lists."""
+    if found is not None and found.size == len(section):
+        digests = digest(section)
+        if digests.md5.hex() == found.etag:
+            return Part(number, f'"{found.etag}"', digests)
+    return context.store.put_part(started.key, upload_id, number, section)
 
 
 def _begin_anew(context: Context, started: Started, upload_id: str) -> None:

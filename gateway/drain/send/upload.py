@@ -73,7 +73,7 @@ def send(
         if started.resumed is not None:
             # Begun in parts, with another configuration.
             context.store.abort(key, started.resumed.upload_id or "")
-        sent = _sent(context.store.put(key, body, intent.metadata(started)))
+        sent = _sent(len(body), context.store.put(key, body, intent.metadata(started)))
     elif (found := send_parts(context, started, data, expected)) is None:
         return Outcome.OUTDATED
     else:
@@ -116,7 +116,7 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
     unsent: list[tuple[int]] = []
     for (index, one), answer in zip(started.items(), answers, strict=True):
         if isinstance(answer, Stored):
-            sent.append((one, _sent(answer)))
+            sent.append((one, _sent(len(bodies[index]), answer)))
             results[index] = Outcome.DONE
         elif answer is not None:
             results[index] = answer
@@ -136,8 +136,10 @@ def _tell(lines: Sequence[str]) -> None:
         log.info("%s", line)
 
 
-def _sent(stored: Stored) -> Sent:
-    return Sent(stored.head.etag, checksum.of_whole(stored.md5), stored.is_doubtful)
+def _sent(size: int, stored: Stored) -> Sent:
+    digests = stored.digests
+    blocks = checksum.blocks_of(size, [digests])
+    return Sent(stored.head.etag, checksum.of_whole(digests.md5), blocks, stored.is_doubtful)
 
 
 def _is_as_sealed(

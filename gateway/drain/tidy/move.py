@@ -232,7 +232,7 @@ def _require_local(context: Context, file: File, stored: Object, recorded: str |
         part_bytes = checksum.part_bytes_in(recorded)
         found = checksum.of_file(data, file.size, part_bytes, context.stop.is_set)
     if found is not None:
-        checksum.require(recorded, found, str(path))
+        checksum.require(recorded, found.checksum, str(path))
     return found is not None
 
 

@@ -1,0 +1,106 @@
+"""Compares data files with what they were: by their block digests, or by the checksum of the whole.
+
+For ``spillway fsck``, with a namespace at rest. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import and_, func, select
+
+from gateway.data.layout import DataFiles
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.db.statements import IS_REGULAR, IS_RESIDENT, block_digest, digest, inode, object_
+from gateway.drain.rows import File
+from gateway.drain.send import blockrows, checksum, source
+from gateway.errors import DataFileError
+from gateway.objectstore.crc64 import BlockDigests
+
+PAGE = 2048
+RANGES_SHOWN = 5
+
+_EXPECTED = func.coalesce(digest.c.checksum, object_.c.checksum)
+CHECKSUMS = Statement(
+    select(*[inode.c[name] for name in File._fields], _EXPECTED, block_digest.c.ino)
+    .select_from(
+        inode.outerjoin(
+            digest,
+            and_(digest.c.ino == inode.c.ino, digest.c.content_version == inode.c.content_version),
+        )
+        .outerjoin(
+            object_,
+            and_(
+                object_.c.ino == inode.c.ino,
+                object_.c.content_version == inode.c.content_version,
+                inode.c.drained_version == inode.c.content_version,
+            ),
+        )
+        .outerjoin(block_digest, block_digest.c.ino == object_.c.ino)
+    )
+    .where(
+        IS_REGULAR,
+        inode.c.write_open == 0,
+        inode.c.nlink > 0,
+        IS_RESIDENT,
+        inode.c.ino > b("after_ino"),
+        _EXPECTED.is_not(None),
+    )
+    .order_by(inode.c.ino)
+    .limit(b("most"))
+)
+"""Files whose bytes are here and were read once, each with what they were then, and with its inode
+if its blocks have digests. The object of a snapshot says nothing of the local bytes."""
+
+
+def changed(database: Database, files: DataFiles) -> Iterator[tuple[File, str]]:
+    """Read every data file of which it is known what it was; gives those that are not, and why.
+
+    Raises TryAgain.
+    """
+    after = 0
+    while True:
+        with database.reader() as connection:
+            rows = Session(connection, database.dialect).all(CHECKSUMS, after_ino=after, most=PAGE)
+        for *cells, expected, with_blocks in rows:
+            file = File(*cells)
+            try:
+                if with_blocks is None:
+                    _require_checksum(files, file, expected)
+                else:
+                    with database.reader() as connection:
+                        session = Session(connection, database.dialect)
+                        blocks = blockrows.of_object(session, file.ino)
+                    if blocks is not None:
+                        _require_blocks(files, file, blocks)
+            except DataFileError as exc:
+                yield file, str(exc)
+            after = file.ino
+        if len(rows) < PAGE:
+            return
+
+
+def _require_checksum(files: DataFiles, file: File, expected: str) -> None:
+    part_bytes = checksum.part_bytes_in(expected)
+    with source.open_data(files, file) as data:
+        found = checksum.of_file(data, file.size, part_bytes, lambda: False)
+    if found is not None:
+        checksum.require(expected, found.checksum, str(files.path(file.ino, file.epoch)))
+
+
+def _require_blocks(files: DataFiles, file: File, expected: BlockDigests) -> None:
+    with source.open_data(files, file) as data:
+        found = checksum.blocks_of_file(data, file.size, expected.block_bytes)
+    path = files.path(file.ino, file.epoch)
+    if len(found.crcs) != len(expected.crcs):
+        raise DataFileError(f"{path}: its block digests are not those of {file.size} bytes")
+    if differing := found.differing(expected):
+        shown = ", ".join(
+            f"{one.start} to {min(one.stop, file.size) - 1}" for one in differing[:RANGES_SHOWN]
+        )
+        more = len(differing) - RANGES_SHOWN
+        raise DataFileError(
+            f"bytes {shown}{f' and {more} more ranges' if more > 0 else ''} of {path} are not what "
+            "was uploaded: check the disk, then write the file again or delete it"
+        )

@@ -1,0 +1,293 @@
+"""Each object has digests of its blocks, from the reading that sent it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from typing import BinaryIO
+
+import pytest
+from awscrt.checksums import crc64nvme
+from sqlalchemy.exc import IntegrityError
+
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.drain.context import Context
+from gateway.drain.job import Page
+from gateway.drain.plan import backfill
+from gateway.drain.send import source
+from gateway.drain.verify import changed
+from gateway.objectstore.crc64 import BLOCK_BYTES
+from tests.support.s3proxy import Act
+from tests.support.volumes import query
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, Site
+from tests.t4_drain.test_checksum import flip
+from tests.t4_drain.test_parts import killed_after_two_parts
+from tests.t4_drain.test_snapshots import append, opened
+
+SIZES = [0, 9, 3 * MIB, 9 * MIB + 1, 17 * MIB]
+"""Sent in a batch, by itself, in parts of 5 MiB, which are no whole blocks."""
+
+
+def of(data: bytes) -> tuple[int, bytes]:
+    blocks = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
+    return BLOCK_BYTES, b"".join(crc64nvme(block).to_bytes(8, "big") for block in blocks)
+
+
+def found(site: Site) -> dict[str, tuple[int, bytes]]:
+    """The recorded digests, by key below the prefix."""
+    rows = site.rows("SELECT key, block_bytes, crcs FROM object NATURAL JOIN block_digest")
+    return {key.rpartition("/")[2]: (size, bytes(crcs)) for key, size, crcs in rows}
+
+
+def forget(site: Site) -> None:
+    """As an earlier version of Spillway left it."""
+    site.rows("DELETE FROM block_digest RETURNING 1")
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_each_object_is_published_with_the_digests_of_its_blocks(
+    site: Site, processes: int
+) -> None:
+    site.configure(processes=processes)
+    files = {f"f{size}": os.urandom(size) for size in SIZES}
+    for path, data in files.items():
+        site.write(path, data)
+    site.drain()
+    assert site.objects() == files
+    assert found(site) == {path: of(data) for path, data in files.items()}
+
+
+def test_nothing_is_read_once_more_for_the_digests(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts are read for their checksum and for the wire; a hole is not read at all."""
+    site = rclone_site
+    data = os.urandom(6 * MIB) + bytes(6 * MIB) + b"end"
+    path = site.namespace.files.path(site.write("f", data), 0)
+    with path.open("r+b") as file:
+        file.truncate(6 * MIB)
+        file.seek(12 * MIB)
+        file.write(b"end")
+    read = 0
+    honest = os.preadv
+
+    def counting(fd: int, buffers: list[memoryview], offset: int) -> int:
+        nonlocal read
+        count = honest(fd, buffers, offset)
+        read += count
+        return count
+
+    monkeypatch.setattr(os, "preadv", counting)
+    site.drain()
+    assert found(site) == {"f": of(data)}
+    assert read <= 2 * (6 * MIB + 4096)
+
+
+def test_a_resumed_upload_has_the_digests_of_all_its_parts(site: Site) -> None:
+    data = os.urandom(17 * MIB)
+    site.configure(part_concurrency=1)
+    site.write("f", data)
+    killed_after_two_parts(site)
+    site.drain()
+    assert site.objects() == {"f": data}
+    assert found(site) == {"f": of(data)}
+
+
+def test_a_snapshot_has_the_digests_of_what_it_shows(rclone_site: Site) -> None:
+    site = rclone_site
+    site.configure(max_open_age_seconds=0.3)
+    attr, path = opened(site, "f.log")
+    data = os.urandom(11 * MIB)
+    append(path, data)
+    with site.draining():
+        until(lambda: found(site) == {"f.log": of(data)}, "a snapshot")
+        append(path, b"end")
+        site.seal(attr.ino, data + b"end")
+        until(site.is_clean, "the final version is drained")
+    assert found(site) == {"f.log": of(data + b"end")}
+
+
+def test_digests_live_as_long_as_their_object(rclone_site: Site) -> None:
+    site = rclone_site
+    old, new = os.urandom(5 * MIB), os.urandom(9 * MIB)
+    ino = site.write("f", old)
+    site.write("g", b"data")
+    site.drain()
+    assert found(site) == {"f": of(old), "g": of(b"data")}
+    site.rename("f", "moved")
+    # An open and a close without a write.
+    site.namespace.open_write(ino)
+    site.namespace.seal(ino, site.sealed_unchanged(old))
+    site.drain()
+    assert found(site) == {"moved": of(old), "g": of(b"data")}
+    site.write("moved", new)
+    # They are those of the object, until the next one.
+    assert found(site) == {"moved": of(old), "g": of(b"data")}
+    site.drain()
+    assert found(site) == {"moved": of(new), "g": of(b"data")}
+    site.unlink("moved")
+    assert found(site) == {"g": of(b"data")}
+    assert site.rows("SELECT count(*) FROM block_digest") == [(1,)]
+
+
+def test_no_digests_without_an_object(rclone_site: Site) -> None:
+    ino = rclone_site.write("f", b"data")
+    with pytest.raises(IntegrityError):
+        query(rclone_site.settings, "INSERT INTO block_digest VALUES (:ino, 1, '')", ino=ino)
+
+
+def test_objects_of_an_earlier_spillway_get_digests_afterwards(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "BATCH_FILES", 2)
+    monkeypatch.setattr(backfill, "SCAN_PAGE", 3)
+    files = {f"f{size}": os.urandom(size) for size in SIZES}
+    for path, data in files.items():
+        site.write(path, data)
+    site.drain()
+    before = found(site)
+    forget(site)
+    site.proxy.forget()
+    with site.draining():
+        until(lambda: found(site) == before, "all have digests")
+    assert {r.operation for r in site.proxy.operations()} <= {"LIST", "LIST UPLOADS"}
+
+
+def test_digests_are_made_afterwards_at_a_bounded_rate(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = rclone_site
+    for path in ("f", "g"):
+        site.write(path, os.urandom(4 * MIB))
+    site.drain()
+    forget(site)
+    monkeypatch.setattr(backfill, "BYTES_PER_SECOND", 2 * MIB)
+    started = time.monotonic()
+    site.drain()
+    assert len(found(site)) == 2
+    assert time.monotonic() - started >= 4.0
+
+
+def test_digests_wait_for_uploads(rclone_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = rclone_site
+    asked = 0
+    honest = backfill.Backfill.plan
+
+    def counting(self: backfill.Backfill, context: Context, after: int | str | None) -> Page:
+        nonlocal asked
+        asked += 1
+        return honest(self, context, after)
+
+    monkeypatch.setattr(backfill.Backfill, "plan", counting)
+    site.write("f", b"old")
+    site.drain()
+    forget(site)
+    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, times=1e9)
+    for number in range(150):
+        site.write(f"g{number}", b"new")
+    with site.draining() as drain:
+        held.wait()
+        until(lambda: len(drain._survey) > 0, "files wait")
+        before = asked
+        until(lambda: asked >= before + 10, "they had their chances")
+        assert found(site) == {}
+        held.release()
+        until(lambda: len(found(site)) == 151, "all have digests")
+
+
+@pytest.mark.parametrize("size", [4, 11 * MIB])
+def test_bytes_that_are_not_what_was_uploaded_get_no_digests(
+    rclone_site: Site, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the object would be held against what the disk made of it."""
+    site = rclone_site
+    for path in ("f", "g"):
+        site.write(path, os.urandom(size))
+    site.drain()
+    forget(site)
+    flip(site, "f", size - 1)
+    with caplog.at_level(logging.WARNING, "drain"):
+        site.drain()
+    assert list(found(site)) == ["g"]
+    assert "is not what was uploaded" in caplog.text
+
+
+def test_a_missing_data_file_does_not_stop_the_others(rclone_site: Site) -> None:
+    site = rclone_site
+    ino = site.write("f", b"data")
+    site.write("g", b"data")
+    site.drain()
+    forget(site)
+    site.namespace.files.path(ino, 0).unlink()
+    site.drain()
+    assert found(site) == {"g": of(b"data")}
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_file_that_is_opened_meanwhile_gets_no_digests(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    site = rclone_site
+    ino = site.write("f", b"data")
+    site.drain()
+    forget(site)
+    honest = source.read
+
+    def reopened(data: BinaryIO, size: int) -> bytes:
+        body = honest(data, size)
+        site.namespace.open_write(ino)
+        if closed:
+            site.namespace.seal(ino, site.sealed_unchanged(b"data"))
+        return body
+
+    monkeypatch.setattr(source, "read", reopened)
+    site.drain()
+    assert found(site) == {}
+    monkeypatch.undo()
+    if not closed:
+        site.drain()
+        assert found(site) == {}, "while it is open"
+        site.namespace.seal(ino, site.sealed_unchanged(b"data"))
+    site.drain()
+    assert found(site) == {"f": of(b"data")}
+
+
+def test_a_file_that_is_open_gets_no_digests(rclone_site: Site) -> None:
+    """Whatever its versions say."""
+    site = rclone_site
+    site.write("f", b"data")
+    site.drain()
+    forget(site)
+    site.rows("UPDATE inode SET write_open = 1 WHERE kind = 1 RETURNING 1")
+    site.drain()
+    assert found(site) == {}
+
+
+def test_an_object_without_a_checksum_gets_no_digests(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"data")
+    site.drain()
+    forget(site)
+    site.rows("UPDATE object SET checksum = NULL RETURNING 1")
+    site.drain()
+    assert found(site) == {}
+
+
+def test_fsck_names_the_blocks_that_changed(rclone_site: Site) -> None:
+    site = rclone_site
+    size = 17 * MIB
+    ino = site.write("dir/f", os.urandom(size))
+    site.write("fine", os.urandom(size))
+    site.drain()
+    for at in (0, 5 * MIB, size - 1):
+        flip(site, "dir/f", at)
+    before = site.rows("SELECT * FROM block_digest ORDER BY ino")
+    database = Database(site.settings.database_url)
+    ((file, why),) = changed(database, DataFiles(site.settings.files_dir))
+    database.close()
+    assert file.ino == ino
+    assert why.startswith(f"bytes 0 to {8 * MIB - 1}, {16 * MIB} to {size - 1} of ")
+    assert site.rows("SELECT * FROM block_digest ORDER BY ino") == before
