@@ -1,14 +1,15 @@
-/* Changes of the namespace, and what is kept here of their answers. */
+/* Changes of the namespace. C keeps the attributes and names that their answers tell. */
 #ifndef SPILLWAY_CHANGE_H
 #define SPILLWAY_CHANGE_H
 
 #include "bridge.h"
 #include "handle.h"
 
-/* A call that changes the namespace: keeps what it answers of the inodes it touched. */
+/* Calls a change of the namespace, and keeps the attributes of the inodes that it touched. Returns
+ * 0 or the errno. */
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
 
-/* Takes suid and sgid from a file whose bytes somebody else than root changed (POSIX write). */
+/* Takes suid and sgid from a file whose bytes a user other than root changed (POSIX write). */
 void spw_drop_privileges(struct spw_handle *self);
 
 #endif
