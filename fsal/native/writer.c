@@ -67,8 +67,8 @@ static void begin_locked(struct spw_inode *inode, const struct spw_attr *attr)
 	inode->write_open = true;
 	inode->row_size = attr->size;
 	inode->row_used = attr->used;
-	/* Bytes that the row has and the disk has not are lost: an empty file in their place would
-	 * be sealed, and replace the object in the bucket. */
+	/* Bytes that the row has and the disk does not have are lost. An empty file in their place
+	 * would be sealed, and would replace the object in the bucket. */
 	spw_fd_expect(inode, attr->size == 0);
 }
 
@@ -118,7 +118,7 @@ void spw_writer_end(struct spw_inode *inode)
 	pthread_mutex_unlock(&inode->meta);
 	if (!last)
 		return;
-	/* Only this object knows the file's size until it is sealed: the queue has a handle on
+	/* Until the seal only this object knows the file's size, so the queue has a handle on
 	 * it. */
 	spw_inode_hold(inode);
 	if (!spw_queue_add(inode))
