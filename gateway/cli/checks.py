@@ -1,4 +1,4 @@
-"""What must be true of this machine before anything is started: each check says how to mend it."""
+"""Checks this machine before anything is started. The error of each check says how to mend it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEFTOVERS_SECONDS = 5.0
 
 
 def require_data_dir(settings: Settings) -> None:
-    """Raises UserError unless the data directory is there, ours and writable."""
+    """Raise UserError unless the data directory is there, ours and writable."""
     path = settings.data_dir
     try:
         found = path.stat()
@@ -51,7 +51,7 @@ def require_data_dir(settings: Settings) -> None:
 
 
 def require_programs(settings: Settings) -> None:
-    """Raises UserError unless the NFS server and our plugin are installed."""
+    """Raise UserError unless the NFS server and our plugin are installed."""
     server = settings.nfs.ganesha
     if not (server.is_file() and os.access(server, os.X_OK)):
         raise UserError(
@@ -66,7 +66,7 @@ def require_programs(settings: Settings) -> None:
 
 
 def require_free_port(settings: Settings) -> None:
-    """Raises UserError unless the NFS server will be able to listen."""
+    """Raise UserError unless the NFS server will be able to listen."""
     address, port = settings.nfs.bind, settings.nfs.port
     family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
     edit = f"in {settings.source}"
@@ -88,8 +88,10 @@ def require_free_port(settings: Settings) -> None:
 
 
 def await_leftovers(settings: Settings) -> None:
-    """Give the children of an `up` that was killed the moment they need to die, so that a
-    supervisor of ours (systemd, say) can start it again at once."""
+    """Wait for the children of a killed `up` to die.
+
+    So a supervisor of `up` (systemd, say) can start it again at once.
+    """
     until = clock.monotonic_seconds() + LEFTOVERS_SECONDS
     children = state.children(state.read(settings, state.UP)).values()
     while any(map(state.alive, children)) and clock.monotonic_seconds() < until:
@@ -97,7 +99,7 @@ def await_leftovers(settings: Settings) -> None:
 
 
 def readable_secrets(path: Path) -> bool:
-    """Whether others than the owner may read the credentials file."""
+    """Return whether users other than the owner may read the credentials file."""
     try:
         return bool(path.stat().st_mode & 0o077)
     except OSError:
@@ -108,7 +110,8 @@ def readable_secrets(path: Path) -> bool:
 def alone(database: Database) -> Iterator[None]:
     """Keep NFS servers, also those of other machines, from a namespace on PostgreSQL meanwhile.
 
-    Raises: UserError when one has it, with its name, or when the database does not answer.
+    Raises: UserError when an NFS server has the namespace, with its name, or when the database does
+    not answer.
     """
     with ExitStack() as stack:
         try:
@@ -120,9 +123,9 @@ def alone(database: Database) -> Iterator[None]:
 
 @contextmanager
 def locked(settings: Settings) -> Iterator[None]:
-    """Hold the data directory: one ``up`` (or one migration) at a time.
+    """Lock the data directory, which admits one ``up`` (or one migration) at a time.
 
-    Raises: UserError when another process has it. The lock ends with the process, however it ends.
+    Raises: UserError when another process has the lock. The lock ends with its process in any case.
     """
     path = settings.run_dir / "up.lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

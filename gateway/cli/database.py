@@ -1,4 +1,4 @@
-"""`spillway upgrade` and `spillway fsck`: the database by itself, while no gateway runs on it."""
+"""`spillway upgrade` and `spillway fsck`: work on the database while no gateway runs on it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.settings import Settings
 
 
 def upgrade_arguments(_parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
+    """Declare nothing: the command has no options of its own."""
 
 
 def upgrade(args: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def fsck_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_fsck(args: argparse.Namespace) -> int:
-    """Check the namespace; exit status 1 when problems are left. Raises UserError."""
+    """Check the namespace. Exit status 1 when problems are left. Raises UserError."""
     settings = config.load(args.config)
     checks.require_data_dir(settings)
     database = Database(settings.database_url)
@@ -72,7 +72,7 @@ def _problems(
 
 
 def _changed(database: Database, files: DataFiles) -> list[fsck.Problem]:
-    # Here, because boto3 takes half a second to import.
+    # The import is here because boto3 takes half a second to import.
     from gateway.drain.plan import digests
 
     return [
@@ -90,7 +90,7 @@ def _require_not_elsewhere(database: Database) -> None:
 
 
 def make_current(settings: Settings) -> str:
-    """Create the database, or migrate it while no gateway runs on it; says what was done.
+    """Create the database, or migrate it while no gateway runs on it. Returns what was done.
 
     Raises: UserError when it cannot be written, SchemaError when a newer Spillway wrote it.
     """
@@ -111,7 +111,7 @@ def make_current(settings: Settings) -> str:
         try:
             schema.require_current(database)
         except SchemaError:
-            # A running gateway must not have the tables changed under it.
+            # The tables must not change while a gateway runs on them.
             with checks.locked(settings), checks.alone(database):
                 schema.upgrade(database)
         after = schema.current(database)
