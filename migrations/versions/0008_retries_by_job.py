@@ -1,7 +1,8 @@
 """retries keyed by what the job is about; rows of earlier revisions are dropped
 
-They name their job by a text for people. A job that is tried at once again loses nothing: it fails
-again, is counted from one, and is shown to a person after its second try.
+Rows of earlier revisions name their job by a text for people. A job without its row loses nothing:
+it is tried at once, fails again, is counted from one, and is shown to a person after its second
+try.
 """
 
 from __future__ import annotations
