@@ -1,8 +1,9 @@
-"""What a request sends: bytes in memory, or a range of a file that is read block by block.
+"""Reads the body of a request: bytes in memory, or a range of a file, block by block.
 
 A range is read twice, for its digests and for the wire (the second time from the page cache), so
-memory does not grow with the size of a part. Holes of sparse files are not read at all. Not mmap:
-a client may truncate the file meanwhile, and reading a mapping beyond the end kills the process.
+memory does not grow with the size of a part. Holes of sparse files are not read at all. The file is
+not mapped: a client may truncate it meanwhile, and a read of a mapping beyond the end kills the
+process.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ _ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 
 class Section:
-    """A range of an open file; each iteration reads it from its start.
+    """A range of an open file. Each iteration reads it from its start.
 
-    Parameters: fd; start and size, in bytes. A block is valid until the next one is asked for.
+    Parameters: fd; start and size, in bytes. A block is valid until the next block is read.
     Raises DataFileError when the file ends before the range does, or cannot be read.
     """
 
@@ -38,7 +39,7 @@ class Section:
         try:
             yield from self._blocks()
         except OSError as exc:
-            # It is the disk's, not the connection's.
+            # The error is the disk's. As an OSError it would look like one of the connection.
             raise DataFileError(f"data file cannot be read: {exc.strerror}") from exc
 
     def _blocks(self) -> Iterator[memoryview]:
@@ -64,7 +65,7 @@ class Section:
         except OSError as exc:
             if exc.errno != errno.ENXIO:
                 raise
-        # No data from here on: a hole up to the end of the file, which may have moved.
+        # From here to the end of the file there is only a hole. The end may have moved.
         missing = end - os.fstat(self._fd).st_size
         if missing > 0:
             raise _ended(missing)
@@ -75,20 +76,20 @@ Body = bytes | Section
 
 
 class Digests(NamedTuple):
-    """Of one body."""
+    """The digests of one body."""
 
     md5: bytes
     sha256: str
-    """In hex; empty when it was not asked for."""
+    """SHA-256 in hex. It is empty when it was not asked for."""
 
 
 def blocks(body: Body) -> Iterable[bytes | memoryview]:
-    """The body as a request takes it."""
+    """Return the blocks of a body, as a request takes them."""
     return body if isinstance(body, Section) else (body,)
 
 
 def digest(body: Body, with_sha256: bool = False) -> Digests:
-    """Read the body once for its digests."""
+    """Return the digests of a body, which is read once for them."""
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()
     for block in blocks(body):
