@@ -1,1 +1,1 @@
-"""The FSAL: how nfs-ganesha reaches the namespace. ``native`` is its C side."""
+"""The FSAL, through which nfs-ganesha reaches the namespace. ``native`` is its C side."""

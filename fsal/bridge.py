@@ -1,8 +1,8 @@
 """The Python side of native/bridge.h: the same structures in ctypes, and a guard around every call.
 
-Sizes are compared at each load, offsets by a test. The status is written last, so that whatever
-goes wrong before leaves the EIO that C preset. No exception leaves a callback: ctypes would drop it
-and C would see a reply that was never finished.
+Each load compares the sizes, and a test compares the offsets. The status is written last, so that
+after an earlier failure the reply keeps the EIO that C preset. No exception leaves a callback:
+ctypes would drop it, and C would see an unfinished reply.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ CHANGES = (
     "setxattr",
     "removexattr",
 )
-"""Those that change the namespace."""
+"""The operations that change the namespace."""
 OPERATIONS = (*READS, *CHANGES, "space", "flow")
-"""In the order of ``enum spw_op``."""
+"""All operations, in the order of ``enum spw_op``."""
 
 log = logging.getLogger("spillway.fsal")
 
@@ -200,7 +200,7 @@ class TableStruct(ctypes.Structure):
 
 
 def check_sizes(table: TableStruct) -> None:
-    """Raises RuntimeError when C was compiled from another bridge.h than this file mirrors."""
+    """Raise RuntimeError when C was compiled from another bridge.h than this file mirrors."""
     ours = (
         ABI,
         ctypes.sizeof(AttrStruct),
@@ -224,20 +224,20 @@ def check_sizes(table: TableStruct) -> None:
 
 
 def guard(batch: Callable[[list[Any]], None]) -> Any:
-    """A C callback around a function that answers requests. The caller keeps it alive."""
+    """Return a C callback around a function that answers requests. The caller keeps it alive."""
 
     def call(items: Any, count: int) -> None:
         try:
             batch(items[:count])
         except BaseException:
-            # Every exception must end here; C has preset EIO, the server continues.
+            # Every exception must end here. C has preset EIO, and the server continues.
             log.exception("a batch of requests failed")
 
     return Callback(call)
 
 
 def status_of(name: str, exc: BaseException) -> int:
-    """The errno that an exception is for C. What was not foreseen is logged with its traceback."""
+    """Return the errno of an exception for C. An unforeseen one is logged with its traceback."""
     if isinstance(exc, NamespaceError):
         return exc.errno
     log.error("%s failed", name, exc_info=exc)
@@ -289,7 +289,7 @@ def put_attr(out: Any, attr: Attr) -> None:
 
 
 def put_directories(reply: Any, request: Any, changed: list[Attr]) -> None:
-    """The directories whose entries an operation changed, each as it was left last."""
+    """Fill in the directories whose entries an operation changed, each in its last state."""
     for attr in changed:
         put_attr(reply.parent if attr.ino == request.ino else reply.parent2, attr)
 

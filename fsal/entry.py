@@ -1,4 +1,4 @@
-"""Where the embedded interpreter begins: called once by native/python.c, fills the table."""
+"""Starts the Python side: native/python.c calls ``start`` once, which fills the table."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from gateway.namespace.space import Space
 NO_LIMIT = 2**64 - 1
 
 _alive: list[object] = []
-"""What C holds pointers to; freed callbacks would be called all the same."""
+"""Objects that C points to. C would call a callback also after Python freed it."""
 
 
 def start(config_path: str, table_address: int) -> bool:
     """Open the namespace and hand its operations to C.
 
-    Parameters: config_path, the TOML file; table_address, of a ``struct spw_table``. Returns False
-    after a line on stderr when a person must act; other exceptions are printed by the caller.
+    Parameters: config_path, the TOML file; table_address, the address of a ``struct spw_table``.
+    Returns False, after a line on stderr, when a person must act. The caller prints other
+    exceptions.
     """
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spillway").setLevel(logging.INFO)

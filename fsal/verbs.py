@@ -1,4 +1,4 @@
-"""One function for each operation of the boundary: unpack the request, call, fill the reply."""
+"""Implements the operations of the boundary: each unpacks a request, calls, and fills the reply."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gateway.types import Attr, Sealed
 
 
 def put_buffer(request: Any, reply: Any, data: bytes) -> None:
-    """Copy into C's buffer. Raises TooBig when it does not fit; the length is told all the same."""
+    """Copy data into C's buffer. Raises TooBig when it does not fit; the reply has the length."""
     reply.length = len(data)
     if len(data) > request.buffer_bytes:
         raise TooBig
@@ -39,13 +39,14 @@ def put_buffer(request: Any, reply: Any, data: bytes) -> None:
 T = TypeVar("T")
 
 Change = tuple[Sequence[Operation[Any]], Callable[[Any, Any], None]]
-"""What is to be run, and what fills the reply from the outcome (and raises it)."""
+"""Operations to run, and a function that then fills the reply or raises what they raised."""
 
 
 class Verbs:
-    """The operations of one namespace; method names are those of ``bridge.OPERATIONS``.
+    """The operations of one namespace. Method names are those of ``bridge.OPERATIONS``.
 
-    Those of ``bridge.CHANGES`` only prepare: ``batch`` runs many of them in one transaction.
+    A method of ``bridge.CHANGES`` only prepares a change: ``batch`` runs many changes in one
+    transaction.
     """
 
     def __init__(self, namespace: Namespace, space: Space) -> None:
@@ -244,7 +245,7 @@ class Verbs:
         operations: list[Operation[T]],
         answer: Callable[[Any, T], int],
     ) -> Change:
-        """A change of many inodes, each with a status of its own."""
+        """Prepare a change of many inodes, each with a status of its own."""
 
         def finish(_request: Any, _reply: Any) -> None:
             for part, operation in zip(parts, operations, strict=True):
@@ -256,7 +257,7 @@ class Verbs:
         return operations, finish
 
     def _make(self, operation: Operation[Attr]) -> Change:
-        """A change that answers with an inode's attributes, and those of a directory."""
+        """Prepare a change that answers with an inode's attributes, and those of a directory."""
 
         def finish(request: Any, reply: Any) -> None:
             put_attr(reply.attr, operation.outcome())
@@ -289,7 +290,7 @@ class Verbs:
         reply.attr.ino, reply.count = self._space.flow(request.ino, client)
 
     def batch(self, items: list[Any]) -> None:
-        """Answer requests: those that change something in one transaction, in their order.
+        """Answer requests. Changes run in one transaction, in their order.
 
         Parameters: items, each a ``struct spw_item``.
         """

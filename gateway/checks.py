@@ -1,4 +1,4 @@
-"""What may stand in the configuration: each check says what is wrong with a value. Pure."""
+"""Checks of configuration values. Each check returns what is wrong with a value, or None. Pure."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def url(value: str) -> str | None:
 
 
 def is_address(value: str) -> bool:
-    """Whether a URL names its host by an IP address."""
+    """Return whether a URL names its host by an IP address."""
     try:
         ip_address(urlsplit(value).hostname or "")
     except ValueError:
@@ -62,7 +62,7 @@ def is_address(value: str) -> bool:
 
 
 def weights(value: tuple[str, ...]) -> dict[str, int]:
-    """Of ``NAME=WEIGHT`` each, weights from 1 to 1000. Raises ValueError."""
+    """Parse entries of the form ``NAME=WEIGHT``, with weights from 1 to 1000. Raises ValueError."""
     found = {}
     for item in value:
         name, equals, text = item.rpartition("=")

@@ -1,4 +1,4 @@
-"""Hosts that may mount, as they stand in the configuration: ``192.168.7.4 ro all_squash``."""
+"""Parses the hosts that may mount, as the configuration has them: ``192.168.7.4 ro all_squash``."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 FORM = 'must look like "10.0.0.0/8 rw" or "192.168.7.4 ro all_squash"'
 V6_PREFIX_MAX = 99
-"""Ganesha 4.3 reads prefix lengths of two digits; 128 is written as an address."""
+"""Ganesha 4.3 reads only two digits of a prefix length. A prefix of 128 becomes an address."""
 
 
 class Squash(StrEnum):
-    """Whose identity a client's users have. The values are those of ``nfs.squash``."""
+    """The identity that a client's users get. The values are those of ``nfs.squash``."""
 
     NONE = "none"
-    """Their own, root too."""
+    """Every user keeps their identity, root included."""
     ROOT = "root"
-    """Their own; root becomes the anonymous user."""
+    """Root becomes the anonymous user. Every other user keeps their identity."""
     ALL = "all"
-    """All become the anonymous user."""
+    """All users become the anonymous user."""
 
 
 PRIVATE = (
@@ -45,21 +45,21 @@ class Client(NamedTuple):
 
     network: IPv4Network | IPv6Network
     writes: bool
-    """False: read-only."""
+    """False means read-only."""
     squash: Squash | None
-    """None: as nfs.squash says."""
+    """None means that ``nfs.squash`` applies."""
 
     @property
     def hosts(self) -> str:
-        """The network, or the one address."""
+        """The network, or its only address."""
         alone = self.network.prefixlen == self.network.max_prefixlen
         return str(self.network.network_address if alone else self.network)
 
 
 def parse(text: str) -> Client:
-    """One entry. Raises ValueError, which says what it must look like."""
+    """Parse one entry. Raises ValueError, which says what an entry must look like."""
     words = text.split()
-    # An address with a scope (fe80::1%eth0) is none in ganesha.conf.
+    # ganesha.conf does not accept an address with a scope (fe80::1%eth0).
     if not (2 <= len(words) <= 3 and words[1] in ("rw", "ro")) or "%" in words[0]:
         raise ValueError(f"{text!r} {FORM}")
     if len(words) == 3 and words[2] not in _SQUASH:

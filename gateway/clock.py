@@ -1,4 +1,4 @@
-"""The only reader of time."""
+"""Reads the clocks of the machine."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ NS = 1_000_000_000
 
 
 def now_ns() -> int:
-    """Nanoseconds since 1970."""
+    """Return nanoseconds since 1970."""
     return time.time_ns()
 
 
 def is_ahead(time_ns: int, most_ns: int) -> bool:
-    """Whether a stored time is still to come. One that lies further ahead than it can have been set
-    was stored before the clock went back: it counts as past.
+    """Return whether a stored time is in the future.
 
-    Parameters: most_ns, how far ahead it can have been set.
+    A time further ahead than ``most_ns`` was stored before the clock went back. It counts as past.
+
+    Parameters: most_ns, how far ahead of now the time can have been set.
     """
     return 0 < time_ns - now_ns() <= most_ns
 
 
 def monotonic_seconds() -> float:
-    """Seconds of a clock that never goes back."""
+    """Return the seconds of a clock that never goes back."""
     return time.monotonic()
 
 
 def minute_of_day() -> int:
-    """Minutes since midnight, local time."""
+    """Return minutes since midnight, local time."""
     now = time.localtime()
     return now.tm_hour * 60 + now.tm_min

@@ -67,7 +67,7 @@ def _section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str,
     hints = get_type_hints(cls)
     for key in raw:
         if key not in known:
-            # Its value is not quoted: it may be a secret that was put into the wrong file.
+            # The value is not quoted: it may be a secret that was put into the wrong file.
             raise ConfigError(
                 f"{name}.{key}", None, f"no such key; [{name}] has {', '.join(known)}"
             )
@@ -83,7 +83,7 @@ def _section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str,
 
 
 def variable_of(section: str, key: str) -> str:
-    """The name of the environment's variable that overrides a key."""
+    """Return the name of the environment variable that overrides a key."""
     return f"SPILLWAY_{section}_{key}".upper()
 
 
@@ -132,7 +132,7 @@ def _from_text(where: str, text: str, hint: Any) -> Any:
 
 
 def render(values: Mapping[str, Mapping[str, Any]]) -> str:
-    """The commented TOML file with every key; values given are set, defaults stand as comments."""
+    """Return the commented TOML file with every key. A key without a given value is a comment."""
     out = ["# Spillway's configuration. A key in a comment shows its default.\n"]
     for name, cls in SECTIONS.items():
         out.append(f"\n[{name}]\n")

@@ -2,8 +2,8 @@
 
     GatewayError
     ├── UserError                 a person must act; the message is one line and says how
-    │   ├── ConfigError           a key of the configuration: names key and remedy; quotes the
-    │   │                         value, unless it may hold a secret
+    │   ├── ConfigError           a key of the configuration: it names key and remedy; it quotes
+    │   │                         the value, unless that may hold a secret
     │   ├── SchemaError           the database is older or newer than this program
     │   ├── IdentityError         database, data files and bucket do not belong together
     │   ├── AnotherServer         another gateway serves this namespace
@@ -19,7 +19,7 @@
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
         │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace, NoAttribute, TooBig,
         │   CrossesItself
-        ├── Stale                 the inode is gone: kills Ganesha's cache entry, use only for that
+        ├── Stale                 the inode is gone: it kills Ganesha's cache entry, no other use
         └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
 
 errno values stay within the set that Ganesha's posix2fsal_error knows (FSAL/fsal_convert.c);
@@ -78,7 +78,7 @@ class StoreUnavailable(BucketError):
 
 
 class StoreRefused(BucketError):
-    """The object store refuses us as a whole; a person must act, so tries may be rare."""
+    """The object store refuses every request. A person must act, so tries may be rare."""
 
 
 class ObjectRefused(BucketError):
@@ -86,7 +86,7 @@ class ObjectRefused(BucketError):
 
 
 class DataFileError(GatewayError):
-    """The local bytes of a file are not what its inode says; nothing may be made of them."""
+    """The local bytes of a file are not what its inode says. They must not be uploaded."""
 
 
 class DoorClosed(GatewayError):
@@ -94,7 +94,7 @@ class DoorClosed(GatewayError):
 
 
 class LeaseLost(GatewayError):
-    """The drain's lease ran out and was taken over. What it was doing is somebody else's now."""
+    """The drain's lease ran out and was taken over. Its work belongs to another drain now."""
 
 
 class NamespaceError(GatewayError):
@@ -158,7 +158,7 @@ class NoAttribute(NamespaceError):
 
 
 class TooBig(NamespaceError):
-    """The value of an extended attribute is larger than can be kept."""
+    """The value of an extended attribute is larger than the gateway can keep."""
 
     errno = errno.ERANGE
 
@@ -172,5 +172,5 @@ class TryAgain(NamespaceError):
 
 
 def errno_of(exc: BaseException) -> int:
-    """The errno a client gets for an exception. Unknown exceptions are EIO, never success."""
+    """Return the errno that a client gets for an exception. An unknown exception becomes EIO."""
     return exc.errno if isinstance(exc, NamespaceError) else errno.EIO

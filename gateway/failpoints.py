@@ -1,7 +1,7 @@
 """Named places where a test kills the process, as a power cut would.
 
-A name is armed with ``SPILLWAY_FAILPOINT`` or ``arm``. Nothing happens, and next to nothing is
-spent, while none is. Every write of an operation is a place of its own: ``<operation>.<count>``.
+``SPILLWAY_FAILPOINT`` or ``arm`` arms a name. While no name is armed, a place does nothing and
+costs almost nothing. Every write of an operation is a place of its own: ``<operation>.<count>``.
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ import signal
 from collections import Counter
 
 BEFORE_COMMIT = "writer.before-commit"
-"""Everything is written, nothing is durable: none of it may be there afterwards."""
+"""Everything is written and nothing is durable. After the kill no change may be there."""
 AFTER_COMMIT = "writer.after-commit"
-"""Durable but not answered: all of it must be there afterwards."""
+"""The changes are durable and not answered. After the kill all of them must be there."""
 RECLAIM_BEFORE_UNLINK = "reclaim.before-unlink"
-"""The row is gone, the data file is not: it costs space until fsck moves it away."""
+"""The row is deleted and the data file is not. The file costs space until fsck moves it away."""
 RECOVER_AFTER_SEAL = "recover.after-seal"
-"""Recovery itself is interrupted: the next start must find the rest."""
+"""Recovery itself is interrupted. The next start must find the rest of the work."""
 
 DRAIN_REQUEST = "drain.{operation}.{when}"
-"""Before the drain sends a request of that operation (boto's name), and after its answer; counted.
-Every step in the bucket lies between two of them, every step in the database between two of: """
+"""A place before the drain sends a request of that operation (boto's name), and one after its
+answer. Hits are counted. Every step in the bucket lies between two of these places."""
 DRAIN_COMMIT = "drain.commit.{when}"
-"""Before a transaction of the drain commits, and after; counted."""
+"""A place before a transaction of the drain commits, and one after. Hits are counted. Every step
+of the drain in the database lies between two of these places."""
 
 _armed = os.environ.get("SPILLWAY_FAILPOINT", "")
 
 
 def arm(name: str) -> None:
-    """Kill the process at the next hit of a name; empty: at none."""
+    """Kill the process at the next hit of a name. An empty name disarms."""
     global _armed
     _armed = name
 
 
 def armed() -> bool:
-    """Whether any place is armed: callers that must compose a name ask first."""
+    """Return whether any place is armed. A caller that must compose a name asks first."""
     return bool(_armed)
 
 
@@ -43,13 +44,13 @@ _counts: Counter[str] = Counter()
 
 
 def hit_counted(name: str) -> None:
-    """A place is passed for the first, second, ... time: ``<name>.1``, ``<name>.2``, ..."""
+    """Pass a place and count the hit: the names are ``<name>.1``, ``<name>.2``, ..."""
     if _armed:
         _counts[name] += 1
         hit(f"{name}.{_counts[name]}")
 
 
 def hit(name: str) -> None:
-    """A place is passed."""
+    """Pass a place: kill the process if its name is armed."""
     if _armed and name == _armed:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What /proc says of a process."""
+"""Reads facts about a process from /proc."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None: there is no such process.
+    """Return when a process started, in clock ticks since boot, or None without such a process.
 
-    With the pid it names a process for good: pids are used again (proc(5)).
+    Pid and start time together identify a process, because pids are used again (proc(5)).
     """
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""Rates by the time of day, as they stand in the configuration: ``08:00-20:00 200MiB``."""
+"""Parses rates by the time of day, as the configuration has them: ``08:00-20:00 200MiB``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _UNITS = {None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 class Span(NamedTuple):
-    """A time of every day and the rate then."""
+    """A span of every day and the rate in it."""
 
     start_minute: int
-    """Of the day, local time."""
+    """Minute of the day, local time."""
     end_minute: int
-    """Not included. Before the start: of the next day."""
+    """Minute of the day, exclusive. An end before the start is on the next day."""
     bytes_per_second: float
-    """0: no limit."""
+    """0 means no limit."""
 
     def covers(self, minute: int) -> bool:
         if self.start_minute < self.end_minute:
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 def parse(text: str) -> Span:
-    """One entry. Raises ValueError, which says what it must look like."""
+    """Parse one entry. Raises ValueError, which says what an entry must look like."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} {FORM}")
@@ -47,7 +47,7 @@ def parse(text: str) -> Span:
 
 
 def rate_at(spans: Iterable[Span], minute: int, otherwise: float) -> float:
-    """The rate at a minute of the day: of the first entry that covers it."""
+    """Return the rate of the first span that covers a minute of the day, or else ``otherwise``."""
     for span in spans:
         if span.covers(minute):
             return span.bytes_per_second

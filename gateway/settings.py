@@ -1,7 +1,7 @@
 """The settings of a gateway: every key of the configuration, documented where it is declared.
 
-``gateway.config`` reads them from a file, and renders the file of ``spillway init`` from them, so
-that it cannot disagree.
+``gateway.config`` reads the settings from a file. It renders the file of ``spillway init`` from
+the same declarations, so that file and program cannot disagree.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MIB = 1024 * 1024
 def _key(
     doc: str, default: Any = MISSING, check: checks.Check | None = None, *, secret: bool = False
 ) -> Any:
-    """Declare a key: its documentation, its default (none: required), its check.
+    """Declare a key: its documentation, its default (a key without one is required), its check.
 
-    Parameters: secret, whether the value may hold a password; errors then do not quote it.
+    Parameters: secret, whether the value may hold a password; errors then do not quote the value.
     """
     return field(default=default, metadata={"doc": doc, "check": check, "secret": secret})
 
@@ -252,7 +252,7 @@ class NamespaceSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """The whole configuration. Paths below data_dir have one obvious place: these properties."""
+    """The whole configuration. Every path below data_dir is a property of this class."""
 
     gateway: GatewaySettings
     nfs: NfsSettings
@@ -261,7 +261,7 @@ class Settings:
     drain: DrainSettings
     namespace: NamespaceSettings
     source: Path
-    """The file this was read from."""
+    """The file that the settings were read from."""
 
     @property
     def data_dir(self) -> Path:
@@ -281,7 +281,7 @@ class Settings:
 
     @property
     def drain_ahead_ns(self) -> int:
-        """How far ahead of now a file's ``drain_after_ns`` can have been set."""
+        """The furthest ahead of now that ``drain_after_ns`` of a file can have been set."""
         reclaim_seconds = self.nfs.lease_seconds + self.nfs.grace_seconds
         return int(max(self.drain.settle_seconds, reclaim_seconds) * 1e9)
 

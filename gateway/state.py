@@ -1,4 +1,4 @@
-"""The files in which running processes tell how they are: run/up.json and run/drain.json."""
+"""Reads the files in which running processes report: run/up.json and run/drain.json."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DRAIN = "drain.json"
 
 
 def read(settings: Settings, name: str) -> dict[str, Any] | None:
-    """What a process wrote last; None when it never did. Raises OSError.
+    """Return the last report of a process, or None if there is none. Raises OSError.
 
-    A file that is not JSON (cut short by a power cut) counts as never written.
+    A file that is not JSON (after a power cut, say) counts as missing.
     """
     try:
         found = json.loads((settings.run_dir / name).read_text(encoding="utf-8"))
@@ -25,9 +25,9 @@ def read(settings: Settings, name: str) -> dict[str, Any] | None:
 
 
 def alive(entry: Any) -> bool:
-    """Whether the process an entry names by ``pid`` and ``start_ticks`` still runs.
+    """Return whether the process with an entry's ``pid`` and ``start_ticks`` still runs.
 
-    Without start_ticks the pid alone decides, which may be another process by now.
+    Without start_ticks only the pid decides, and another process may have it by now.
     """
     if not isinstance(entry, dict) or not isinstance(entry.get("pid"), int):
         return False
@@ -37,7 +37,7 @@ def alive(entry: Any) -> bool:
 
 
 def children(up: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """The entries of the children in up.json, by name."""
+    """Return the entries of the children in up.json, by name."""
     found = {} if up is None else up.get("children")
     if not isinstance(found, dict):
         return {}

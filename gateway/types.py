@@ -1,4 +1,4 @@
-"""The nouns of the namespace, as plain values. Imports nothing of the gateway."""
+"""The value types of the namespace. This module imports nothing of the gateway."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SYMLINK_MAX_BYTES = 4095
 
 
 class Kind(IntEnum):
-    """What an inode is. The numbers are Ganesha's object_file_type_t (include/fsal_types.h)."""
+    """The type of an inode. The numbers are Ganesha's object_file_type_t (include/fsal_types.h)."""
 
     REGULAR = 1
     CHARACTER = 2
@@ -23,18 +23,18 @@ class Kind(IntEnum):
 
 
 class Residency(IntEnum):
-    """Where the bytes of a regular file are."""
+    """The place of a regular file's bytes."""
 
     ABSENT = 0
-    """Only in the bucket."""
+    """The bytes are only in the bucket."""
     HYDRATING = 1
-    """On their way back from the bucket."""
+    """The bytes are on their way back from the bucket."""
     RESIDENT = 2
-    """On the local disk."""
+    """The bytes are on the local disk."""
 
 
 class Attr(NamedTuple):
-    """The attributes of an inode as a client sees them. Times in nanoseconds since 1970."""
+    """The attributes of an inode as a client sees them. Times are nanoseconds since 1970."""
 
     ino: int
     generation: int
@@ -57,20 +57,20 @@ class Attr(NamedTuple):
     rdev: int
     """major << 32 | minor of a device node."""
     epoch: int
-    """Suffix of the local data file's name; moves at each eviction."""
+    """Suffix of the local data file's name. Each eviction moves it."""
 
 
 class Dirent(NamedTuple):
     """One entry of a directory listing."""
 
     cookie: int
-    """Position after this entry; unique in the directory, stable for the life of the name."""
+    """Position after this entry, unique in the directory and stable for the life of the name."""
     name: bytes
     attr: Attr
 
 
 class Cred(NamedTuple):
-    """Who asks: numeric ids as Ganesha resolved them (squashing done)."""
+    """The identity of a caller: numeric ids as Ganesha resolved them, after squashing."""
 
     uid: int
     gid: int
@@ -84,7 +84,7 @@ ROOT_CRED = Cred(0, 0)
 
 
 class SetAttr(NamedTuple):
-    """Attributes to set; None leaves one alone. Size is not here: it belongs to the data file."""
+    """Attributes to set. None leaves one as it is. Size is missing: it belongs to the data file."""
 
     mode: int | None = None
     uid: int | None = None
@@ -94,18 +94,18 @@ class SetAttr(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """What an unlink or a replacing rename left of the inode that lost its name."""
+    """The rest of an inode that lost a name by an unlink or a replacing rename."""
 
     ino: int
     kind: int
     nlink: int
-    """0 means: no name is left. A regular file's bytes stay until it is reclaimed."""
+    """0 means that no name is left. The bytes of a regular file stay until it is reclaimed."""
     epoch: int
     change: int
 
 
 class Sealed(NamedTuple):
-    """What the data file said when its last writer closed."""
+    """The facts of a data file when its last writer closed."""
 
     size: int
     used: int

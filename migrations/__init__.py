@@ -1,1 +1,1 @@
-"""Alembic migrations of the namespace database: the only way its schema changes."""
+"""Alembic migrations of the namespace database. Its schema changes in no other way."""

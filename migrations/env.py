@@ -1,4 +1,4 @@
-"""Run by Alembic. The database comes from gateway.db.schema through the config's attributes."""
+"""Runs migrations; Alembic calls it. gateway.db.schema puts the database into its attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ with engine.connect() as connection:
         connection=connection,
         target_metadata=Base.metadata,
         render_as_batch=True,
-        # Alembic believes that SQLite cannot; with a BEGIN of our own it can.
+        # Alembic assumes that SQLite has no transactional DDL. With an explicit BEGIN it has.
         transactional_ddl=True,
     )
     with context.begin_transaction():

@@ -1,12 +1,12 @@
 /* The boundary between Ganesha's threads (C) and the namespace (Python): plain C types only.
  *
- * fsal/bridge.py mirrors these structures with ctypes; sizes and offsets are compared by a test and,
- * for the sizes, at every load. Python fills `struct spw_table` once; a call passes requests
- * and a reply for each.
+ * fsal/bridge.py mirrors these structures with ctypes. A test compares sizes and offsets, and every
+ * load compares the sizes. Python fills `struct spw_table` once. A call passes requests and a reply
+ * for each.
  *
- * Rules: the status is in the reply, preset to EIO by C, written last by Python; callbacks return
- * void, because a ctypes callback with an int result hands C garbage when an exception escapes. No
- * pointer outlives its call. C owns every buffer.
+ * Rules: The status is in the reply; C presets it to EIO and Python writes it last. Callbacks
+ * return void, because a ctypes callback with an int result returns garbage when an exception
+ * escapes. No pointer outlives its call. C owns every buffer.
  */
 #ifndef SPILLWAY_BRIDGE_H
 #define SPILLWAY_BRIDGE_H
@@ -25,10 +25,10 @@ enum spw_op {
 	SPW_GETATTR,       /* ino                              -> attr */
 	SPW_READDIR,       /* ino, cookie, entries, buffer     -> count, eof */
 	SPW_READLINK,      /* ino, buffer                      -> length */
-	SPW_VERIFIER,      /* ino                              -> verifier, count = 1 if it has one */
-	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: buffer too small) */
+	SPW_VERIFIER,      /* ino                              -> verifier, count = 1 if any */
+	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: it is more) */
 	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
-	SPW_DAMAGES,       /* cookie = after ino, buffer       -> count inode numbers in the buffer */
+	SPW_DAMAGES,       /* cookie = after ino, buffer       -> count, numbers in the buffer */
 	/* changes of the namespace, SPW_CREATE to SPW_REMOVEXATTR */
 	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr, parent */
 	SPW_MKDIR,         /* ino, name, set                   -> attr, parent */
@@ -36,18 +36,18 @@ enum spw_op {
 	SPW_MKNOD,         /* ino, name, kind, rdev, set       -> attr, parent */
 	SPW_LINK,          /* ino2 = inode, ino, name          -> attr, parent */
 	SPW_RENAME,        /* ino, name, ino2, name2           -> attr, removed, parent, parent2 */
-	SPW_REMOVE,        /* ino, name; ino2, cookie: only if it is this inode with this change
+	SPW_REMOVE,        /* ino, name; ino2, cookie: the only inode and change to remove
 			    *                                  -> removed, parent */
 	SPW_SETATTR,       /* ino, set                         -> attr */
 	SPW_OPEN_WRITE,    /* ino                              -> attr */
 	SPW_SEAL,          /* seals                            -> attr and status in each */
 	SPW_RECLAIM,       /* orphans                          -> status in each */
-	SPW_DAMAGE,        /* ino, name = reason; none: it is whole again */
+	SPW_DAMAGE,        /* ino, name = reason; no name: the file is whole again */
 	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
 	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
-	/* what neither waits nor is waited for */
+	/* calls that neither wait in a queue nor keep others waiting */
 	SPW_SPACE,         /* space                            -> dirty_bytes */
-	SPW_FLOW,          /* ino, name = client's address     -> attr.ino = top directory, count = weight */
+	SPW_FLOW,          /* ino, name = client's address     -> attr.ino = top, count = weight */
 	SPW_OP_COUNT
 };
 
@@ -94,7 +94,7 @@ struct spw_setattr {
 	uint32_t gid;
 };
 
-/* What the data file said when its last writer closed. */
+/* The facts of a data file when its last writer closed. */
 struct spw_sealed {
 	uint64_t size;
 	uint64_t used;
@@ -114,23 +114,23 @@ struct spw_seal {
 struct spw_orphan {
 	uint64_t ino;
 	uint64_t epoch;
-	int32_t status; /* 0: its row is gone; preset to EIO by C */
+	int32_t status; /* 0: its row is deleted; preset to EIO by C */
 	uint32_t pad;
 };
 
-/* How much room is left for bytes, told to the namespace once a second. */
+/* The room that is left for bytes. The namespace gets it once a second. */
 struct spw_space {
-	uint64_t headroom_bytes; /* until nothing is accepted any more */
+	uint64_t headroom_bytes; /* bytes that may still be written */
 	uint64_t unsealed_bytes; /* written and not yet in the namespace's rows */
 	uint32_t level;          /* enum spw_level */
-	uint32_t flows;          /* who wrote lately */
+	uint32_t flows;          /* number of flows that wrote lately */
 };
 
-/* An inode that lost a name. ino 0: none did. */
+/* An inode that lost a name. ino 0 means that none did. */
 struct spw_removed {
 	uint64_t ino;
 	uint64_t epoch;
-	uint64_t change; /* it has now */
+	uint64_t change; /* the new value */
 	uint32_t kind;
 	uint32_t nlink;
 };
@@ -189,10 +189,10 @@ struct spw_item {
 	struct spw_reply *reply;
 };
 
-/* Answers all of them: those that change something in one transaction, durable on return. */
+/* Answers all items. Changes are one transaction, which is durable on return. */
 typedef void (*spw_batch_fn)(const struct spw_item *items, uint32_t count);
 
-/* Filled by Python at start; abi and sizes are set by C for Python to compare. */
+/* Python fills the table at the start. C sets abi and sizes, which Python compares. */
 struct spw_table {
 	uint32_t abi;
 	uint32_t attr_bytes;
@@ -204,10 +204,10 @@ struct spw_table {
 	uint64_t root_generation;
 	uint64_t volume_id;
 	uint64_t boot; /* counts starts: the write verifier is made of it */
-	uint64_t reserve_bytes; /* of the disk, kept from data: names must stay changeable, deletions first */
-	uint64_t dirty_limit_bytes; /* UINT64_MAX: none */
-	uint32_t slow_per_mille;    /* of the limit or the disk, filled: writers are slowed */
-	uint32_t full_wait_ms;      /* how long a writer is told to wait before it is told ENOSPC */
+	uint64_t reserve_bytes; /* no data there: names, deletions first, must stay changeable */
+	uint64_t dirty_limit_bytes; /* UINT64_MAX: no limit */
+	uint32_t slow_per_mille;    /* filled part of limit or disk from which writers are slowed */
+	uint32_t full_wait_ms;      /* how long a writer gets "wait" before it gets ENOSPC */
 	char files_dir[4096];
 	char run_dir[4096]; /* of sockets */
 	spw_batch_fn batch;

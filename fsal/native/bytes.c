@@ -1,4 +1,4 @@
-/* Bytes: each call is a whole operation on a data file. */
+/* Reads and changes bytes: each call is a whole operation on a data file. */
 #define _GNU_SOURCE
 #include "bytes.h"
 
@@ -45,7 +45,7 @@ static int change_begin(struct spw_inode *inode, enum spw_absent absent, int *fd
 static void change_end(struct spw_inode *inode)
 {
 	spw_fd_release(inode);
-	/* As a writer until here: a seal in between would miss this change. */
+	/* The change is a writer until here: a seal in between would miss it. */
 	spw_writer_end(inode);
 }
 
@@ -61,11 +61,12 @@ int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64
 	*amount = 0;
 	*eof = true;
 	rc = atomic_load(&inode->error);
-	if (rc != 0) /* some of the bytes are not what was written */
+	if (rc != 0) /* some bytes may not be those that were written */
 		return rc;
 	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
 	if (rc == ENOENT) {
-		/* Never written: there is no data file. Anything else is lost data. */
+		/* A file that was never written has no data file. In any other case data is
+		 * lost. */
 		rc = spw_getattr(inode, &attr);
 		return rc != 0 ? rc : attr.size == 0 ? 0 : EIO;
 	}
@@ -85,8 +86,8 @@ int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64
 	return rc;
 }
 
-/* Counts what a file takes on the disk more than its row says. Not by its end: clients send what lies
- * behind before what lies in front. */
+/* Counts the bytes on the disk that the file's row does not have yet. The size would not tell them:
+ * clients may send later bytes of a file before earlier ones. */
 static void grow(struct spw_inode *inode, int fd)
 {
 	uint64_t used, grown;
@@ -125,7 +126,7 @@ int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint6
 	return rc;
 }
 
-/* Counts a change that left the bytes as they were: there is nothing to sync for it. */
+/* Counts a change that left the bytes as they were. It needs no sync. */
 static void count_touched(struct spw_inode *inode)
 {
 	uint_fast64_t before = atomic_fetch_add(&inode->writes, 1);
@@ -133,7 +134,8 @@ static void count_touched(struct spw_inode *inode)
 	(void)atomic_compare_exchange_strong(&inode->synced, &before, before + 1);
 }
 
-/* None of the bytes that were lost is left: once that is durable, the file is whole again. */
+/* Syncs a file that was emptied. It has no lost bytes any more, so it is whole once that is
+ * durable. */
 static int sync_emptied(struct spw_inode *inode, int fd)
 {
 	int error = atomic_exchange(&inode->error, 0);
@@ -153,7 +155,8 @@ static int truncate_fd(struct spw_inode *inode, int fd, uint64_t size)
 
 	if (fstat(fd, &st) != 0)
 		return errno;
-	/* Where the row has bytes, a crash must not bring them back, nor that they are missing. */
+	/* If the row has bytes, a crash must neither bring them back nor make them count as
+	 * lost. */
 	is_touched = size == 0 && inode->row_size == 0 && st.st_size == 0 && st.st_blocks == 0 &&
 		     atomic_load(&inode->error) == 0;
 	if (ftruncate(fd, (off_t)size) != 0)
@@ -190,7 +193,7 @@ int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *fou
 	int fd, rc;
 
 	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
-	if (rc != 0) /* an empty file is never asked about: its bytes are lost */
+	if (rc != 0) /* the file is not empty, so a missing data file means lost bytes */
 		return rc == ENOENT ? EIO : rc;
 	at = lseek(fd, (off_t)offset, whence);
 	rc = at < 0 ? errno : 0;
@@ -210,7 +213,7 @@ int spw_allocate(struct spw_inode *inode, uint64_t offset, uint64_t length, bool
 		return rc;
 	if (fallocate(fd, mode, (off_t)offset, (off_t)length) != 0)
 		rc = errno == ENOSPC ? spw_space_refused() : errno;
-	/* Also what failed may have changed a part. */
+	/* A call that failed may have changed a part. */
 	atomic_fetch_add(&inode->writes, 1);
 	grow(inode, fd);
 	if (rc == 0)

@@ -1,4 +1,4 @@
-/* The bytes of a regular file: each call is a whole operation on its data file. */
+/* Operations on the bytes of a regular file. Each call is a whole operation on its data file. */
 #ifndef SPILLWAY_BYTES_H
 #define SPILLWAY_BYTES_H
 
@@ -9,7 +9,7 @@
 
 #include "inode.h"
 
-/* Each returns 0 or an errno. Amounts in bytes. */
+/* Each returns 0 or an errno. Amounts are in bytes. */
 int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
 	     size_t *amount, bool *eof);
 int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,

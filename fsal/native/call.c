@@ -1,11 +1,12 @@
-/* Calls of the namespace, gathered: one thread at a time is in Python for all that wait.
+/* Gathers calls of the namespace: one thread at a time is in Python for all calls that wait.
  *
- * Every thread that waits for the interpreter's lock costs those that have it: the lock changes hands
- * at each SQL statement. So a thread that comes while another is inside queues here, without that
- * lock. A thread that finds no other inside goes in itself, once: that is the shortest way while there
- * is little to do. What came meanwhile it leaves to the lane's own thread, which answers all that wait
- * at a time, until no call waits: handing Python from one caller to the next for each round would cost
- * more than the round. Changes and reads queue apart: a read must not wait for an fsync.
+ * Every thread that waits for the interpreter's lock slows the thread that has it: the lock changes
+ * hands at each SQL statement. So a call that finds another thread in Python queues here, without
+ * that lock. A thread that finds no other in Python enters itself, for one round: that is the
+ * shortest way while there is little to do. It leaves later calls to the lane's own thread, which
+ * answers all calls that wait, round after round, until none waits. To hand Python from caller to
+ * caller for each round would cost more than the round. Changes and reads queue apart: a read must
+ * not wait for an fsync.
  */
 #include "call.h"
 
@@ -25,8 +26,9 @@
 
 enum { WAITING, ANSWERED };
 
-/* A call that waits; on the stack of its thread. It sleeps on its state and not on a condition: a thread
- * that is woken from one must have the lane's lock again, which those that come and go fight for. */
+/* A call that waits, on the stack of its thread. The thread sleeps on the state of the call and not
+ * on a condition variable: after a condition it would need the lane's lock, for which others
+ * compete. */
 struct waiting {
 	struct waiting *next;
 	struct spw_item item;
@@ -37,7 +39,7 @@ static struct lane {
 	pthread_mutex_t lock;
 	pthread_cond_t left;
 	bool busy; /* a thread is in Python, or chosen to be */
-	bool mine; /* and it is the lane's own */
+	bool mine; /* that thread is the lane's own */
 	struct waiting *first, **last;
 } changes = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	      .left = PTHREAD_COND_INITIALIZER,
@@ -59,7 +61,7 @@ static void append_locked(struct lane *lane, struct waiting *call)
 	lane->last = &call->next;
 }
 
-/* Takes what waits from the queue. */
+/* Takes up to TOGETHER calls from the queue. */
 static unsigned int take_locked(struct lane *lane, struct waiting **calls)
 {
 	unsigned int count = 0;
@@ -79,8 +81,9 @@ static void sleep_on(struct waiting *call)
 		syscall(SYS_futex, &call->state, FUTEX_WAIT_PRIVATE, WAITING, NULL, NULL, 0);
 }
 
-/* Its thread may return at once and the call be gone: only its address is used after the store, and
- * any other that sleeps there by then looks at its state and continues to sleep. */
+/* Wakes the thread of a call. After the store the thread may return and the call no longer exist,
+ * so only its address is used. Another call at that address checks its own state and sleeps
+ * again. */
 static void wake(struct waiting *call)
 {
 	_Atomic uint32_t *word = &call->state;
@@ -89,8 +92,9 @@ static void wake(struct waiting *call)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Goes into Python with all that wait, for the thread that is `busy`. own: its own call, or NULL.
- * Returns whether others came meanwhile: then the lane's thread is the one that is busy. */
+/* Enters Python with all calls that wait, in the thread that set `busy`. own: its own call, or
+ * NULL. Returns whether other calls came meanwhile. If so, the lane's own thread is the busy
+ * one. */
 static bool answer(struct lane *lane, const struct waiting *own)
 {
 	struct waiting *calls[TOGETHER];

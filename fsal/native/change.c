@@ -1,4 +1,4 @@
-/* Changes of the namespace, and what is kept here of their answers. */
+/* Changes the namespace, and keeps the attributes and names that the answers tell. */
 #include "change.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ int spw_change(enum spw_op op, const struct spw_request *request, struct spw_rep
 	rc = spw_call(op, request, reply);
 	spw_dentry_changed(op, request, rc == 0 ? reply : NULL, began);
 	if (rc == 0) {
-		/* What was just made gets its inode object, and these attributes, with its handle. */
+		/* A new inode gets its object, and these attributes, with its handle. */
 		if (op < SPW_CREATE || op > SPW_MKNOD)
 			spw_changed(&reply->attr);
 		spw_changed(&reply->parent);

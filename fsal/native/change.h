@@ -1,4 +1,4 @@
-/* Changes of the namespace, and what is kept here of their answers. */
+/* Changes of the namespace. C keeps the attributes and names that their answers tell. */
 #ifndef SPILLWAY_CHANGE_H
 #define SPILLWAY_CHANGE_H
 
@@ -6,7 +6,8 @@
 #include "handle.h"
 #include "inode.h"
 
-/* A call that changes the namespace: keeps what it answers of the inodes it touched. */
+/* Calls a change of the namespace, and keeps the attributes of the inodes that it touched. Returns
+ * 0 or the errno. */
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
 
 /* Sets what is in request->set. Returns 0 or an errno. */

@@ -1,12 +1,12 @@
-/* Times as one number. */
+/* Converts a time to one number. */
 #ifndef SPILLWAY_CLOCK_H
 #define SPILLWAY_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds since 1970; what 64 bits cannot hold (before 1677, after 2262) is cut to what they
- * can. */
+/* Returns nanoseconds since 1970. A time that 64 bits cannot hold (before 1677, after 2262) is cut
+ * to the nearest one that they can. */
 static inline int64_t spw_ns(const struct timespec *time)
 {
 	int64_t ns;

@@ -1,4 +1,4 @@
-/* Between Ganesha's types and the bridge's. */
+/* Converts between Ganesha's types and the bridge's. */
 #include "convert.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ _Static_assert((int)REGULAR_FILE == SPW_REGULAR && (int)DIRECTORY == SPW_DIRECTO
 fsal_status_t spw_status(int error)
 {
 	switch (error) {
-	case ENODATA: /* only extended attributes answer these two; Ganesha's map has others */
+	case ENODATA: /* only extended attributes answer these two; Ganesha maps them differently */
 		return fsalstat(ERR_FSAL_NOXATTR, error);
 	case ERANGE:
 		return fsalstat(ERR_FSAL_XATTR2BIG, error);
@@ -87,7 +87,7 @@ void spw_attrs_out(const struct spw_attr *attr, struct fsal_attrlist *out)
 {
 	if (out == NULL)
 		return;
-	/* All of them, whatever was asked: an incomplete list would be cached as complete. */
+	/* Every answer has all attributes: an incomplete list would be cached as complete. */
 	out->supported = SPW_ATTRIBUTES;
 	out->valid_mask = SPW_ATTRIBUTES;
 	out->type = (object_file_type_t)attr->kind;

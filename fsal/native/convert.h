@@ -1,4 +1,4 @@
-/* Between Ganesha's types and the bridge's: statuses, requests, attributes. */
+/* Conversions between Ganesha's types and the bridge's: statuses, requests, attributes. */
 #ifndef SPILLWAY_CONVERT_H
 #define SPILLWAY_CONVERT_H
 
@@ -11,13 +11,13 @@
 #define SPW_ATTRIBUTES \
 	((attrmask_t)(ATTRS_POSIX | ATTR_CREATION | ATTR_GENERATION | ATTR4_XATTR))
 
-/* The answer of the namespace or of a system call, as Ganesha wants it. */
+/* Returns the errno of the namespace or of a system call as a status of Ganesha. */
 fsal_status_t spw_status(int error);
 
-/* A request in the name of the caller of the current operation. */
+/* Returns a request with the credentials of the current operation's caller. */
 struct spw_request spw_request_for(uint64_t ino, const char *name);
 
-/* The attributes to set, from Ganesha's list; *_SERVER times become the time of now. */
+/* Returns the attributes to set, from Ganesha's list. A *_SERVER time becomes the current time. */
 struct spw_setattr spw_setattr_from(const struct fsal_attrlist *attrs);
 
 /* Fills attributes for Ganesha; out may be NULL. */

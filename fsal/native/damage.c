@@ -1,6 +1,6 @@
-/* Files whose bytes are known to be lost. The namespace has a row for each, so that a restart does not
- * take one for whole; here is what it had at the start and what was found since: an inode object may go
- * and come again before the file is emptied. */
+/* Remembers the files whose bytes are known to be lost. The namespace has a row for each, so that a
+ * restart does not take such a file for whole. This list has those rows of the start and the losses
+ * since: an inode object may be freed and made again before the file is emptied. */
 #include "damage.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 struct loss {
 	uint64_t ino;
-	bool is_noted; /* the namespace has a row of it */
+	bool is_noted; /* the namespace has a row for it */
 };
 
 static struct {
@@ -24,7 +24,7 @@ static struct {
 	size_t count;
 } known = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* The place of an inode, or where it belongs. */
+/* Returns the place of an inode in the list, or the place where it belongs. */
 static size_t place_locked(uint64_t ino)
 {
 	size_t low = 0, high = known.count;
@@ -110,7 +110,7 @@ void spw_damage_recall(struct spw_inode *inode)
 void spw_damage_note(struct spw_inode *inode, const char *reason)
 {
 	int rc = spw_namespace()->damage(inode->ino, reason);
-	/* ESTALE: its last name and its row are gone, and nothing can take it for whole. */
+	/* ESTALE: the last name and the row are deleted, so nothing can take the file for whole. */
 	bool is_noted = rc == 0 || rc == ESTALE;
 
 	remember(inode->ino, is_noted);

@@ -4,17 +4,17 @@
 
 #include "inode.h"
 
-/* Asks the namespace what it knows of earlier starts. Returns 0 or an errno. */
+/* Asks the namespace for the damage of earlier starts. Returns 0 or an errno. */
 int spw_damage_start(void);
 
-/* Gives a new inode object the error that is known of its inode. */
+/* Sets the error of a new inode object if bytes of its inode are known to be lost. */
 void spw_damage_recall(struct spw_inode *inode);
 
-/* Tells the namespace that bytes are lost, and every later object of the inode. When the namespace
- * cannot be told, the sealer tries again after the next writer. */
+/* Records in the namespace, and for every later object of the inode, that bytes are lost. If the
+ * namespace does not answer, the sealer tries again after the next writer. */
 void spw_damage_note(struct spw_inode *inode, const char *reason);
 
-/* None of the lost bytes is left. Returns 0 or an errno. */
+/* Records that the file has no lost bytes any more. Returns 0 or an errno. */
 int spw_damage_clear(struct spw_inode *inode);
 
 #endif

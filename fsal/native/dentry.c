@@ -1,4 +1,5 @@
-/* Names that the namespace told lately: one slot for each, a new name drives an old one out. */
+/* Keeps names that the namespace told lately. Each name has one slot, and replaces the name in
+ * it. */
 #include "dentry.h"
 
 #include <pthread.h>
@@ -12,11 +13,10 @@
 #define LOCKS 256u
 #define LONGEST 103u /* longer names are asked for each time; a slot has 128 bytes */
 
-/* A name has one slot, and drives out who was there. */
 static struct slot {
 	uint64_t dir;
 	uint64_t ino;     /* 0: none */
-	uint64_t touched; /* when a change of a name of this slot began or ended, or one was learned */
+	uint64_t touched; /* when a name of this slot was learned, or its change began or ended */
 	uint8_t length;
 	char name[LONGEST];
 } slots[SLOTS];
@@ -48,7 +48,7 @@ void spw_dentry_learn(uint64_t dir, const char *name, uint32_t length, uint64_t 
 	struct slot *slot = &slots[at];
 
 	pthread_mutex_lock(&locks[at % LOCKS]);
-	/* Another call was here since: which answer is the newer one is not known. */
+	/* If another call came since, the newer answer is not known, and the slot becomes empty. */
 	slot->ino = slot->touched < began && length <= LONGEST ? ino : 0;
 	slot->touched = atomic_fetch_add(&now, 1);
 	if (slot->ino != 0) {
@@ -64,7 +64,7 @@ static void forget(uint64_t dir, const char *name, uint32_t length)
 	spw_dentry_learn(dir, name, length, 0, 0);
 }
 
-/* Which names a change touches: one that it takes away, one that it makes. */
+/* A change touches the name that it takes away and the name that it makes. */
 static bool takes(enum spw_op op)
 {
 	return op == SPW_REMOVE || op == SPW_RENAME;

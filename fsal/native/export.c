@@ -55,17 +55,18 @@ static void release(struct fsal_export *export)
 	gsh_free(container_of(export, struct spw_export, export));
 }
 
-/* A handle by number. generation 0: any. */
+/* Makes the handle of an inode number. generation 0: any. */
 static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 				   struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
 	struct spw_request request = spw_request_for(ino, NULL);
 	uint64_t asked = spw_asked();
 	struct spw_reply reply;
-	/* Numbers above are not ours: a forged handle must not look like a failure of the disk. */
+	/* Larger numbers are never given out: a forged handle must not look like a disk failure. */
 	int rc = ino > INT64_MAX ? ESTALE : spw_call(SPW_GETATTR, &request, &reply);
 
-	/* Without a name and not in the cache (who has it open is): on its way to be reclaimed. */
+	/* The inode has no name, and it is open nowhere, or the cache would have it: it is being
+	 * reclaimed. */
 	if (rc == 0 && reply.attr.nlink == 0)
 		rc = ESTALE;
 	if (rc == 0 && generation != 0 && reply.attr.generation != generation)
@@ -126,7 +127,7 @@ static fsal_status_t dynamic_info(struct fsal_export *export, struct fsal_obj_ha
 		return spw_status(errno);
 	info->total_bytes = (uint64_t)st.f_blocks * st.f_frsize;
 	info->free_bytes = (uint64_t)st.f_bfree * st.f_frsize;
-	/* What writers really get: without the reserve, and up to the dirty limit. */
+	/* Writers really get this: the reserve is left out, and the dirty limit counts. */
 	info->avail_bytes = spw_space_available();
 	if (info->free_bytes > info->avail_bytes)
 		info->free_bytes = info->avail_bytes;
@@ -138,7 +139,8 @@ static fsal_status_t dynamic_info(struct fsal_export *export, struct fsal_obj_ha
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 
-/* Ganesha's own verifier is its start in seconds: two starts within one would hide lost writes. */
+/* Ganesha's own verifier is its start time in seconds: two starts in one second would hide lost
+ * writes. */
 static void write_verifier(struct fsal_export *export, struct gsh_buffdesc *desc)
 {
 	uint64_t verifier = spw_python.boot << 24 | (spw_lost_count() & 0xffffff);

@@ -1,4 +1,4 @@
-/* Data files: where they are, and the one descriptor of each. */
+/* Finds data files, and keeps the one descriptor of each. */
 #define _GNU_SOURCE
 #include "fd.h"
 
@@ -60,7 +60,7 @@ void spw_unlink(uint64_t ino, uint64_t epoch)
 		fprintf(stderr, "spillway: %s: cannot be deleted: %s\n", name.text, strerror(errno));
 }
 
-/* Moves a data file out of the way under a name that is free; nothing is deleted. */
+/* Moves a data file to lost+found under a free name. Nothing is deleted. */
 static int set_aside(int shard, const char *name)
 {
 	char to[64];
@@ -107,10 +107,11 @@ static int open_locked(struct spw_inode *inode, enum spw_absent absent)
 		inode->fd = openat(shard, name.text, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
 		atomic_store(&inode->entry_durable, false);
 	}
-	if (inode->fd < 0) /* Too many open files passes; the client should come back. */
+	if (inode->fd < 0) /* a lack of descriptors passes, so the client should come back */
 		return errno == EMFILE || errno == ENFILE ? EAGAIN : errno;
 	inode->may_create = false;
-	/* Bytes from before are of a version that was sealed, with its entry. */
+	/* Bytes that are there already were sealed, and their directory entry was synced with
+	 * them. */
 	if (fstat(inode->fd, &st) == 0 && st.st_size > 0)
 		atomic_store(&inode->entry_durable, true);
 	return 0;

@@ -10,35 +10,35 @@
 /* Opens the data directory, which has 256 shard directories. Returns 0 or an errno. */
 int spw_files_start(const char *dir);
 
-/* Keeps the descriptor open, once it is, until spw_fd_release: for an open state. */
+/* Keeps the descriptor, once it is open, until spw_fd_release. Open states use it. */
 void spw_fd_hold(struct spw_inode *inode);
 void spw_fd_release(struct spw_inode *inode);
 
-/* What is done where there is no data file. */
+/* The effect of a missing data file. */
 enum spw_absent {
-	SPW_ABSENT_FAILS,    /* ENOENT */
-	SPW_ABSENT_IF_NEW,   /* it is made, or EIO when it should have bytes */
-	SPW_ABSENT_IS_EMPTY, /* it is made: the old bytes are not wanted */
+	SPW_ABSENT_FAILS,    /* the call fails with ENOENT */
+	SPW_ABSENT_IF_NEW,   /* the file is made; EIO if it should have bytes */
+	SPW_ABSENT_IS_EMPTY, /* the file is made: its old bytes are not wanted */
 };
 
-/* A descriptor to use until spw_fd_release. Returns 0 or an errno. */
+/* Gives a descriptor to use until spw_fd_release. Returns 0 or an errno. */
 int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd);
 
-/* Whether a data file may be made: its row says that it is empty. */
+/* Sets whether a data file may be made. It may if its row says that it is empty. */
 void spw_fd_expect(struct spw_inode *inode, bool is_empty);
 
-/* For writer.c alone; `meta` is held, no client has written to the inode. A new inode has no data
- * file. One that is there was another inode's, whose number a restored database gave out again: it
- * is moved to lost+found. Returns 0 or EIO. */
+/* Moves the data file of a new inode, if there is one, to lost+found. Such a file belonged to
+ * another inode, whose number a restored database gave out again. Only writer.c calls this. `meta`
+ * is held, and no client has written to the inode. Returns 0 or EIO. */
 int spw_expect_no_file(const struct spw_inode *inode);
 
-/* Deletes the data file, if there is one, of an inode whose row is gone. */
+/* Deletes the data file, if there is one, of an inode whose row is deleted. */
 void spw_unlink(uint64_t ino, uint64_t epoch);
 
 /* Puts the directory entry of a new data file on stable storage, once. Returns 0 or an errno. */
 int spw_fd_sync_entry(struct spw_inode *inode);
 
-/* Descriptor of the data directory, for statfs. */
+/* Returns the descriptor of the data directory, for statfs. */
 int spw_files_dir_fd(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* A counting Bloom filter for each directory that was made since the start. */
+/* Keeps a counting Bloom filter for each directory that was made since the start. */
 #include "fresh.h"
 
 #include <pthread.h>
@@ -8,13 +8,13 @@
 #include "hash.h"
 
 #define SLOTS 1024u
-#define COUNTS 16384u /* two of them a name: with 2,000 names, 1 in 20 absent ones is asked for */
+#define COUNTS 16384u /* two for each name: with 2,000 names, 1 in 20 absent names is asked for */
 
 static struct slot {
 	pthread_mutex_t lock;
 	uint64_t dir;            /* 0: none */
 	uint64_t made_elsewhere; /* when a name was last made in another directory of this slot */
-	uint8_t counts[COUNTS];  /* a counting Bloom filter; one that is full stays full */
+	uint8_t counts[COUNTS];  /* a counting Bloom filter; a count that is full stays full */
 } slots[SLOTS] = { [0 ... SLOTS - 1] = { .lock = PTHREAD_MUTEX_INITIALIZER } };
 
 static atomic_uint_fast64_t now = 1;
@@ -43,7 +43,7 @@ void spw_fresh_made(uint64_t dir, uint64_t began)
 	pthread_mutex_unlock(&slot->lock);
 }
 
-/* The count of one half of a name's hash: its halves are two hashes. */
+/* Returns the count for one half of a name's hash. The halves serve as two hashes. */
 static uint8_t *count_of(struct slot *slot, uint64_t value, int half)
 {
 	return &slot->counts[(value >> 32 * half) % COUNTS];
@@ -107,7 +107,7 @@ static void gone(uint64_t dir)
 void spw_fresh_changed(enum spw_op op, const struct spw_request *request,
 		       const struct spw_reply *reply)
 {
-	/* A rename between two names of one file leaves both, and no directory changed. */
+	/* A rename between two names of one file leaves both names, and changes no directory. */
 	if (op == SPW_REMOVE || (op == SPW_RENAME && reply->parent.ino != 0))
 		unmade(request->ino, request->name, request->name_len);
 	if (reply->removed.kind == SPW_DIRECTORY)

@@ -1,4 +1,4 @@
-/* Ganesha's own headers, and the checks that they are those of the Ganesha that is installed. */
+/* Includes Ganesha's headers, and checks that they are those of the installed Ganesha. */
 #ifndef SPILLWAY_GANESHA_H
 #define SPILLWAY_GANESHA_H
 
@@ -19,7 +19,7 @@
 #error "this source knows FSAL API 11 (Ganesha 4.x)"
 #endif
 
-/* Debian builds Ganesha with its own switches; a plugin built with others would read wrong fields.
+/* Debian builds Ganesha with its own switches. A plugin built with others would read wrong fields.
  * These are the sizes in Debian's nfs-ganesha 4.3 (libganesha_nfsd.so.4.3). */
 _Static_assert(sizeof(struct state_t) == 216, "state_t");
 _Static_assert(sizeof(struct fsal_attrlist) == 248, "fsal_attrlist");

@@ -1,4 +1,4 @@
-/* Object handles: made for an inode whose attributes the namespace answered. */
+/* Makes object handles for inodes whose attributes the namespace answered. */
 #include "handle.h"
 
 #include "convert.h"

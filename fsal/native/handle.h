@@ -1,4 +1,4 @@
-/* Object handles: what Ganesha holds of an inode, and what a client holds of it. */
+/* The handles of an inode: Ganesha's object handle, and the file handle that a client has. */
 #ifndef SPILLWAY_HANDLE_H
 #define SPILLWAY_HANDLE_H
 
@@ -8,8 +8,8 @@
 #include "ganesha.h"
 #include "inode.h"
 
-/* What a client holds of a file, and the key of Ganesha's cache. The volume is part of it because
- * that cache is shared by all exports of a module. */
+/* The file handle that a client has. It is also the key of Ganesha's cache. The volume is part of
+ * it because all exports of a module share that cache. */
 struct spw_fh {
 	uint32_t magic;
 	uint32_t version;
@@ -35,8 +35,8 @@ static inline struct spw_handle *spw_handle_of(const struct fsal_obj_handle *obj
 /* The operations of every object. */
 extern struct fsal_obj_ops spw_obj_ops;
 
-/* A new handle for an inode whose attributes the namespace just answered; they are corrected by
- * what is known here. asked: of spw_asked(), before the call. */
+/* Makes a handle for an inode whose attributes the namespace just answered. Newer knowledge of this
+ * process corrects them. asked: result of spw_asked() before the call. */
 struct fsal_obj_handle *spw_handle_new(struct spw_attr *attr, uint64_t asked);
 
 /* Makes the handle and, when wanted, the attributes of an answer. */

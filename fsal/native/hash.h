@@ -1,10 +1,10 @@
-/* A hash of names. */
+/* The hash of a name. */
 #ifndef SPILLWAY_HASH_H
 #define SPILLWAY_HASH_H
 
 #include <stdint.h>
 
-/* FNV-1a. seed: what else the hash is of; 0 for the name alone. */
+/* Returns the FNV-1a hash. seed: what else to hash; 0 for the name alone. */
 static inline uint64_t spw_hash(uint64_t seed, const char *name, uint32_t length)
 {
 	uint64_t value = 14695981039346656037u ^ seed;

@@ -1,14 +1,14 @@
-/* The one object of each inode: its attributes, and of a regular file the descriptor, the writers
- * and what is on stable storage. No Ganesha, no Python.
+/* The one object of each inode. It has the attributes, and for a regular file the descriptor, the
+ * writers and what is on stable storage. It uses neither Ganesha nor Python.
  *
- * An inode object exists while a handle of Ganesha's names it, one per inode number however many
- * handles there are. Names, rows and versions belong to the namespace and are reached through
- * `struct spw_inode_ops`. This process is the only one that changes what clients see of an inode, so
- * the attributes it was last told are kept here.
+ * An inode object exists while a handle of Ganesha's names it. All handles of one inode number
+ * share one object. Names, rows and versions belong to the namespace, and `struct spw_inode_ops`
+ * reaches them. Only this process changes what clients see of an inode, so the object keeps the
+ * attributes of the last answer.
  *
- * Locks, in this order: a bucket of the table; `meta`: writers, the attributes and the calls that
- * open and seal; `sync_lock`: who syncs; `fd_lock`: the descriptor and the shares, so that reads
- * never wait for the namespace. Only the sealer holds the meta of two inodes.
+ * Locks, in this order: a bucket of the table; `meta` for writers, the attributes and the calls
+ * that open and seal; `sync_lock` for the thread that syncs; `fd_lock` for the descriptor and the
+ * shares, so that reads never wait for the namespace. Only the sealer holds the meta of two inodes.
  */
 #ifndef SPILLWAY_INODE_H
 #define SPILLWAY_INODE_H
@@ -31,7 +31,7 @@ struct spw_inode {
 	uint64_t epoch;
 	uint64_t generation;
 	unsigned int handles; /* under the table's lock */
-	uint64_t born;        /* answers of reads that began before it are not believed */
+	uint64_t born;        /* answers to reads that began earlier are not believed */
 
 	pthread_mutex_t fd_lock;
 	int fd;                /* -1: closed */
@@ -44,40 +44,41 @@ struct spw_inode {
 	bool write_open;      /* the namespace has it open for writing: fstat is the truth */
 	bool fd_kept;         /* `write_open` holds the descriptor */
 	bool orphan;          /* no name is left: reclaim it with the last handle */
-	bool gone;            /* its row is reclaimed already: only the data file is left */
+	bool gone;            /* its row is reclaimed: only the data file is left */
 	bool attr_known;      /* `attr` is the namespace's row */
 	uint64_t change_seen; /* an answer with a smaller `change` is old */
 	struct spw_attr attr;
 
 	struct spw_inode *next_unsealed; /* under the queue's lock, with `unsealed` */
 	bool unsealed;                   /* queued to be sealed; the queue has a handle on it */
-	uint64_t again_ms;               /* it could not be sealed, and is tried again then */
+	uint64_t again_ms;               /* time of the next try, after a failed seal */
 	uint32_t pause_ms;
 
 	pthread_mutex_t sync_lock;
 	pthread_cond_t sync_done;
-	bool syncing;              /* one thread syncs for all that wait */
+	bool syncing;              /* one thread syncs for all threads that wait */
 	atomic_bool entry_durable; /* the data file's directory entry was fsynced */
 
-	atomic_uint_fast64_t writes; /* changes of the bytes; never reset, so a slow sync cannot lie */
-	atomic_uint_fast64_t synced; /* of which so many are on stable storage */
-	uint64_t sealed;             /* of which so many the namespace knows; under meta */
-	uint64_t row_size;           /* of its row when it was opened for writing */
-	uint64_t row_used;           /* bytes on the disk that its row has; while open for writing */
-	atomic_uint_fast64_t grown;  /* bytes it takes more than that */
+	atomic_uint_fast64_t writes; /* changes of the bytes; never reset: a slow sync cannot lie */
+	atomic_uint_fast64_t synced; /* the number of these changes on stable storage */
+	uint64_t sealed;             /* the number of these that the namespace knows; under meta */
+	uint64_t row_size;           /* size in its row when it was opened for writing */
+	uint64_t row_used;           /* allocated bytes in its row; while open for writing */
+	atomic_uint_fast64_t grown;  /* bytes on the disk beyond `row_used` */
 	uint64_t top;                /* directory below the root that it is in; 0: not asked yet */
-	atomic_int error;            /* an fdatasync failed: stays failed (0: none) */
-	atomic_bool is_noted;        /* and the namespace has a row of it */
+	atomic_int error;            /* set for good when an fdatasync failed (0: none) */
+	atomic_bool is_noted;        /* the namespace has a row for the error */
 };
 
-/* Before any other function of it. */
+/* Prepares the table. Call it before any other function of this header. */
 void spw_inodes_start(void);
 
-/* When a call of the namespace begins whose answer has attributes: says later how old they are. */
+/* Returns the present time, in counts of events. Call it before a call of the namespace whose
+ * answer has attributes: it tells later how old they are. */
 uint64_t spw_asked(void);
 
-/* The inode object of an answer, with one more handle on it; made if there is none. The answer is
- * corrected where this side knows better. asked: of spw_asked(). */
+/* Returns the inode object of an answer, with one more handle on it. It is made if there is none.
+ * Newer knowledge of this process corrects the answer. asked: result of spw_asked(). */
 struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked);
 
 /* The generation of an inode that has an object, or 0. */
@@ -86,32 +87,33 @@ uint64_t spw_inode_generation(uint64_t ino);
 /* The attributes of an inode, if there is an object for it that knows them. */
 bool spw_inode_known(uint64_t ino, struct spw_attr *attr);
 
-/* One handle less. The last one reclaims an orphan. */
+/* Drops one handle. The last one reclaims an orphan. */
 void spw_inode_put(struct spw_inode *inode);
 
-/* The attributes as clients must see them, from the data file where that is the truth. */
+/* Fills the attributes as clients must see them, from the data file where that is the truth.
+ * Returns 0 or an errno. */
 int spw_getattr(struct spw_inode *inode, struct spw_attr *attr);
 
-/* A change was answered with an inode's new attributes. ino 0: it has none. */
+/* Keeps an inode's new attributes from the answer to a change. ino 0: the answer has none. */
 void spw_changed(const struct spw_attr *attr);
 
-/* A change may or may not have happened: what is known of the inode is forgotten. */
+/* Forgets what is known of an inode, because a change of it may or may not have happened. */
 void spw_doubted(uint64_t ino);
 
-/* Whether the mode, as far as it is known here, has suid or an executable file's sgid. */
+/* Returns whether the mode, if it is known here, has suid or an executable file's sgid. */
 bool spw_is_privileged(struct spw_inode *inode);
 
-/* An inode lost a name. A file without any left is reclaimed when nothing has it open. */
+/* Notes that an inode lost a name. A file without a name is reclaimed when nothing has it open. */
 void spw_removed(const struct spw_removed *removed);
 
-/* The row of an inode without a name is gone: so are its bytes, as soon as nothing has it open. */
+/* Notes that the row of an orphan is deleted. Its bytes are deleted once nothing has it open. */
 void spw_reclaimed(uint64_t ino, uint64_t epoch);
 
-/* One more handle on an inode that has one. */
+/* Adds one handle to an inode that has one. */
 void spw_inode_hold(struct spw_inode *inode);
 
-/* The namespace answered with these attributes; ones that are older than what is known change
- * nothing. For inode.c, writer.c and seal.c alone; `meta` is held. */
+/* Keeps attributes that the namespace answered, unless newer ones are known. Only inode.c, writer.c
+ * and seal.c call this. `meta` is held. */
 void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr);
 
 #endif

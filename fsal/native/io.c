@@ -1,4 +1,4 @@
-/* Bytes: no Python on these paths. The result goes to the callback, exactly once. */
+/* Reads and writes for Ganesha, without Python. The callback gets the result exactly once. */
 #include "io.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_c
 	done_cb(obj, status, arg, caller_arg);
 }
 
-/* Whether there is room for so many bytes more, for this client. */
+/* Takes room for so many bytes more, for this client. */
 static fsal_status_t take_room(struct spw_inode *inode, uint64_t bytes)
 {
 	const char *client = op_ctx->client != NULL ? op_ctx->client->hostaddr_str : "";

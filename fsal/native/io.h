@@ -1,4 +1,4 @@
-/* Input and output: what Ganesha calls to read and to write. No Python on these paths. */
+/* The operations that Ganesha calls to read and to write. They do not use Python. */
 #ifndef SPILLWAY_IO_H
 #define SPILLWAY_IO_H
 

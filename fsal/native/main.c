@@ -1,4 +1,4 @@
-/* The module: registered when Ganesha loads it, started when its configuration is read. */
+/* Registers the module when Ganesha loads it, and starts it when its configuration is read. */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static struct spw_module {
 			.case_preserving = true,
 			.link_support = true,
 			.symlink_support = true,
-			/* byte-range locks are kept by Ganesha itself */
+			/* Ganesha itself keeps byte-range locks */
 			.lock_support = false,
 			.unique_handles = true,
 			.cansettime = true,
@@ -106,7 +106,7 @@ static void ns_reclaim(struct spw_orphan *orphans, uint32_t count)
 	struct spw_request request = { .orphans = orphans, .entries_max = count };
 	struct spw_reply reply;
 
-	/* What fails here is reclaimed at the next start. */
+	/* The next start reclaims an orphan for which this fails. */
 	(void)spw_call(SPW_RECLAIM, &request, &reply);
 }
 
@@ -198,7 +198,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	(void)load_config_from_parse(config, &module_block, &python_fsal, true, err_type);
 	if (!config_error_is_harmless(err_type) || python_fsal.executable == NULL)
 		LogFatal(COMPONENT_FSAL, "PYTHON { Executable and Config } are required");
-	/* Without the namespace there is nothing to serve: do not run half. */
+	/* Without the namespace there is nothing to serve, so the process ends. */
 	if (spw_python_start(python_fsal.executable, python_fsal.config) != 0)
 		LogFatal(COMPONENT_FSAL, "the namespace did not start; the reason is on stderr");
 	spw_namespace_start(&namespace_ops);
@@ -228,7 +228,7 @@ MODULE_INIT void spw_init(void)
 		LogCrit(COMPONENT_FSAL, "FSAL_PYTHON did not register");
 		return;
 	}
-	/* register_fsal copies the defaults over m_ops: set them afterwards. */
+	/* register_fsal copies the defaults over m_ops, so they are set after it. */
 	module->m_ops.init_config = init_config;
 	module->m_ops.create_export = spw_create_export;
 	module->m_ops.update_export = spw_update_export;

@@ -1,4 +1,4 @@
-/* Names: every operation is one call of the namespace, durable when it returns. */
+/* Operations on names. Each is one call of the namespace, durable when it returns. */
 #include "names.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static uint64_t ino_of(const struct fsal_obj_handle *obj)
 	return spw_handle_of(obj)->fh.ino;
 }
 
-/* A request that makes an object and answers with it. */
+/* Calls an operation that makes an object, and answers with the object. */
 static fsal_status_t make(enum spw_op op, const struct spw_request *request,
 			  struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
@@ -36,7 +36,7 @@ static fsal_status_t make(enum spw_op op, const struct spw_request *request,
 	return spw_status(rc);
 }
 
-/* Asks the namespace who an inode's name, or its parent, is. */
+/* Asks the namespace for the inode of a name, or for a parent. */
 static int ask(enum spw_op op, const struct spw_request *request, struct spw_attr *attr)
 {
 	struct spw_reply reply;
@@ -91,7 +91,7 @@ static void learn(const struct spw_request *request, uint32_t count, uint64_t be
 	}
 }
 
-/* Hands entries to MDCACHE; false when it wants no more. */
+/* Hands entries to MDCACHE. Returns false when MDCACHE wants no more. */
 static bool deliver(const struct spw_request *request, uint32_t count, uint64_t asked,
 		    attrmask_t attrmask, fsal_readdir_cb cb, void *dir_state, bool *stopped)
 {
@@ -207,7 +207,7 @@ static fsal_status_t readlink_(struct fsal_obj_handle *obj, struct gsh_buffdesc 
 	rc = spw_call(SPW_READLINK, &request, &reply);
 	if (rc != 0)
 		return spw_status(rc);
-	/* Ganesha frees it and wants the NUL counted (fsal_api.h, readlink). */
+	/* Ganesha frees the buffer and wants the NUL counted (fsal_api.h, readlink). */
 	content->len = (size_t)reply.length + 1;
 	content->addr = gsh_malloc(content->len);
 	memcpy(content->addr, target, reply.length);
@@ -232,7 +232,7 @@ static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle
 	struct spw_request request = spw_request_for(ino_of(old_dir), old_name);
 	struct spw_reply reply;
 
-	(void)obj; /* a cached resolution of the name: the namespace decides again */
+	(void)obj; /* Ganesha's cache found it for the name; the namespace looks again */
 	request.ino2 = ino_of(new_dir);
 	request.name2 = new_name;
 	request.name2_len = (uint32_t)strlen(new_name);

@@ -1,11 +1,12 @@
-/* Names: what Ganesha calls to look up, list, make, link, rename and remove them. */
+/* The operations that Ganesha calls to look up, list, make, link, rename and remove names. */
 #ifndef SPILLWAY_NAMES_H
 #define SPILLWAY_NAMES_H
 
 #include "bridge.h"
 #include "ganesha.h"
 
-/* Asks who a name is, unless both the name and its inode are known here. Returns 0 or the errno. */
+/* Finds the inode of a name. It asks the namespace unless name and inode are known here. Returns 0
+ * or the errno. */
 int spw_find(const struct spw_request *request, struct spw_attr *attr);
 
 /* Fills the operations on names. */

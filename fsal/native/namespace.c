@@ -1,4 +1,4 @@
-/* The namespace, as far as bytes need it: given once at the start. */
+/* Keeps the functions of the namespace that bytes need. main.c gives them once at the start. */
 #include "namespace.h"
 
 static struct spw_inode_ops ops;

@@ -1,4 +1,4 @@
-/* Opens: creation, shares, upgrades, truncation, closing. The descriptor belongs to the inode. */
+/* Opens files: creation, shares, upgrades, truncation, closing. The descriptor is the inode's. */
 #include "open.h"
 
 #include <errno.h>
@@ -39,8 +39,9 @@ static struct fsal_fd *fd_of(struct state_t *state)
 
 /* ---- open states ---- */
 
-/* Enters a state's open: share, descriptor, writer, truncation; all or nothing.
- * is_new: this open made the file; created: the attributes of a file that the namespace just made open for writing, or NULL. */
+/* Enters the open of a state: share, descriptor, writer, truncation. It does all of them or none.
+ * is_new: this open made the file; created: the attributes of a file that the namespace just made
+ * open for writing, or NULL. */
 static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 				fsal_openflags_t openflags, bool is_new,
 				const struct spw_attr *created, uint64_t size)
@@ -64,12 +65,12 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 		(void)spw_share_change(inode, openflags, FSAL_O_CLOSED);
 		return spw_status(rc);
 	}
-	/* Never TRUNC or RECLAIM: the next upgrade would truncate again. */
+	/* TRUNC and RECLAIM are left out: the next upgrade would truncate again. */
 	fd_of(state)->openflags = FSAL_O_NFS_FLAGS(openflags);
 	return status;
 }
 
-/* An open without a state: only truncation is left of it. */
+/* Opens a file. An open without a state keeps nothing open; it may only truncate. */
 static fsal_status_t open_file(struct spw_inode *inode, struct state_t *state,
 			       fsal_openflags_t openflags, bool is_new,
 			       const struct spw_attr *created, uint64_t size)
@@ -121,7 +122,8 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 	if (FSAL_IS_ERROR(status))
 		return status;
 	*caller_perm_check = true;
-	/* An empty list would be cached as the file's attributes: fill it or say it is not. */
+	/* An empty list would be cached as the file's attributes, so it is filled or marked as an
+	 * error. */
 	if (out != NULL) {
 		struct spw_attr attr;
 		int rc = spw_getattr(self->inode, &attr);
@@ -134,8 +136,8 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 	return status;
 }
 
-/* Takes a file away again that could not be opened after it was made; nothing else that has the name by
- * now, and not the file itself when somebody has changed it. */
+/* Removes a file that could not be opened after it was made. Another inode that has the name by now
+ * stays, and so does the file if another client has changed it. */
 static void undo_create(uint64_t parent, const char *name, const struct spw_attr *created)
 {
 	struct spw_request request = spw_request_for(parent, name);
@@ -147,8 +149,8 @@ static void undo_create(uint64_t parent, const char *name, const struct spw_attr
 	(void)spw_change(SPW_REMOVE, &request, &reply);
 }
 
-/* A file that was made open for writing, and could not be opened, has a writer no more: it is sealed,
- * or it would not be drained before the next start. */
+/* Seals a file that was made open for writing and could not be opened. It has no writer: without a
+ * seal it would not be drained before the next start. */
 static void settle_refused(struct spw_inode *inode, const struct spw_attr *created,
 			   fsal_openflags_t openflags)
 {
@@ -156,18 +158,19 @@ static void settle_refused(struct spw_inode *inode, const struct spw_attr *creat
 		spw_writer_end(inode);
 }
 
-/* Ganesha checks an open by name after it, and a second open of the same owner not at all: whoever may
- * not write must not have emptied the file by then. */
+/* Checks the permission to write before the open. Ganesha checks an open by name only after it, and
+ * a second open of the same owner never: a client without permission would have emptied the
+ * file. */
 static fsal_status_t check_write(struct fsal_obj_handle *obj, fsal_openflags_t openflags,
 				 bool is_owners)
 {
-	if (openflags & FSAL_O_RECLAIM) /* it was checked before the restart */
+	if (openflags & FSAL_O_RECLAIM) /* the open was checked before the restart */
 		return fsalstat(ERR_FSAL_NO_ERROR, 0);
 	return fsal_test_access(obj, FSAL_WRITE_ACCESS, NULL, NULL, is_owners);
 }
 
-/* The first open of a file by the name that an OPEN gave. created: what the namespace just made, or
- * NULL. */
+/* Opens a file that an OPEN named. created: attributes of the file if the namespace just made it,
+ * or NULL. */
 static fsal_status_t open_made(struct fsal_obj_handle *obj, struct state_t *state,
 			       fsal_openflags_t openflags, const struct spw_attr *created,
 			       uint64_t size, bool is_owners)
@@ -185,7 +188,7 @@ static fsal_status_t open_made(struct fsal_obj_handle *obj, struct state_t *stat
 	return open_file(inode, state, openflags, created != NULL, is_open ? created : NULL, size);
 }
 
-/* What an existing name means to a creation: 0 to open it, or the errno. */
+/* Decides about a creation whose name exists. Returns 0 to open the file, or the errno. */
 static int judge_existing(const struct spw_attr *attr, enum fsal_create_mode createmode,
 			  fsal_verifier_t verifier)
 {
@@ -196,7 +199,7 @@ static int judge_existing(const struct spw_attr *attr, enum fsal_create_mode cre
 	return 0;
 }
 
-/* Makes the file, or finds the one that has the name; *created tells which. */
+/* Makes the file, or finds the file that has the name. *created tells which. */
 static int create_or_find(uint64_t parent, const char *name, fsal_openflags_t openflags,
 			  enum fsal_create_mode createmode, struct fsal_attrlist *attrs_in,
 			  fsal_verifier_t verifier, struct spw_reply *reply, bool *created)
@@ -250,7 +253,7 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 	if (reply.attr.kind != SPW_REGULAR)
 		return fsalstat(reply.attr.kind == SPW_DIRECTORY ? ERR_FSAL_ISDIR
 								 : ERR_FSAL_SYMLINK, 0);
-	found = reply.attr; /* before it is corrected by what was seen since */
+	found = reply.attr; /* spw_handle_new corrects reply.attr by later answers */
 	made = spw_handle_new(&reply.attr, asked);
 	if (created && FSAL_TEST_MASK(attrs_in->valid_mask, ATTR_SIZE))
 		size = attrs_in->filesize;
@@ -259,10 +262,11 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 	if (FSAL_IS_ERROR(status)) {
 		settle_refused(spw_handle_of(made)->inode, created ? &found : NULL, openflags);
 		made->obj_ops->release(made);
-		/* With another client's share in the way the file is that client's by now. */
+		/* If another client's share denied the open, the file belongs to that client
+		 * now. */
 		if (created && status.major != ERR_FSAL_SHARE_DENIED)
 			undo_create(parent, name, &found);
-		/* Its name was removed meanwhile. STALE would be the directory's. */
+		/* The name was removed meanwhile. Ganesha would take STALE for the directory's. */
 		return status.major == ERR_FSAL_STALE ? spw_status(EAGAIN) : status;
 	}
 	if (out != NULL) {
@@ -318,7 +322,7 @@ static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	fsal_openflags_t old = fd_of(state)->openflags;
 
-	/* Lock states open nothing of their own. */
+	/* A lock state opens nothing of its own. */
 	if (old == FSAL_O_CLOSED)
 		return fsalstat(ERR_FSAL_NO_ERROR, 0);
 	fd_of(state)->openflags = FSAL_O_CLOSED;
@@ -329,7 +333,7 @@ static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 
-/* There is no descriptor of the object itself; saying otherwise would spoil Ganesha's count. */
+/* The object itself has no descriptor. Any other answer would spoil Ganesha's count. */
 static fsal_status_t close_(struct fsal_obj_handle *obj)
 {
 	(void)obj;

@@ -1,4 +1,4 @@
-/* Opens: what Ganesha calls to create, open, reopen and close a file. */
+/* The operations that Ganesha calls to create, open, reopen and close a file. */
 #ifndef SPILLWAY_OPEN_H
 #define SPILLWAY_OPEN_H
 
@@ -7,7 +7,7 @@
 /* Fills the operations on opens. */
 void spw_open_ops(struct fsal_obj_ops *ops);
 
-/* A state of Ganesha's, with the flags of its open. */
+/* Makes a state for Ganesha, with room for the flags of its open. */
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
 				struct state_t *related);
 

@@ -1,4 +1,4 @@
-/* What Ganesha calls on an object: the table of operations, and those of every kind of object. */
+/* Fills the table of operations on an object, and has the operations of every kind of object. */
 #include "ops.h"
 
 #include <errno.h>
@@ -27,7 +27,8 @@ static void release(struct fsal_obj_handle *obj)
 	gsh_free(self);
 }
 
-/* Everything a merge would have to move is in the inode object, which both handles share. */
+/* Does nothing: all that a merge would have to move is in the inode object, which both handles
+ * share. */
 static fsal_status_t merge(struct fsal_obj_handle *original, struct fsal_obj_handle *duplicate)
 {
 	(void)original;

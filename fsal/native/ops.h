@@ -1,4 +1,4 @@
-/* What Ganesha calls on an object, whatever its kind. */
+/* The operations that Ganesha calls on an object of any kind. */
 #ifndef SPILLWAY_OPS_H
 #define SPILLWAY_OPS_H
 

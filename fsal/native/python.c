@@ -1,4 +1,4 @@
-/* Starts the embedded interpreter and calls it; a thread keeps its thread state until it ends. */
+/* Starts the embedded interpreter and calls it. A thread keeps its Python state until it ends. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -14,15 +14,15 @@ struct spw_table spw_python;
 static pthread_key_t thread_key;
 static __thread int pinned;
 
-/* The last step of a thread that ever called Python: give its thread state back. */
+/* Gives the thread state back, as the last step of a thread that ever called Python. */
 static void release_thread(void *state)
 {
 	PyEval_RestoreThread(state);
 	PyGILState_Release(PyGILState_UNLOCKED);
 }
 
-/* Keeps a Python thread state for this thread until it ends. Without it ctypes makes and destroys
- * one at each call, which costs ten times the call. */
+/* Keeps a Python thread state for this thread until it ends. Otherwise ctypes would make and
+ * destroy one at each call, which costs ten times the call. */
 static void pin_thread(void)
 {
 	(void)PyGILState_Ensure();
@@ -35,7 +35,7 @@ static void pin_thread(void)
 
 void spw_python_run(const struct spw_item *items, uint32_t count)
 {
-	/* What Python does not answer is an error, never success. */
+	/* A request that Python does not answer is an error, never a success. */
 	for (uint32_t i = 0; i < count; i++)
 		items[i].reply->status = EIO;
 	if (!pinned)
@@ -48,7 +48,8 @@ static int start_interpreter(const char *executable)
 	PyConfig config;
 	PyStatus status;
 
-	/* Ganesha loads plugins RTLD_LOCAL; C extensions look libpython's symbols up globally. */
+	/* Ganesha loads plugins RTLD_LOCAL, but C extensions look up libpython's symbols
+	 * globally. */
 	if (dlopen(SPW_LIBPYTHON, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD) == NULL) {
 		fprintf(stderr, "spillway: %s is not loaded: %s\n", SPW_LIBPYTHON, dlerror());
 		return -1;
@@ -57,7 +58,7 @@ static int start_interpreter(const char *executable)
 	/* Ganesha handles signals itself. */
 	config.install_signal_handlers = 0;
 	config.parse_argv = 0;
-	/* The environment of the virtual environment's own interpreter: pyvenv.cfg is found by it. */
+	/* Python finds pyvenv.cfg, and so the virtual environment, by its interpreter's path. */
 	status = PyConfig_SetBytesString(&config, &config.executable, executable);
 	if (!PyStatus_Exception(status))
 		status = PyConfig_SetBytesString(&config, &config.program_name, executable);
@@ -97,7 +98,8 @@ int spw_python_start(const char *executable, const char *config_path)
 		rc = 0;
 	Py_XDECREF(result);
 	Py_XDECREF(entry);
-	/* No other thread gives the interpreter free. This thread keeps its state: it is pinned. */
+	/* This thread must release the interpreter's lock, or no other thread could call Python. It
+	 * keeps its thread state: it is pinned. */
 	(void)PyEval_SaveThread();
 	pinned = 1;
 	return rc;

@@ -1,4 +1,4 @@
-/* What waits for the sealer: files whose last writer closed, and orphans. */
+/* Queues work for the sealer: files whose last writer closed, and orphans. */
 #include "queue.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #define GATHER_US 2000
-#define PAUSE_MS 1000u /* before a file that could not be sealed is tried again; then twice as long */
+#define PAUSE_MS 1000u /* after the first failed seal of a file; each next pause is twice as long */
 #define PAUSE_MAX_MS 32000u
 
 struct orphan {
@@ -16,14 +16,15 @@ struct orphan {
 	struct spw_orphan what;
 };
 
-/* Inodes without a writer that the namespace still has open for writing; orphans. */
+/* The queue has inodes without a writer that the namespace still has open for writing, and
+ * orphans. */
 static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
 	pthread_cond_t idle;
 	struct spw_inode *first, **last;
-	struct spw_inode *later; /* those that wait until `again_ms` */
-	uint64_t due_ms;         /* of the first of them */
+	struct spw_inode *later; /* inodes that wait until their `again_ms` */
+	uint64_t due_ms;         /* the earliest `again_ms` of them */
 	struct orphan *orphans;
 	unsigned int in_hand;
 } queue = { .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -88,7 +89,7 @@ void spw_queue_settled(struct spw_inode *inode)
 	pthread_mutex_unlock(&queue.lock);
 }
 
-/* Queues those whose time has come. */
+/* Queues the inodes whose time has come. */
 static void resume_locked(void)
 {
 	struct spw_inode *inode = queue.later;
@@ -164,7 +165,7 @@ unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphan
 		while (queue.first == NULL && queue.orphans == NULL)
 			wait_locked();
 		pthread_mutex_unlock(&queue.lock);
-		/* For what comes with it: no call waits for the sealer. */
+		/* The pause gathers more work for the batch. No call waits for the sealer. */
 		usleep(GATHER_US);
 		pthread_mutex_lock(&queue.lock);
 	}
@@ -193,7 +194,7 @@ void spw_queue_start(void)
 {
 	pthread_condattr_t attributes;
 
-	/* A clock that is set must not stop the tries. */
+	/* With the monotonic clock, a step of the wall clock cannot stop the tries. */
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&queue.work, &attributes);

@@ -1,4 +1,4 @@
-/* What waits for the sealer: files whose last writer closed, and inodes without a name. */
+/* The queue of the sealer: files whose last writer closed, and inodes without a name. */
 #ifndef SPILLWAY_QUEUE_H
 #define SPILLWAY_QUEUE_H
 
@@ -10,32 +10,33 @@
 
 #define SPW_QUEUE_BATCH 64u
 
-/* Before any other function of it. */
+/* Prepares the queue. Call it before any other function of this header. */
 void spw_queue_start(void);
 
-/* Queues a file whose last writer went. True: the queue has taken over a handle of the caller's;
- * false: it was queued already. */
+/* Queues a file whose last writer ended. Returns true if the queue has taken over a handle of the
+ * caller's, false if the file was queued already. */
 bool spw_queue_add(struct spw_inode *inode);
 
-/* Queues a file that could not be sealed, for a time that doubles with each try; as
- * spw_queue_add. */
+/* Queues a file that could not be sealed, after a pause that doubles with each try. Returns the
+ * same as spw_queue_add. */
 bool spw_queue_again(struct spw_inode *inode);
 
-/* A file was sealed: its next failure waits for the shortest time. */
+/* Notes that a file was sealed. After its next failure it waits for the shortest time. */
 void spw_queue_settled(struct spw_inode *inode);
 
 /* Queues an inode that lost its last name and that nothing has open. */
 void spw_queue_orphan(uint64_t ino, uint64_t epoch);
 
-/* Waits until there is something to do, and takes it: files, each with a handle, and orphans, of
- * each at most SPW_QUEUE_BATCH. Returns the number of files. */
+/* Waits until there is work, and takes it: files, each with a handle, and orphans, at most
+ * SPW_QUEUE_BATCH of each. Returns the number of files. */
 unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphans,
 			    unsigned int *orphan_count);
 
-/* What was taken last is done. */
+/* Notes that the work taken last is done. */
 void spw_queue_done(void);
 
-/* Waits until nothing is queued or taken, but not for longer. Returns whether nothing is. */
+/* Waits until nothing is queued or taken, for at most so many seconds. Returns whether nothing
+ * is. */
 bool spw_queue_flush(unsigned int seconds);
 
 #endif

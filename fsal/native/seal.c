@@ -1,4 +1,4 @@
-/* The sealer: one thread that seals files whose last writer closed, and reclaims orphans. */
+/* Runs the sealer: one thread that seals files whose last writer closed, and reclaims orphans. */
 #include "seal.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ static bool wants_seal_locked(const struct spw_inode *inode)
 	return inode->write_open && inode->writers == 0 && !inode->orphan;
 }
 
-/* Puts the bytes on stable storage without keeping anybody from the inode. */
+/* Puts the bytes on stable storage without the lock, so that other calls can use the inode. */
 static void sync_before(struct spw_inode *inode)
 {
 	bool wanted;
@@ -37,7 +37,7 @@ static void sync_before(struct spw_inode *inode)
 	wanted = wants_seal_locked(inode);
 	pthread_mutex_unlock(&inode->meta);
 	if (wanted)
-		(void)spw_commit(inode); /* what fails is seen below */
+		(void)spw_commit(inode); /* prepare_locked sees a failure */
 }
 
 static void let_go_locked(struct spw_inode *inode)
@@ -47,8 +47,9 @@ static void let_go_locked(struct spw_inode *inode)
 	inode->fd_kept = false;
 }
 
-/* Lost bytes: never drained as if the file were whole, until it is truncated. Tried again is what may
- * pass, and a damage that the namespace does not know of yet. */
+/* Refuses to seal a file. A file with lost bytes is never drained as if it were whole, until it is
+ * truncated. A try follows if the failure may pass, or if the namespace does not know of the
+ * damage. */
 static bool refuse_locked(struct spw_inode *inode, bool *again)
 {
 	bool is_lost = atomic_load(&inode->error) != 0;
@@ -59,7 +60,7 @@ static bool refuse_locked(struct spw_inode *inode, bool *again)
 	return false;
 }
 
-/* What the namespace is to be told; false: nothing now. */
+/* Fills the seal for the namespace. Returns false if the file is not sealed now. */
 static bool prepare_locked(struct spw_inode *inode, struct spw_seal *seal, bool *again)
 {
 	uint_fast64_t writes = atomic_load(&inode->writes);
@@ -91,15 +92,15 @@ static bool prepare_locked(struct spw_inode *inode, struct spw_seal *seal, bool 
 	return true;
 }
 
-/* On failure the file stays open for writing, here and in the namespace: its attributes keep coming
- * from the data file, and it is tried again. */
+/* Takes the answer to a seal. On failure the file stays open for writing, here and in the
+ * namespace: its attributes still come from the data file, and the seal is tried again. */
 static bool finish_locked(struct spw_inode *inode, const struct spw_seal *seal)
 {
 	if (seal->status == 0) {
 		spw_learn_locked(inode, &seal->attr);
-	} else if (seal->status != ESTALE) { /* its last name and its row are gone */
+	} else if (seal->status != ESTALE) { /* ESTALE: the last name and the row are deleted */
 		if (atomic_load(&inode->synced) >= atomic_load(&inode->writes))
-			let_go_locked(inode); /* nothing is lost with the descriptor */
+			let_go_locked(inode); /* all is synced: no loss goes unseen without it */
 		return false;
 	}
 	inode->sealed += seal->data.writes;
@@ -109,7 +110,7 @@ static bool finish_locked(struct spw_inode *inode, const struct spw_seal *seal)
 	return true;
 }
 
-/* Seals what has no writer, in one transaction. */
+/* Seals the files without a writer, in one transaction. */
 static void seal_batch(struct spw_inode **inodes, unsigned int count)
 {
 	struct spw_seal seals[SPW_QUEUE_BATCH];
@@ -119,7 +120,7 @@ static void seal_batch(struct spw_inode **inodes, unsigned int count)
 
 	for (unsigned int i = 0; i < count; i++)
 		sync_before(inodes[i]);
-	/* A writer that comes now waits until the answer is here: it must open a new version. */
+	/* A new writer waits for the answer to the seal: it must open a new version. */
 	for (unsigned int i = 0; i < count; i++) {
 		pthread_mutex_lock(&inodes[i]->meta);
 		if (prepare_locked(inodes[i], &seals[ready], &later[i]))
@@ -137,7 +138,7 @@ static void seal_batch(struct spw_inode **inodes, unsigned int count)
 			later[j] |= inodes[j] == sealing[i];
 	}
 	for (unsigned int i = 0; i < count; i++) {
-		/* One that could not be sealed waits by itself, and the queue keeps the handle. */
+		/* A file that could not be sealed waits apart, and the queue keeps the handle. */
 		if (later[i] && spw_queue_again(inodes[i]))
 			continue;
 		if (!later[i])
@@ -146,7 +147,8 @@ static void seal_batch(struct spw_inode **inodes, unsigned int count)
 	}
 }
 
-/* Their bytes go after their rows: a crash between costs space, never a file with a row. */
+/* Reclaims orphans. Their bytes are deleted after their rows: a crash in between costs space, never
+ * the bytes of a file with a row. */
 static void reclaim_batch(struct spw_orphan *orphans, unsigned int count)
 {
 	if (count > 0)

@@ -24,8 +24,8 @@ fsal_status_t spw_share_change(struct spw_inode *inode, fsal_openflags_t from, f
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
 
 	PTHREAD_MUTEX_lock(&inode->fd_lock);
-	/* An owner's own shares count too (RFC 8881 section 9.7): an upgrade may conflict with what
-	 * it upgrades. A downgrade or a close must not. */
+	/* An owner's own shares count too (RFC 8881 section 9.7): an upgrade may conflict with the
+	 * open that it upgrades. A downgrade or a close must not conflict. */
 	if (!takes_away)
 		status = check_share_conflict(share_of(inode), to, false);
 	if (!FSAL_IS_ERROR(status))

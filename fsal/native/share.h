@@ -7,7 +7,7 @@
 #include "ganesha.h"
 #include "inode.h"
 
-/* Whether an access without an open of its own is allowed by the shares of others. */
+/* Checks whether the shares of others allow an access without an open of its own. */
 fsal_status_t spw_share_check(struct spw_inode *inode, fsal_openflags_t access, bool bypass);
 
 /* Checks and changes the reservation of an open in one step. */

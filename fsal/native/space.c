@@ -1,4 +1,5 @@
-/* Room for bytes: looks at the disk ten times a second and grants shares of what is left. */
+/* Limits writes: looks at the disk ten times a second and grants shares of the room that is
+ * left. */
 #include "space.h"
 
 #include <errno.h>
@@ -14,11 +15,11 @@
 #endif
 #define REPORT_MS 1000u
 #define SHRINK_MS 5000u /* while nothing is made free, headroom falls to 1/e in this time */
-#define FULL_PART 16    /* of the slow part: below it there is hardly anything left */
+#define FULL_PART 16    /* below this fraction of the slow part the level is FULL */
 #define PROGRESS_BYTES (1 << 20)
 #define REFUSAL_KEPT_MS 20000u /* clients ask again after 15 s at the latest */
 #define WAITERS_MAX 32u        /* of the server's 200 threads */
-#define WRITE_MAX_BYTES (9 << 20) /* of the server's buffers: what is larger is an ALLOCATE */
+#define WRITE_MAX_BYTES (9 << 20) /* the server's buffer: a larger request is an ALLOCATE */
 #define FLOWS 256u
 #define FLOW_IDLE_MS 2000u
 
@@ -27,7 +28,7 @@ struct flow {
 	uint64_t top;
 	uint64_t asked_ms;
 	uint32_t weight; /* 0: unused */
-	int64_t tokens;  /* bytes it may write; a write may leave a debt */
+	int64_t tokens;  /* bytes that it may write; a write may leave a debt */
 };
 
 static struct {
@@ -40,15 +41,15 @@ static struct {
 	atomic_int_fast64_t pending; /* taken, and not yet seen on the disk or in `unsealed` */
 	atomic_int_fast64_t slow_below;
 	atomic_uint_fast64_t unsealed;     /* bytes in no row yet */
-	atomic_uint_fast64_t sealed_since; /* bytes that came into rows since they were summed up */
+	atomic_uint_fast64_t sealed_since; /* bytes that rows got since `dirty` was summed */
 	uint64_t dirty;                    /* sum of the rows */
 
 	enum spw_level level;
 	int64_t expected; /* headroom at the last tick */
 	atomic_uint_fast64_t taken;
 	uint64_t now_ms, reported_ms;
-	uint64_t full_since_ms; /* or since the last progress */
-	uint64_t refused_since_ms, refused_ms; /* by the disk itself; 0: not */
+	uint64_t full_since_ms; /* since when the level is FULL without progress */
+	uint64_t refused_since_ms, refused_ms; /* first and last refusal by the disk; 0: none */
 	unsigned int waiters;
 	struct flow flows[FLOWS];
 } space = { .lock = PTHREAD_MUTEX_INITIALIZER, .granted = PTHREAD_COND_INITIALIZER };
@@ -65,7 +66,7 @@ static int64_t slow_part(uint64_t whole)
 	return (int64_t)(whole / 1000 * (1000 - space.limits.slow_per_mille));
 }
 
-/* Headroom and its slow part, of the disk or of the dirty limit, whichever is nearer. */
+/* Measures headroom and its slow part, for the disk or the dirty limit, whichever is nearer. */
 static int64_t measure(int64_t *slow_below)
 {
 	uint64_t dirty = space.dirty + atomic_load(&space.sealed_since) +
@@ -95,13 +96,13 @@ static void report_locked(void)
 		.level = space.level,
 	};
 	uint64_t counted = atomic_load(&space.sealed_since);
-	uint64_t dirty = space.dirty + counted; /* when the namespace does not answer */
+	uint64_t dirty = space.dirty + counted; /* stays if the namespace does not answer */
 
 	for (unsigned int i = 0; i < FLOWS; i++)
 		if (space.flows[i].weight > 0 &&
 		    space.now_ms - space.flows[i].asked_ms <= FLOW_IDLE_MS)
 			now.flows++;
-	/* The namespace is asked without the lock: writers must not wait for it. */
+	/* The call of the namespace is without the lock: writers must not wait for it. */
 	pthread_mutex_unlock(&space.lock);
 	space.ops.report(&now, &dirty);
 	pthread_mutex_lock(&space.lock);
@@ -124,14 +125,15 @@ static void grant_locked(int64_t bytes)
 		struct flow *flow = &space.flows[i];
 		int64_t share = bytes / (int64_t)weights * flow->weight;
 
-		/* What was not used is not kept: it is still headroom. */
+		/* Unused tokens are not kept beyond two shares: they are still headroom. */
 		if (flow->weight > 0)
 			flow->tokens = less(flow->tokens + share, 2 * share + 1);
 	}
 }
 
-/* What is granted at a tick: a share of the headroom, and the more the nearer it is to the end of the
- * slow part, so that it settles inside, however much the drain makes free: outside there are no shares. */
+/* Returns the bytes to grant at a tick: a share of the headroom. The grant grows as the headroom
+ * comes near slow_below. So the headroom settles below it, however much the drain makes free: above
+ * it there are no shares. */
 static int64_t grant(int64_t headroom, int64_t slow_below)
 {
 	double share = (double)headroom * TICK_MS / SHRINK_MS;
@@ -140,7 +142,7 @@ static int64_t grant(int64_t headroom, int64_t slow_below)
 	return share < (double)headroom * left ? (int64_t)(share / left) : headroom;
 }
 
-/* Whether writers are told that there is no room, and no more to wait. */
+/* Returns whether writers get ENOSPC and no longer wait. */
 static bool refuses_locked(void)
 {
 	return space.level == SPW_FULL &&
@@ -149,7 +151,7 @@ static bool refuses_locked(void)
 
 static void look_locked(void)
 {
-	/* Before the rest: what is taken meanwhile may be counted twice, never not at all. */
+	/* This is read first: bytes that are taken meanwhile may count twice, but always count. */
 	int64_t before = atomic_load(&space.headroom);
 	int64_t slow_below, freed, headroom = measure(&slow_below) - atomic_load(&space.pending);
 	enum spw_level level = headroom > slow_below ? SPW_ROOM
@@ -181,7 +183,7 @@ void spw_space_tick(uint64_t now_ms)
 	pthread_mutex_unlock(&space.lock);
 }
 
-/* ---- who gets it ---- */
+/* ---- which flow gets it ---- */
 
 static uint64_t hash(const char *text)
 {
@@ -192,10 +194,10 @@ static uint64_t hash(const char *text)
 	return value;
 }
 
-/* The flow, or NULL when it is not there; then *spare is a place for it. */
+/* Returns the flow, or NULL if there is none. *spare is a place for a new flow then. */
 static struct flow *find_locked(uint64_t client, uint64_t top, struct flow **spare)
 {
-	*spare = &space.flows[client % FLOWS]; /* shared when all are in use */
+	*spare = &space.flows[client % FLOWS]; /* clients share a place if all are in use */
 	for (unsigned int i = 0; i < FLOWS; i++) {
 		struct flow *flow = &space.flows[i];
 
@@ -259,7 +261,7 @@ static bool pay_locked(struct flow *flow, int64_t bytes)
 	return true;
 }
 
-/* Whether there is no use in waiting: what is granted for one tick is never kept for the next. */
+/* Returns whether to wait is useless: the grant of one tick is never kept for the next. */
 static bool never_fits(int64_t bytes)
 {
 	return bytes > WRITE_MAX_BYTES && bytes >= atomic_load(&space.headroom);
@@ -298,7 +300,7 @@ int spw_space_take(uint64_t ino, uint64_t *top, const char *client, uint64_t byt
 	if (bytes > INT64_MAX)
 		return ENOSPC;
 	atomic_fetch_add(&space.pending, wanted);
-	/* Never taken and given back: a look in between would find more than there is. */
+	/* Bytes are never taken and given back: a look in between would find too much room. */
 	while (headroom - wanted > slow_below) {
 		if (!atomic_compare_exchange_weak(&space.headroom, &headroom, headroom - wanted))
 			continue;
@@ -362,7 +364,7 @@ void spw_space_start(const struct spw_limits *limits, const struct spw_space_ops
 {
 	space.limits = *limits;
 	space.ops = *ops;
-	/* Before the first look nothing was taken: what is there is no progress. */
+	/* The headroom that the first look finds must not count as progress. */
 	space.expected = INT64_MAX / 2;
 	spw_space_tick(clock_ms());
 }

@@ -1,4 +1,4 @@
-/* Stable storage: threads that wait share one fdatasync, and a failure is final. */
+/* Syncs data files: threads that wait share one fdatasync, and a failure is final. */
 #include "sync.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static void sync_failed(struct spw_inode *inode, const char *call)
 
 	snprintf(reason, sizeof(reason), "%s failed: %s", call, strerror(errno));
 	fprintf(stderr, "spillway: inode %llu: %s\n", (unsigned long long)inode->ino, reason);
-	/* Before anybody is told: a restart must not take the file for whole. */
+	/* The damage is recorded before any answer: a restart must not take the file for whole. */
 	spw_damage_note(inode, reason);
 	atomic_store(&inode->error, EIO);
 	atomic_fetch_add(&lost, 1);
@@ -41,7 +41,7 @@ static void sync_now(struct spw_inode *inode, int fd)
 	atomic_store(&inode->synced, covered);
 }
 
-/* One thread syncs, without the lock, until its outcome is noted. */
+/* Lets one thread sync, without the lock, until its outcome is noted. */
 static void sync_begin_locked(struct spw_inode *inode)
 {
 	while (inode->syncing)
@@ -84,7 +84,7 @@ int spw_sync_times(struct spw_inode *inode, int fd)
 	int rc = 0;
 
 	pthread_mutex_lock(&inode->sync_lock);
-	/* The kernel tells the error once: a COMMIT beside this one must wait until it is noted. */
+	/* The kernel reports an error once: a COMMIT beside this call must wait for its outcome. */
 	sync_begin_locked(inode);
 	if (fsync(fd) != 0) {
 		sync_failed(inode, "fsync");

@@ -1,4 +1,4 @@
-/* Threads that run as long as the process. */
+/* Starts threads that run as long as the process. */
 #ifndef SPILLWAY_THREAD_H
 #define SPILLWAY_THREAD_H
 

@@ -1,4 +1,4 @@
-/* Writers: the first one moves the version, the last one leaves the file to the sealer. */
+/* Counts writers: the first one moves the version, the last one leaves the file to the sealer. */
 #include "writer.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include "queue.h"
 #include "sync.h"
 
-/* Gives the data file an mtime, if there is one: a reader that has only the file (after a crash, or to seal
- * it) must find the mtime that clients were told. */
+/* Gives the data file, if there is one, an mtime. After a crash and at a seal only the file tells
+ * the mtime: it must be the one that clients saw. */
 static int carry_mtime(struct spw_inode *inode, int64_t mtime_ns)
 {
 	struct timespec times[2] = {
@@ -28,7 +28,7 @@ static int carry_mtime(struct spw_inode *inode, int64_t mtime_ns)
 	}
 	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
 	if (rc != 0)
-		return rc == ENOENT ? 0 : rc; /* never written */
+		return rc == ENOENT ? 0 : rc; /* ENOENT: the file was never written */
 	if (fstat(fd, &st) != 0)
 		rc = errno;
 	else if (spw_ns(&st.st_mtim) != mtime_ns)
@@ -37,17 +37,17 @@ static int carry_mtime(struct spw_inode *inode, int64_t mtime_ns)
 	return rc;
 }
 
-/* Whether a new file is still as the namespace made it. Another client may have opened, written and
- * closed it since: then it is sealed, its version may be in the bucket, and the data file is that
- * client's. */
+/* Returns whether a new file is still as the namespace made it. If another client has opened,
+ * written and closed it since, it is sealed, its version may be in the bucket, and the data file is
+ * that client's. */
 static bool is_untouched_locked(const struct spw_inode *inode, const struct spw_attr *created)
 {
 	return created != NULL && !inode->write_open && inode->attr_known &&
 	       inode->change_seen == created->change;
 }
 
-/* The version moves, and from here on fstat is the truth. A client may have set the mtime since the
- * file was sealed: then it is in the row alone. */
+/* Opens the inode for writing in the namespace. The version moves, and from here on fstat is the
+ * truth. An mtime that a client set since the seal is only in the row, so the data file gets it. */
 static int open_locked(struct spw_inode *inode, struct spw_attr *attr)
 {
 	int rc = 0;
@@ -67,8 +67,8 @@ static void begin_locked(struct spw_inode *inode, const struct spw_attr *attr)
 	inode->write_open = true;
 	inode->row_size = attr->size;
 	inode->row_used = attr->used;
-	/* Bytes that the row has and the disk has not are lost: an empty file in their place would be
-	 * sealed, and replace the object in the bucket. */
+	/* Bytes that the row has and the disk does not have are lost. An empty file in their place
+	 * would be sealed, and would replace the object in the bucket. */
 	spw_fd_expect(inode, attr->size == 0);
 }
 
@@ -118,7 +118,8 @@ void spw_writer_end(struct spw_inode *inode)
 	pthread_mutex_unlock(&inode->meta);
 	if (!last)
 		return;
-	/* Only this object knows the file's size until it is sealed: the queue has a handle on it. */
+	/* Until the seal only this object knows the file's size, so the queue has a handle on
+	 * it. */
 	spw_inode_hold(inode);
 	if (!spw_queue_add(inode))
 		spw_inode_put(inode);
@@ -143,6 +144,6 @@ int spw_touch(struct spw_inode *inode, int64_t mtime_ns)
 	pthread_mutex_lock(&inode->meta);
 	is_open = inode->write_open;
 	pthread_mutex_unlock(&inode->meta);
-	/* Without the lock: all that was written goes to the disk with it. */
+	/* The call is without the lock: its sync writes all bytes of the file to the disk. */
 	return is_open ? carry_mtime(inode, mtime_ns) : 0;
 }

@@ -1,4 +1,4 @@
-/* Extended attributes (RFC 8276): only NFSv4.2 clients can ask for them. */
+/* Operations on extended attributes (RFC 8276). Only NFSv4.2 clients can ask for them. */
 #include "xattr.h"
 
 #include <errno.h>
@@ -38,7 +38,8 @@ static fsal_status_t getxattrs(struct fsal_obj_handle *obj, xattrkey4 *key, xatt
 	return spw_status(rc);
 }
 
-/* Unlike every other change, these reach us on read-only exports too (nfs4_op_xattr.c). */
+/* Returns whether the export is read-only. Ganesha does not check it for these changes, unlike for
+ * every other (nfs4_op_xattr.c). */
 static bool read_only(void)
 {
 	return (op_ctx->export_perms.options & EXPORT_OPTION_MD_WRITE_ACCESS) == 0;
@@ -57,7 +58,7 @@ static fsal_status_t change(struct fsal_obj_handle *obj, enum spw_op op,
 	rc = spw_change(op, request, &reply);
 	if (rc != 0)
 		return spw_status(rc);
-	/* MDCACHE keeps the old ctime and change after these (mdcache_xattrs.c) unless told. */
+	/* Without this call MDCACHE would keep the old ctime and change (mdcache_xattrs.c). */
 	obj->obj_ops->handle_to_key(obj, &key);
 	return up->invalidate(up, &key, FSAL_UP_INVALIDATE_ATTRS);
 }

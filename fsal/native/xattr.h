@@ -1,4 +1,4 @@
-/* Extended attributes (RFC 8276): only NFSv4.2 clients can ask for them. */
+/* Operations on extended attributes (RFC 8276). Only NFSv4.2 clients can ask for them. */
 #ifndef SPILLWAY_XATTR_H
 #define SPILLWAY_XATTR_H
 

@@ -1,1 +1,1 @@
-"""The command line, `spillway`: sets a gateway up, runs it, shows how it is."""
+"""The command line, `spillway`: sets a gateway up, runs it, and shows its state."""

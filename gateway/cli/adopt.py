@@ -25,7 +25,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Take it over and say what that meant; exit status 1 when bytes are lost. Raises UserError."""
+    """Take over files or a bucket, and print the result. Exit status 1 when bytes are lost.
+
+    Raises UserError.
+    """
     settings = config.load(args.config)
     checks.require_data_dir(settings)
     database = Database(settings.database_url)

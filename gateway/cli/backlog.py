@@ -1,4 +1,4 @@
-"""What the namespace's database says is not in the bucket yet. Reads only."""
+"""Measures what the bucket does not have yet, by the namespace's database. Only reads."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Oldest(NamedTuple):
     """The file that has waited longest for the bucket."""
 
     path: str
-    """As clients see it; bytes that cannot be shown are escaped."""
+    """Path as clients see it. Bytes that cannot be shown are escaped."""
     age_seconds: float
-    """Since the drain may take it; since the last write when a client still has it open."""
+    """Time since the drain may take it, or since the last write if a client has it open."""
     size_bytes: int
 
 
 class Stuck(NamedTuple):
-    """A file, or an object of none, that does not come right by itself."""
+    """A file, or an object without a file, that needs a person."""
 
     path: str
-    """As clients see it; of a job that is about no file, the job."""
+    """Path as clients see it. A job about no file has its id here."""
     reason: str
-    """With what to do."""
+    """Reason, with what to do."""
 
 
 class Backlog(NamedTuple):
@@ -54,20 +54,20 @@ class Backlog(NamedTuple):
     dirty_files: int
     dirty_bytes: int
     open_files: int
-    """Of the dirty files: those a client has open for writing."""
+    """The number of dirty files that a client has open for writing."""
     open_bytes: int
     deletions: int
-    """Objects still to be deleted because their file was."""
+    """The number of objects still to be deleted, because their files were deleted."""
     moves: int
-    """Renamed files and directories whose objects still have the old key."""
+    """The number of renamed files and directories whose objects may have the old key."""
     oldest: Oldest | None
     stuck: list[Stuck]
 
 
 def measure(settings: Settings) -> Backlog:
-    """Ask the database and, for files that are being written, their data files.
+    """Measure by the database and, for files that are being written, by their data files.
 
-    Raises: SchemaError when the database is missing or not this program's; UserError when it
+    Raises: SchemaError when the database is missing or has another schema; UserError when it
     cannot be read.
     """
     database = Database(settings.database_url)
@@ -75,7 +75,7 @@ def measure(settings: Settings) -> Backlog:
     engine = database.engine()
     try:
         with engine.connect() as connection:
-            # Through SQLAlchemy, so that an error of the driver is a DatabaseError here.
+            # Statements go through SQLAlchemy, so that a driver's error is a DatabaseError here.
             driver = SimpleNamespace(execute=connection.exec_driver_sql)
             session = Session(driver, database.dialect)
             files = DataFiles(settings.files_dir)
@@ -120,7 +120,7 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
     open_bytes = sum(size for _ino, size, _mtime_ns in writing)
     return Backlog(
         dirty_files=sealed_files + len(writing),
-        # PostgreSQL adds up to a Decimal, which JSON does not know.
+        # On PostgreSQL the sum is a Decimal, which JSON does not know.
         dirty_bytes=int(sealed_bytes) + open_bytes,
         open_files=len(writing),
         open_bytes=open_bytes,
@@ -154,7 +154,7 @@ def _count(connection: Connection, table: Any) -> int:
 
 
 def _on_disk(files: DataFiles, ino: int, epoch: int) -> tuple[int, int]:
-    """Size in bytes and time of the last write; 0, 0 when nothing was written yet."""
+    """Return size in bytes and time of the last write. Both are 0 before the first write."""
     try:
         found = files.path(ino, epoch).stat()
     except FileNotFoundError:
@@ -173,10 +173,10 @@ def path_in_export(session: Session, ino: int, export: str) -> str:
 
 
 def printable(name: bytes) -> str:
-    """A name as it can be shown, whatever bytes a client chose."""
+    """Return a name that can be shown, for any bytes that a client chose."""
     return shown(name.decode("utf-8", "backslashreplace"))
 
 
 def shown(text: str) -> str:
-    """A text that clients had a hand in: terminals obey control characters."""
+    """Escape a text that clients could influence: terminals obey control characters."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,4 +1,4 @@
-"""`spillway bucket setup`: what the bucket does by itself, and what that means for a gateway."""
+"""`spillway bucket setup`: shows what the bucket does by itself, and its effect on a gateway."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0: nothing to do; 1: a person should look. Raises UserError."""
+    """Show the bucket's settings. Returns 0 if nothing is to do, 1 if a person should look.
+
+    Raises UserError.
+    """
     from gateway.objectstore.setup import Setup
 
     settings = config.load(args.config)

@@ -1,4 +1,4 @@
-"""What must be true of this machine before anything is started: each check says how to mend it."""
+"""Checks this machine before anything is started. The error of each check says how to mend it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.settings import Settings
 
 
 def require_data_dir(settings: Settings) -> None:
-    """Raises UserError unless the data directory is there, ours and writable."""
+    """Raise UserError unless the data directory is there, ours and writable."""
     path = settings.data_dir
     try:
         found = path.stat()
@@ -45,7 +45,7 @@ def require_data_dir(settings: Settings) -> None:
 
 
 def require_programs(settings: Settings) -> None:
-    """Raises UserError unless the NFS server and our plugin are installed."""
+    """Raise UserError unless the NFS server and our plugin are installed."""
     server = settings.nfs.ganesha
     if not (server.is_file() and os.access(server, os.X_OK)):
         raise UserError(
@@ -60,7 +60,7 @@ def require_programs(settings: Settings) -> None:
 
 
 def require_free_port(settings: Settings) -> None:
-    """Raises UserError unless the NFS server will be able to listen."""
+    """Raise UserError unless the NFS server will be able to listen."""
     address, port = settings.nfs.bind, settings.nfs.port
     family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
     edit = f"in {settings.source}"
@@ -82,7 +82,7 @@ def require_free_port(settings: Settings) -> None:
 
 
 def readable_secrets(path: Path) -> bool:
-    """Whether others than the owner may read the credentials file."""
+    """Return whether users other than the owner may read the credentials file."""
     try:
         return bool(path.stat().st_mode & 0o077)
     except OSError:
@@ -93,7 +93,8 @@ def readable_secrets(path: Path) -> bool:
 def alone(database: Database) -> Iterator[None]:
     """Keep NFS servers, also those of other machines, from a namespace on PostgreSQL meanwhile.
 
-    Raises: UserError when one has it, with its name, or when the database does not answer.
+    Raises: UserError when an NFS server has the namespace, with its name, or when the database does
+    not answer.
     """
     with ExitStack() as stack:
         try:

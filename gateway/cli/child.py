@@ -1,8 +1,8 @@
-"""One supervised child process: starts it, watches it, restarts it, ends it.
+"""Supervises one child process: starts it, watches it, restarts it, ends it.
 
-Single-threaded on purpose: the owner calls ``tick`` when a signal, a line of output or a deadline
-wakes it. The kernel ties a child's life to the *thread* that forked it (PR_SET_PDEATHSIG), so
-``tick`` must be called on the main thread only.
+The module uses one thread on purpose: the owner calls ``tick`` when a signal, a line of output or
+a deadline wakes it. The kernel ties a child's life to the *thread* that forked it
+(PR_SET_PDEATHSIG), so only the main thread may call ``tick``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gateway import clock
 BACKOFF_FIRST_SECONDS = 0.5
 BACKOFF_LAST_SECONDS = 30.0
 HEALTHY_SECONDS = 60.0
-"""A child that lived this long is restarted without the memory of earlier deaths."""
+"""After a child lived this long, its earlier deaths do not count for the next restart."""
 PROBE_SECONDS = 0.1
 HOPELESS_DEATHS = 5
 LINE_MAX_BYTES = 16_384
@@ -39,39 +39,39 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Command:
-    """What to run."""
+    """A program to run, and how to supervise it."""
 
     name: str
     argv: tuple[str, ...]
     environ: Mapping[str, str]
     stop_seconds: float
-    """How long it may take to end after SIGTERM."""
+    """The time that it has to end after SIGTERM."""
     advice: str
-    """What to look at when it cannot start, one line."""
+    """One line: what a person should look at when it cannot start."""
     ready: Callable[[], bool] | None = None
-    """Asks whether it serves; None: it does as soon as it runs."""
+    """Returns whether it serves. None means that it serves as soon as it runs."""
     ready_text: str = ""
     log: Path | None = None
-    """The file it logs to, when that is not its output."""
+    """The file that it logs to, if it does not log to its output."""
 
 
 class Phase(StrEnum):
-    """Where a child is in its life."""
+    """The phase of a child's life."""
 
     STARTING = "starting"
-    """Runs, is not ready yet."""
+    """The child runs and is not ready yet."""
     READY = "ready"
     WAITING = "waiting"
-    """Died; the next start is at the end of the back-off."""
+    """The child died. The next start is at the end of the back-off."""
     STOPPING = "stopping"
-    """Was told to end."""
+    """The child was told to end."""
     STOPPED = "stopped"
 
 
 class Child:
     """One child process and its restarts.
 
-    Parameters: command; say, prints one line for the person who watches.
+    Parameters: command; say, which prints one line for a person.
     """
 
     def __init__(self, command: Command, say: Say) -> None:
@@ -86,7 +86,7 @@ class Child:
         self._output_ended = False
         self._retired = False
         self._deadline = clock.monotonic_seconds()
-        """Of the next thing to do in this phase: start, probe, kill."""
+        """Time of the next action of this phase: start, probe or kill."""
         self._delay_seconds = 0.0
         self._up_since = 0.0
         self._deaths_unready = 0
@@ -98,18 +98,18 @@ class Child:
 
     @property
     def output(self) -> IO[bytes] | None:
-        """The pipe of its output, for the owner's select; None: nothing will come."""
+        """The pipe of its output, for the owner's select, or None if no output will come."""
         if self._process is None or self._output_ended:
             return None
         return self._process.stdout
 
     def due(self) -> float | None:
-        """When ``tick`` has something to do by itself, in monotonic seconds; None: never."""
+        """Return when ``tick`` must be called next, in monotonic seconds, or None."""
         timed = self.phase in (Phase.STARTING, Phase.WAITING, Phase.STOPPING)
         return self._deadline if timed else None
 
     def tick(self) -> None:
-        """Notice a death, start or restart what is due, probe, kill what did not end in time."""
+        """Notice a death, start or restart when due, probe, and kill a child that ends too late."""
         now = clock.monotonic_seconds()
         if self._process is not None and (status := self._process.poll()) is not None:
             self._died(status, now)
@@ -123,13 +123,13 @@ class Child:
             self._deadline = now + BACKOFF_LAST_SECONDS
 
     def retire(self) -> None:
-        """Do not start it again; when it ends, ``phase`` becomes STOPPED."""
+        """Stop restarting the child. When it ends, ``phase`` becomes STOPPED."""
         self._retired = True
         if self._process is None:
             self.phase = Phase.STOPPED
 
     def stop(self) -> None:
-        """Tell it to end, for good."""
+        """Tell the child to end, for good."""
         self.retire()
         if self._process is None:
             return
@@ -139,19 +139,19 @@ class Child:
             self._process.terminate()
 
     def kill(self) -> None:
-        """End it and what it started, at once. Its death is noticed by ``tick``."""
+        """End the child and what it started, at once. ``tick`` notices its death."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def reap(self) -> None:
-        """Kill it if it still runs and wait until it is gone."""
+        """Kill the child if it still runs, and wait until it is gone."""
         if self._process is not None:
             self.kill()
             self._process.wait()
 
     def read_output(self) -> None:
-        """Pass on the lines that are there now, at most so much that others get their turn."""
+        """Pass on the lines that are there now, up to a limit, so that others get a turn."""
         for _ in range(READS_MAX):
             if (pipe := self.output) is None:
                 return
@@ -188,7 +188,8 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env=command.environ,
-                # Its own group: Ctrl-C must reach us alone, or the order of stopping is lost.
+                # The child has a group of its own: Ctrl-C must reach only this process, or the
+                # children would not stop in order.
                 process_group=0,
                 preexec_fn=_die_with(os.getpid()),
             )
@@ -234,7 +235,7 @@ class Child:
         self._fail(f"died: {_describe(status)}", now)
 
     def _fail(self, what: str, now: float) -> None:
-        """Say why it is down and plan the next start."""
+        """Say why the child is down, and plan the next start."""
         command = self.command
         unready = self.phase is not Phase.READY
         healthy = not unready and now - self._up_since >= HEALTHY_SECONDS
@@ -261,11 +262,11 @@ class Child:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """What a child runs before exec, so that it cannot outlive us, not even our kill -9."""
+    """Return what a child runs before exec, so that it dies with this process, even on SIGKILL."""
 
     def prepare() -> None:
         failed = _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0
-        # We may have died before prctl took effect: then no signal would ever come.
+        # If the parent died before prctl took effect, no signal would ever come.
         if failed or os.getppid() != parent:
             os._exit(1)
 
@@ -289,7 +290,7 @@ def _size_bytes(path: Path | None) -> int:
 
 
 def _tail(path: Path, start_bytes: int) -> list[str]:
-    """The last lines a log has gained since it had ``start_bytes``."""
+    """Return the last lines that a log got since it had ``start_bytes``."""
     try:
         with path.open("rb") as file:
             end_bytes = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""`spillway upgrade` and `spillway fsck`: the database by itself, while no gateway runs on it."""
+"""`spillway upgrade` and `spillway fsck`: work on the database while no gateway runs on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.settings import Settings
 
 
 def upgrade_arguments(_parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
+    """Declare nothing: the command has no options of its own."""
 
 
 def upgrade(args: argparse.Namespace) -> int:
@@ -42,7 +42,7 @@ def fsck_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_fsck(args: argparse.Namespace) -> int:
-    """Check the namespace; exit status 1 when problems are left. Raises UserError."""
+    """Check the namespace. Exit status 1 when problems are left. Raises UserError."""
     settings = config.load(args.config)
     checks.require_data_dir(settings)
     database = Database(settings.database_url)
@@ -96,7 +96,7 @@ def _require_not_elsewhere(database: Database) -> None:
 
 
 def make_current(settings: Settings) -> str:
-    """Create the database, or migrate it while no gateway runs on it; says what was done.
+    """Create the database, or migrate it while no gateway runs on it. Returns what was done.
 
     Raises: UserError when it cannot be written, SchemaError when a newer Spillway wrote it.
     """

@@ -1,8 +1,8 @@
-"""`spillway drain --wait`: waits until the bucket has what it can have now, and shows how it goes.
+"""`spillway drain --wait`: waits until the bucket has what it can have now, and shows progress.
 
-The bucket has a file when it has this version of it at the key that is its path. Files that are
-open for writing or held are not waited for: it is not known when they will be ready. When only
-files are left that need a person, the wait ends.
+The bucket has a file when it has the file's present version at the key of its path. The command
+does not wait for files that are open for writing or held: it is not known when they will be ready.
+When only files are left that need a person, the wait ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEEDS_A_PERSON = 1
 POLL_SECONDS = 0.5
 RATE_SECONDS = 30.0
 ABSENT_SECONDS = 10.0
-"""How long the drain may be away: `spillway up` restarts it."""
+"""The time that the drain may be away: `spillway up` restarts it."""
 BAR = 24
 STUCK_SHOWN = 3
 
@@ -46,7 +46,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0: the bucket has it; 1: a person must act, or the time is over. Raises UserError."""
+    """Wait. Returns 0 if the bucket has all, 1 if a person must act or the time is over.
+
+    Raises UserError.
+    """
     if not args.wait:
         raise UserError("the drain runs by itself: to wait for it: spillway drain --wait [PATH...]")
     settings = config.load(args.config)
@@ -66,18 +69,18 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass
 class Progress:
-    """What was seen so far."""
+    """The progress that was seen so far."""
 
     seen: dict[int, int] = field(default_factory=dict)
-    """Size in bytes of every file that was ever waited for, by inode."""
+    """Size in bytes of every file that the command ever waited for, by inode."""
     waiting: dict[int, int] = field(default_factory=dict)
     sent_bytes: int = 0
-    """Of files that are not in the bucket as a whole yet."""
+    """Bytes sent of files that are not in the bucket as a whole yet."""
     held_files: int = 0
     open_files: int = 0
     failing: str = ""
     stuck: dict[int, str] = field(default_factory=dict)
-    """What needs a person, by inode: path and reason."""
+    """Path and reason of every file that needs a person, by inode."""
     renames: set[int] = field(default_factory=set)
     """Files and directories whose new names the bucket has not followed."""
     started: float = field(default_factory=clock.monotonic_seconds)
@@ -118,7 +121,7 @@ class Progress:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether everything that is left needs a person."""
+        """Whether all files that are left need a person."""
         return bool(self.stuck) and self.stuck.keys() >= self.waiting.keys() | self.renames
 
     @property
@@ -168,7 +171,7 @@ class Progress:
 def _wait(
     context: Context, tops: list[int], args: argparse.Namespace, progress: Progress
 ) -> str | None:
-    """Until everything is drained; returns why it is of no use to wait longer, or None."""
+    """Wait until everything is drained. Returns why a longer wait is useless, or None."""
     line = Line(quiet=args.json)
     alive_at = clock.monotonic_seconds()
     try:
@@ -197,7 +200,7 @@ def _wait(
 
 
 def _refused(report: dict[str, Any] | None, has_renames: bool) -> str | None:
-    """Why the bucket refuses what is waited for; deletions are not."""
+    """Return why the bucket refuses uploads or moves, or None. Nothing waits for deletions."""
     bucket = (report or {}).get("bucket")
     if not state.alive(report) or not isinstance(bucket, dict) or bucket["state"] != "refused":
         return None

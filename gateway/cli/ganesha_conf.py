@@ -1,4 +1,4 @@
-"""The configuration of NFS-Ganesha, rendered from ours; `spillway up` overwrites it.
+"""Renders the configuration of NFS-Ganesha from the settings. `spillway up` overwrites the file.
 
 Option names and ranges are those of Ganesha 4.3 (support/nfs_read_conf.c, support/exports.c).
 """
@@ -16,10 +16,10 @@ from gateway.settings import Settings
 
 PLUGIN = "libfsalpython.so"
 EXPORT_ID = 1
-"""Part of every file handle a client holds: another number would make all of them stale."""
+"""A part of every file handle that a client has. Another number would make all handles stale."""
 
 ANONYMOUS = 65534
-"""Debian's nobody and nogroup: whom squashed users become."""
+"""Debian's user nobody and group nogroup, which squashed users become."""
 
 _MIB = 1024 * 1024
 _DEFAULT_RPC_BUFFER_BYTES = _MIB
@@ -105,7 +105,7 @@ _CLIENT = """\
 
 
 def render(settings: Settings) -> str:
-    """The text of ganesha.conf.
+    """Return the text of ganesha.conf.
 
     Raises: ConfigError when a path cannot be written in Ganesha's syntax, or nfs.bind is a name.
     """
@@ -133,12 +133,12 @@ def render(settings: Settings) -> str:
 
 
 def write(settings: Settings) -> bool:
-    """Bring ganesha.conf up to date. False: it was. Raises ConfigError, OSError."""
+    """Bring ganesha.conf up to date. Returns False if it was. Raises ConfigError, OSError."""
     return atomic.replace(settings.ganesha_conf, render(settings), 0o644)
 
 
 def _client(client: Client, squash: Squash) -> str:
-    """One block of the export's access control list, which Ganesha reads in order."""
+    """Return one block of the export's access control list, which Ganesha reads in order."""
     return _CLIENT.format(
         networks=_networks(client),
         access="RW" if client.writes else "RO",
@@ -147,14 +147,14 @@ def _client(client: Client, squash: Squash) -> str:
 
 
 def _networks(client: Client) -> str:
-    """A client's hosts in Ganesha's syntax, which knows no prefix of length 0."""
+    """Return a client's hosts in Ganesha's syntax, which has no prefix of length 0."""
     if client.network.prefixlen == 0:
         return ", ".join(map(str, client.network.subnets()))
     return client.hosts
 
 
 def _rpc_buffers(max_io_bytes: int) -> str:
-    """A READ or WRITE travels in one RPC record, whose buffer must hold its head too."""
+    """Return the settings of RPC buffers: one holds a READ or WRITE and the head of its record."""
     if max_io_bytes <= _DEFAULT_RPC_BUFFER_BYTES:
         return ""
     size_bytes = min(max_io_bytes + _MIB, _LARGEST_RPC_BUFFER_BYTES)
@@ -162,7 +162,7 @@ def _rpc_buffers(max_io_bytes: int) -> str:
 
 
 def _quoted(key: str, value: str | Path) -> str:
-    """A string in Ganesha's double quotes, where a backslash escapes and a quote ends it."""
+    """Return a string in Ganesha's double quotes. Raises ConfigError if it needs an escape."""
     text = str(value)
     if not text.isprintable() or set(text) & set('"\\'):
         raise ConfigError(
@@ -175,7 +175,7 @@ def _quoted(key: str, value: str | Path) -> str:
 
 
 def _address(bind: str) -> str:
-    """Ganesha takes a literal address here and would refuse a host name at start."""
+    """Return the address in Ganesha's form. Raises ConfigError for a name: Ganesha refuses it."""
     for family in (IPv4Address, IPv6Address):
         try:
             address = family(bind)

@@ -1,7 +1,7 @@
 """`spillway init`: makes everything a gateway needs before its first start.
 
-Every step looks at what is there and changes only what is missing, so that it can be run again
-at any time, after an upgrade for instance. Nothing is ever deleted.
+Every step checks what is there and makes only what is missing. So the command can be run again at
+any time, after an upgrade for instance. It never deletes anything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OWN_NAMES = {
     "namespace.db",
     "lost+found",
 }
-"""What a data directory may hold before we take it over."""
+"""Names that a data directory may have before a gateway takes it over."""
 
 OPTIONS = (
     ("data-dir", "gateway", "data_dir", "DIR", "directory of all local data (on the NVMe)"),
@@ -50,7 +50,7 @@ OPTIONS = (
     ("export", "nfs", "export", "PATH", "path that clients mount"),
     ("namespace-url", "namespace", "url", "URL", "database (none: SQLite in the data directory)"),
 )
-"""Option, section, key, name of its value, help."""
+"""Option, section, key, name of the value, help."""
 
 _KEY_NAMES = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
@@ -61,7 +61,7 @@ class Keys(NamedTuple):
     key_id: str
     secret: str
     token: str | None
-    """Of temporary credentials."""
+    """Session token of temporary credentials."""
 
     def __repr__(self) -> str:
         return f"Keys({self.key_id!r})"
@@ -89,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
         if text is None
         else config.from_mapping(tomllib.loads(text), os.environ, path)
     )
-    # Raises for what Ganesha's syntax cannot say, before anything is made.
+    # This raises for a value that Ganesha's syntax cannot express, before anything is made.
     ganesha_conf.render(settings)
-    # The directory first: with a data_dir that cannot be made, no file may be left that says it.
+    # The directory is first: if data_dir cannot be made, no file that names it may be left behind.
     _say(_data_dir(settings))
     if text is None:
         _say(f"configuration {path}: exists, kept as it is{_ignored(args)}")
@@ -110,10 +110,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make_directories(settings: Settings) -> bool:
-    """The directories below data_dir, for `up` too. False: all were there. Raises UserError.
+    """Make the directories below data_dir; `up` calls it too. Raises UserError.
 
-    Not that of the data files: on the mount point of a disk that is not mounted it would be made
-    in the wrong place.
+    It does not make that of the data files: if their disk is not mounted, it would be in the wrong
+    place. Returns False if all were there.
     """
     with _told(settings):
         missing = [
@@ -127,7 +127,7 @@ def make_directories(settings: Settings) -> bool:
 
 
 def make_files_directory(settings: Settings) -> bool:
-    """The directory of the data files. False: it was there. Raises UserError."""
+    """Make the directory of the data files. Returns False if it was there. Raises UserError."""
     with _told(settings):
         root = settings.files_dir
         found = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
@@ -168,14 +168,14 @@ def _new_config(args: argparse.Namespace, path: Path) -> str:
             f"no bucket given: run: spillway init --bucket NAME --config {path} "
             "(see spillway init --help)"
         )
-    # Else the next command, which may lack the variables, would work with another gateway.
+    # Without these the next command, which may lack the variables, would use another gateway.
     for (section, key), value in _from_environment(values, path).items():
         values.setdefault(section, {})[key] = value
     return config.render(values)
 
 
 def _variables() -> dict[tuple[str, str], str]:
-    """The environment's variables that override a key, by section and key."""
+    """Return the environment variables that override a key, by section and key."""
     return {
         (section, key.name): variable
         for section, cls in SECTIONS.items()
@@ -185,9 +185,9 @@ def _variables() -> dict[tuple[str, str], str]:
 
 
 def _from_environment(given: dict[str, dict[str, Any]], path: Path) -> dict[tuple[str, str], Any]:
-    """What the environment sets, by section and key.
+    """Return the values that the environment sets, by section and key.
 
-    Parameters: given, what options set. Raises: UserError when an option says something else.
+    Parameters: given, the values of options. Raises: UserError when an option differs.
     """
     variables = _variables()
     for (section, key), variable in variables.items():
@@ -226,7 +226,7 @@ def _write_config(path: Path, text: str) -> None:
 
 
 def _data_dir(settings: Settings) -> str:
-    """Make the data directory ours and private; refuse one that others use."""
+    """Make the data directory private and ours. Raises UserError if other programs use it."""
     path = settings.data_dir
     try:
         made = not path.is_dir()
@@ -239,7 +239,7 @@ def _data_dir(settings: Settings) -> str:
             "write with --data-dir (or gateway.data_dir)"
         ) from None
     if wrong_mode and foreign and not (path / "namespace.db").exists():
-        # /tmp or a home, say: taking it from its users is worse than any error.
+        # To take a directory such as /tmp or a home from its users would be worse than any error.
         raise UserError(
             f"data directory {path} holds other files ({min(foreign)}): give one of its own"
         )
@@ -264,7 +264,7 @@ def _files(settings: Settings) -> str:
             database, DataFiles(settings.files_dir), lambda: make_files_directory(settings)
         )
     except IdentityError as exc:
-        # The rest can be set up all the same; `up` refuses to start.
+        # The remaining steps can still be done. `up` refuses to start.
         return f"data files: {exc}"
     finally:
         database.close()
@@ -272,7 +272,7 @@ def _files(settings: Settings) -> str:
 
 
 def _keys(key_id: str | None) -> Keys | None:
-    """The bucket's keys, from option and environment. Raises UserError when a half is missing."""
+    """Return the bucket's keys, from option and environment. Raises UserError if one is missing."""
     key_id = key_id or os.environ.get("AWS_ACCESS_KEY_ID")
     secret = os.environ.get("AWS_SECRET_ACCESS_KEY")
     token = os.environ.get("AWS_SESSION_TOKEN") if secret else None
@@ -326,6 +326,6 @@ def _credentials(settings: Settings, keys: Keys | None) -> str:
             f"cannot write {path}: {exc.strerror}: correct bucket.credentials_file"
         ) from None
     except (configparser.Error, UnicodeDecodeError):
-        # The parser's message quotes lines of the file, which hold secrets.
+        # The parser's message is not shown: it quotes lines of the file, which hold secrets.
         raise UserError(f"{path} is not a credentials file: move it away") from None
     return f"credentials {path}: {'written' if written else 'current'} (mode 0600)"

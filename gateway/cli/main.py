@@ -1,4 +1,4 @@
-"""The entry point: parses the command line, runs one command, turns errors into one line.
+"""Parses the command line, runs one command, and turns errors into one line.
 
 Exit status: 0 done; 1 the command found something that needs a person; 2 wrong usage or
 configuration; 130 interrupted.
@@ -23,12 +23,12 @@ EXIT_INTERRUPTED = 130
 
 
 class Subcommand(NamedTuple):
-    """One word after ``spillway``."""
+    """A subcommand of ``spillway``."""
 
     name: str
     help: str
     arguments: Callable[[argparse.ArgumentParser], None]
-    """Declares its options; --config is there already."""
+    """Declares its options, except --config."""
     run: Callable[[argparse.Namespace], int]
     """Returns the exit status. Raises UserError."""
 
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args, unknown = _parser().parse_known_args(argv)
         if unknown:
-            # Only names: a value may be a URL with a password.
+            # The message has only names: a value may be a URL with a password.
             names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
             what = f"unknown option {', '.join(names)}" if names else "unexpected argument"
             raise UserError(f"{what}: see spillway --help")
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # `spillway status | head`: the rest has no reader, and Python's flush at exit would fail.
+        # In `spillway status | head` the reader is gone, and Python's flush at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""`spillway queue`: what waits for the bucket; holds it back, puts it first."""
+"""`spillway queue`: lists the files that wait for the bucket, holds them, puts them first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gateway.settings import Settings
 
 SHOWN = 50
 VERBS = {"bump": False, "hold": True, "release": None}
-"""What each says of a path: to hold it or not; None: no longer anything."""
+"""The order of each verb: hold (True), put first (False), or no order (None)."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def opened(settings: Settings) -> Iterator[Context]:
-    """The database, as the drain sees it. Raises UserError."""
-    # Here, because boto3 takes half a second to import.
+    """Open the database as the drain does. Raises UserError."""
+    # The import is here because boto3 takes half a second to import.
     from gateway.objectstore.s3 import S3Store
 
     database = Database(settings.database_url)
@@ -74,14 +74,14 @@ def opened(settings: Settings) -> Iterator[Context]:
 
 
 def resolve(context: Context, paths: Iterable[str]) -> dict[str, int]:
-    """The inodes of paths that a person gave. Raises UserError."""
+    """Return the inodes of paths that a person gave. Raises UserError."""
     export = context.settings.nfs.export
     with context.reading() as view:
         return {path: queue.find(view, export, path) for path in paths}
 
 
 def path_of(settings: Settings, path: tuple[bytes, ...] | None) -> str:
-    """A path as clients see it, fit to be shown."""
+    """Return a path as clients see it, escaped so that it can be shown."""
     if path is None:
         return "?"
     return "/".join([settings.nfs.export, *map(printable, path)])

@@ -1,6 +1,6 @@
-"""`spillway status`: how the gateway is, for a person or (--json) for a program.
+"""`spillway status`: shows the gateway's state to a person or (--json) to a program.
 
-Works while the gateway is down: it reads the database, the disk, the bucket and the files in
+It works while the gateway is down: it reads the database, the disk, the bucket and the files in
 run/, and asks no process.
 """
 
@@ -25,7 +25,7 @@ NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
 STUCK_SHOWN = 5
 PROBE_SECONDS = 5.0
-"""How long the bucket has to answer."""
+"""The time that the bucket has to answer."""
 QUIET_TEXT = "0.1 s"
 
 
@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the facts. 0: healthy; 1: a person must act: a process is down, a file is stuck.
+    """Print the facts. Returns 0 if the gateway is healthy, 1 if a person must act.
 
     Raises: UserError when configuration or database cannot be used.
     """
@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def gather(settings: Settings) -> dict[str, Any]:
-    """All facts; the names of the keys carry the units. Raises UserError."""
+    """Return all facts. The names of the keys have the units. Raises UserError."""
     waiting = backlog.measure(settings)
     oldest = waiting.oldest
     processes = _processes(settings)
     bucket = _bucket(settings)
     drain = _drain(settings)
     alive = all(entry["alive"] for entry in processes.values())
-    # Credentials that may list but not write pass our check; only the drain finds out.
+    # Credentials that may list but not write pass this check. Only the drain notices.
     refused = drain is not None and drain["alive"] and _part(drain, "bucket")["state"] == "refused"
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
@@ -100,7 +100,7 @@ def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
         found[name] = {
             "alive": lives,
             "pid": entry.get("pid") if lives else None,
-            # What a dead supervisor wrote last is no news of its children.
+            # The last report of a dead supervisor does not tell the state of its children.
             "phase": entry.get("phase", "stopped") if supervisor_alive else "stopped",
             "restarts": entry.get("restarts", 0) if supervisor_alive else 0,
             "last_exit": entry.get("last_exit", "") if supervisor_alive else "",
@@ -117,11 +117,11 @@ def _age_seconds(since_ns: Any) -> float | None:
 
 
 def _bucket(settings: Settings) -> dict[str, Any]:
-    # Here, because boto3 takes half a second to import and `up` does not need it.
+    # The import is here because boto3 takes half a second to import, and `up` does not need it.
     from gateway.objectstore.s3 import S3Store
 
     try:
-        # A bucket that accepts connections and says nothing must not keep a person waiting.
+        # A person must not wait long for a bucket that accepts connections and never answers.
         read_seconds = min(PROBE_SECONDS, settings.bucket.read_timeout_seconds)
         connect_seconds = min(PROBE_SECONDS, settings.bucket.connect_timeout_seconds)
         probed = replace(
@@ -143,13 +143,13 @@ def _bucket(settings: Settings) -> dict[str, Any]:
 
 
 def _drain(settings: Settings) -> dict[str, Any] | None:
-    """What the drain wrote about itself and whether it still runs; None: it never wrote."""
+    """Return the drain's last report and whether the drain runs, or None without a report."""
     found = state.read(settings, state.DRAIN)
     return None if found is None else {**found, "alive": state.alive(found)}
 
 
 def _part(report: dict[str, Any], name: str) -> dict[str, Any]:
-    """A section of the drain's report; a drain that just started has not filled it."""
+    """Return a section of the drain's report. A drain that just started has not filled it."""
     found = report.get(name)
     return found if isinstance(found, dict) else {"state": "unknown", "error": None}
 
@@ -167,13 +167,13 @@ def _disk(settings: Settings) -> dict[str, Any]:
         "path": str(settings.data_dir),
         "total_bytes": total_bytes,
         "used_bytes": total_bytes - found.f_bfree * found.f_frsize,
-        # Of what root may use, not what is reserved for it.
+        # The blocks that are reserved for root do not count.
         "free_bytes": found.f_bavail * found.f_frsize,
     }
 
 
 def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The facts that ``gather`` found, for a person: label and value of each line."""
+    """Yield label and value of each line, for a person, from the facts of ``gather``."""
     yield "gateway", "healthy" if facts["healthy"] else "NEEDS ATTENTION"
     for name, entry in facts["processes"].items():
         yield name, _process_text(entry)
@@ -210,7 +210,7 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _space_text(space: dict[str, Any]) -> str:
     headroom_bytes = space["headroom_bytes"]
-    text = "not known yet"  # by a server that has just started
+    text = "not known yet"  # the server has just started
     if headroom_bytes is not None:
         text = f"{size(headroom_bytes)} until nothing more is accepted"
     if space["dirty_limit_bytes"]:

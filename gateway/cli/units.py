@@ -1,4 +1,4 @@
-"""Sizes and times as people read them."""
+"""Formats sizes and times for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def size(size_bytes: float) -> str:
-    """Bytes."""
+    """Format a number of bytes."""
     for unit in _UNITS:
         if size_bytes < 1024 or unit == _UNITS[-1]:
             break
@@ -15,7 +15,7 @@ def size(size_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds."""
+    """Format a number of seconds."""
     for unit_seconds, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= unit_seconds:
             return f"{seconds / unit_seconds:.1f} {unit}"

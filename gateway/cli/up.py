@@ -1,6 +1,7 @@
 """`spillway up`: checks the machine, then runs the NFS server and the drain in the foreground.
 
-Owns the order of starting and stopping, the signals, and run/up.json that `status` reads.
+It decides the order of starting and stopping, handles the signals, and writes run/up.json, which
+`status` reads.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ _USERS = {
 
 
 def arguments(_parser: argparse.ArgumentParser) -> None:
-    """No options of its own."""
+    """Declare nothing: the command has no options of its own."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the gateway until a signal. Raises UserError when it cannot be started as it is."""
+    """Run the gateway until a signal. Raises UserError when a check before the start fails."""
     settings = config.load(args.config)
     with prepared(settings):
         secrets = settings.credentials_file
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def prepared(settings: Settings) -> Iterator[None]:
-    """Everything that must hold before the first process starts, and the lock while they run."""
+    """Check what must hold before the first process starts, and hold the lock while they run."""
     checks.require_data_dir(settings)
     make_directories(settings)
     with datadir.locked(settings):
@@ -69,17 +70,17 @@ def prepared(settings: Settings) -> Iterator[None]:
             raise UserError(f"cannot read the namespace database: {exc}") from None
         make_files_directory(settings)
         checks.require_programs(settings)
-        # Edits of the TOML file take effect here; a bad one stops us before the port is touched.
+        # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
         ganesha_conf.write(settings)
         datadir.await_leftovers(settings)
         with checks.alone(Database(settings.database_url)):
-            pass  # a server on another machine is named here, not by one failed start after another
+            pass  # the error names a server on another machine; else each start would fail
         checks.require_free_port(settings)
         yield
 
 
 def commands(settings: Settings) -> list[Command]:
-    """The NFS server and the drain, in the order of starting."""
+    """Return the commands of the NFS server and the drain, in the order of starting."""
     return [ganesha(settings), drain(settings)]
 
 
@@ -93,7 +94,7 @@ def ganesha(settings: Settings) -> Command:
             *(str(nfs.ganesha), "-F", "-f", str(settings.ganesha_conf)),
             *("-L", str(log), "-p", str(settings.run_dir / "ganesha.pid"), "-N", "EVENT"),
         ),
-        # It serves clients and never talks to the bucket.
+        # The NFS server never talks to the bucket, so it gets no credentials.
         environ={k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
         stop_seconds=GANESHA_STOP_SECONDS,
         advice=f"read {log}; was {plugin} built for this nfs-ganesha and this Python "
@@ -105,12 +106,12 @@ def ganesha(settings: Settings) -> Command:
 
 
 def drain(settings: Settings) -> Command:
-    # -P: a directory named gateway where we were started must not be taken for the program.
+    # With -P a directory named gateway in the working directory is not taken for the program.
     argv = (sys.executable, "-P", "-m", "gateway.drain", "--config", str(settings.source))
     return Command(
         name="drain",
         argv=argv,
-        # Unbuffered, or its lines come late and the last ones before a kill never.
+        # With a buffer, lines would come late, and the last lines before a kill never.
         environ={**os.environ, "PYTHONUNBUFFERED": "1"},
         stop_seconds=DRAIN_STOP_SECONDS,
         advice="read its lines above",
@@ -118,7 +119,7 @@ def drain(settings: Settings) -> Command:
 
 
 def mount_command(settings: Settings) -> str:
-    """What a client types; the host name is this machine's own idea of itself."""
+    """Return the mount command of a client, with the host name that this machine has for itself."""
     nfs = settings.nfs
     host = socket.gethostname() if nfs.bind in ("0.0.0.0", "::") else _host(nfs.bind)
     options = "" if nfs.port == 2049 else f" -o port={nfs.port}"
@@ -126,7 +127,7 @@ def mount_command(settings: Settings) -> str:
 
 
 def who_may_mount(settings: Settings) -> str:
-    """Hosts in the order in which they are looked at, what they may do and as whom, in one line."""
+    """Return one line with the hosts that may mount, in order, their rights and their identity."""
 
     def rights(client: Client) -> str:
         access = "read and write" if client.writes else "read"
@@ -140,7 +141,7 @@ def who_may_mount(settings: Settings) -> str:
 
 
 def _host(address: str) -> str:
-    """An address as it stands before a colon."""
+    """Return an address in the form that it has before a colon."""
     return f"[{address}]" if ":" in address else address
 
 
@@ -154,7 +155,7 @@ def _accepts(bind: str, port: int) -> bool:
 
 
 def say(line: str) -> None:
-    """Print one line. When the reader is gone, supervision continues in silence."""
+    """Print one line. When the reader is gone, supervision continues without output."""
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
@@ -167,7 +168,7 @@ class Supervisor:
     """Runs the children until a signal ends them.
 
     Parameters: settings; commands in the order of starting (they are stopped in reverse).
-    Must be made and run on the main thread: signals and the children's lives are tied to it.
+    It must be made and run on the main thread: signals and the children's lives are tied to it.
     """
 
     def __init__(self, settings: Settings, commands: Sequence[Command]) -> None:
@@ -181,20 +182,20 @@ class Supervisor:
         self._publish_failed = False
 
     def run(self) -> None:
-        """Returns after all children have ended on request."""
+        """Run the children. Returns after all of them have ended on request."""
         with _signals_to(self._signals) as wakeup:
             try:
                 while not self._step(wakeup):
                     pass
             finally:
-                # Reached with live children only by an error of our own: leave nothing behind.
+                # Children are alive here only after an error of the supervisor. They must end.
                 for child in self._children:
                     child.reap()
                 self._publish("stopped")
         say("spillway: stopped")
 
     def _step(self, wakeup: int) -> bool:
-        """One turn: signals, children, state file; then wait. True: all have stopped."""
+        """Handle signals, children and state file, then wait. Returns True if all have stopped."""
         while self._signals:
             self._signalled(self._signals.pop(0))
         for child in self._children:
@@ -233,14 +234,14 @@ class Supervisor:
             child.retire()
 
     def _stop_next(self) -> None:
-        """One after the other: the drain gives back its work while the server still runs."""
+        """Stop one child at a time: the drain releases its work while the server still runs."""
         for child in reversed(self._children):
             if child.phase is not Phase.STOPPED:
                 child.stop()
                 return
 
     def _publish(self, whole: str) -> None:
-        """Tell `status`, when something changed."""
+        """Write the state for `status`, if something changed."""
         children = {
             child.command.name: {
                 "pid": child.pid,
@@ -265,7 +266,7 @@ class Supervisor:
         try:
             atomic.replace(self._state_path, json.dumps(facts, indent=2), 0o644, durable=False)
         except OSError as exc:
-            # A full disk must not end the server: it is what keeps the clients' data reachable.
+            # A full disk must not end the server, which keeps the clients' data reachable.
             if not self._publish_failed:
                 say(f"spillway: cannot write {self._state_path}: {exc.strerror}; going on")
             self._publish_failed = True
@@ -276,14 +277,14 @@ class Supervisor:
 
 @contextmanager
 def _signals_to(received: list[int]) -> Iterator[int]:
-    """Collect the signals that mean stop; gives the descriptor that any signal makes readable."""
+    """Collect the signals that mean stop. Yields a descriptor that any signal makes readable."""
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def stop(number: int, _frame: FrameType | None) -> None:
         received.append(number)
 
     def wake(_number: int, _frame: FrameType | None) -> None:
-        """A child ended: the write to the descriptor is all that is needed."""
+        """Do nothing when a child ended: the write to the descriptor is enough."""
 
     handlers: dict[int, Any] = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGCHLD: wake}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup keeps its meaning

@@ -1,1 +1,1 @@
-"""Local data files."""
+"""The local data files and their stamp."""

@@ -1,7 +1,7 @@
-"""Where the bytes of an inode are on the local disk. The C side has the same rule (fd.c).
+"""Finds the bytes of an inode on the local disk. The C side has the same rule (fd.c).
 
-A data file is named by inode number and epoch and never renamed; inode numbers are never reused,
-so a late unlink cannot hit newer bytes.
+A data file is named by inode number and epoch and is never renamed. Inode numbers are never reused,
+so a late unlink cannot delete newer bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _NAME = re.compile(r"([0-9]+)\.([0-9]+)")
 
 
 class SyncError(OSError):
-    """A data file could not be put on stable storage: its bytes may be lost for good.
+    """A data file could not be put on stable storage. Its bytes may be lost for good.
 
-    The kernel reports it once: a later sync of the same file succeeds without those bytes.
+    The kernel reports the failure once. A later sync of the file succeeds without those bytes.
     """
 
 
@@ -40,14 +40,14 @@ class DataFiles:
         sync_directory(self.root)
 
     def path(self, ino: int, epoch: int) -> Path:
-        """The data file of one inode and epoch."""
+        """Return the path of the data file of an inode and epoch."""
         return self.root / f"{ino % SHARDS:02x}" / f"{ino}.{epoch}"
 
     def sync(self, ino: int, epoch: int) -> os.stat_result | None:
-        """Put a data file on stable storage; None when it was never written.
+        """Put a data file on stable storage. Returns its attributes, or None without a data file.
 
-        Raises SyncError: bytes may be lost for good. Raises OSError when the file cannot be opened,
-        which takes nothing away.
+        Raises SyncError when bytes may be lost for good, OSError when the file cannot be opened,
+        which loses nothing.
         """
         path = self.path(ino, epoch)
         try:
@@ -65,17 +65,17 @@ class DataFiles:
         return found
 
     def remove(self, ino: int, epoch: int) -> None:
-        """Delete a data file. Only after the commit that took its row away."""
+        """Delete a data file. Call it only after the commit that deleted its row."""
         with suppress(FileNotFoundError):
             self.path(ino, epoch).unlink()
 
     @property
     def aside(self) -> Path:
-        """Where data files go that no inode owns."""
+        """The directory for data files that no inode owns."""
         return self.root.parent / "lost+found"
 
     def set_aside(self, ino: int, epoch: int) -> None:
-        """Move a data file that no inode owns out of the way; nothing is deleted or replaced."""
+        """Move a data file that no inode owns out of the way. It deletes and replaces nothing."""
         self.aside.mkdir(exist_ok=True)
         target = self.aside / f"{ino}.{epoch}"
         number = 0
@@ -86,7 +86,7 @@ class DataFiles:
         sync_directory(self.aside)
 
     def walk(self) -> Iterator[tuple[int, int]]:
-        """(ino, epoch) of every data file there is."""
+        """Yield (ino, epoch) of every data file."""
         for shard in range(SHARDS):
             directory = self.root / f"{shard:02x}"
             for entry in os.scandir(directory) if directory.is_dir() else ():

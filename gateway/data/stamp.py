@@ -1,4 +1,4 @@
-"""The stamp of the data files: to which namespace and gateway they belong, and how old they are.
+"""Reads and writes the stamp of the data files, which says whose they are and how old.
 
 ``files/stamp.json`` lies on the disk of the data files. A mount point without its disk has no
 stamp, and the stamp of another disk has other values. ``gateway.namespace.identity`` compares it
@@ -18,25 +18,25 @@ NAME = "stamp.json"
 
 
 class Stamp(NamedTuple):
-    """What the data files say of themselves."""
+    """The identity and the marks of the data files."""
 
     fs_id: str
-    """Of the namespace, in hexadecimal digits."""
+    """Id of the namespace, in hexadecimal digits."""
     gateway: str
-    """Of the gateway, in hexadecimal digits."""
+    """Id of the gateway, in hexadecimal digits."""
     marks: tuple[int, ...]
-    """The volume's mark. Two numbers while the mark moves: either may be in the database."""
+    """The volume's mark. It is two numbers while the mark moves: the database has one of them."""
     directory: int
     """Inode number of the directory of the data files. A copy of the files has another one."""
 
 
 def directory_of(root: Path) -> int:
-    """The inode number of a directory, as a stamp has it. Raises OSError."""
+    """Return the inode number of a directory, as a stamp has it. Raises OSError."""
     return root.stat().st_ino
 
 
 def read(root: Path) -> Stamp | None:
-    """The stamp of the data files below a directory; None: there is none.
+    """Return the stamp of the data files below a directory, or None without one.
 
     Raises IdentityError when the file is there and cannot be understood.
     """

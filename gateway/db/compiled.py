@@ -1,7 +1,7 @@
-"""Statements of SQLAlchemy Core, compiled once per engine, executed on the DBAPI.
+"""Compiles statements of SQLAlchemy Core once per engine, and executes them on the DBAPI.
 
-Going through SQLAlchemy at every call costs ten times the query itself; compiling here keeps one
-source for column names and both dialects without paying for it.
+A call through SQLAlchemy costs ten times the query itself. Compiled statements avoid this cost, and
+column names and both dialects still have one source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Statement:
         self._compiled: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def compiled(self, dialect: Dialect) -> tuple[str, dict[str, Any]]:
-        """SQL text and the parameters that have a fixed value."""
+        """Return the SQL text and the parameters that have a fixed value."""
         try:
             return self._compiled[dialect.name]
         except KeyError:
@@ -52,17 +52,17 @@ class Session:
         return self._connection.execute(sql, {**fixed, **params} if fixed else params)
 
     def one(self, statement: Statement, **params: Any) -> Sequence[Any] | None:
-        """The only row, or None."""
+        """Return the only row, or None."""
         row: Sequence[Any] | None = self._execute(statement, params).fetchone()
         return row
 
     def all(self, statement: Statement, **params: Any) -> list[Sequence[Any]]:
-        """All rows."""
+        """Return all rows."""
         rows: list[Sequence[Any]] = self._execute(statement, params).fetchall()
         return rows
 
     def run(self, statement: Statement, **params: Any) -> int:
-        """Number of rows changed."""
+        """Run a change. Returns the number of changed rows."""
         count: int = self._execute(statement, params).rowcount
         return count
 
@@ -74,7 +74,7 @@ class Session:
 
 
 def b(name: str) -> Any:
-    """A parameter given at execution."""
+    """Return a parameter whose value is given at execution."""
     return bindparam(name)
 
 
@@ -95,10 +95,11 @@ def _(element: _JsonArray, compiler: Any, **how: Any) -> str:
 
 
 def given(name: str, /, **columns: type[int] | type[str]) -> Any:
-    """A table whose rows are given at execution, so that one statement serves many rows.
-    ``rows_of`` makes the parameter.
+    """Return a table whose rows are given at execution, so that one statement serves many rows.
 
-    Parameters: name, of the parameter; columns, of the table, with their types.
+    ``rows_of`` makes the value of the parameter.
+
+    Parameters: name of the parameter; columns of the table, with their types.
     """
     value = _JsonArray(bindparam(name, type_=String)).table_valued("value").c.value
     cells = {column: value.op("->>")(literal_column(str(n))) for n, column in enumerate(columns)}
@@ -129,5 +130,5 @@ def numbers_in(text: str) -> list[int]:
 
 
 def rows_of(rows: Sequence[Sequence[int | str | None]]) -> str:
-    """The rows of a ``given`` table, as its parameter."""
+    """Return the rows of a ``given`` table as the value of its parameter."""
     return json.dumps(rows)

@@ -1,7 +1,7 @@
-"""Opens the database and hands out DBAPI connections. Which engine it is, only backends know.
+"""Opens the database and hands out DBAPI connections. Only a backend knows the engine.
 
-A backend (``sqlite.py``, ``postgres.py``) holds every difference: how to connect, how a write
-transaction begins, which errors end a transaction, and what a client is told then.
+A backend (``sqlite.py``, ``postgres.py``) has every difference: how to connect, how a write
+transaction begins, which errors end a transaction, and which error a client gets then.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ class Backend(Protocol):
 
     dialect: Dialect
     url: str
-    """For SQLAlchemy, with the driver's name."""
+    """The URL for SQLAlchemy, with the name of the driver."""
     readers_max: int
-    """Reading connections open at once; more readers wait."""
+    """The number of reading connections that may be open at once. More readers wait."""
 
     @property
     def broken(self) -> tuple[type[Exception], ...]:
-        """Errors that end the transaction or the connection, not just one statement."""
+        """The errors that end the transaction or the connection, not only one statement."""
 
     def connect(self, for_writing: bool) -> Connection:
-        """A connection in autocommit mode. Raises ``broken``."""
+        """Return a connection in autocommit mode. Raises ``broken``."""
 
     def turn(self, first: bool) -> AbstractContextManager[None]:
-        """The turn of a writer among all processes; every write transaction is inside one.
+        """Take the turn to write among all processes. Every write transaction is inside a turn.
 
-        Parameters: first, before those that do not say so: for the NFS server, whose clients wait.
-        Raises TryAgain when it does not come, ``broken``.
+        Parameters: first, whether to go before the writers without it: for the NFS server, whose
+        clients wait. Raises TryAgain when the turn does not come, ``broken``.
         """
 
     def begin(self, connection: Connection) -> object:
@@ -64,40 +64,44 @@ class Backend(Protocol):
         ``broken``."""
 
     def holder(self, connection: Connection) -> Holder | None:
-        """What keeps NFS servers from the namespace."""
+        """Return the session that keeps NFS servers from the namespace, or None."""
 
     def serve(self, connection: Connection) -> None:
-        """Make this process the namespace's NFS server, or stay it, with a new connection
-        that it will write on. Raises AnotherServer, ``broken``."""
+        """Make this process the namespace's NFS server, or keep it so with a new connection.
+
+        Parameters: connection, on which the server will write. Raises AnotherServer, ``broken``.
+        """
 
     def bind(self, boot: int) -> None:
-        """End the process from now on rather than write when the count of starts is another."""
+        """From now on, end the process instead of a write if the count of starts differs."""
 
     def begin_serving(self, connection: Connection) -> Any:
-        """``begin`` of the NFS server; returns a token of the transaction."""
+        """Begin a write transaction of the NFS server. Returns a token of the transaction."""
 
     def wrote(self, token: Any) -> None:
-        """The COMMIT of a transaction was answered."""
+        """Note that the COMMIT of a transaction was answered."""
 
     def committed(self, connection: Connection, token: Any) -> bool:
-        """Whether a transaction whose COMMIT failed was committed all the same. No caller is
-        answered before it is known: when that takes too long the process ends."""
+        """Return whether a transaction whose COMMIT failed was committed nevertheless.
+
+        No caller is answered before this is known. If it takes too long, the process ends.
+        """
 
     def answer(self, exc: Exception) -> NamespaceError | None:
-        """What a client is told of an error of ``broken``; None when it is not a passing one."""
+        """Return a client's error for one of ``broken``, or None if a retry would not help."""
 
     def usable(self, connection: Connection) -> bool:
-        """Whether a connection can still be used after an error."""
+        """Return whether a connection can still be used after an error."""
 
     def missing(self) -> str | None:
-        """Why there is no database at all; None when there is one."""
+        """Return why there is no database at all, or None when there is one."""
 
 
 class Database:
     """The database of one namespace.
 
     Parameters: url, sqlite:///<path> or postgresql://….
-    Raises: ConfigError when the engine is not one we know.
+    Raises: ConfigError when the engine is unknown.
     """
 
     def __init__(self, url: str) -> None:
@@ -109,7 +113,7 @@ class Database:
         self._slots = threading.BoundedSemaphore(self.backend.readers_max)
 
     def connect(self, *, for_writing: bool = False) -> Connection:
-        """A connection in autocommit mode; the caller begins and commits.
+        """Return a connection in autocommit mode. The caller begins and commits.
 
         Raises TryAgain while the server cannot be reached.
         """
@@ -119,12 +123,12 @@ class Database:
             raise self.backend.answer(exc) or exc from exc
 
     def serve(self) -> Connection:
-        """The connection that the NFS server writes on. While it lives, there is no other server.
+        """Return the connection that the NFS server writes on. It excludes all other servers.
 
-        Raises AnotherServer, or TryAgain while the database cannot be reached. Ends the process
-        when it was the server and another one is now, or when an answered change is lost.
+        Raises AnotherServer, or TryAgain while the database cannot be reached. Ends the process if
+        another NFS server has taken the namespace over, or if an answered change is lost.
         """
-        # What else is open may be to a server of the database that is none any more.
+        # The pooled connections may lead to a database server that is not the primary any more.
         self.close()
         connection = self.connect(for_writing=True)
         try:
@@ -138,7 +142,7 @@ class Database:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nothing serves the namespace meanwhile, here or elsewhere.
+        """Keep every NFS server, on any machine, from the namespace meanwhile.
 
         Raises AnotherServer, or TryAgain while the database cannot be reached.
         """
@@ -153,15 +157,15 @@ class Database:
             connection.close()
 
     def holder(self) -> Holder | None:
-        """What keeps other NFS servers from the namespace. Raises TryAgain."""
+        """Return the session that keeps other NFS servers away, or None. Raises TryAgain."""
         with self.reader() as connection:
             return self.backend.holder(connection)
 
     @contextmanager
     def reader(self) -> Iterator[Connection]:
-        """A pooled connection for reads; the pool grows to as many as are used at once.
+        """Lend a pooled connection for reads. The pool keeps as many as were used at once.
 
-        Raises TryAgain when the connection was lost; the next call makes a new one.
+        Raises TryAgain when the connection was lost. The next call makes a new one.
         """
         with self._slots:
             try:
@@ -176,13 +180,13 @@ class Database:
                 if self.backend.usable(connection):
                     self._readers.append(connection)
                 else:
-                    # Each would be waited for in vain, one after the other.
+                    # The others are lost too: each would make a reader wait for its own failure.
                     connection.close()
                     self.close()
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:
-        """One write transaction: excludes other writers at once, commits durably or rolls back.
+        """Run a write transaction. It excludes other writers, and commits durably or rolls back.
 
         Raises TryAgain when the turn of this writer does not come.
         """
@@ -198,24 +202,24 @@ class Database:
 
     def undo(self, connection: Connection) -> None:
         """Roll back what is left of a transaction that failed."""
-        # SQLite has rolled back by itself after some errors, and refuses to do it again.
+        # After some errors SQLite has rolled back by itself. It refuses a second ROLLBACK.
         if getattr(connection, "in_transaction", True):
             connection.execute("ROLLBACK")
 
     @property
     def path(self) -> Path | None:
-        """The file of the database; None when it is a server."""
+        """The file of the database, or None when the database is a server."""
         return self.backend.path if isinstance(self.backend, Sqlite) else None
 
     def engine(self) -> Engine:
-        """A SQLAlchemy engine for migrations and for queries off the hot path."""
+        """Return a SQLAlchemy engine for migrations and for queries off the hot path."""
         engine = create_engine(
             self.backend.url, poolclass=NullPool, creator=lambda: self.backend.connect(False)
         )
 
         @event.listens_for(engine, "begin")
         def begin(connection: sqlalchemy.Connection) -> None:
-            # The drivers are in autocommit mode; without this DDL would not be in a transaction.
+            # The drivers are in autocommit mode: without BEGIN, DDL would not be in a transaction.
             connection.exec_driver_sql("BEGIN")
 
         return engine
@@ -228,7 +232,7 @@ class Database:
 
 
 def make_url_safe(url: str) -> str:
-    """The URL as it may be shown: without a password, and without options, which may be one.
+    """Return the URL as it may be shown: without password and options, which may hold a password.
 
     Raises: ConfigError, which does not quote the URL.
     """
@@ -243,7 +247,7 @@ def _parse(url: str) -> URL:
     kind = parsed.get_backend_name()
     if kind == "sqlite" and parsed.database and parsed.database.startswith("/"):
         return parsed
-    # An @ after the first one: what we take for host or database has a part of the password.
+    # With a second @, the parsed host or database name has a part of the password.
     if kind == "postgresql" and parsed.database and "@" not in f"{parsed.host}{parsed.database}":
         return parsed
     raise ConfigError("namespace.url", None, URLS)

@@ -1,9 +1,9 @@
-"""One NFS server for a namespace on PostgreSQL, and nothing believed that its database forgot.
+"""Fences an NFS server on PostgreSQL: a namespace has one, and it believes no lost change.
 
 The server holds an advisory lock for the life of the connection that it writes on. Each of its
-write transactions updates the volume row, so that row says which transaction was the last one:
-after a crash or a failover of the database this tells a transaction that is there from one that is
-lost. The transaction's number alone does not: a new primary uses it again. A server that lost the
+write transactions updates the volume row, so that row says which transaction was the last one.
+After a crash or a failover of the database, the row tells a committed transaction from a lost one.
+The transaction's number alone does not: a new primary uses it again. A server that lost the
 namespace or an answered change ends its process before it writes or answers.
 """
 
@@ -24,7 +24,7 @@ import psycopg
 from gateway.errors import AnotherServer
 
 SERVER_LOCK = 0x5350_5753
-"""Of pg_advisory_lock: one NFS server of the namespace at a time."""
+"""Key of pg_advisory_lock. The lock admits one NFS server of the namespace at a time."""
 WAIT_SECONDS = 3.0
 """A server that died a moment ago still has a session until PostgreSQL notices."""
 PAUSE_SECONDS = 0.1
@@ -33,7 +33,7 @@ HOST_CHARACTERS_MAX = 32
 """PostgreSQL cuts application_name after 63 bytes."""
 
 _HISTORY = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
-"""The timeline: another one after each failover and each restore. Raises on a standby."""
+"""The timeline. Each failover and each restore begins another one. The query fails on a standby."""
 _HOLDER = (
     "SELECT a.pid, a.application_name, a.backend_start"
     " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
@@ -47,7 +47,7 @@ class Holder(NamedTuple):
     """A session that has the namespace."""
 
     session: int
-    """Process id of PostgreSQL's."""
+    """Process id of the session in PostgreSQL."""
     name: str
     since: datetime | None
 
@@ -62,7 +62,7 @@ class Holder(NamedTuple):
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it is known to run on another machine."""
+        """Whether the session's program is known to run on another machine."""
         return self.is_server and self.name.split()[1] != _host()
 
 
@@ -73,16 +73,16 @@ class Begun(NamedTuple):
 
     @property
     def xmin(self) -> str:
-        """What a row that it wrote names it by."""
+        """The number of the transaction in ``xmin`` of a row that it wrote."""
         return str(int(self.xid) % 2**32)
 
 
 def end_process(why: str) -> NoReturn:
-    """End this process at once, after one line on stderr: its supervisor starts it again.
+    """End this process at once, after one line on stderr. Its supervisor starts it again.
 
-    Not an exception: other threads would continue, and answer from what they believe.
+    An exception would not do: other threads would continue, and answer from what they believe.
     """
-    # The reader of the line may be gone; the process must end all the same.
+    # The process must end also when nothing reads the line any more.
     with suppress(OSError, ValueError):
         print(f"spillway: the NFS server ends itself: {why}", file=sys.stderr, flush=True)
     while True:
@@ -90,7 +90,7 @@ def end_process(why: str) -> NoReturn:
 
 
 def holder(connection: psycopg.Connection[Any]) -> Holder | None:
-    """The session that has the namespace; None: there is none, or we may not see it."""
+    """Return the session that has the namespace, or None if there is none that we may see."""
     row = connection.execute(_HOLDER, (SERVER_LOCK,)).fetchone()
     return None if row is None else Holder(row[0], row[1] or "", row[2])
 
@@ -119,23 +119,24 @@ def _host() -> str:
 
 
 class Fence:
-    """What holds from the moment on at which a process became the namespace's NFS server."""
+    """The guard of a process that became the namespace's NFS server."""
 
     def __init__(self) -> None:
         self._name = f"{NAME} {_host()} {os.getpid()} {secrets.token_hex(3)}"
         self._history = ""
         self._boot: int | None = None
         self._last: str | None = None
-        """The last transaction that was committed, as rows name it."""
+        """The last committed transaction, by the number that rows have in ``xmin``."""
 
     def bind(self, boot: int) -> None:
-        """From now on every write transaction must find this count of starts."""
+        """Require this count of starts in every write transaction from now on."""
         self._boot = boot
 
     def take(self, connection: psycopg.Connection[Any]) -> None:
-        """Have the namespace for the life of a connection. Raises AnotherServer at a start.
+        """Take the namespace for the life of a connection. Raises AnotherServer at a start.
 
-        Ends the process when another has taken it since, or when an answered change is lost.
+        Ends the process if another server has taken the namespace since, or if an answered change
+        is lost.
         """
         if not self._history:
             lock(connection, self._name)
@@ -143,7 +144,7 @@ class Fence:
             return
         found = holder(connection)
         if found is not None and found.name == self._name:
-            # Our own session, whose end PostgreSQL has not noticed.
+            # This is our own former session, whose end PostgreSQL has not noticed.
             connection.execute("SELECT pg_terminate_backend(%s)", (found.session,))
         try:
             lock(connection, self._name)
@@ -155,7 +156,7 @@ class Fence:
         self.prove(connection)
 
     def prove(self, connection: psycopg.Connection[Any]) -> None:
-        """Make sure that a new connection sees all that was answered; else end the process."""
+        """End the process unless a new connection sees every change that was answered."""
         if not self._history or (found := _history(connection)) == self._history:
             return
         _boot, last = _volume(connection)
@@ -170,7 +171,7 @@ class Fence:
         """Begin a write transaction of the server, in one round trip."""
         cursor = connection.execute(
             f"BEGIN; SELECT pg_advisory_xact_lock({write_lock});"
-            # With the lock: what is read from here on holds until the commit.
+            # The lock is held from here on: what is read now holds until the commit.
             " UPDATE volume SET boot = boot RETURNING boot, pg_current_xact_id()::text",
             prepare=False,
         )
@@ -187,18 +188,18 @@ class Fence:
         return Begun(xid)
 
     def wrote(self, begun: Begun) -> None:
-        """A transaction was committed."""
+        """Note that a transaction was committed."""
         self._last = begun.xmin
 
     def fate(self, connection: psycopg.Connection[Any], begun: Begun) -> bool | None:
-        """Whether a transaction was committed; None: not known yet, or never to be known."""
+        """Return whether a transaction was committed, or None while that is not known."""
         status = _status(connection, begun)
         if status == "in progress":
             return None
         boot, last = _volume(connection)
         if last == begun.xmin and boot == (self._boot or boot):
             return True
-        # The number may be another transaction's by now: it proves a loss, not a commit.
+        # The number may belong to another transaction by now: it proves a loss, not a commit.
         return None if status is None or status == "committed" else False
 
 
@@ -206,7 +207,7 @@ def _status(connection: psycopg.Connection[Any], begun: Begun) -> str | None:
     try:
         row = connection.execute("SELECT pg_xact_status(%s::text::xid8)", (begun.xid,)).fetchone()
     except psycopg.DataError:
-        return "aborted"  # a number that was never given: lost with all that it did
+        return "aborted"  # the number was never given: the transaction is lost with its changes
     return None if row is None else row[0]
 
 
@@ -217,7 +218,7 @@ def _history(connection: psycopg.Connection[Any]) -> str:
 
 
 def _volume(connection: psycopg.Connection[Any]) -> tuple[int, str]:
-    """Count of starts, and the transaction that wrote the row."""
+    """Return the count of starts, and the transaction that wrote the row."""
     row = connection.execute("SELECT boot, xmin::text FROM volume").fetchone()
     assert row is not None, "the volume row is missing"
     return row[0], row[1]

@@ -1,8 +1,8 @@
-"""The turn to write to a SQLite database, among all processes that do. The NFS server goes first.
+"""Gives processes their turn to write to a SQLite database. The NFS server goes first.
 
-SQLite makes a writer that finds another one at work sleep and look again, up to 100 ms later. A
+SQLite makes a writer that finds another writer at work sleep and look again, up to 100 ms later. A
 process that commits again and again takes the write lock in between, so the sleeper may wait for
-seconds. These locks say who is next; SQLite's own lock keeps writers apart.
+seconds. These locks decide which process is next. SQLite's own lock keeps writers apart.
 
 Two files are locked with flock, which ends with its process. ``turn`` is held for a write
 transaction. ``next`` is a turnstile: every writer passes it on its way to ``turn``, and the NFS
@@ -23,16 +23,16 @@ from gateway.errors import TryAgain
 
 POLL_SECONDS = 50e-6
 POLL_FACTOR = 0.1
-"""A poll waits for this share of the time waited so far, so that a long wait costs little."""
+"""A poll sleeps for this share of the time waited so far, so that a long wait costs little."""
 
 
 @contextmanager
 def turn(database: Path, first_seconds: float | None) -> Iterator[None]:
     """Hold the turn to write.
 
-    Parameters: database, the path of its file, beside which the locks' files are made;
-    first_seconds, for the NFS server: go first, and wait for at most so long. None: wait for as
-    long as it takes, behind the server.
+    Parameters: database, the path of its file, beside which the files of the locks are made;
+    first_seconds, the time-out of the NFS server, which goes first. None means to wait behind the
+    server for as long as it takes.
     Raises: TryAgain, OSError.
     """
     with _file(database, "next") as gate, _file(database, "turn") as mine:
@@ -48,13 +48,13 @@ def turn(database: Path, first_seconds: float | None) -> Iterator[None]:
         try:
             yield
         finally:
-            # Closing alone would leave the lock to a child that was forked meanwhile.
+            # A close alone would leave the lock to a child that was forked meanwhile.
             fcntl.flock(mine, fcntl.LOCK_UN)
 
 
 @contextmanager
 def _file(database: Path, name: str) -> Iterator[int]:
-    # A descriptor for each turn, so that threads of one process exclude each other too.
+    # Each turn has a descriptor of its own, so that threads of one process exclude each other too.
     path = database.with_name(f"{database.name}-{name}")
     fd = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -64,7 +64,7 @@ def _file(database: Path, name: str) -> Iterator[int]:
 
 
 def _poll(fd: int, until: float) -> None:
-    """Lock a file. It polls because flock knows no time-out, and no other can come before it."""
+    """Lock a file. It polls because flock has no time-out. No other process overtakes the poll."""
     started = time.monotonic()
     while True:
         try:

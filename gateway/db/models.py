@@ -1,7 +1,7 @@
-"""The tables: the authority on every column. Laws that must hold are constraints here.
+"""Declares the tables. It is the authority on every column. Laws that must hold are constraints.
 
 Times are nanoseconds since 1970. Names are bytes. Schema changes are Alembic migrations
-(``migrations/versions``); a test compares the two.
+(``migrations/versions``). A test compares migrations and tables.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from gateway.types import Kind, Residency
 
 ROOT_INO = 2
 RESERVED_NAME = b".spillway"
-"""In the root: no client can make it. Its place is kept for what the gateway itself shows there."""
+"""A name in the root that no client can make. It is kept for what the gateway itself shows."""
 FIRST_FREE_INO = 16
 FIRST_COOKIE = 16
 """Cookies 0 to 2 are reserved by NFS (RFC 8881 section 18.23)."""
 
 Big = BigInteger().with_variant(Integer, "sqlite")
-"""64 bits on every engine; SQLite takes only INTEGER as an alias of the row id."""
+"""64 bits on every engine. SQLite accepts only INTEGER as an alias of the row id."""
 
 
 _DIRTY = text(f"kind = {Kind.REGULAR:d} AND content_version > drained_version")
-"""Word for word ``IS_DIRTY`` (gateway.db.statements), or SQLite would not use the index."""
+"""The same words as ``IS_DIRTY`` (gateway.db.statements): else SQLite would not use the index."""
 
 
 class Base(DeclarativeBase):
@@ -50,26 +50,26 @@ class Base(DeclarativeBase):
 
 
 class Volume(Base):
-    """One row: identity and counters of this namespace."""
+    """Identity and counters of this namespace, in one row."""
 
     __tablename__ = "volume"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     fs_id: Mapped[bytes]
-    """16 random bytes; part of every file handle, so a handle of another volume is stale here."""
+    """16 random bytes. They are part of every file handle: a handle of another volume is stale."""
     boot: Mapped[int]
-    """Counts starts of the NFS server; the NFSv4 write verifier is made of it."""
+    """Counts starts of the NFS server. The NFSv4 write verifier is made of it."""
     next_ino: Mapped[int]
-    """Numbers below are handed out or lost; reserved in blocks so that a crash reuses none."""
+    """Lower numbers are handed out or lost. Blocks are reserved, so a crash reuses no number."""
     next_cookie: Mapped[int]
     bucket: Mapped[str | None] = mapped_column(String)
-    """Name of the bucket that has this namespace's objects. NULL: nothing was drained yet."""
+    """Name of the bucket that has this namespace's objects. NULL before anything was drained."""
     prefix: Mapped[str | None] = mapped_column(String)
-    """Of the keys in that bucket."""
+    """Prefix of the keys in that bucket."""
     gateway: Mapped[bytes | None]
-    """16 random bytes: the gateway that has the data files. NULL: none was started yet."""
+    """16 random bytes of the gateway that has the data files. NULL before the first start."""
     mark: Mapped[int] = mapped_column(server_default="0")
-    """Moves at each start and every minute in which something changed. The stamp of the data files
-    has the same number, so an older copy of either is recognised (gateway.data.stamp)."""
+    """Moves at each start and in every minute in which something changed. The stamp of the data
+    files has the same number, so an older copy of either is recognised (gateway.data.stamp)."""
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 
 
@@ -79,7 +79,7 @@ class Inode(Base):
     __tablename__ = "inode"
     ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     generation: Mapped[int]
-    """Random per start of the server: a handle from before a restored backup stays stale."""
+    """Random for each start of the server: a handle from before a restored backup stays stale."""
     kind: Mapped[int] = mapped_column(Integer)
     mode: Mapped[int] = mapped_column(Integer)
     uid: Mapped[int]
@@ -95,19 +95,19 @@ class Inode(Base):
     change: Mapped[int]
     rdev: Mapped[int]
     target: Mapped[bytes | None]
-    """What a symlink points to."""
+    """Target of a symlink."""
     verifier: Mapped[bytes | None]
-    """Of the exclusive create that made the file (RFC 8881 section 18.16.3)."""
+    """Verifier of the exclusive create that made the file (RFC 8881 section 18.16.3)."""
     parent: Mapped[int | None]
-    """Of a directory: the directory that names it (the root names itself)."""
+    """For a directory, the directory that has its name. The root is its own parent."""
     content_version: Mapped[int]
-    """Counts openings for write; moved durably before the first byte of a version is written."""
+    """Counts openings for writing. It moves durably before a version's first byte is written."""
     drained_version: Mapped[int]
-    """The newest version known to be in the bucket. Dirty is: content_version > this."""
+    """The newest version known to be in the bucket. Dirty means that content_version is higher."""
     write_open: Mapped[int] = mapped_column(Integer)
     """1 from the first writer's open until the seal at the last writer's close."""
     drain_after_ns: Mapped[int]
-    """The drain leaves the file alone before this time (settling, or clients reclaiming)."""
+    """The drain leaves the file alone before this time: it settles, or clients may reclaim it."""
     residency: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int]
 
@@ -164,7 +164,7 @@ class Dirent(Base):
     name: Mapped[bytes] = mapped_column(primary_key=True)
     ino: Mapped[int] = mapped_column(ForeignKey("inode.ino"))
     cookie: Mapped[int]
-    """Drawn again when a name is made or renamed, so none names two entries of a listing."""
+    """A made or renamed name gets a new cookie, so no cookie names two entries of a listing."""
 
     __table_args__ = (
         CheckConstraint("length(name) BETWEEN 1 AND 255", name="name_length"),
@@ -175,12 +175,12 @@ class Dirent(Base):
 
 
 class Xattr(Base):
-    """An extended attribute of the user namespace; goes with its inode."""
+    """An extended attribute of the user namespace. It is deleted with its inode."""
 
     __tablename__ = "xattr"
     ino: Mapped[int] = mapped_column(ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True)
     name: Mapped[bytes] = mapped_column(primary_key=True)
-    """Without ``user.``."""
+    """Name without the prefix ``user.``."""
     value: Mapped[bytes]
 
     __table_args__ = (
@@ -191,7 +191,7 @@ class Xattr(Base):
 
 
 class Object(Base):
-    """What the bucket holds, written only after the store confirmed it."""
+    """An object in the bucket, recorded only after the store confirmed it."""
 
     __tablename__ = "object"
     ino: Mapped[int] = mapped_column(ForeignKey("inode.ino"), primary_key=True, autoincrement=False)
@@ -200,10 +200,10 @@ class Object(Base):
     size: Mapped[int]
     etag: Mapped[str] = mapped_column(String)
     checksum: Mapped[str | None] = mapped_column(String)
-    """``md5:<hex>`` of a single PUT, ``md5-parts:<part bytes>:<hex>`` of a multipart upload. NULL:
-    the object was made by another program."""
+    """``md5:<hex>`` of a single PUT, ``md5-parts:<part bytes>:<hex>`` of a multipart upload. NULL
+    means that another program made the object."""
     stored_ns: Mapped[int]
-    """Of a snapshot (content_version > the inode's drained_version): the moment it shows."""
+    """For a snapshot (content_version > the inode's drained_version), the moment that it shows."""
 
 
 class BlockDigest(Base):
@@ -221,7 +221,7 @@ class BlockDigest(Base):
 
 
 class Digest(Base):
-    """What a sealed version's bytes were, as the drain read them soon after the seal."""
+    """The checksum of a sealed version, as the drain read its bytes soon after the seal."""
 
     __tablename__ = "digest"
     ino: Mapped[int] = mapped_column(
@@ -229,30 +229,31 @@ class Digest(Base):
     )
     content_version: Mapped[int]
     checksum: Mapped[str] = mapped_column(String)
-    """As in ``object``."""
+    """The same form as in ``object``."""
     computed_ns: Mapped[int]
 
 
 class Upload(Base):
-    """Intent: an upload that was started. Outlives its inode, so a crash leaves nothing unnamed."""
+    """An intent: an upload that was started. It outlives its inode, so that after a crash every
+    upload has a row."""
 
     __tablename__ = "upload"
     ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     content_version: Mapped[int]
     key: Mapped[str] = mapped_column(String)
     upload_id: Mapped[str | None] = mapped_column(String)
-    """Of the multipart upload; None for a single PUT."""
+    """Id of the multipart upload. NULL for a single PUT."""
     part_bytes: Mapped[int | None]
-    """A restart resumes with this part size. NULL means: never resume."""
+    """A restart resumes with this part size. NULL means that the upload is never resumed."""
     started_ns: Mapped[int]
     generation: Mapped[int] = mapped_column(server_default="0")
-    """Of the inode. 0: not known (a row older than this column)."""
+    """Generation of the inode. 0 means not known (a row older than this column)."""
 
     __table_args__ = (Index("ix_upload_key", "key"),)
 
 
 class Tombstone(Base):
-    """An object whose file a client deleted. The only permission to delete anything in the bucket.
+    """An object whose file a client deleted. Only a tombstone permits a deletion in the bucket.
 
     It covers what the inode had at the key up to a version, and nothing that was written since.
     """
@@ -260,17 +261,17 @@ class Tombstone(Base):
     __tablename__ = "tombstone"
     key: Mapped[str] = mapped_column(String, primary_key=True)
     ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    """0: not known (of a database older than this column)."""
+    """0 means not known (a row older than this column)."""
     content_version: Mapped[int]
     etag: Mapped[str | None] = mapped_column(String)
-    """Of the object, where it was recorded."""
+    """ETag of the object, if it was recorded."""
     deleted_ns: Mapped[int]
     generation: Mapped[int] = mapped_column(server_default="0")
-    """Of the inode. 0: not known (a row older than this column)."""
+    """Generation of the inode. 0 means not known (a row older than this column)."""
 
 
 class Rekey(Base):
-    """A file or directory that was renamed: objects at or below it may have the wrong key."""
+    """A renamed file or directory. Objects at or below it may have the wrong key."""
 
     __tablename__ = "rekey"
     ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
@@ -278,18 +279,18 @@ class Rekey(Base):
 
 
 class Lease(Base):
-    """The right of one run of a drain to work. Its claims hang on it and go with it."""
+    """The right of one run of a drain to work. Its claims are deleted with it."""
 
     __tablename__ = "lease"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    """Random. A takeover deletes the row; writes under the lease are refused from then on."""
+    """A random number. A takeover deletes the row, and writes under the lease fail from then on."""
     owner: Mapped[str] = mapped_column(String)
-    """The process: see gateway.drain.admission.owner."""
+    """The process of the drain (gateway.drain.admission.owner)."""
     expires_ns: Mapped[int]
 
 
 class Claim(Base):
-    """An inode or a key that one drain works on; the others leave it alone."""
+    """An inode or a key that one drain works on. Other drains leave it alone."""
 
     __tablename__ = "claim"
     name: Mapped[str] = mapped_column(String, primary_key=True)
@@ -300,41 +301,42 @@ class Claim(Base):
 
 
 class Retry(Base):
-    """A job of the drain that failed. The next success takes the row away."""
+    """A job of the drain that failed. The next success deletes the row."""
 
     __tablename__ = "retry"
     work: Mapped[str] = mapped_column(String, primary_key=True)
-    """What the job does; with ino and key it is the job's id (gateway.drain.job)."""
+    """The kind of work. With ino and key it is the job's id (gateway.drain.job)."""
     ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     key: Mapped[str] = mapped_column(String, primary_key=True)
     tries: Mapped[int]
     error: Mapped[str] = mapped_column(String)
-    """One line, of the last try."""
+    """The error of the last try, in one line."""
     next_ns: Mapped[int]
-    """Not tried again before."""
+    """The job is not tried again before this time."""
 
 
 class Override(Base):
-    """What a person said of a file, or of a directory and everything below it."""
+    """A person's order about a file, or about a directory and everything below it."""
 
     __tablename__ = "override"
     ino: Mapped[int] = mapped_column(
         ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
     hold: Mapped[int] = mapped_column(Integer)
-    """1: is not drained; 0: goes before everything else."""
+    """1 keeps the file from the drain. 0 puts the file before all others."""
     set_ns: Mapped[int]
 
     __table_args__ = (CheckConstraint("hold IN (0, 1)", name="hold"),)
 
 
 class Doubt(Base):
-    """A key at which a drain was at work that had lost its lease: to be looked at."""
+    """A key with a request that was given up. The store may still carry it out, so the drain looks
+    at the key later."""
 
     __tablename__ = "doubt"
     key: Mapped[str] = mapped_column(String, primary_key=True)
     ino: Mapped[int]
-    """Of the file whose bytes may have been put there; 0: none."""
+    """The file whose bytes the request may have put at the key. 0 means none."""
     noted_ns: Mapped[int]
     look_ns: Mapped[int] = mapped_column(server_default="0")
     """The key is not looked at before this time."""
@@ -342,7 +344,7 @@ class Doubt(Base):
 
 class Damage(Base):
     """A file whose local bytes are known to be lost or incomplete. It is neither sealed nor drained
-    until it is truncated to nothing."""
+    until it is truncated to 0 bytes."""
 
     __tablename__ = "damage"
     ino: Mapped[int] = mapped_column(

@@ -1,9 +1,9 @@
-"""PostgreSQL: the namespace outlives the gateway's machine.
+"""The PostgreSQL backend, with which the namespace outlives the gateway's machine.
 
 Write transactions take one advisory lock first, so that they run one after the other as on SQLite:
-checks made by reading in a transaction hold until its commit. Every connection is to a server that
-can be written to. A lost connection is TryAgain, which becomes NFS4ERR_DELAY; a COMMIT whose answer
-was lost is looked up: a client that repeated a rename which did happen would be told ENOENT.
+a check that reads in a transaction holds until its commit. Every connection is to a server that
+accepts writes. A lost connection is TryAgain, which becomes NFS4ERR_DELAY. The fate of a COMMIT
+without an answer is looked up: a client that repeats a rename that happened would get ENOENT.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from gateway.errors import NamespaceError, NoSpace, TryAgain
 T = TypeVar("T")
 
 WRITE_LOCK = 0x5350_5759
-"""Of pg_advisory_xact_lock: one writer of the namespace at a time."""
+"""Key of pg_advisory_xact_lock. The lock admits one writer of the namespace at a time."""
 CONNECT_TIMEOUT_SECONDS = 3
-"""For each host of the URL."""
+"""Time-out for each host of the URL."""
 SILENCE_SECONDS = 10
-"""A connection over which nothing comes and goes any more is lost after this time, on both sides:
-until then PostgreSQL keeps the locks of a machine that is gone."""
+"""After this time both sides give up a connection on which nothing arrives any more. Until then
+PostgreSQL keeps the locks of a machine that is gone."""
 ANSWER_SECONDS = 15.0
-"""The NFS server waits no longer for a statement. PostgreSQL's own wait for a lock is shorter."""
+"""The longest wait of the NFS server for a statement. PostgreSQL's wait for a lock is shorter."""
 PAUSE_MAX_SECONDS = 5.0
 OUTCOME_DEADLINE_SECONDS = 30.0
 OUTCOME_PAUSE_SECONDS = 0.2
@@ -44,11 +44,11 @@ _KEEPALIVE = {
 _OPTIONS = " ".join(
     f"-c {option}"
     for option in (
-        "synchronous_commit=on",  # an answer given means fsynced
+        "synchronous_commit=on",  # a COMMIT that was answered is on stable storage
         "client_min_messages=warning",
         "lock_timeout=10s",
-        # Where tables have some 10,000 rows the planner would read all of them for a batch of 32.
-        # It takes the scans that are left (of one row) for so costly that it would compile them.
+        # For a batch of 32, the planner would read a table of some 10,000 rows as a whole. It
+        # estimates the remaining scans (of one row) as so costly that it would compile them.
         "enable_seqscan=off",
         "jit=off",
         "idle_in_transaction_session_timeout=60s",
@@ -61,7 +61,7 @@ _READ_ONLY = (b"in_hot_standby", b"default_transaction_read_only")
 
 
 def with_hosts(url: str) -> str:
-    """A URL of several hosts, each perhaps with a port, as SQLAlchemy wants it."""
+    """Return a URL of several hosts, each perhaps with a port, in the form of SQLAlchemy."""
     if (match := _SEVERAL.fullmatch(url)) is None:
         return url
     scheme, user, hosts, name, options = match.groups()
@@ -71,24 +71,24 @@ def with_hosts(url: str) -> str:
 
 
 class Pause:
-    """After a database that did not answer: others are told at once for a while, not one by one
-    after a wait of their own."""
+    """A time after a failure of the database in which every caller fails at once. Without it, each
+    caller would wait for a time-out of its own."""
 
     def __init__(self) -> None:
         self._until = 0.0
 
     def check(self) -> None:
-        """Raises psycopg.OperationalError during a pause."""
+        """Raise psycopg.OperationalError during a pause."""
         if time.monotonic() < self._until:
             raise psycopg.OperationalError("no answer a moment ago")
 
     def after(self, waited_seconds: float) -> None:
-        """Begin one, as long as a vain wait was: a refusal that came at once costs none."""
+        """Begin a pause as long as the failed wait was. An immediate refusal causes no pause."""
         self._until = time.monotonic() + min(waited_seconds, PAUSE_MAX_SECONDS)
 
 
 class _Connection(psycopg.Connection[Any]):
-    """A connection that may have a limit for answers."""
+    """A connection that may have a time limit for answers."""
 
     limit_seconds: float | None = None
     pause: Pause | None = None
@@ -105,7 +105,7 @@ class _Connection(psycopg.Connection[Any]):
             while True:
                 ready = yield wanted
                 if not ready and time.monotonic() > until:
-                    # What comes later would be taken for the answer of the next statement.
+                    # A late answer would be taken for the answer of the next statement.
                     self.pgconn.finish()
                     if self.pause is not None:
                         self.pause.after(seconds)
@@ -120,7 +120,7 @@ class Postgres:
     """The backend of a server. Parameters: parsed, the URL."""
 
     broken = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
-    # The server's own limit is 100 by default, shared with the drain and with people.
+    # The server's own limit is 100 by default. The drain and people share it.
     readers_max = 32
 
     def __init__(self, parsed: URL) -> None:
@@ -151,7 +151,7 @@ class Postgres:
         return _Connection.connect(
             **{
                 **self._where,
-                # Never a standby: what it says is old, and what C learns of it would be believed.
+                # A standby answers with old rows, and C would believe them.
                 "target_session_attrs": "read-write",
                 "connect_timeout": CONNECT_TIMEOUT_SECONDS,
                 "tcp_user_timeout": SILENCE_SECONDS * 1000,
@@ -196,8 +196,8 @@ class Postgres:
         self._fence.wrote(begun)
 
     def committed(self, connection: psycopg.Connection[Any], begun: fence.Begun) -> bool:
-        """Asks until it is known; ends the process when it is not known in time."""
-        # It may have been lost only here: nothing more may happen on it.
+        """Ask until the fate is known. Ends the process if it is not known in time."""
+        # PostgreSQL may still have this connection: nothing more may happen on it.
         connection.close()
         until = time.monotonic() + OUTCOME_DEADLINE_SECONDS
         while (fate := self._fate(begun)) is None:
@@ -224,7 +224,7 @@ class Postgres:
     def usable(self, connection: psycopg.Connection[Any]) -> bool:
         if connection.closed or connection.broken:
             return False
-        # PostgreSQL tells a session by itself when it must not write any more.
+        # PostgreSQL reports it to a session, without a query, when it becomes read-only.
         status = connection.pgconn.parameter_status
         return all(status(name) != b"on" for name in _READ_ONLY)
 

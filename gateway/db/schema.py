@@ -34,7 +34,7 @@ def upgrade(database: Database) -> None:
 
 
 def current(database: Database) -> str | None:
-    """The revision of the database; None when it has no schema yet. Raises SchemaError."""
+    """Return the revision of the database, or None without a schema. Raises SchemaError."""
     engine = database.engine()
     try:
         with engine.connect() as connection:
@@ -49,7 +49,7 @@ def current(database: Database) -> str | None:
 
 
 def require_current(database: Database) -> None:
-    """Raises SchemaError unless the database has exactly this program's schema."""
+    """Raise SchemaError unless the database has exactly this program's schema."""
     scripts = ScriptDirectory.from_config(_alembic(database))
     head = scripts.get_current_head()
     if (reason := database.backend.missing()) is not None:

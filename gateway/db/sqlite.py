@@ -1,8 +1,8 @@
-"""SQLite, the default engine: one file, one writer at a time.
+"""The SQLite backend, the default: the database is one file and has one writer at a time.
 
-WAL, so readers never wait for the writer; synchronous=FULL, because NORMAL loses acknowledged
-commits in a power cut; no transactions of the driver's own (isolation_level None), because they
-would begin too late for savepoints.
+With WAL readers never wait for the writer. The setting synchronous=FULL is needed because NORMAL
+loses acknowledged commits in a power cut. The driver begins no transactions of its own
+(isolation_level None), because they would begin too late for savepoints.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from gateway.errors import NamespaceError, NoSpace, TryAgain
 
 BUSY_TIMEOUT_SECONDS = 30.0
 PAGE_BYTES = 1024
-"""Of databases made from now on. A commit writes every page of which it changed a few bytes: with
-4 KiB names are made and moved more slowly, and found no faster."""
+"""Page size of new databases. A commit writes every page in which it changed a byte. With pages of
+4 KiB, names are made and moved more slowly, and found no faster."""
 READ_CACHE_KIB = 4096
 WRITE_CACHE_KIB = 65_536
 
@@ -37,7 +37,7 @@ class Sqlite:
         assert parsed.database is not None
         self.path = Path(parsed.database)
         self.url = f"sqlite:///{self.path}"
-        # Named parameters, so that statements are executed with one dict on every engine.
+        # With named parameters statements are executed with one dict on every engine.
         self.dialect: Dialect = sqlite_dialect(paramstyle="named")
 
     def connect(self, for_writing: bool) -> sqlite3.Connection:
@@ -92,8 +92,8 @@ class Sqlite:
     def missing(self) -> str | None:
         return None if self.path.exists() else f"no database at {self.path}"
 
-    # A file is of one machine: there the lock of the data directory keeps others away, and a COMMIT
-    # that fails has said so.
+    # A file belongs to one machine. The lock of the data directory keeps other servers away there,
+    # and a COMMIT that did not succeed always reports its failure.
 
     def serve(self, connection: sqlite3.Connection) -> None:
         pass

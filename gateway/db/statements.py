@@ -1,4 +1,4 @@
-"""SQL of the namespace. The drain has its own in the same manner (gateway.drain.statements)."""
+"""Declares the SQL of the namespace. The drain has gateway.drain.statements in the same manner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ damage: Any = models.Damage.__table__
 journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
 
-# Literals, word for word those of the partial indexes: a parameter would not match them.
+# These are literals, in the words of the partial indexes: a parameter would not match an index.
 IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")
 IS_DIRECTORY = inode.c.kind == literal_column(f"{Kind.DIRECTORY:d}")
 IS_RESIDENT = inode.c.residency == literal_column(f"{Residency.RESIDENT:d}")
@@ -119,13 +119,13 @@ SEAL = Statement(
     .where(inode.c.ino == b("the_ino"))
     .values(
         write_open=0,
-        # One that is not open was sealed before, and its version may be in the bucket: these bytes
-        # are of another one.
+        # A file that is not open was sealed before, and its version may be in the bucket. These
+        # bytes are a new version.
         content_version=inode.c.content_version + 1 - inode.c.write_open,
         size=b("size"),
         used=b("used"),
         mtime_ns=b("mtime_ns"),
-        # Clients can set mtime, also into the future; never ctime.
+        # Clients can set mtime, also into the future. They can never set ctime.
         ctime_ns=case(
             (inode.c.ctime_ns < b("written_ns"), b("written_ns")), else_=inode.c.ctime_ns
         ),
@@ -158,15 +158,15 @@ SAME_CONTENT_OBJECT = Statement(
         .scalar_subquery()
     )
 )
-# Literals, as above.
+# The numbers are literals for the partial indexes, as above.
 WRITE_OPEN = Statement(
     select(inode.c.ino, inode.c.epoch, inode.c.size, inode.c.mtime_ns).where(
         inode.c.write_open == literal_column("1"),
         ~exists().where(damage.c.ino == inode.c.ino),
     )
 )
-"""Those that a start may seal: of a damaged file the data file is not the truth."""
-# An orphan that owns an object is a contradiction: fsck reports it, and its bytes are spared.
+"""The files that a start may seal. A damaged file is none: its data file is not the truth."""
+# An orphan that owns an object is a contradiction: fsck reports it, and its bytes are kept.
 ORPHANS = Statement(
     select(inode.c.ino, inode.c.epoch).where(
         inode.c.nlink == literal_column("0"),
@@ -243,7 +243,7 @@ XATTR_DELETE = Statement(
     delete(xattr).where(xattr.c.ino == b("the_ino"), xattr.c.name == b("the_name"))
 )
 
-# what the bucket must hear of
+# changes that the bucket must get
 ANYTHING_DRAINED = Statement(
     select(literal_column("1")).where(
         or_(
@@ -262,22 +262,23 @@ OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino == b("the_ino")))
 
 
 class Tombstone(NamedTuple):
-    """A row of ``tombstone``: what this inode had at the key up to this version is garbage."""
+    """A row of ``tombstone``. What the inode had at the key up to this version is garbage."""
 
     key: str
     ino: int
     content_version: int
     etag: str | None
     generation: int
-    """Of the inode; 0: not known."""
+    """Generation of the inode. 0 means not known."""
 
     def with_earlier(self, before: Tombstone) -> Tombstone:
-        """This tombstone, and what an earlier one for the same inode and key allows."""
+        """Return this tombstone, extended by an earlier one for the same inode and key."""
         if 0 not in (before.generation, self.generation) and before.generation != self.generation:
-            # The number was given again: it is another file, whose object was replaced.
+            # The number was given out again: the earlier one is of another file, whose object was
+            # replaced.
             return self
         generation = self.generation or before.generation
-        # An interrupted upload of a later version may be what is there.
+        # The object at the key may come from an interrupted upload of a later version.
         newest = before if before.content_version > self.content_version else self
         return newest._replace(generation=generation)
 
@@ -307,7 +308,7 @@ def add_tombstone(
 ) -> None:
     """Record that what an inode had at a key, up to a version, is garbage.
 
-    Parameters: generation, of the inode; 0: not known.
+    Parameters: generation of the inode (0: not known).
     """
     tombstone = Tombstone(key, ino, content_version, etag, generation)
     if (before := session.one(TOMBSTONE, key=key, ino=ino)) is not None:

@@ -1,13 +1,13 @@
-"""The one writer of the NFS server's process: group commit.
+"""Writes to the database for the NFS server's process, in group commits.
 
-Clients' changes come gathered (fsal/native/call.c queues them, without the interpreter's lock). One
-transaction and one COMMIT serve all of them, so a durable change costs a share of one fsync.
+Clients' changes come in batches (fsal/native/call.c queues them, without the interpreter's lock).
+One transaction and one COMMIT serve a batch, so a durable change costs a share of one fsync.
 
-An operation that fails before it changed anything costs nothing. One that fails later makes the
-whole batch run again, with a savepoint for each: operations look before they write, so it is rare,
-and savepoints would be a quarter of all statements.
+An operation that fails before it changed anything costs nothing. An operation that fails later
+makes the whole batch run again, with a savepoint for each operation. This is rare, because
+operations check before they write. Savepoints in every batch would be a quarter of all statements.
 
-An answer is given only after COMMIT returned: that is the durability contract.
+A client gets its answer only after COMMIT returned. That is the durability contract.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Tx(Session):
         return count
 
     def change(self, statement: Statement, **params: Any) -> Sequence[Any] | None:
-        """A change that returns the row it left; None: there is no such row."""
+        """Run a change of one row. Returns the row afterwards, or None if there is no such row."""
         row = self.one(statement, **params)
         self._wrote()
         return row
@@ -69,19 +69,19 @@ class Tx(Session):
 
     @property
     def has_written(self) -> bool:
-        """Whether there is something to undo."""
+        """Whether the operation has written anything."""
         return self._writes > 0
 
     def reserve(self, operations: int) -> None:
-        """Make sure that so many operations find numbers, where no writer has done so."""
+        """Make sure that so many operations find numbers, if no writer has reserved them."""
         self._ids.reserve(self, operations)
 
     def new_ino(self) -> int:
-        """An inode number that was never used."""
+        """Return an inode number that was never used."""
         return self._ids.ino()
 
     def new_cookie(self) -> int:
-        """A directory cookie that was never used."""
+        """Return a directory cookie that was never used."""
         return self._ids.cookie()
 
 
@@ -105,7 +105,7 @@ class Ids:
         self._left = count
 
     def forget(self) -> None:
-        """After a rollback: the reservation may be gone with it."""
+        """Forget the reservation after a rollback, which may have undone it."""
         self._left = 0
 
     def spent(self, operations: int) -> None:
@@ -119,10 +119,10 @@ class Ids:
 
 
 class Operation(Generic[T]):
-    """A change, and how it ended.
+    """A change and its outcome.
 
-    Parameters: function, which makes the change in the transaction it is given, with what else it
-    is called with. Its name is that of the failpoints at each of its writes.
+    Parameters: function, which makes the change in the transaction that is its first argument, and
+    its other arguments. The failpoints at its writes have the name of the function.
     """
 
     __slots__ = ("_call", "directories", "error", "name", "result")
@@ -137,7 +137,7 @@ class Operation(Generic[T]):
         self.name = function.__name__.rstrip("_")
         self._call = (function, args, named)
         self.directories: list[Attr] = []
-        """Those whose entries it changed, as it left them."""
+        """Directories whose entries the change touched, as it left them."""
         self.result: T | None = None
         self.error: BaseException | None = None
 
@@ -147,7 +147,7 @@ class Operation(Generic[T]):
         return function(tx, *args, **named)
 
     def outcome(self) -> T:
-        """The result; raises what the operation raised."""
+        """Return the result. Raises what the operation raised."""
         if self.error is not None:
             raise self.error
         return self.result  # type: ignore[return-value]
@@ -164,23 +164,23 @@ class Writer:
         self._connection: Connection | None = database.serve()
         self._ids = Ids()
         self.commits = 0
-        """Transactions that were committed."""
+        """The number of committed transactions."""
         self._committing = threading.Lock()
 
     def run(
         self, function: Callable[Concatenate[Tx, P], T], /, *args: P.args, **named: P.kwargs
     ) -> T:
-        """Run one operation: a batch of one.
+        """Run one operation as a batch of one.
 
-        Raises whatever the operation raised (its changes are then undone), NoSpace when the
-        database cannot grow, TryAgain when another process held it for too long.
+        Raises what the operation raised (its changes are then undone), NoSpace when the database
+        cannot grow, TryAgain when another process held the database for too long.
         """
         operation = Operation(function, *args, **named)
         self.run_together([operation])
         return operation.outcome()
 
     def run_together(self, operations: Sequence[Operation[Any]]) -> None:
-        """Run operations that need not succeed together in one transaction, in this thread.
+        """Run operations in one transaction, in this thread. Each succeeds or fails by itself.
 
         Returns after the transaction is on stable storage. Each operation has its outcome then.
         """
@@ -198,16 +198,16 @@ class Writer:
                     operation.error = error
 
     def bind(self, boot: int) -> None:
-        """Change nothing more when another server has been started: the process ends instead."""
+        """End the process, instead of any change, once another server has been started."""
         self._database.backend.bind(boot)
 
     def close(self) -> None:
-        """Close the connection; no operation may be under way."""
+        """Close the connection. No operation may be under way."""
         if self._connection is not None:
             self._connection.close()
 
     def _transact(self, batch: Sequence[Operation[Any]]) -> None:
-        """Run a batch in one transaction; raises when it is not committed."""
+        """Run a batch in one transaction. Raises if the transaction is not committed."""
         backend = self._database.backend
         if self._connection is None:
             self._connection = self._database.serve()
@@ -259,11 +259,11 @@ class Writer:
             operation.result = operation.run(tx)
             operation.directories = tx.directories
         except self._database.backend.broken:
-            # The disk, the lock or the connection, not the operation: all of it is in doubt.
+            # The disk, the lock or the connection failed: the whole batch is in doubt.
             raise
         except BaseException as exc:
             operation.error = exc
-            # A refused statement makes PostgreSQL refuse all that follow, whatever was written.
+            # After a refused statement PostgreSQL refuses all that follow, also without a write.
             return isinstance(exc, GatewayError) and not tx.has_written
         return True
 
@@ -278,7 +278,7 @@ class Writer:
         connection.execute("RELEASE SAVEPOINT one")
 
     def _answer(self, exc: BaseException) -> BaseException:
-        """What a caller is told when the transaction itself failed."""
+        """Return the error that a caller gets when the transaction itself failed."""
         if isinstance(exc, self._database.backend.broken):
             return self._database.backend.answer(exc) or GatewayError(f"commit failed: {exc}")
         return exc if isinstance(exc, GatewayError) else GatewayError(f"commit failed: {exc}")

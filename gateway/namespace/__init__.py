@@ -1,5 +1,6 @@
 """The namespace: names, attributes and the life cycle of content, as operations on a transaction.
 
-One file per group of verbs. Each verb takes a transaction (or a read session) first, checks, then
-writes; it raises a NamespaceError before it has changed anything it does not want kept.
+Each group of verbs has one file. A verb takes a transaction (or a read session) as its first
+argument. It checks first and writes then: it raises a NamespaceError before it changes anything
+that must not be kept.
 """

@@ -1,8 +1,8 @@
 """Binds a namespace to data files or to a bucket that it did not have before.
 
-A person says so, after a disk was replaced, a backup restored, or another bucket chosen. Files
+A person asks for it after a disk was replaced, a backup restored, or another bucket chosen. Files
 whose bytes are not there are recorded as damaged: they are neither drained nor sealed, so that
-their objects stay. Runs while nothing else does.
+their objects stay. No other process may work on the namespace meanwhile.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _TAKE_BYTES = Statement(
         content_version=sql.inode.c.content_version + 1,
     )
 )
-"""The data file has newer bytes than the row, which is of a restored database."""
+"""Records the newer bytes of a data file in the row, which comes from a restored database."""
 
 _ONLY_IN_BUCKET = Statement(
     select(func.count()).select_from(sql.inode).where(sql.IS_REGULAR, ~sql.IS_RESIDENT)
@@ -88,18 +88,18 @@ class Adopted(NamedTuple):
     """What the adoption of data files found."""
 
     files: int
-    """Regular files that were looked at."""
+    """The number of regular files that were compared."""
     damaged: int
-    """Of which so many have lost bytes, and are recorded so."""
+    """The number of these files that lost bytes. They are recorded as damaged."""
     taken: int
-    """Of which so many have newer bytes than the database says, and are drained again."""
+    """The number of these files with newer bytes than the database says. They are drained again."""
 
 
 def adopt_files(database: Database, files: DataFiles) -> Adopted:
     """Make the data files below a directory those of this namespace.
 
-    Raises IdentityError when they are another namespace's: inode numbers of two namespaces name
-    different files.
+    Raises IdentityError when they belong to another namespace: there the same inode number names
+    a different file.
     """
     connection = database.connect(for_writing=True)
     try:
@@ -113,7 +113,7 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
         is_older = found.mark not in marks and found.mark < max(marks, default=0)
         adopted = _compare(database, connection, files, is_older=is_older)
         with database.transaction(connection):
-            # A database that was restored would hand out the numbers of these files again.
+            # A restored database would otherwise hand out the numbers of these files again.
             largest = max((ino for ino, _epoch in files.walk()), default=0)
             session.run(_NUMBERS_ABOVE, largest=largest)
             journal.forget_readers(session)
@@ -124,7 +124,7 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
             (found.mark, mark),
             stamp.directory_of(files.root),
         )
-        # From here on the data files are adopted; a crash leaves one of the two marks.
+        # From here on the data files are adopted. After a crash the database has one of both marks.
         stamp.write(files.root, bound)
         with database.transaction(connection):
             session.run(sql.MARK, gateway=bytes.fromhex(bound.gateway), mark=mark)
@@ -139,7 +139,7 @@ def _compare(
 ) -> Adopted:
     """Compare rows and data files, a page of rows to a transaction.
 
-    Parameters: is_older, the database is older than the data files.
+    Parameters: is_older, whether the database is older than the data files.
     """
     session = Session(connection, database.dialect)
     looked, damaged, taken, after = 0, 0, 0, 0
@@ -149,7 +149,7 @@ def _compare(
             for ino, epoch, size, mtime_ns in rows:
                 path = files.path(ino, epoch)
                 found = path.stat() if path.exists() else None
-                # A rewrite of the same length has another time.
+                # Only the time shows a rewrite of the same length.
                 if is_older and found and (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
                     taken += 1
                     _take(session, ino, found)
@@ -174,9 +174,9 @@ def _take(session: Session, ino: int, found: os.stat_result) -> None:
 
 
 def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
-    """Make the configured bucket and prefix those of this namespace; everything is drained again.
+    """Make the configured bucket and prefix those of this namespace. Every file is drained again.
 
-    What is in the former bucket stays there: no tombstone for it is kept. Returns how many
+    The objects in the former bucket stay there: no tombstone for them is kept. Returns how many
     files will be sent. Raises IdentityError when some bytes are only in the former bucket.
     """
     connection = database.connect(for_writing=True)

@@ -1,7 +1,7 @@
 """The life cycle of a regular file's bytes as the database sees it: open for write, sealed.
 
-A version's number moves durably before the first byte of it is written, so an upload of the old
-version can never be published as the new one.
+The content version moves durably before the first byte of the new version is written. So an upload
+of the old version can never be published as the new one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from gateway.namespace.lookup import get
 from gateway.types import Attr, Sealed
 
 CRASH_CHANGE_STEP = 1 << 32
-"""Added to ``change`` when a file is sealed after a crash: more than the writes it can have had,
-so that the attribute a client saw before never comes back for other bytes."""
+"""Added to ``change`` when a file is sealed after a crash. It is more than the number of writes
+that the file can have had, so a value that a client saw never comes back for other bytes."""
 
 
 def open_write(tx: Tx, ino: int) -> Attr:
-    """The first writer opens: from here on the data file is newer than anything in the bucket.
+    """Open a file for its first writer. From here on the data file is newer than the bucket.
 
-    Raises InvalidArgument for what is no regular file, Stale.
+    Raises InvalidArgument if the inode is not a regular file, Stale.
     """
     row = tx.change(sql.OPEN_WRITE, the_ino=ino)
     if row is None:
@@ -31,10 +31,11 @@ def open_write(tx: Tx, ino: int) -> Attr:
 
 
 def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
-    """The last writer closed; its bytes are on disk. Opened but never written: nothing changed.
+    """Seal a file whose last writer closed and whose bytes are on stable storage.
 
-    Bytes written into a file that is not open for writing are a version of their own: whoever
-    wrote them did not know that it was sealed. Raises Stale.
+    Without writes the content stays the same version as before. Bytes that were written into a
+    file that is not open for writing are a new version: their writer did not know that the file was
+    sealed. Raises Stale.
     """
     drain_after_ns = tx.now_ns + settle_ns
     tx.touch(ino)
@@ -60,7 +61,7 @@ def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
 
 
 def damaged(tx: Tx, ino: int, reason: str) -> None:
-    """Bytes of a file are lost: until it is emptied it is neither sealed nor drained.
+    """Record that bytes of a file are lost. Until it is emptied it is neither sealed nor drained.
 
     Parameters: reason, one line for a person. Raises Stale.
     """
@@ -73,6 +74,6 @@ def damaged(tx: Tx, ino: int, reason: str) -> None:
 
 
 def whole(tx: Tx, ino: int) -> None:
-    """A damaged file was emptied: none of the lost bytes is left."""
+    """Delete the record of damage of a file that was emptied: it has no lost bytes any more."""
     tx.run(sql.DAMAGE_DELETE, the_ino=ino)
     tx.touch(ino)

@@ -1,4 +1,4 @@
-"""Making names: files, directories, symlinks, device nodes, hard links."""
+"""Makes names: files, directories, symlinks, device nodes, hard links."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def create(
     verifier: bytes | None = None,
     for_writing: bool = True,
 ) -> Attr:
-    """Make an empty regular file, already open for writing if asked: one commit for both.
+    """Make an empty regular file and, if asked, open it for writing in the same commit.
 
-    Parameters: verifier, 8 bytes of an exclusive create (kept in its own column, so that a later
-    SETATTR of times cannot break a retry). Raises Exists and what a directory change raises.
+    Parameters: verifier, 8 bytes of an exclusive create (they have a column of their own, so that a
+    later SETATTR of times cannot break a retry). Raises Exists and what a directory change raises.
     """
     directory = _prepare(tx, cred, parent, name)
     return _insert(
@@ -54,7 +54,7 @@ def create(
 def mkdir(
     tx: Tx, cred: Cred, parent: int, name: bytes, wanted: SetAttr, *, generation: int
 ) -> Attr:
-    """Make a directory; a setgid parent hands on its group and the bit."""
+    """Make a directory. It inherits the group and the bit of a setgid parent."""
     directory = _prepare(tx, cred, parent, name, links=1)
     if directory.nlink > LINK_MAX * 1000:
         raise TooManyLinks
@@ -86,7 +86,7 @@ def mknod(
     *,
     generation: int,
 ) -> Attr:
-    """Make a fifo, socket or device node. Devices are for uid 0 (raises NotPermitted)."""
+    """Make a fifo, socket or device node. Raises NotPermitted for a device unless uid is 0."""
     if kind not in _SPECIAL:
         raise InvalidArgument
     if kind in (Kind.CHARACTER, Kind.BLOCK) and cred.uid != 0:
@@ -101,7 +101,7 @@ def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
     if attr.kind == Kind.DIRECTORY:
         raise NotPermitted
     if attr.nlink == 0:
-        # Not Stale: a client that has the orphan open continues to use it.
+        # Stale would end the orphan for a client that still has it open.
         raise NotFound
     if attr.nlink >= LINK_MAX:
         raise TooManyLinks
@@ -111,7 +111,7 @@ def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
 
 
 def add_name(tx: Tx, parent: int, name: bytes, ino: int) -> None:
-    """Insert a directory entry under a fresh cookie."""
+    """Insert a directory entry with a new cookie."""
     tx.run(sql.DIRENT_INSERT, parent=parent, name=name, ino=ino, cookie=tx.new_cookie())
 
 
@@ -124,9 +124,10 @@ def count_name(tx: Tx, ino: int, names: int) -> Attr:
 
 
 def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
-    """Move mtime, ctime and change of a directory whose entries change; links: subdirectories.
+    """Move mtime, ctime and change of a directory whose entries change.
 
-    Returns it as it is now. Raises Stale, NotADirectory.
+    Parameters: links, how many subdirectories come (negative: go). Returns the directory as it is
+    now. Raises Stale, NotADirectory.
     """
     row = tx.change(sql.DIRECTORY_CHANGED, the_ino=ino, delta=links, now_ns=tx.now_ns)
     if row is None:
@@ -140,7 +141,7 @@ def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
 
 
 def _prepare(tx: Tx, cred: Cred, parent: int, name: bytes, links: int = 0) -> Attr:
-    """Check that a name can be made, and change the directory for it: one statement for both."""
+    """Check that a name can be made, and change its directory in the same statement."""
     check_new_name(parent, name)
     if find(tx, parent, name) is not None:
         permissions.require_entry_change(get_directory(tx, parent), cred)

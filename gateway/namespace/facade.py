@@ -1,7 +1,7 @@
 """The namespace of one gateway: opened, recovered, read and changed.
 
-Reads go to pooled connections. A change is an ``Operation`` of a function of this package
-(create.py, rename.py, …); ``run_together`` returns when all that it was given are durable.
+Reads use pooled connections. A change is an ``Operation`` of a function of this package
+(create.py, rename.py, …). ``run_together`` returns when all its operations are durable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Namespace:
         self._writer = Writer(self._database)
         self._mark = identity.Mark(self._database, self._writer, self.files)
         try:
-            # Before anything is changed: recovery would take the files of another disk for its own.
+            # This check comes before any change: recovery would change the files of another disk.
             self.boot = self._mark.begin(volume.boot)
             self._writer.bind(self.boot.boot)
             reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
@@ -45,7 +45,7 @@ class Namespace:
             self.close()
             raise
         self.settle_ns = int(settings.drain.settle_seconds * NS)
-        """How long the drain leaves a sealed file alone."""
+        """The time for which the drain leaves a sealed file alone."""
 
     def close(self) -> None:
         """Close the database."""
@@ -73,7 +73,7 @@ class Namespace:
             return lookup.readlink(self._session(connection), ino)
 
     def verifier(self, ino: int) -> bytes | None:
-        """Of the exclusive create that made a file; None when it was made otherwise."""
+        """Return the verifier of the exclusive create that made a file, or None."""
         with self._database.reader() as connection:
             row = self._session(connection).one(sql.VERIFIER, ino=ino)
             return None if row is None else row[0]
@@ -87,7 +87,7 @@ class Namespace:
             return xattr.listxattr(self._session(connection), ino)
 
     def run_together(self, operations: Sequence[Operation[Any]]) -> None:
-        """Run changes in one transaction; each has its outcome when this returns."""
+        """Run changes in one transaction. Each operation has its outcome afterwards."""
         self._writer.run_together(operations)
 
     def reclaim_all(self) -> None:
@@ -95,7 +95,7 @@ class Namespace:
         volume.reclaim(self._writer, self.files)
 
     def dirty_bytes(self) -> int:
-        """What the bucket does not have, as far as files are sealed; allocated bytes."""
+        """Return the allocated bytes of sealed files that the bucket does not have."""
         with self._database.reader() as connection:
             row = self._session(connection).one(sql.DIRTY_BYTES)
             return 0 if row is None else int(row[0])
@@ -105,12 +105,12 @@ class Namespace:
         self._mark.keep(journal.tidy)
 
     def top_of(self, ino: int) -> tuple[int, bytes]:
-        """The directory directly below the root that an inode is in (the root itself: b"")."""
+        """Return the directory directly below the root that an inode is in (b"": the root)."""
         with self._database.reader() as connection:
             return lookup.top_of(self._session(connection), ino)
 
     def damages(self, after: int, most: int) -> list[int]:
-        """The next damaged files, by inode number."""
+        """Return the inode numbers of up to ``most`` damaged files above ``after``, in order."""
         with self._database.reader() as connection:
             rows = self._session(connection).all(sql.DAMAGES, after=after, most=most)
             return [row[0] for row in rows]

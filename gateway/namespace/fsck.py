@@ -1,7 +1,7 @@
-"""What must be true of a namespace at rest, as queries: the same for people, crash and model tests.
+"""Queries for what must be true of a namespace at rest. People, crash and model tests share them.
 
-Runs while nothing else does. A repair is made only where the truth is in the namespace itself; what
-would guess, or could lose bytes, is reported and left.
+No other process may work on the namespace meanwhile. A repair is made only where the truth is in
+the namespace itself. A problem whose repair would guess, or could lose bytes, is only reported.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _REGULAR, _DIRECTORY, _RESIDENT = int(Kind.REGULAR), int(Kind.DIRECTORY), int(Re
 
 
 class Problem(NamedTuple):
-    """Something that must not be."""
+    """A broken law of the namespace."""
 
     check: str
     detail: str
     repair: str
-    """What a repair does or did; empty: a person must decide."""
+    """What a repair does or did. Empty means that a person must decide."""
 
 
 class Check(NamedTuple):
-    """A law: the query finds what breaks it."""
+    """A law, and the query that finds what breaks it."""
 
     name: str
     query: Statement
     detail: str
-    """Template for a row of the query."""
+    """Template of the message for a row of the query."""
     repair: str = ""
     fix: Statement | None = None
-    """Takes the row's first column as :key."""
+    """The repair of a row. Its parameter :key is the first column of the row."""
 
 
 def _sql(statement: str) -> Statement:
@@ -114,7 +114,7 @@ CHECKS = (
         _sql(
             "SELECT i.ino, i.nlink, count(d.ino) FROM inode i"
             f" LEFT JOIN dirent d ON d.ino = i.ino WHERE i.kind <> {_DIRECTORY}"
-            # Without any name it belongs into lost+found: a count of 0 would end it.
+            # An inode without a name belongs into lost+found: a count of 0 would delete its bytes.
             " GROUP BY i.ino, i.nlink HAVING i.nlink <> count(d.ino) AND count(d.ino) > 0"
         ),
         "inode {0} has link count {1} and {2} names",
@@ -151,7 +151,7 @@ CHECKS = (
         _sql(
             "SELECT o.ino, o.key, o.content_version, i.drained_version FROM object o"
             " JOIN inode i ON i.ino = o.ino WHERE o.content_version < i.drained_version"
-            # Snapshots of a file that was open are ahead of what is said to be drained.
+            # The snapshot of an open file is ahead of the drained version.
             " OR o.content_version > i.content_version"
         ),
         "object {1} of inode {0} has version {2}, the inode says {3}",
@@ -191,7 +191,7 @@ _FILES = _sql(
 
 
 def check(database: Database, files: DataFiles, *, repair: bool = False) -> list[Problem]:
-    """Find everything that is wrong; with ``repair``, put right what is safe to.
+    """Find all problems. With ``repair``, repair those whose repair is safe.
 
     Returns the problems that were found, repaired or not. Raises TryAgain when the database does
     not answer.
@@ -224,7 +224,7 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
 
 
 def _check_identity(session: Session, files: DataFiles) -> Iterator[Problem]:
-    """Database and data files must be those that belong together."""
+    """Yield a problem if database and data files do not belong together."""
     try:
         identity.require_files(session, files)
     except IdentityError as exc:
@@ -232,7 +232,7 @@ def _check_identity(session: Session, files: DataFiles) -> Iterator[Problem]:
 
 
 def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[Problem]:
-    """Rows and data files must belong together."""
+    """Yield the damaged files, and where rows and data files differ."""
     known = set()
     damaged = dict(map(tuple, session.all(_DAMAGED)))
     for ino, reason in damaged.items():
@@ -240,7 +240,7 @@ def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[P
     for ino, epoch, size, write_open, nlink, residency in session.all(_FILES):
         known.add((ino, epoch))
         if nlink == 0 or write_open or residency != Residency.RESIDENT or ino in damaged:
-            continue  # settled at the next start, or not here at all, or reported above
+            continue  # the next start settles it, or it is not on this disk, or is reported above
         path = files.path(ino, epoch)
         found_bytes = path.stat().st_size if path.exists() else 0
         if found_bytes != size:
@@ -252,7 +252,7 @@ def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[P
         if (ino, epoch) not in known:
             if repair and is_ours:
                 files.set_aside(ino, epoch)
-            # Not deleted: a database restored from a backup knows less than the disk.
+            # The file is never deleted: a database restored from a backup knows less than the disk.
             yield Problem(
                 "data file without inode",
                 f"{files.path(ino, epoch)} belongs to no inode",

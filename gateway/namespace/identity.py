@@ -1,12 +1,12 @@
-"""Whether database, data files and bucket belong together. Nothing starts unless they do.
+"""Checks that database, data files and bucket belong together. Nothing starts unless they do.
 
 The row of the volume and the stamp of the data files (``gateway.data.stamp``) name the same
 namespace and the same gateway, and have the same mark. The mark moves at each start of the NFS
 server and in every minute in which something changed. So an older copy of the database, or of the
 data files, has an older mark and is refused before anything is read or changed.
 
-A mark moves in three steps: the stamp names the old and the new number, the database has the new
-one, the stamp names the new one alone. A crash leaves a stamp that names the database's number.
+A mark moves in three steps. The stamp gets the old and the new number, then the database gets the
+new one, then the stamp gets the new one alone. A crash leaves a stamp with the database's number.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ T = TypeVar("T")
 MARK_SECONDS = 60.0
 READINGS = 3
 SAMPLE = 16
-"""Files whose bytes are looked for where a database has no gateway yet."""
+"""The number of files whose bytes are looked for if the database names no gateway yet."""
 
 
 class Identity(NamedTuple):
-    """What the row of the volume says."""
+    """The identity in the row of the volume."""
 
     fs_id: bytes
     gateway: bytes | None
@@ -49,14 +49,14 @@ class Identity(NamedTuple):
 
 
 def of(session: Session) -> Identity:
-    """The identity of a namespace that was made."""
+    """Return the identity of a namespace."""
     row = session.one(sql.IDENTITY)
     assert row is not None, "the volume row is missing"
     return Identity(*row)
 
 
 def problem(found: Identity, stamped: Stamp | None, directory: int) -> str | None:
-    """Why data files are not those of a namespace, and the remedy; None: they are.
+    """Return why data files are not those of a namespace, with the remedy, or None if they are.
 
     Parameters: directory, the inode number of the directory of the data files.
     """
@@ -93,7 +93,7 @@ def problem(found: Identity, stamped: Stamp | None, directory: int) -> str | Non
 
 
 def require_files(session: Session, files: DataFiles) -> Identity:
-    """The identity of a namespace whose data files are there. Raises IdentityError."""
+    """Return the identity of a namespace whose data files are there. Raises IdentityError."""
     found = of(session)
     stamped = stamp.read(files.root)
     if found.gateway is None and not _is_taken(found, stamped, files):
@@ -107,14 +107,14 @@ def require_files(session: Session, files: DataFiles) -> Identity:
 
 
 def _is_taken(found: Identity, stamped: Stamp | None, files: DataFiles) -> bool:
-    """Whether a directory is stamped, and not just left of a namespace that had no file yet."""
+    """Return whether a directory has this namespace's stamp, or another's with data files."""
     if stamped is None:
         return False
     return stamped.fs_id == found.fs_id.hex() or any(True for _ in files.walk())
 
 
 def owns(session: Session, files: DataFiles) -> bool:
-    """Whether data files are this namespace's, of whatever time. Raises nothing: unknown is no."""
+    """Return whether data files are this namespace's, of any time. Unknown counts as no."""
     try:
         found, stamped = of(session), stamp.read(files.root)
     except IdentityError:
@@ -139,9 +139,9 @@ def require_surroundings(settings: Settings) -> None:
 
 
 def _require(database: Database, files: DataFiles) -> None:
-    """``require_files`` for other processes than the NFS server. Raises IdentityError, TryAgain.
+    """Do ``require_files`` in other processes than the NFS server. Raises IdentityError, TryAgain.
 
-    It looks again before it refuses: the server may move the mark between the two readings.
+    It reads both again before it refuses: the server may move the mark between the two reads.
     """
     for attempt in range(READINGS):
         try:
@@ -154,7 +154,7 @@ def _require(database: Database, files: DataFiles) -> None:
 
 
 def _require_bytes(session: Session, files: DataFiles) -> None:
-    """A database older than the stamps has none: then some of its files must be there."""
+    """Require that some files of the namespace are there, if its database is older than stamps."""
     rows = session.all(sql.FILES_WITH_BYTES, most=SAMPLE)
     if rows and not any(files.path(ino, epoch).exists() for ino, epoch in rows):
         raise IdentityError(
@@ -180,8 +180,8 @@ class Mark:
     def begin(self, start: Callable[[Tx], T]) -> T:
         """Check that the data files are the namespace's, then run a start and move the mark.
 
-        Parameters: start, in one transaction with the mark. The first start makes the gateway's
-        id. Raises IdentityError, OSError.
+        Parameters: start, which runs in one transaction with the mark. The first start makes the
+        gateway's id. Raises IdentityError, OSError.
         """
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
@@ -218,7 +218,7 @@ class Mark:
             tx.run(sql.MARK, gateway=gateway, mark=before + 1)
             return beside(tx)
 
-        # Both numbers until the commit is known: its answer may be lost.
+        # The stamp has both numbers until the commit is known: its answer may be lost.
         self._stamp(before, before + 1)
         result = self._writer.run(move_mark)
         self._identity = self._identity._replace(mark=before + 1)
@@ -239,7 +239,7 @@ class Mark:
 def require_bucket(database: Database, bucket: BucketSettings) -> None:
     """Check that the configured bucket and prefix are those that have the namespace's objects.
 
-    They are recorded while nothing was drained yet. Raises IdentityError, TryAgain.
+    As long as nothing was drained, they are only recorded. Raises IdentityError, TryAgain.
     """
     with database.reader() as connection:
         session = Session(connection, database.dialect)
@@ -260,9 +260,9 @@ def require_bucket(database: Database, bucket: BucketSettings) -> None:
 def claim(database: Database, files: DataFiles, make_directory: Callable[[], object]) -> bool:
     """Stamp the data files of a namespace that no gateway was started on.
 
-    Parameters: make_directory, makes the directory of the data files where it is missing. It is
-    not called while the data files are another namespace's. False: they have this namespace's
-    stamp. Raises IdentityError, OSError, NamespaceError.
+    Parameters: make_directory, which makes the directory of the data files if it is missing. It is
+    not called if the data files are another namespace's. Returns False if they have this
+    namespace's stamp already. Raises IdentityError, OSError, NamespaceError.
     """
     with database.reader() as connection:
         found = require_files(Session(connection, database.dialect), files)

@@ -1,4 +1,4 @@
-"""Reads: names to inodes, attributes, listings."""
+"""Reads the namespace: names, attributes and listings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
 
 
 def check_name(name: bytes) -> None:
-    """Raises NameTooLong or InvalidArgument for what cannot be a directory entry."""
+    """Raise NameTooLong or InvalidArgument for a name that no directory entry can have."""
     if len(name) > NAME_MAX_BYTES:
         raise NameTooLong
     if not name or name in (b".", b"..") or b"/" in name or b"\0" in name:
@@ -27,14 +27,14 @@ def check_name(name: bytes) -> None:
 
 
 def check_new_name(parent: int, name: bytes) -> None:
-    """Raises NameTooLong, InvalidArgument, or NotPermitted for a name that nothing may get."""
+    """Raise NameTooLong, InvalidArgument, or NotPermitted for a name that nothing may get."""
     check_name(name)
     if parent == ROOT_INO and name == RESERVED_NAME:
         raise NotPermitted
 
 
 def get(session: Session, ino: int) -> Attr:
-    """Attributes of an inode. Raises Stale when it is gone."""
+    """Return the attributes of an inode. Raises Stale when the inode is gone."""
     row = session.one(sql.GET, ino=ino)
     if row is None:
         raise Stale
@@ -42,7 +42,7 @@ def get(session: Session, ino: int) -> Attr:
 
 
 def get_directory(session: Session, ino: int) -> Attr:
-    """Attributes of a directory. Raises Stale, NotADirectory."""
+    """Return the attributes of a directory. Raises Stale, NotADirectory."""
     attr = get(session, ino)
     if attr.kind != Kind.DIRECTORY:
         raise NotADirectory
@@ -50,13 +50,13 @@ def get_directory(session: Session, ino: int) -> Attr:
 
 
 def find(session: Session, parent: int, name: bytes) -> Attr | None:
-    """The inode a name stands for, or None."""
+    """Return the attributes of the inode that has a name, or None."""
     row = session.one(sql.LOOKUP, parent=parent, name=name)
     return None if row is None else Attr(*row)
 
 
 def lookup(session: Session, parent: int, name: bytes) -> Attr:
-    """The inode a name stands for. Raises NotFound, NotADirectory, Stale, NameTooLong."""
+    """Return the inode that has a name. Raises NotFound, NotADirectory, Stale, NameTooLong."""
     attr = find(session, parent, name)
     if attr is None:
         if len(name) > NAME_MAX_BYTES:
@@ -67,7 +67,7 @@ def lookup(session: Session, parent: int, name: bytes) -> Attr:
 
 
 def lookup_parent(session: Session, ino: int) -> Attr:
-    """The directory that holds a directory. Raises NotADirectory, Stale."""
+    """Return the parent of a directory. Raises NotADirectory, Stale."""
     row = session.one(sql.PARENT, ino=ino)
     if row is None:
         get(session, ino)
@@ -76,24 +76,29 @@ def lookup_parent(session: Session, ino: int) -> Attr:
 
 
 def readdir(session: Session, parent: int, after_cookie: int, most: int) -> list[Dirent]:
-    """Up to ``most`` entries after a cookie (0: from the start), in order of cookies."""
+    """Return up to ``most`` entries after a cookie (0: from the start), in order of cookies."""
     rows = session.all(sql.READDIR, parent=parent, cookie=after_cookie, most=most)
     if not rows:
-        # The end of a directory that is gone is no end.
+        # An empty listing would tell the client that a directory that is gone ends here.
         get_directory(session, parent)
     return [Dirent(row[0], row[1], Attr(*row[2:])) for row in rows]
 
 
 def way_up(session: Session, ino: int) -> Iterator[tuple[int, int, bytes]]:
-    """The first name of an inode, then that of the directory which has it, and so on up to the
-    root: inode, directory, name. It ends below the root where a directory has no name."""
+    """Yield inode, directory and first name, for an inode and then for each directory above it.
+
+    The way ends at the root, or earlier at a directory without a name.
+    """
     while ino != ROOT_INO and (row := session.one(sql.NAMES, ino=ino)) is not None:
         yield ino, row[0], row[1]
         ino = row[0]
 
 
 def top_of(session: Session, ino: int) -> tuple[int, bytes]:
-    """The entry of the root that an inode is below, by its first name; b"": it is in the root."""
+    """Return the entry of the root that an inode is below, by first names.
+
+    An inode that is directly in the root gives the root and b"".
+    """
     for at, parent, name in way_up(session, ino):
         if parent == ROOT_INO and at != ino:
             return at, name
@@ -101,7 +106,7 @@ def top_of(session: Session, ino: int) -> tuple[int, bytes]:
 
 
 def readlink(session: Session, ino: int) -> bytes:
-    """What a symlink points to. Raises Stale, InvalidArgument."""
+    """Return the target of a symlink. Raises Stale, InvalidArgument."""
     row = session.one(sql.TARGET, ino=ino)
     if row is None:
         raise Stale

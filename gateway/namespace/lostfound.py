@@ -1,6 +1,6 @@
-"""``/lost+found`` of the namespace: where a repair puts inodes that have no name.
+"""Keeps ``/lost+found`` of the namespace, the directory for inodes that a repair found nameless.
 
-A repair never ends an inode: its bytes may be the only copy of a checkpoint.
+A repair never deletes an inode: its bytes may be the only copy of a checkpoint.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ NAME = b"lost+found"
 
 
 def shown(ino: int) -> str:
-    """The path that an inode gets, for people."""
+    """Return the path that an inode gets, for people."""
     return f"/{NAME.decode()}/#{ino}"
 
 
 def keep(tx: Tx, ino: int) -> None:
-    """Give an inode without any name one, in its own transaction."""
+    """Give a name to an inode that has none, in a transaction of its own."""
     tx.reserve(2)
     attr = get(tx, ino)
     is_directory = attr.kind == Kind.DIRECTORY
@@ -38,7 +38,7 @@ def keep(tx: Tx, ino: int) -> None:
 
 
 def _directory(tx: Tx) -> Attr:
-    """The directory, made if there is none. Another inode of its name stays as it is."""
+    """Return the directory; make it if there is none. Another inode with its name stays."""
     name = NAME
     while (found := find(tx, ROOT_INO, name)) is not None and found.kind != Kind.DIRECTORY:
         name += b"_"

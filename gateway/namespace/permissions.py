@@ -1,7 +1,7 @@
-"""Who may do what: mode bits, groups, sticky directories. Pure.
+"""Checks permissions: mode bits, groups, sticky directories. Pure.
 
-Ganesha checks lookups, opens and setattr itself before it calls us; changes of a directory's
-entries are left to the FSAL (fsal_helper.c fsal_create, fsal_remove, fsal_rename).
+Ganesha checks lookups, opens and setattr itself before it calls the FSAL. It leaves changes of a
+directory's entries to the FSAL (fsal_helper.c fsal_create, fsal_remove, fsal_rename).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SETUID, SETGID, STICKY = 0o4000, 0o2000, 0o1000
 
 
 def allowed(attr: Attr, cred: Cred, wanted: int) -> bool:
-    """Whether the mode bits grant all wanted rights (READ | WRITE | EXECUTE)."""
+    """Return whether the mode bits grant all wanted rights (READ | WRITE | EXECUTE)."""
     if cred.uid == 0:
         return not wanted & EXECUTE or attr.kind == Kind.DIRECTORY or bool(attr.mode & 0o111)
     if cred.uid == attr.uid:
@@ -27,14 +27,16 @@ def allowed(attr: Attr, cred: Cred, wanted: int) -> bool:
 
 
 def without_privileges(mode: int) -> int:
-    """The mode of a file without setuid and setgid; setgid without group execute means no privilege
-    and stays."""
+    """Return the mode of a file without setuid and setgid.
+
+    Setgid without group execute is no privilege, so it stays.
+    """
     kept = mode & ~SETUID
     return kept & ~SETGID if mode & EXECUTE << 3 else kept
 
 
 def require_ownership(cred: Cred, wanted: SetAttr) -> None:
-    """What is made belongs to its maker, unless that is root. Raises NotPermitted."""
+    """Require that a new inode belongs to its maker, unless root makes it. Raises NotPermitted."""
     if cred.uid == 0:
         return
     if wanted.uid not in (None, cred.uid):
@@ -44,7 +46,7 @@ def require_ownership(cred: Cred, wanted: SetAttr) -> None:
 
 
 def require_entry_change(directory: Attr, cred: Cred) -> None:
-    """Making or removing a name needs write and search permission. Raises AccessDenied."""
+    """Require write and search permission, to make or remove a name. Raises AccessDenied."""
     if directory.kind != Kind.DIRECTORY:
         raise NotADirectory
     if not allowed(directory, cred, WRITE | EXECUTE):
@@ -52,7 +54,10 @@ def require_entry_change(directory: Attr, cred: Cred) -> None:
 
 
 def require_removal(directory: Attr, victim: Attr, cred: Cred) -> None:
-    """In a sticky directory only owners may remove. Raises AccessDenied, NotPermitted."""
+    """Require the right to remove: in a sticky directory only owners have it.
+
+    Raises AccessDenied, NotPermitted.
+    """
     require_entry_change(directory, cred)
     if directory.mode & STICKY and cred.uid not in (0, directory.uid, victim.uid):
         raise NotPermitted

@@ -1,4 +1,4 @@
-"""Taking names away, and what becomes of an inode without any."""
+"""Removes names, and inodes that have no name left."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def remove(
 ) -> Removed:
     """Remove a file, link or empty directory by name (NFSv4 REMOVE does not tell them apart).
 
-    Parameters: only, inode number and ``change``: removes nothing else that has the name.
-    Raises NotFound, NotEmpty, AccessDenied, NotPermitted, Stale.
+    Parameters: only, inode number and ``change`` of the inode that may be removed; any other inode
+    with the name stays. Raises NotFound, NotEmpty, AccessDenied, NotPermitted, Stale.
     """
     check_name(name)
     victim = find(tx, parent, name)
@@ -29,7 +29,7 @@ def remove(
         raise NotFound
     is_directory = victim.kind == Kind.DIRECTORY
     if is_directory:
-        # Refused often, and a refusal is cheap only before the first change.
+        # These checks refuse often, and a refusal is cheap only before the first change.
         permissions.require_removal(get_directory(tx, parent), victim, cred)
         require_empty(tx, victim)
     directory = directory_changed(tx, parent, links=-int(is_directory))
@@ -39,19 +39,19 @@ def remove(
 
 
 def require_empty(tx: Tx, victim: Attr) -> None:
-    """Raises NotEmpty for a directory with entries."""
+    """Raise NotEmpty for a directory with entries."""
     if victim.kind == Kind.DIRECTORY and tx.one(sql.ANY_ENTRY, parent=victim.ino) is not None:
         raise NotEmpty
 
 
 def lose_name(tx: Tx, victim: Attr) -> Removed:
-    """What becomes of an inode whose entry is gone or names another one now."""
+    """Take a name from an inode whose entry is deleted or names another inode now."""
     is_directory = victim.kind == Kind.DIRECTORY
     lost = victim.nlink if is_directory else 1
     changed = count_name(tx, victim.ino, -lost)
     left = changed.nlink
     if left == 0 and victim.kind == Kind.REGULAR:
-        # The row stays as an orphan: clients may have the file open (reclaim() ends it).
+        # The row stays as an orphan: clients may have the file open (reclaim() deletes it).
         _forget_object(tx, victim)
     elif left == 0:
         if is_directory:
@@ -63,9 +63,9 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
 
 
 def reclaim(tx: Tx, ino: int) -> bool:
-    """End an orphan: its row goes now, its bytes may go after the commit.
+    """Delete the row of an orphan. Its bytes may be deleted after the commit.
 
-    False: it is none, and its bytes must be spared.
+    Returns False if the inode is no orphan. Its bytes must not be deleted then.
     """
     tx.touch(ino)
     return tx.run(sql.INODE_DELETE, the_ino=ino) > 0
@@ -84,7 +84,7 @@ def _forget_object(tx: Tx, victim: Attr) -> None:
     ino = victim.ino
     row = tx.one(sql.OBJECT_KEY, ino=ino)
     if row is None:
-        # Most files that are deleted never were in the bucket, and so never had the wrong key.
+        # Most deleted files were never in the bucket, so they never had a wrong key.
         return
     tx.run(sql.REKEY_DELETE, the_ino=ino)
     tx.run(sql.OBJECT_DELETE, the_ino=ino)

@@ -1,4 +1,4 @@
-"""Rename: one transaction, so every observer and every crash sees all of it or nothing."""
+"""Renames in one transaction, so every observer and every crash sees all of a rename or nothing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gateway.types import Attr, Cred, Kind, Removed
 def rename(
     tx: Tx, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
 ) -> tuple[Attr, Removed | None]:
-    """Move a name, replacing what stands in its place (RFC 8881 section 18.26, POSIX rename).
+    """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
 
-    Returns the moved inode and what was replaced. Two names of one inode: nothing happens. Data
-    files are named by inode number, so no byte moves. Raises NotFound, Exists and the type errors,
-    NotEmpty, CrossesItself, AccessDenied, NotPermitted, Stale.
+    Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
+    Data files are named by inode number, so no byte moves. Raises NotFound, Exists and the type
+    errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, Stale.
     """
     check_name(old_name)
     check_new_name(new_parent, new_name)
@@ -36,7 +36,7 @@ def rename(
         raise NotFound
     replaced = find(tx, new_parent, new_name)
     if replaced is not None or moved.kind == Kind.DIRECTORY:
-        # Refused often, and a refusal is cheap only before the first change.
+        # These checks refuse often, and a refusal is cheap only before the first change.
         source_dir, target_dir = _directories(tx, old_parent, new_parent)
         permissions.require_removal(source_dir, moved, cred)
         permissions.require_entry_change(target_dir, cred)
@@ -50,7 +50,7 @@ def rename(
                 raise AccessDenied
             _require_outside(tx, moved.ino, new_parent)
         if replaced is not None:
-            # Before the entry goes: it may be the one in the directory it would replace.
+            # This check comes before the entry moves: the entry may be in the replaced directory.
             require_empty(tx, replaced)
 
     source_dir, target_dir = _change_directories(tx, moved, replaced, old_parent, new_parent)
@@ -68,7 +68,7 @@ def rename(
         )
     else:
         tx.run(sql.DIRENT_DELETE, the_parent=old_parent, the_name=old_name)
-        # The name stays, and its cookie with it: a listing in progress shows it once.
+        # The new name keeps its cookie, so a listing in progress shows the name once.
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
         removed = lose_name(tx, replaced)
     note_renamed(tx, moved)
@@ -81,7 +81,10 @@ def _directories(tx: Tx, old_parent: int, new_parent: int) -> tuple[Attr, Attr]:
 
 
 def _require_replaceable(moved: Attr, replaced: Attr) -> None:
-    """Checked here and not where Ganesha did: another client may have changed it since."""
+    """Require that both inodes are directories, or none. Raises NotADirectory, IsADirectory.
+
+    Ganesha checked the types too, but another client may have changed the name since.
+    """
     if moved.kind == Kind.DIRECTORY and replaced.kind != Kind.DIRECTORY:
         raise NotADirectory
     if moved.kind != Kind.DIRECTORY and replaced.kind == Kind.DIRECTORY:
@@ -91,9 +94,9 @@ def _require_replaceable(moved: Attr, replaced: Attr) -> None:
 def _change_directories(
     tx: Tx, moved: Attr, replaced: Attr | None, old_parent: int, new_parent: int
 ) -> tuple[Attr, Attr]:
-    """Both directories change, each subdirectory counts as a link of the one that holds it.
+    """Change both directories. Each subdirectory counts as a link of its parent.
 
-    Returns them as they are now.
+    Returns the old and the new parent as they are now.
     """
     comes = int(moved.kind == Kind.DIRECTORY)
     goes = int(replaced is not None and replaced.kind == Kind.DIRECTORY)
@@ -107,7 +110,7 @@ def _change_directories(
 
 
 def _require_outside(tx: Tx, moved: int, new_parent: int) -> None:
-    """A directory must not end up below itself: it would be lost, with all in it."""
+    """Refuse to move a directory below itself: it would be lost with all that is in it."""
     at = new_parent
     while True:
         if at == moved:

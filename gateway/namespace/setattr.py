@@ -1,4 +1,4 @@
-"""SETATTR of everything but size, which belongs to the data file."""
+"""Sets attributes (SETATTR), except the size, which belongs to the data file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from gateway.types import Attr, Kind, SetAttr
 
 
 def setattr_(tx: Tx, ino: int, wanted: SetAttr) -> Attr:
-    """Apply what is not None; permissions were checked by Ganesha (fsal_setattr). Raises Stale."""
+    """Set each attribute that is not None. Ganesha checked permissions (fsal_setattr).
+
+    Raises Stale.
+    """
     old = get(tx, ino)
     mode = old.mode if wanted.mode is None else wanted.mode & 0o7777
     if old.kind == Kind.REGULAR and (wanted.uid is not None or wanted.gid is not None):
-        # As Linux does, for root too: the new owner has not asked for what the old one had set up.
+        # Linux does this for root too: the new owner did not ask for the old owner's privileges.
         mode = permissions.without_privileges(mode)
     row = tx.change(
         sql.SETATTR,

@@ -1,6 +1,6 @@
-"""Room for bytes, as the namespace sees it: what is dirty, who shares, and what a person is told.
+"""Answers the questions of C about space, and reports the state of space to people.
 
-The deciding is done in C, at each write (fsal/native/space.c).
+C decides at each write (fsal/native/space.c).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPORT_SECONDS = 5.0
 
 
 class Level(IntEnum):
-    """``enum spw_level``."""
+    """The values of ``enum spw_level``."""
 
     ROOM = 0
     SLOW = 1
@@ -53,10 +53,11 @@ class Space:
         self._written_seconds = float("-inf")
 
     def report(self, headroom_bytes: int, unsealed_bytes: int, level: Level, flows: int) -> int:
-        """How it stands, once a second. Returns the bytes of sealed files not in the bucket.
+        """Take the report that C gives once a second, and write it for people.
 
-        The first call comes before C has looked at the disk, because it needs our answer for that:
-        its headroom is 0 and its level says nothing.
+        Returns the bytes of sealed files that are not in the bucket. C makes the first call before
+        it looks at the disk, because it needs the answer for that. In the first call headroom is 0
+        and the level has no meaning.
         """
         dirty_bytes = self._namespace.dirty_bytes() if self._limit_bytes else 0
         if self._level is None:
@@ -73,7 +74,7 @@ class Space:
         return dirty_bytes
 
     def flow(self, ino: int, client: str) -> tuple[int, int]:
-        """Who writes: the top directory of a file, and the weight of it and the client."""
+        """Return the top directory of a file, and the weight of that directory and the client."""
         weight = self._clients.get(client, 1)
         try:
             top, name = self._namespace.top_of(ino)
@@ -94,5 +95,5 @@ class Space:
             self._path.parent.mkdir(exist_ok=True)
             atomic.replace(self._path, json.dumps(facts) + "\n", 0o644, durable=False)
         except OSError as exc:
-            # A full disk must not take the answer with it.
+            # A full disk must not keep C from its answer.
             log.warning("cannot write %s: %s", self._path, exc)

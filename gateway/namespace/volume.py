@@ -1,4 +1,4 @@
-"""The namespace as a whole: made by ``spillway init``, recovered at every start of the server."""
+"""Makes the namespace (``spillway init``) and recovers it at every start of the NFS server."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from gateway.types import Attr, Kind, Residency, Sealed
 log = logging.getLogger("spillway.volume")
 
 RECOVERED_TOGETHER = 256
-"""Files to a transaction: each transaction costs an fsync."""
+"""The number of files in one transaction. Each transaction costs an fsync."""
 
 
 class Boot(NamedTuple):
-    """What a start of the server brings."""
+    """The numbers of one start of the server."""
 
     fs_id: bytes
     boot: int
     generation: int
-    """Of every inode made until the next start; random, so a restored backup repeats none."""
+    """The generation of every inode made until the next start. It is random, so a restored backup
+    repeats no generation."""
 
 
 def create(database: Database) -> bool:
-    """Make the volume row and the root directory. False: they were there already."""
+    """Make the volume row and the root directory. Returns False if they are there already."""
     connection = database.connect()
     try:
         session = Session(connection, database.dialect)
@@ -94,7 +95,7 @@ def _insert_root(session: Session) -> None:
 
 
 def boot(tx: Tx) -> Boot:
-    """Count a start, durably: the write verifier made of it tells clients to resend."""
+    """Count a start durably. The write verifier, made of the count, tells clients to resend."""
     tx.run(sql.VOLUME_BOOT)
     row = tx.one(sql.VOLUME)
     assert row is not None, "the volume row is missing"
@@ -102,9 +103,9 @@ def boot(tx: Tx) -> Boot:
 
 
 def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
-    """Settle what the last run left open: seal written files, reclaim orphans.
+    """Finish what the last run left open: seal written files and reclaim orphans.
 
-    Parameters: wait_ns, how long the drain leaves such files alone, because their clients may
+    Parameters: wait_ns, how long the drain leaves these files alone, because their clients may
     come back and continue to write. Returns how many were sealed and how many reclaimed.
     """
     reclaimed = reclaim(writer, files)
@@ -157,10 +158,10 @@ def _write_open(tx: Tx) -> list[Sequence[Any]]:
 
 
 def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | str:
-    """What a crash left of a data file that had a writer, now on stable storage.
+    """Return what a crash left of a data file that had a writer. It is on stable storage now.
 
     Parameters: size (bytes) and mtime_ns, of the row. A file without bytes may never have had a
-    data file. A string says why bytes are lost: sealing what is left would replace the object,
+    data file. A returned string says why bytes are lost: to seal the rest would replace the object,
     which may be the last copy.
     """
     try:

@@ -1,7 +1,7 @@
-"""Extended attributes in the user namespace (RFC 8276). Names come without ``user.``.
+"""Reads and changes extended attributes (RFC 8276). Names come without the prefix ``user.``.
 
-Ganesha checks nothing before it calls us, not even whether the export is read-only: permissions
-are checked here and in native/xattr.c.
+Ganesha checks nothing before it calls the FSAL, not even whether the export is read-only. So this
+module and native/xattr.c check permissions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from gateway.types import Attr, Cred, Kind
 NAME_MAX_BYTES = 255
 VALUE_MAX_BYTES = 65_536
 NAMES_MAX_BYTES = 65_536
-"""Of all names of one inode with ``user.`` and NUL: what Linux's listxattr can return."""
+"""Limit for all names of one inode, each with ``user.`` and NUL. It is listxattr's on Linux."""
 PREFIX = b"user."
 
 
 class How(IntEnum):
-    """RFC 8276 section 8.4.2, setxattr_option4."""
+    """The values of setxattr_option4 (RFC 8276 section 8.4.2)."""
 
     EITHER = 0
     CREATE = 1
@@ -41,7 +41,7 @@ class How(IntEnum):
 
 
 def getxattr(session: Session, cred: Cred, ino: int, name: bytes) -> bytes:
-    """Raises NoAttribute, AccessDenied, Stale."""
+    """Return the value of an attribute. Raises NoAttribute, AccessDenied, Stale."""
     _require(get(session, ino), cred, permissions.READ)
     row = session.one(sql.XATTR, ino=ino, name=name)
     if row is None:
@@ -51,13 +51,16 @@ def getxattr(session: Session, cred: Cred, ino: int, name: bytes) -> bytes:
 
 
 def listxattr(session: Session, ino: int) -> list[bytes]:
-    """All names, in order. Raises Stale."""
+    """Return all names, in order. Raises Stale."""
     get(session, ino)
     return [row[0] for row in session.all(sql.XATTRS, ino=ino)]
 
 
 def setxattr(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int) -> Attr:
-    """Raises Exists (CREATE), NoAttribute (REPLACE), TooBig, NoSpace, AccessDenied, Stale."""
+    """Set an attribute.
+
+    Raises Exists (CREATE), NoAttribute (REPLACE), TooBig, NoSpace, AccessDenied, Stale.
+    """
     _require(get(tx, ino), cred, permissions.WRITE)
     if not name or len(name) > NAME_MAX_BYTES or b"\0" in name:
         raise InvalidArgument
@@ -79,7 +82,7 @@ def setxattr(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int) 
 
 
 def removexattr(tx: Tx, cred: Cred, ino: int, name: bytes) -> Attr:
-    """Raises NoAttribute, AccessDenied, Stale."""
+    """Remove an attribute. Raises NoAttribute, AccessDenied, Stale."""
     _require(get(tx, ino), cred, permissions.WRITE)
     if tx.run(sql.XATTR_DELETE, the_ino=ino, the_name=name) == 0:
         raise NoAttribute
@@ -87,7 +90,10 @@ def removexattr(tx: Tx, cred: Cred, ino: int, name: bytes) -> Attr:
 
 
 def _require(attr: Attr, cred: Cred, wanted: int) -> None:
-    """As xattr(7) has it: files and directories only; in sticky directories only the owner."""
+    """Require the right to an attribute, by the rules of xattr(7).
+
+    Only files and directories have attributes. In a sticky directory only the owner sets them.
+    """
     if attr.kind not in (Kind.REGULAR, Kind.DIRECTORY):
         raise NotPermitted
     if not permissions.allowed(attr, cred, wanted):

@@ -1,1 +1,1 @@
-"""The bucket: how paths become keys, and the few S3 requests we make."""
+"""The bucket: the keys of paths, and the few S3 requests that the gateway makes."""

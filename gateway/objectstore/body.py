@@ -1,4 +1,4 @@
-"""What a request sends: bytes in memory, or a range of a file that is read block by block.
+"""Reads the body of a request: bytes in memory, or a range of a file, block by block.
 
 A range is read twice, for its digests and for the wire (the second time from the page cache), so
 memory does not grow with the size of a part. The first reading also gives the CRCs of the file's
@@ -23,7 +23,7 @@ BLOCK_BYTES = len(ZEROS)
 
 
 class Section:
-    """A range of an open file; each iteration reads it from its start.
+    """A range of an open file. Each iteration reads it from its start.
 
     Parameters: fd; start and size, in bytes; digest_bytes, of the blocks of the file that have a
     digest. A block is valid until the next one is asked for. Raises DataFileError when the file
@@ -49,7 +49,7 @@ class Section:
         try:
             yield from self._blocks()
         except OSError as exc:
-            # It is the disk's, not the connection's.
+            # The error is the disk's. As an OSError it would look like one of the connection.
             raise DataFileError(f"data file cannot be read: {exc.strerror}") from exc
 
     def _blocks(self) -> Iterator[memoryview]:
@@ -75,7 +75,7 @@ class Section:
         except OSError as exc:
             if exc.errno != errno.ENXIO:
                 raise
-        # No data from here on: a hole up to the end of the file, which may have moved.
+        # From here to the end of the file there is only a hole. The end may have moved.
         missing = end - os.fstat(self._fd).st_size
         if missing > 0:
             raise _ended(missing)
@@ -86,7 +86,7 @@ Body = bytes | Section
 
 
 def blocks(body: Body) -> Iterable[bytes | memoryview]:
-    """The body as a request takes it."""
+    """Return the blocks of a body, as a request takes them."""
     return body if isinstance(body, Section) else (body,)
 
 

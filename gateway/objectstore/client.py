@@ -1,7 +1,7 @@
-"""The boto3 client of the bucket, and what its errors mean: wait, call a person, or this object.
+"""Makes the boto3 client of the bucket, and maps its errors: wait, call a person, or one object.
 
-Credentials never appear in a message: a credentials file that cannot be parsed is named, its
-content is not.
+Credentials never appear in a message: it names a credentials file that cannot be parsed, but does
+not quote it.
 """
 
 from __future__ import annotations
@@ -59,18 +59,18 @@ _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
 _BUSY = {"429", "BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeout", "SlowDown"}
 _BUSY |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
 OF_ALL_REQUESTS = _CREDENTIALS | _PERMISSION | _QUOTA | _REGION | _BUSY | {"RequestTimeTooSkewed"}
-"""Codes that say nothing of the kind of request that was answered."""
+"""Codes that any kind of request can get."""
 
 
 class Connection:
-    """The two ways to the bucket, with one set of credentials; nothing is contacted yet.
+    """The two ways to the bucket, with one set of credentials. Nothing is contacted yet.
 
     Parameters: settings; pace, what every request must pass; attempts, how often to try a request;
-    address, of the bucket, where somebody has asked a client for it already.
+    address, the URL of the bucket, if a client has told it already.
 
     Raises: StoreRefused when the credentials file or the CA bundle exists but cannot be used.
-    Without the credentials file, boto's own chain (environment, the role of the container or the
-    instance) is asked at the first request.
+    Without the credentials file, the first request asks boto's own chain (environment, the role of
+    the container or the instance).
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Connection:
             _use_credentials(self._session, settings)
         name, self._ca_bundle = "bucket.ca_bundle", settings.bucket.ca_bundle
         if not self._ca_bundle:
-            # botocore's client heeds AWS_CA_BUNDLE by itself: bodies must go by the same.
+            # botocore's client heeds AWS_CA_BUNDLE by itself. Requests with bodies must too.
             name, found = "AWS_CA_BUNDLE", self._session.get_config_variable("ca_bundle")
             self._ca_bundle = found or ""
         if self._ca_bundle:
@@ -103,7 +103,7 @@ class Connection:
 
     @cached_property
     def wire(self) -> Wire:
-        """For the requests that carry bodies."""
+        """The way of the requests that carry bodies."""
         return Wire(
             self._settings,
             self._session,
@@ -115,8 +115,8 @@ class Connection:
 
     @cached_property
     def client(self) -> S3Client:
-        """For all others. To make one takes a third of a second of processor time: a process that
-        only sends bodies never does."""
+        """The way of all other requests. To make it takes a third of a second of processor time, so
+        a process that only sends bodies never makes one."""
         made = _client(self._settings, self._session, self._attempts, self._ca_bundle)
         if self._pace is not None:
             self._pace.attach(made)
@@ -144,8 +144,8 @@ def _client(
             tcp_keepalive=True,
         ),
     )
-    # botocore sends newer checksums here, or none, which not every server takes in its place (a
-    # copy into a bucket with Object Lock).
+    # botocore sends newer checksums in these requests, or none. Not every server accepts that (for
+    # example for a copy into a bucket with Object Lock).
     for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration", "CopyObject"):
         made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
     for operation in ("CreateMultipartUpload", "DeleteObjects", "DeleteObject", "CopyObject"):
@@ -159,8 +159,8 @@ def _add_content_md5(params: dict[str, Any], **_event: object) -> None:
 
 
 def _not_again(caught_exception: Exception | None = None, **_event: object) -> None:
-    # A second try would hide from the drain that the first may have begun an upload too, or may
-    # still take or replace what is put at the key later.
+    # A second try would hide from the drain that the first try may have begun an upload too. It
+    # may also still delete or replace a later object at the key.
     if caught_exception is not None:
         raise caught_exception
 
@@ -180,7 +180,7 @@ def _use_credentials(session: botocore.session.Session, settings: Settings) -> N
     try:
         found = SharedCredentialProvider(str(path), "default").load()
     except ConfigParseError:
-        # Its message quotes the line, which may be the secret.
+        # The message of the error is not shown: it quotes the line, which may be the secret.
         raise StoreRefused(
             f"{path} is not an AWS credentials file: write [default], aws_access_key_id = ..., "
             "aws_secret_access_key = ..."
@@ -195,7 +195,7 @@ def _use_credentials(session: botocore.session.Session, settings: Settings) -> N
 
 
 def code_of(exc: ClientError) -> str:
-    """The code of an answer; for HEAD, which has no body, the HTTP status."""
+    """Return the code of an answer, or the HTTP status for HEAD, which has no body."""
     return str(exc.response.get("Error", {}).get("Code", ""))
 
 
@@ -205,7 +205,7 @@ def typed(
     key: str | None,
     exc: ClientError | BotoCoreError | ResponseParserError,
 ) -> BucketError:
-    """The one map from boto's errors to ours. The message is one line and says what to do."""
+    """Return our error for one of boto's. The message is one line and says what to do."""
     bucket = settings.bucket
     where = bucket.endpoint_url or "AWS"
     if isinstance(exc, ClientError):
@@ -260,8 +260,8 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         return StoreRefused(f"{where} finds our clock wrong: set the time of this machine")
     if code in _REGION:
         return StoreRefused(f"bucket {bucket.name} is elsewhere ({code}): correct bucket.region")
-    # Not 403 by itself: S3 answers it to what concerns one object only (an archived one, say), and
-    # a refusal of the credentials stops the whole drain.
+    # A status 403 alone proves nothing: S3 also answers it for one object (an archived one, say),
+    # while a refusal of the credentials stops the whole drain.
     if code in _CREDENTIALS or status == 401 or (status == 403 and key is None):
         return StoreRefused(
             f"{where} refuses our credentials ({code}): correct {settings.credentials_file}"

@@ -1,13 +1,14 @@
-"""Object keys: the path of a file below the export, made UTF-8. Pure.
+"""Makes object keys of paths: a key is the path of a file below the export, in UTF-8. Pure.
 
-Two paths never share a key. What is valid UTF-8 stays readable; only what a key or the XML of S3
-cannot carry becomes %XX: other bytes, control characters, U+FFFE and U+FFFF, the names . and ..
-Such a key leads back to its path.
+Two paths never share a key. Valid UTF-8 stays readable. Only characters that a key or the XML of S3
+cannot carry become %XX: other bytes, control characters, U+FFFE and U+FFFF, the names . and ..
+The path can be computed from such a key.
 
-A key of more than 1,024 bytes is shortened: the directories that fit, then ``%~`` and the SHA-256
-of the whole path. It leads back to those directories; the object carries the rest (``rest_of``).
+A key of more than 1,024 bytes is shortened to the directories that fit, ``%~`` and the SHA-256 of
+the whole path. Only those directories can be computed from it. The object carries the rest of the
+path (``rest_of``).
 
-``<prefix>/.spillway/`` is ours: no path of a client maps below it.
+``<prefix>/.spillway/`` belongs to the gateway: no path of a client maps below it.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from collections.abc import Sequence
 from urllib.parse import quote_from_bytes
 
 KEY_MAX_BYTES = 1024
-"""S3's limit."""
+"""The limit of S3."""
 REST_MAX_BYTES = 1500
-"""S3 takes 2 KB of metadata with an object."""
+"""S3 accepts 2 KB of metadata with an object."""
 OURS = ".spillway"
-"""First component, below the prefix, of everything in the bucket that is not a client's file."""
+"""First name, below the prefix, of every key in the bucket that is not a client's file."""
 _WHOLE_NAMES = {OURS: "%2Espillway", ".": "%2E", "..": "%2E%2E"}
 
-# A % is itself escaped only where it would read as an escape, so that 100% stays 100%.
+# A % is escaped only where it would read as an escape, so that 100% stays 100%.
 _ESCAPED = re.compile("[\x00-\x1f\x7f\ufffe\uffff\udc80-\udcff]|%(?=[0-9A-Fa-f]{2}|~)")
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _SHORTENED = re.compile("%~[0-9a-f]{64}")
 
 
 def key_of(prefix: str, parts: Sequence[bytes]) -> str:
-    """The key of a path.
+    """Return the key of a path.
 
     Parameters: prefix, without slashes at its ends, may be empty; parts, the names below the
     export, at least one, none empty.
@@ -46,8 +47,11 @@ def key_of(prefix: str, parts: Sequence[bytes]) -> str:
 
 
 def rest_of(prefix: str, parts: Sequence[bytes]) -> str:
-    """What a shortened key does not tell of its path: the names that follow its directories, as
-    URLs quote them; of a very long path their end. Empty: the key was not shortened."""
+    """Return the part of a path that its shortened key lacks, quoted as in URLs.
+
+    It is the names after the directories of the key; of a very long path it is their end. It is
+    empty if the key is not shortened.
+    """
     names = _names(parts)
     if len(_below(prefix, "/".join(names)).encode()) <= KEY_MAX_BYTES:
         return ""
@@ -56,14 +60,14 @@ def rest_of(prefix: str, parts: Sequence[bytes]) -> str:
 
 
 def is_shortened(key: str) -> bool:
-    """Whether it is the key of a path that is too long."""
+    """Return whether a key was shortened because its path is too long."""
     return _SHORTENED.fullmatch(key.rpartition("/")[2]) is not None
 
 
 def parts_of(prefix: str, key: str) -> list[bytes]:
-    """The path of a key: the inverse of key_of; of a shortened key the directories it kept.
+    """Return the path of a key (the inverse of key_of), or the directories of a shortened key.
 
-    Raises: ValueError for a key that is not below the prefix, or is one of ours.
+    Raises: ValueError for a key that is not below the prefix, or is not a client's file.
     """
     start = _below(prefix, "")
     path = key[len(start) :]
@@ -85,7 +89,7 @@ def _names(parts: Sequence[bytes]) -> list[str]:
 
 
 def _kept(prefix: str, names: Sequence[str]) -> int:
-    """How many directories fit into a shortened key, with the hash."""
+    """Return how many directories fit into a shortened key, with the hash."""
     room = KEY_MAX_BYTES - len(_below(prefix, "%~").encode()) - hashlib.sha256().digest_size * 2
     for at, name in enumerate(names[:-1]):
         room -= len(name.encode()) + 1
@@ -95,7 +99,7 @@ def _kept(prefix: str, names: Sequence[str]) -> int:
 
 
 def staging_key(prefix: str, ino: int) -> str:
-    """Where the object of an inode waits while another file takes its old key."""
+    """Return the key at which an inode's object waits while another file takes its old key."""
     return _below(prefix, f"{OURS}/staging/{ino}")
 
 

@@ -1,4 +1,4 @@
-"""What the store says about objects and parts, and the arithmetic of S3. Pure."""
+"""The facts that a store tells about objects and parts, and the arithmetic of S3. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ PART_MAX_BYTES = 5 * 1024 * MIB
 OBJECT_MAX_BYTES = PARTS_MAX * PART_MAX_BYTES
 """48.8 TiB."""
 COPY_MAX_BYTES = 5 * 1024 * MIB
-"""Most that one CopyObject takes (S3's limit); larger objects are copied in parts."""
+"""The limit of S3 for one CopyObject. Larger objects are copied in parts."""
 COPY_PART_BYTES = 512 * MIB
 PART_BYTES = "part-bytes"
-"""Metadata of an object that was made of parts: their size. An ETag that has the form of parts is
-computed of parts of this size."""
+"""Metadata with the size of the parts that an object was made of. An ETag in the form of parts is
+computed from parts of this size."""
 
 _MD5 = re.compile("[0-9a-f]{32}")
 _MULTIPART_ETAG = re.compile("[0-9a-f]{32}-[0-9]+")
@@ -57,7 +57,7 @@ class ListedPart(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What the store says about an object."""
+    """The facts that the store tells about an object."""
 
     size: int
     """Bytes."""
@@ -66,7 +66,7 @@ class Head(NamedTuple):
     metadata: dict[str, str]
     """Names in lower case (servers differ)."""
     opaque_etag: bool
-    """The object is encrypted with a key of the store: its ETag looks like an MD5 but is none."""
+    """Whether a key of the store encrypts the object: its ETag looks like an MD5 but is none."""
 
 
 class Stored(NamedTuple):
@@ -76,7 +76,7 @@ class Stored(NamedTuple):
     digests: Digests
     """Of what was sent."""
     is_doubtful: bool = False
-    """An earlier try of the request was not answered, and may be carried out after others."""
+    """Whether an earlier try got no answer. The store may carry it out after other requests."""
 
 
 class PendingUpload(NamedTuple):
@@ -88,7 +88,7 @@ class PendingUpload(NamedTuple):
 
 
 def part_bytes_of(size: int, wanted_bytes: int) -> int:
-    """Size of the parts of an object, so that the most parts S3 takes suffice; whole MiB.
+    """Return a size of parts, in whole MiB, with which the object has no more parts than S3 allows.
 
     Raises: ObjectRefused when no object can be so large.
     """
@@ -101,13 +101,13 @@ def part_bytes_of(size: int, wanted_bytes: int) -> int:
 
 
 def multipart_etag(digests: Sequence[bytes]) -> str:
-    """The ETag S3 gives an object of parts: the MD5 of their MD5s, and their number."""
+    """Return the ETag that S3 gives an object of parts: the MD5 of their MD5s, and their number."""
     md5 = hashlib.md5(b"".join(digests), usedforsecurity=False)
     return f"{md5.hexdigest()}-{len(digests)}"
 
 
 def etag_of(answer: Mapping[str, Any]) -> str:
-    """The ETag in an answer, without quotes."""
+    """Return the ETag of an answer, without quotes."""
     return str(answer.get("ETag", "")).strip('"').lower()
 
 
@@ -116,20 +116,20 @@ def is_plain_md5(etag: str) -> bool:
 
 
 def form(etag: str) -> str:
-    """What kind of ETag it is: two can be compared only when they are of one kind."""
+    """Return the kind of an ETag. Only ETags of one kind can be compared."""
     if is_plain_md5(etag):
         return "md5"
     return "md5 of md5s" if _MULTIPART_ETAG.fullmatch(etag) else "opaque"
 
 
 def is_opaque(answer: Mapping[str, Any]) -> bool:
-    """Whether the ETag in an answer says nothing about the bytes."""
+    """Return whether the ETag of an answer says nothing about the bytes."""
     kms = str(answer.get("ServerSideEncryption", "")).startswith("aws:")
     return kms or "SSECustomerAlgorithm" in answer
 
 
 def require_etag(answer: Mapping[str, Any], expected: str, key: str) -> bool:
-    """Compare an answer's ETag where it can be; returns whether it could.
+    """Compare an answer's ETag with the expected one, if possible. Returns whether it was.
 
     Raises: ObjectRefused when the store has other bytes.
     """
@@ -141,6 +141,6 @@ def require_etag(answer: Mapping[str, Any], expected: str, key: str) -> bool:
 
 
 def require(found: str, expected: str, key: str) -> None:
-    """Raises ObjectRefused when two ETags of one kind differ."""
+    """Raise ObjectRefused when two ETags of one kind differ."""
     if found != expected:
         raise ObjectRefused(f"{key}: sent bytes with ETag {expected}, the store has {found}")

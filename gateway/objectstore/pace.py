@@ -1,16 +1,16 @@
-"""How fast the drain asks the bucket: rates, and how many requests are under way at once.
+"""Limits the drain's requests to the bucket: their rates, and how many are under way at once.
 
-Every request of every thread passes here, also the repetitions that boto makes by itself: before it
-is signed (a signature must not grow old while it waits) for the rates, before it is sent for its
-place among those under way.
+Every request of every thread passes here, also a repetition that boto makes by itself. It waits for
+the rates before it is signed, because a signature must not grow old. It waits for its place among
+the requests under way before it is sent.
 
 - Rates are token buckets. In any window of w seconds there are at most rate * w + burst, where the
   burst is a tenth of a second's worth, at least one request or one body. Drains of one namespace
   divide the rates among them.
-- Places: as many as the drain can use. Halved when the store says that it is too much (503,
-  429) or does not answer in time, at most once for the requests under way then; one more after
-  ``STEADY`` requests in a row that were answered without that. Never below one.
-- ``Retry-After`` holds everything back.
+- There are at first as many places as the drain can use. They are halved when the store says that
+  it gets too much (503, 429) or does not answer in time, at most once for the requests under way
+  then. After ``STEADY`` good answers in a row there is one more. There is always at least one.
+- ``Retry-After`` holds every request back.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TOO_MUCH = (429, 503)
 TIMED_OUT = (ConnectTimeoutError, ReadTimeoutError)
 RETRY_AFTER_MAX_SECONDS = 300.0
 SCHEDULE_SECONDS = 1.0
-"""How often a waiting request looks whether the rate has changed."""
+"""The interval at which a waiting request checks whether the rate has changed."""
 
 
 class TokenBucket:
-    """A rate. Not safe for several threads by itself.
+    """A rate limit. It is not safe for several threads by itself.
 
     Parameters: rate, tokens per second, 0 for no limit.
     """
@@ -47,22 +47,22 @@ class TokenBucket:
         self._filled_at = clock.monotonic_seconds()
 
     def wait_seconds(self) -> float:
-        """How long until something may be spent."""
+        """Return the seconds until tokens may be spent."""
         self._fill()
         if not self.rate or self._tokens >= self._least():
             return 0.0
         return (self._least() - self._tokens) / self.rate
 
     def spend(self, amount: float) -> None:
-        """More than there is leaves a debt: a body is not cut in pieces."""
+        """Spend tokens. It may leave a debt, because a body is not cut in pieces."""
         self._tokens -= amount if self.rate else 0.0
 
     def change(self, rate: float) -> None:
-        """From now on this is the rate."""
+        """Set the rate from now on."""
         self._fill()
         debt_seconds = -self._tokens / self.rate if self.rate and self._tokens < 0 else 0.0
         self.rate = rate
-        # Who owes ten seconds at the old rate owes ten seconds at the new one.
+        # A debt of ten seconds at the old rate becomes a debt of ten seconds at the new one.
         self._tokens = -debt_seconds * rate if debt_seconds else self._capacity()
 
     def _capacity(self) -> float:
@@ -78,7 +78,7 @@ class TokenBucket:
 
 
 class Gate(Protocol):
-    """What every request passes."""
+    """The interface of what every request passes."""
 
     def attach(self, client: Any) -> None:
         """Make every request of a boto client pass."""
@@ -87,37 +87,37 @@ class Gate(Protocol):
         """Wait until a request of so many bytes may be made."""
 
     def begin(self) -> int:
-        """Wait for a place and take it; returns the number of the request."""
+        """Wait for a place and take it. Returns the number of the request."""
 
     def end(self, number: int, *hows: Ended) -> None:
-        """A request is over, or all that went one after the other in its place."""
+        """Give back a place after a request, or after several that followed each other in it."""
 
 
 class Ended(NamedTuple):
-    """How a request ended, as far as the pace is concerned."""
+    """The end of a request, as the pace needs it."""
 
     too_much: bool
-    """The store said so, or did not answer in time."""
+    """Whether the store said that it gets too much, or did not answer in time."""
     retry_after_seconds: float = 0.0
-    """It wants to be left alone for so long."""
+    """The time for which the store wants no request."""
     taken_bytes: int = 0
-    """Of the body, if the store took it."""
+    """Bytes of the body, if the store took it."""
     is_lost: bool = False
-    """The connection ended without an answer."""
+    """Whether the connection ended without an answer."""
 
 
 def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> Ended:
-    """What an answer says about the pace. Parameters: headers, found in lower case."""
+    """Return what an answer says about the pace. Parameters: headers, with names in lower case."""
     too_much = status in TOO_MUCH
     after = retry_after_seconds(headers.get("retry-after")) if too_much else 0.0
     return Ended(too_much, after, body_bytes if status < 300 else 0)
 
 
 class Pace:
-    """Lets requests pass. Safe to use from several threads.
+    """Lets requests pass. It is safe to use from several threads.
 
     Parameters: settings; places, the most requests under way; stop, set when the drain must end:
-    then nothing waits any more.
+    then no request waits any more.
     """
 
     def __init__(self, settings: DrainSettings, places: int, stop: threading.Event) -> None:
@@ -137,28 +137,28 @@ class Pace:
         self._sent = 0
         self._own = _Own()
         self.requests = 0
-        """Answered or failed, so far."""
+        """The number of requests that were answered or failed so far."""
         self.bytes = 0
-        """Of bodies that the store took."""
+        """The bytes of bodies that the store took."""
         self.throttles = 0
-        """Requests that were answered with 429 or 503, or not in time."""
+        """The number of requests that were answered with 429 or 503, or not in time."""
         self.aborts = 0
-        """Of multipart uploads."""
+        """The number of aborts of multipart uploads."""
 
     @property
     def places(self) -> int:
-        """How many requests may be under way now."""
+        """The number of requests that may be under way now."""
         return self._places
 
     def share(self, drains: int) -> None:
-        """From now on so many drains, this one among them, keep within the rates together."""
+        """Divide the rates among so many drains, this one included, from now on."""
         with self._lock:
             if drains != self._drains:
                 self._drains = drains
                 self._by_request.change(self._settings.requests_per_second / drains)
 
     def counters(self) -> dict[str, int]:
-        """What was counted so far. Only grow."""
+        """Return the counters. They only grow."""
         with self._lock:
             return {
                 "requests": self.requests,
@@ -193,15 +193,14 @@ class Pace:
             self._by_byte.spend(body_bytes)
 
     def is_free(self) -> bool:
-        """Whether nothing limits the drain: no rate, and the store has not said lately that it is
-        too much."""
+        """Return whether nothing limits the drain: there is no rate, and all places are open."""
         with self._lock:
             return self._places == self._most and not (
                 self._by_request.rate or self._spans or self._settings.bytes_per_second
             )
 
     def begin(self) -> int:
-        """Wait for a place and take it; returns the number of the request."""
+        """Wait for a place and take it. Returns the number of the request."""
         with self._lock:
             while self._under_way >= self._places and not self._stop.is_set():
                 self._lock.wait(SCHEDULE_SECONDS)
@@ -210,9 +209,9 @@ class Pace:
             return self._sent
 
     def end(self, number: int, *hows: Ended) -> None:
-        """A request is over, or all that went one after the other in its place.
+        """Give back a place after a request, or after several that followed each other in it.
 
-        Parameters: number, from begin; hows, of each.
+        Parameters: number, from begin; hows, the end of each request.
         """
         with self._lock:
             self._under_way -= 1
@@ -228,7 +227,7 @@ class Pace:
             until = clock.monotonic_seconds() + how.retry_after_seconds
             self._resume_at = max(self._resume_at, until)
         if how.is_lost:
-            # A store with too much to do may hang up instead of saying so.
+            # A store that gets too much may hang up without an answer.
             self._steady = 0
             return
         if not how.too_much:
@@ -238,7 +237,7 @@ class Pace:
                 self._places = min(self._most, self._places + 1)
             return
         self._steady = 0
-        # What was sent before the last halving says nothing of the rate since.
+        # A request that was sent before the last halving says nothing about the rate since then.
         if number > self._halved_at:
             self._halved_at = self._sent
             self._places = max(1, self._places // 2)
@@ -249,7 +248,7 @@ class Pace:
             rate = schedule.rate_at(self._spans, clock.minute_of_day(), rate)
         return rate / self._drains
 
-    # What boto calls, on the thread of the request.
+    # boto calls the following, on the thread of the request.
 
     def _created(self, request: Any, operation_name: str, **_: Any) -> None:
         self._own.operation, self._own.body_bytes = operation_name, _length(request.data)
@@ -284,7 +283,7 @@ class _Own(threading.local):
 
 
 def retry_after_seconds(value: str | None) -> float:
-    """What a Retry-After header asks for (RFC 9110 section 10.2.3); nonsense is ignored."""
+    """Return the seconds of a Retry-After header (RFC 9110 section 10.2.3), 0 if it is invalid."""
     if value is None:
         return 0.0
     try:

@@ -1,4 +1,4 @@
-"""Requests to one bucket: connected, paced, and with errors of ours."""
+"""Sends requests to one bucket, at the drain's pace, and maps errors to ours."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Sends requests for one bucket. Safe to use from several threads.
+    """Sends requests to one bucket. It is safe to use from several threads.
 
     Parameters: settings; pace, which lets requests pass (None: all at once); attempts, how often to
-    try a request; address, of another store's same bucket. Nothing is contacted yet.
+    try a request; address, the bucket's URL if another instance knows it. Nothing is contacted yet.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Requests:
         self._kept_as = _kept_as(settings)
 
     def reload(self) -> None:
-        """Read the credentials again at the next request: a person may have corrected them."""
+        """Read the credentials again at the next request: a person may have changed them."""
         self._connection = None
 
     def address(self) -> str:
-        """The URL of the bucket's objects, up to their keys. Raises StoreRefused."""
+        """Return the URL of the bucket's objects, up to their keys. Raises StoreRefused."""
         with self._typed("put_object", None):
             return self._connected().address
 
@@ -58,7 +58,7 @@ class Requests:
         headers: Mapping[str, str],
         body: Body,
     ) -> tuple[Put, dict[str, Any]]:
-        """Send a body; returns also the part of the answer that describes the object."""
+        """Send a body. Returns also the part of the answer that describes the object."""
         sent = self._do(
             operation, key, lambda to: to.wire.put(operation, key, query, headers, body)
         )
@@ -88,7 +88,7 @@ class Requests:
             return answer
 
     def _connected(self) -> client.Connection:
-        # A local name: another thread may reload() meanwhile.
+        # The name is local because another thread may call reload() meanwhile.
         connected = self._connection
         if connected is None:
             connected = client.Connection(self._settings, self._pace, self._attempts, self._address)
@@ -115,7 +115,7 @@ _HEADERS = {
 
 
 def _kept_as(settings: Settings) -> dict[str, str]:
-    """How the store is asked to keep a new object, a copy too."""
+    """Return the arguments that tell the store how to keep a new object or a copy."""
     bucket = settings.bucket
     wanted = {
         "StorageClass": bucket.storage_class,

@@ -1,9 +1,9 @@
-"""The S3 requests of the drain, each with its checks; knows nothing of files or the database.
+"""Makes the S3 requests of the drain, each with its checks, without files or the database.
 
-Every body goes out with Content-MD5, which every S3 server checks; what the server says it stored
-(ETag where it is an MD5, size always) is compared before a caller may believe it. The newer
-checksums (x-amz-checksum-*) are not used: servers that do not know them take wrong ones without a
-word. Errors come out as the three classes below BucketError; no message holds a secret.
+Every body is sent with Content-MD5, which every S3 server checks. The answer about the stored
+object (the ETag if it is an MD5, the size always) is compared before a caller may believe it. The
+newer checksums (x-amz-checksum-*) are not used: servers that do not know them accept wrong ones
+silently. Errors are the three classes below BucketError. No message has a secret.
 
 Retries are few here: the drain retries, with its own pauses, and shows that it does.
 """
@@ -43,21 +43,21 @@ from gateway.objectstore.request import Requests
 from gateway.settings import Settings
 
 DELETE_MAX = 1000
-"""Keys that one DeleteObjects takes."""
+"""The most keys of one DeleteObjects."""
 DELETES = 8
-"""Requests at a time, of a store that takes one key in each."""
+"""Deletions at a time if the store takes only one key in each request."""
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
-"""What stores say of a multipart upload that they do not know, or that was completed: Ceph's
-the second, when it is asked for its parts."""
+"""Answers about a multipart upload that the store does not know, or that was completed. Ceph
+answers the second one to a request for its parts."""
 
 T = TypeVar("T")
 
 
 class S3Store(Requests):
-    """One bucket. Safe to use from several threads.
+    """One bucket. It is safe to use from several threads.
 
-    Parameters: as of Requests; copy_max_bytes, what one CopyObject may take.
+    Parameters: those of Requests; copy_max_bytes, the limit for one CopyObject.
     """
 
     def __init__(
@@ -72,23 +72,23 @@ class S3Store(Requests):
         self._bucket = settings.bucket.name
         self._copy_max_bytes = copy_max_bytes
         self._deletes_each = False
-        """The store has shown that it has no DeleteObjects."""
+        """Whether the store has shown that it has no DeleteObjects."""
 
     def check(self) -> None:
-        """Whether the bucket answers us. Raises StoreUnavailable or StoreRefused, with a remedy."""
+        """Check that the bucket answers. Raises StoreUnavailable or StoreRefused, with a remedy."""
         prefix = self._settings.bucket.prefix
         self._call("list_objects_v2", None, Prefix=f"{prefix}/" if prefix else "", MaxKeys=1)
 
     def head(self, key: str) -> Head | None:
-        """What is stored at a key; None: nothing. Raises BucketError."""
+        """Return what is stored at a key, or None. Raises BucketError."""
         try:
             answer = self._call("head_object", key)
         except ObjectRefused as exc:
             if _code(exc) in ("404", "NoSuchKey", "NotFound"):
                 return None
             if _code(exc) in ("403", "Forbidden"):
-                # An answer to HEAD has no body that could name the reason. The bucket's answer
-                # does, where the reason is that of all requests.
+                # An answer to HEAD has no body that could name the reason. If the reason concerns
+                # all requests, the check of the bucket names it.
                 self.check()
             raise
         return Head(
@@ -99,10 +99,10 @@ class S3Store(Requests):
         )
 
     def put(self, key: str, body: Body, metadata: Mapping[str, str]) -> Stored:
-        """Store an object in one request and make sure of it.
+        """Store an object in one request and verify it.
 
-        An ETag that is the MD5 of what was sent is the store's word that it has these bytes; where
-        there is none (encryption by the store), the object is asked for. Raises BucketError.
+        An ETag that is the MD5 of the sent bytes confirms that the store has them. If the ETag is
+        no MD5 (encryption by the store), a HEAD request verifies the object. Raises BucketError.
         """
         sent, answer = self._send("put_object", key, {}, self._headers(metadata), body)
         md5 = sent.digests.md5
@@ -113,23 +113,23 @@ class S3Store(Requests):
         return Stored(head, sent.digests, sent.is_repeated)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
-        """Start a multipart upload; returns its id.
+        """Start a multipart upload. Returns its id.
 
-        Raises BucketError; StoreUnavailable: one whose id is not known may have been started.
+        Raises BucketError. After StoreUnavailable, an upload with an unknown id may exist.
         """
         answer = self._call("create_multipart_upload", key, Metadata=metadata, **self._kept_as)
         upload_id: str = answer["UploadId"]
         return upload_id
 
     def put_part(self, key: str, upload_id: str, number: int, body: Body) -> Part:
-        """Send one part (numbers start at 1) and make sure of it."""
+        """Send one part (numbers start at 1) and verify it."""
         query = {"partNumber": str(number), "uploadId": upload_id}
         sent, answer = self._send("upload_part", key, query, {}, body)
         require_etag(answer, sent.digests.md5.hex(), key)
         return Part(number, answer["ETag"], sent.digests)
 
     def parts(self, key: str, upload_id: str) -> dict[int, ListedPart] | None:
-        """The parts the store has of an upload, by number; None: it does not know the upload."""
+        """Return the parts that the store has, by number, or None if it lacks the upload."""
         found: dict[int, ListedPart] = {}
         marker = 0
         while True:
@@ -154,10 +154,10 @@ class S3Store(Requests):
         size: int,
         metadata: Mapping[str, str],
     ) -> Head:
-        """Make the object of its parts and make sure of it. Raises BucketError.
+        """Make the object of its parts and verify it. Raises BucketError.
 
-        An upload the store no longer knows may be one whose first answer was lost: then the object
-        must prove to be this one.
+        If the store no longer knows the upload, the answer to an earlier try may have been lost.
+        Then ETag or metadata must prove that the object is this one.
         """
         expected = multipart_etag([part.digests.md5 for part in parts])
         answered = self._complete(key, upload_id, [(part.number, part.etag) for part in parts])
@@ -169,7 +169,7 @@ class S3Store(Requests):
         return head
 
     def abort(self, key: str, upload_id: str) -> None:
-        """Give up a multipart upload. One that is already gone is fine."""
+        """Abort a multipart upload. It is no error if the upload is gone already."""
         try:
             self._call("abort_multipart_upload", key, UploadId=upload_id)
         except ObjectRefused as exc:
@@ -177,10 +177,10 @@ class S3Store(Requests):
                 raise
 
     def delete_many(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
-        """Delete up to 1,000 objects, in one request where the store can (Google's cannot); one
-        that is gone already is fine.
+        """Delete up to 1,000 objects, in one request if the store can (Google's cannot).
 
-        Returns what went wrong, by key. Raises BucketError when the request itself failed.
+        It is no error if an object is gone already. Returns what went wrong, by key. Raises
+        BucketError when the request itself failed.
         """
         if self._deletes_each:
             return self._delete_each(keys)
@@ -194,7 +194,7 @@ class S3Store(Requests):
             if not _is_lacking(exc):
                 raise
             each = self._delete_each(keys)
-            # One that worked shows that it was the kind of request that was refused.
+            # A deletion that worked shows that the store refused the kind of request.
             self._deletes_each = None in each.values()
             return each
         results: dict[str, BucketError | None] = dict.fromkeys(keys)
@@ -219,11 +219,11 @@ class S3Store(Requests):
             return dict(zip(keys, pool.map(delete, keys), strict=True))
 
     def copy(self, source: str, target: str, head: Head, metadata: Mapping[str, str]) -> Head:
-        """Copy an object inside the store and make sure of the copy.
+        """Copy an object inside the store and verify the copy.
 
-        Parameters: head, of the source: if the source is no longer that, the store refuses;
-        metadata, of the copy.
-        Raises: BucketError. The target is untouched, or complete.
+        Parameters: head of the source (if the source has changed since, the store refuses);
+        metadata of the copy.
+        Raises: BucketError. The target is untouched then, or complete.
         """
         copied = head.size > self._copy_max_bytes and self._copy_parts(
             source, target, head, metadata
@@ -241,14 +241,14 @@ class S3Store(Requests):
         return self._verified(target, head.size, head.etag if plain else None)
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
-        """All unfinished multipart uploads of keys that start with a prefix."""
+        """Yield all unfinished multipart uploads of keys that start with a prefix."""
         marker: dict[str, str] = {}
         while True:
             try:
                 answer = self._call("list_multipart_uploads", None, Prefix=prefix, **marker)
             except StoreRefused as exc:
                 if _code(exc) == "NoSuchUpload":
-                    return  # rclone's way to say: none
+                    return  # rclone answers this if there is none
                 raise
             for found in answer.get("Uploads", []):
                 yield PendingUpload(found["Key"], found["UploadId"], found["Initiated"])
@@ -256,7 +256,8 @@ class S3Store(Requests):
                 "KeyMarker": str(answer.get("NextKeyMarker") or ""),
                 "UploadIdMarker": str(answer.get("NextUploadIdMarker") or ""),
             }
-            # A page that leads nowhere or to itself would be asked for again and again.
+            # Without these checks, a page without a next one, or with itself as the next one, would
+            # be requested for ever.
             if not answer.get("IsTruncated") or found_next["KeyMarker"] == "":
                 return
             if found_next == marker:
@@ -266,7 +267,7 @@ class S3Store(Requests):
     def _copy_parts(
         self, source: str, target: str, head: Head, metadata: Mapping[str, str]
     ) -> bool:
-        """Copy range by range. False: the server cannot, though it may answer 200 (rclone)."""
+        """Copy in ranges. Returns False if the server cannot, though it may answer 200 (rclone)."""
         part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
         upload_id = self.begin(target, {**metadata, PART_BYTES: str(part_bytes)})
         done: list[tuple[int, str]] = []
@@ -289,7 +290,7 @@ class S3Store(Requests):
             if self._complete(target, upload_id, done) is None:
                 raise ObjectRefused(f"{target}: the copy's multipart upload is gone")
         except BaseException:
-            # A copy that is not finished is worth nothing; the drain starts it again.
+            # An unfinished copy is useless: the drain starts it again from the beginning.
             with suppress(BucketError):
                 self.abort(target, upload_id)
             raise
@@ -313,8 +314,11 @@ class S3Store(Requests):
             raise
 
     def _verified(self, key: str, size: int, etag: str | None) -> Head:
-        """HEAD what was just stored and compare. A plain MD5 for an object of parts is no proof
-        either way (some servers hash the whole), so ETags are compared only form by form."""
+        """Compare what was just stored with the answer to a HEAD request.
+
+        Some servers give an object of parts the plain MD5 of the whole, which proves nothing. So
+        only ETags of one form are compared.
+        """
         head = self.head(key)
         if head is None:
             raise ObjectRefused(f"{key}: stored, but the store does not have it")
@@ -327,7 +331,7 @@ class S3Store(Requests):
 
 def _changed(head: Head, metadata: Mapping[str, str]) -> dict[str, Any]:
     if metadata == head.metadata:
-        # Servers that forgot it for us may still copy it.
+        # A server that does not show the metadata to us may still copy it.
         return {"MetadataDirective": "COPY"}
     return {"MetadataDirective": "REPLACE", "Metadata": metadata}
 
@@ -341,7 +345,7 @@ def _same(found: Mapping[str, str], sent: Mapping[str, str]) -> bool:
 
 
 def _is_lacking(exc: BucketError) -> bool:
-    """Whether a refusal may mean that the store does not know this kind of request."""
+    """Return whether a refusal may mean that the store does not know this kind of request."""
     cause = exc.__cause__
     if not isinstance(cause, ClientError):
         return False

@@ -1,4 +1,4 @@
-"""How the bucket is set up: versions, Object Lock, lifecycle; and the one rule we ask for."""
+"""Reads the setup of the bucket (versions, Object Lock, lifecycle), and adds the gateway's rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.settings import Settings
 
 RULE_ID = "spillway-abort-incomplete-uploads"
 ABORT_DAYS = 7
-"""The drain resumes an upload that was interrupted, so this is well beyond any outage."""
+"""The drain resumes an interrupted upload, so this time must be longer than any outage."""
 _NONE = {"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"}
 _NOT_TOLD = {"NotImplemented", "MethodNotAllowed", "AccessDenied", "NoSuchKey"}
 _NOT_TOLD |= {"501", "405", "404", "403"}
@@ -26,28 +26,28 @@ Rule = Mapping[str, Any]
 
 
 class NotTold(NamedTuple):
-    """The server does not say, or not to us."""
+    """A setting that the server does not tell, or not with these credentials."""
 
     why: str
 
 
 class Transition(NamedTuple):
-    """What a rule does to an object without changing its bytes."""
+    """A rule's move of an object to another storage class. The bytes stay the same."""
 
     storage_class: str
     when: str
 
     @property
     def archives(self) -> bool:
-        """Whether the object can be neither read nor copied until a person restores it."""
+        """Whether the object can neither be read nor copied until a person restores it."""
         return self.storage_class in _ARCHIVES
 
 
 class Found(NamedTuple):
-    """What the bucket says of itself."""
+    """The settings that the bucket tells."""
 
     versioning: str | NotTold
-    """``Enabled``, ``Suspended`` or empty: never on."""
+    """``Enabled``, ``Suspended``, or empty if it was never on."""
     lock: Mapping[str, Any] | NotTold | None
     """The Object Lock configuration."""
     lifecycle: Mapping[str, Any] | NotTold
@@ -59,7 +59,7 @@ class Found(NamedTuple):
 
 
 class Setup:
-    """Asks and changes the configuration of the bucket. Parameters: settings."""
+    """Reads and changes the configuration of the bucket. Parameters: settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -68,13 +68,13 @@ class Setup:
         self._prefix = f"{prefix}/" if prefix else ""
 
     def look(self) -> Found:
-        """Raises BucketError when the bucket cannot be used at all."""
+        """Return the bucket's settings. Raises BucketError when the bucket cannot be used."""
         self._call("list_objects_v2", MaxKeys=1)
         versioning = self._ask("get_bucket_versioning")
         lock = self._ask("get_object_lock_configuration")
         lifecycle = self._ask("get_bucket_lifecycle_configuration", is_none={"Rules": []})
         if not isinstance(lifecycle, NotTold) and "Rules" not in lifecycle:
-            # Some servers answer whatever is asked of a bucket with the list of its objects.
+            # Some servers answer any question about a bucket with the list of its objects.
             lifecycle = NotTold("an answer without rules")
         return Found(
             versioning if isinstance(versioning, NotTold) else versioning.get("Status", ""),
@@ -83,15 +83,15 @@ class Setup:
         )
 
     def aborts(self, rule: Rule) -> bool:
-        """Whether a rule ends unfinished uploads of all of our keys."""
+        """Return whether a rule ends unfinished uploads of all keys below the prefix."""
         return "AbortIncompleteMultipartUpload" in rule and self._covers_all(rule)
 
     def expires(self, rule: Rule) -> bool:
-        """Whether a rule deletes objects of ours that no client deleted."""
+        """Return whether a rule deletes objects below the prefix that no client deleted."""
         return self._touches(rule) and bool(rule.get("Expiration", {}).keys() & {"Days", "Date"})
 
     def transitions(self, rule: Rule) -> list[Transition]:
-        """Where a rule moves current objects of ours."""
+        """Return the moves by a rule of current objects below the prefix."""
         found = rule.get("Transitions", []) if self._touches(rule) else []
         return [
             Transition(
@@ -102,11 +102,14 @@ class Setup:
         ]
 
     def apply(self, found: Found) -> None:
-        """Put the rule beside all others. Raises BucketError; StoreRefused also when the bucket
-        does not tell its rules, or does not have all of them afterwards."""
+        """Add the gateway's rule beside all others.
+
+        Raises BucketError; StoreRefused also when the bucket does not tell its rules, or does not
+        have all of them afterwards.
+        """
         name = self._settings.bucket.name
         if isinstance(found.lifecycle, NotTold):
-            # A request replaces all rules: those that we do not know would be lost.
+            # A request replaces all rules: unknown rules would be lost.
             raise StoreRefused(
                 f"bucket {name} does not tell its lifecycle rules ({found.lifecycle.why}), and "
                 "adding one would replace them: grant these credentials "
@@ -114,7 +117,7 @@ class Setup:
                 f"multipart uploads after {ABORT_DAYS} days"
             )
         others = [rule for rule in found.rules if not self._is_ours(rule)]
-        # S3 takes no rule with Filter beside one with the older Prefix.
+        # S3 refuses a rule with Filter beside a rule with the older Prefix.
         is_old = any("Prefix" in rule for rule in others)
         ours = {
             "ID": rule_id(self._prefix),
@@ -136,7 +139,7 @@ class Setup:
             )
 
     def _is_ours(self, rule: Rule) -> bool:
-        """Whether an earlier call made a rule. Older releases had one ID for every prefix."""
+        """Return whether an earlier call made a rule. Older releases had one ID for any prefix."""
         id_ = rule.get("ID")
         return id_ == rule_id(self._prefix) or (id_ == RULE_ID and _prefix_of(rule) == self._prefix)
 
@@ -153,7 +156,7 @@ class Setup:
     def _ask(
         self, operation: str, is_none: Mapping[str, Any] = MappingProxyType({})
     ) -> Mapping[str, Any] | NotTold:
-        """Parameters: is_none, what is returned when the server says that there is none."""
+        """Ask for one setting. Parameters: is_none, the result if the server has none."""
         try:
             return self._call(operation)
         except (StoreRefused, ObjectRefused) as exc:
@@ -176,9 +179,9 @@ class Setup:
 
 
 def rule_id(prefix: str) -> str:
-    """The ID of our rule. A bucket has one rule of an ID, and may be of several gateways.
+    """Return the ID of a gateway's rule: a bucket has one rule for each ID, and several gateways.
 
-    Parameters: prefix, of the keys, with its slash; empty for the whole bucket.
+    Parameters: prefix of the keys, with its slash; empty for the whole bucket.
     """
     digest = hashlib.sha256(prefix.encode()).hexdigest()
     return f"{RULE_ID}-{digest[:12]}" if prefix else RULE_ID

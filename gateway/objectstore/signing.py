@@ -1,7 +1,7 @@
-"""AWS Signature Version 4 of requests to S3, in headers.
+"""Signs requests to S3 with AWS Signature Version 4, in headers.
 
-botocore's signer gives the same signatures (a test compares them) and takes much more
-processor time: it builds a request of its own twice, and derives the key again each time.
+botocore's signer gives the same signatures (a test compares them), but takes much more processor
+time: it builds a request of its own twice, and derives the key again each time.
 Source: Amazon S3 API Reference, "Authenticating Requests (AWS Signature Version 4)".
 """
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from botocore.credentials import ReadOnlyCredentials
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
-"""In place of the SHA-256 of a body that TLS protects."""
+"""Stands in place of the SHA-256 of a body that TLS protects."""
 
 
 class Request(NamedTuple):
-    """What is signed of a request."""
+    """The parts of a request that are signed."""
 
     method: str
     host: str
-    """With the port, unless it is the scheme's own."""
+    """Host, with the port unless it is the default of the scheme."""
     path: str
-    """Percent-encoded, as it is sent."""
+    """Path, percent-encoded as it is sent."""
     query: str
-    """From query()."""
+    """Result of query()."""
     headers: Mapping[str, str]
-    """All are signed; Host is not among them."""
+    """Headers without Host. All of them are signed."""
     sha256: str
-    """Of the body, in hex; or UNSIGNED."""
+    """SHA-256 of the body, in hex, or UNSIGNED."""
 
 
 def query(parameters: Mapping[str, str]) -> str:
-    """The query string, in the one form that can be signed."""
+    """Return the query string, in the only form that can be signed."""
     pairs = sorted(
         (quote(name, safe=""), quote(value, safe="")) for name, value in parameters.items()
     )
@@ -49,7 +49,7 @@ def query(parameters: Mapping[str, str]) -> str:
 def sign(
     request: Request, credentials: ReadOnlyCredentials, region: str, at: float
 ) -> dict[str, str]:
-    """The headers to send beside the request's own.
+    """Return the headers to send beside the request's own.
 
     Parameters: request; credentials; region; at, the time in seconds since 1970.
     """

@@ -1,7 +1,7 @@
-"""HTTP to one address over connections that stay open, with the standard library alone.
+"""Speaks HTTP to one address over connections that stay open, with the standard library only.
 
 botocore's own way, over urllib3, takes much more processor time for the same request. Errors are
-botocore's, so that a caller need not know which way a request went.
+botocore's, so that a caller need not know which way a request took.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
 EXPECT_BYTES = 1024 * 1024
-"""The store is asked whether it wants a body that is larger (Expect: 100-continue)."""
+"""For a larger body the store is asked first whether it wants it (Expect: 100-continue)."""
 CONTINUE_SECONDS = 1.0
-"""How long it has to say so; then the body is sent all the same."""
+"""The time that the store has to answer this. After it the body is sent without an answer."""
 UNHEEDED_MAX = 3
-"""A store that did not say so this often in a row is not asked any more."""
+"""A store that did not answer this often in a row is not asked any more."""
 LINE_BYTES = 65536
 STATUS_BYTES = 10
-"""Of a status line, up to the first digit of its code."""
+"""Length of a status line up to the first digit of its code."""
 RECORDS_MAX = 8
-"""TLS records without data (session tickets) that are read in the hope of an answer."""
+"""The number of TLS records without data (session tickets) that one wait for an answer reads."""
 _PORTS = {"http": 80, "https": 443}
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """The answer to a request."""
 
     status: int
     headers: dict[str, str]
@@ -59,19 +59,21 @@ class Answer(NamedTuple):
 
 
 class Timeouts(NamedTuple):
-    """In seconds."""
+    """Time-outs in seconds."""
 
     connect: float
     read: float
-    """For which nothing moves, either way."""
+    """The time without a byte in either direction."""
 
 
 class Transport:
-    """Sends requests. Safe to use from several threads; keeps as many connections as were used at
-    once. Heeds the proxies of the environment (HTTP_PROXY, HTTPS_PROXY, NO_PROXY).
+    """Sends requests. It is safe to use from several threads.
 
-    Parameters: address, scheme, host and port; ca_bundle, a file of certificates, empty: the usual
-    ones; timeouts. Nothing is contacted yet.
+    It keeps as many connections as were used at once. It heeds the proxies of the environment
+    (HTTP_PROXY, HTTPS_PROXY, NO_PROXY).
+
+    Parameters: address, scheme, host and port; ca_bundle, a file of certificates (empty: the usual
+    ones); timeouts. Nothing is contacted yet.
     """
 
     def __init__(self, address: str, ca_bundle: str, timeouts: Timeouts) -> None:
@@ -81,7 +83,7 @@ class Transport:
         self._port = to.port or _PORTS[to.scheme]
         name = f"[{self._name}]" if ":" in self._name else self._name
         self.host = name if self._port == _PORTS[to.scheme] else f"{name}:{self._port}"
-        """What the Host header says."""
+        """The value of the Host header."""
         proxy = get_environ_proxies(address).get(to.scheme, "")
         self._proxy = proxy if not proxy or "://" in proxy else f"http://{proxy}"
         self._timeouts = timeouts
@@ -90,8 +92,8 @@ class Transport:
             self._tls = ssl.create_default_context(cafile=ca_bundle or get_cert_path(True))
         self._idle: deque[HTTPConnection] = deque()
         self._unheeded = 0
-        """How often the store was asked whether it wants a body, and did not say, in a row."""
-        # No call says when it is needed no longer: it ends when credentials are read again.
+        """How often in a row the store did not answer whether it wants a body."""
+        # No call ends a transport: another one replaces it when credentials are read again.
         weakref.finalize(self, _close, self._idle)
 
     def send(
@@ -101,10 +103,10 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | Iterable[memoryview],
     ) -> Answer:
-        """One request and its answer, which may come before the whole body was sent.
+        """Send a request. Returns its answer, which may come before the whole body was sent.
 
-        Parameters: method; target, path and query, percent-encoded; headers, Content-Length among
-        them; body, which may not raise OSError, and can be read more than once. Raises botocore's
+        Parameters: method; target, path and query, percent-encoded; headers, with Content-Length;
+        body, which may not raise OSError, and can be read more than once. Raises botocore's
         ConnectionError or HTTPClientError.
         """
         while True:
@@ -129,7 +131,10 @@ class Transport:
         body: bytes | Iterable[memoryview],
         asks: bool,
     ) -> Answer:
-        """Parameters: asks, whether to send the body only when the store wants it."""
+        """Send a request on a connection. Returns its answer.
+
+        Parameters: asks, whether to send the body only when the store wants it.
+        """
         if self._proxy and self._tls is None:
             target, headers = self._address + target, {**headers, **_authorization(self._proxy)}
         is_whole = False
@@ -145,7 +150,7 @@ class Transport:
                 try:
                     is_whole = self._send_body(connection, ear, body, asks)
                 except (BrokenPipeError, ConnectionResetError, ssl.SSLError):
-                    # The store may have said why before it hung up.
+                    # The store may have sent the reason before it hung up.
                     pass
                 except TimeoutError:
                     if not ear.is_answered():
@@ -170,7 +175,7 @@ class Transport:
         body: bytes | Iterable[memoryview],
         asks: bool,
     ) -> bool:
-        """False: the answer came before the end of the body."""
+        """Send the body. Returns False if the answer came before its end."""
         if asks:
             is_answered = ear.is_answered(CONTINUE_SECONDS)
             self._unheeded = 0 if is_answered or ear.is_asked_on else self._unheeded + 1
@@ -188,7 +193,8 @@ class Transport:
     def _connected(self) -> HTTPConnection:
         while True:
             try:
-                # The last one first: those that are not needed any more grow old and are closed.
+                # The newest connection is taken first: the others grow old, and the store closes
+                # them.
                 connection = self._idle.pop()
             except IndexError:
                 return self._connect()
@@ -226,13 +232,13 @@ class Transport:
 
 
 class _Ear:
-    """Hears an answer that begins before the body was sent.
+    """Notices an answer that begins before the body was sent.
 
-    Over TLS a connection that can be read proves nothing: what comes may be a session ticket. So
-    the beginning of an answer is read, without waiting, into the buffer of its response.
+    Over TLS a readable connection proves nothing, because the data may be a session ticket. So the
+    beginning of an answer is read, without a wait, into the buffer of its response.
 
-    Parameters: connection, with the head of a request sent; method; read_seconds, the time-out
-    that the connection has otherwise.
+    Parameters: connection, on which the head of a request was sent; method; read_seconds, the
+    time-out that the connection has otherwise.
     """
 
     def __init__(self, connection: HTTPConnection, method: str, read_seconds: float) -> None:
@@ -242,10 +248,10 @@ class _Ear:
         self._response = HTTPResponse(connection.sock, method=method)
         self._buffer: BufferedReader = self._response.fp
         self.is_asked_on = False
-        """The store has said that it wants the body."""
+        """Whether the store has said that it wants the body."""
 
     def __enter__(self) -> Self:
-        # getresponse() must continue with what was read already.
+        # getresponse() must continue with the bytes that were read already.
         self._connection.response_class = lambda *_, **__: self._response  # type: ignore[assignment]
         return self
 
@@ -255,8 +261,11 @@ class _Ear:
             self._response.close()
 
     def is_answered(self, wait_seconds: float = 0.0) -> bool:
-        """Whether the answer has begun. Parameters: wait_seconds, how long to wait for it or for
-        the store's word that it wants the body. Raises OSError."""
+        """Return whether the answer has begun. Raises OSError.
+
+        Parameters: wait_seconds, how long to wait for the answer, or for the store to ask for the
+        body.
+        """
         while start := self._start(wait_seconds):
             if start[9:10] != b"1":
                 return True
@@ -266,7 +275,7 @@ class _Ear:
         return False
 
     def _start(self, wait_seconds: float) -> bytes:
-        """The beginning of what the store says; empty: nothing yet."""
+        """Return the beginning of what the store sends, or nothing if nothing came yet."""
         for _ in range(RECORDS_MAX):
             if (start := self._peek()) or not wait_seconds:
                 return start
@@ -280,8 +289,8 @@ class _Ear:
             start = self._buffer.peek()
             if not 0 < len(start) < STATUS_BYTES:
                 return start
-            # A buffer that is not empty does not look for more: the line is read once more with
-            # what follows.
+            # A buffer that is not empty does not read more, so the line is read once more with the
+            # bytes that follow.
             self._buffer = BufferedReader(_Again(self._buffer.read(len(start)), self._buffer))
             self._response.fp = self._buffer
             return b""
@@ -292,9 +301,9 @@ class _Ear:
 
 
 class _Again(RawIOBase):
-    """Some bytes once more, together with what follows: nothing until something does.
+    """Gives some bytes once more, together with those that follow, and nothing until some follow.
 
-    Parameters: start, the bytes; rest, where they were read, with nothing left in its buffer.
+    Parameters: start, the bytes; rest, their source, with nothing left in its buffer.
     """
 
     def __init__(self, start: bytes, rest: BufferedReader) -> None:
@@ -337,7 +346,7 @@ def _authorization(proxy: str) -> dict[str, str]:
 
 
 def _is_open(connection: HTTPConnection) -> bool:
-    """False: the store has hung up meanwhile."""
+    """Return whether a connection is open. It is not if the store has hung up meanwhile."""
     return connection.sock is not None and not _is_readable(connection.sock, 0.0)
 
 

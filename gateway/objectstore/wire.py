@@ -1,8 +1,7 @@
-"""PutObject and UploadPart, without botocore's client.
+"""Sends PutObject and UploadPart without botocore's client.
 
-The client spends much more processor time on such a request (validation, endpoint rules,
-events, parsing), and these two are nearly all requests the drain makes. Errors are those the
-client raises.
+The client spends much more processor time on such a request (validation, endpoint rules, events,
+parsing). These two are nearly all requests of the drain. Errors are those of the client.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ class Put(NamedTuple):
 
     digests: Digests
     headers: dict[str, str]
-    """Of the answer; names in lower case."""
+    """Headers of the answer, with names in lower case."""
     is_repeated: bool
-    """An earlier try was not answered: the store may carry it out after this one."""
+    """Whether an earlier try got no answer. The store may carry it out after this one."""
 
 
 class Wire:
-    """Sends bodies to one bucket. Safe to use from several threads.
+    """Sends bodies to one bucket. It is safe to use from several threads.
 
-    Parameters: settings; session, for credentials; address, of the bucket's objects up to their
-    keys; attempts, how often to try when a connection fails; pace, what every request passes;
-    ca_bundle, a file of certificates, empty: the usual ones.
+    Parameters: settings; session, for credentials; address, the URL of the bucket's objects up to
+    their keys; attempts, how often to try when a connection fails; pace, what every request passes;
+    ca_bundle, a file of certificates (empty: the usual ones).
     """
 
     def __init__(
@@ -79,8 +78,8 @@ class Wire:
     ) -> Put:
         """Send a body.
 
-        Over plain HTTP the signature covers the body too (S3 asks for it); over TLS its
-        Content-MD5 does. Raises ClientError, BotoCoreError, DataFileError.
+        Over plain HTTP the signature covers the body too, as S3 requires. Over TLS it covers only
+        the Content-MD5 of the body. Raises ClientError, BotoCoreError, DataFileError.
         """
         digests = digest(body, with_sha256=not self._is_tls)
         path = self._above + percent_encode(key, safe="/~")
@@ -99,12 +98,12 @@ class Wire:
         for attempt in range(1, self._attempts + 1):
             is_repeated = attempt > 1
             if self._pace is not None:
-                # Before it is signed: a signature must not grow old while it waits.
+                # The request waits before it is signed: a signature must not grow old.
                 self._pace.admit(len(body))
             try:
                 answer = self._send(signed, body)
             except (HTTPClientError, BotoConnectionError):
-                # A connection that was idle for too long looks like this.
+                # A connection that was idle for too long fails like this.
                 if attempt == self._attempts:
                     raise
             else:

@@ -27,7 +27,7 @@ def upgrade() -> None:
         sa.Column("deleted_ns", _BIG, nullable=False),
         sa.PrimaryKeyConstraint("key", "ino", name=op.f("pk_deletion")),
     )
-    # Nothing tells which inode an old row was of: 0 licenses whatever is at the key, as before.
+    # The inode of an old row is not known. As before, 0 permits to delete any object at the key.
     rows = [
         {"key": key, "ino": 0, "content_version": 0, "etag": None, "deleted_ns": deleted_ns}
         for key, deleted_ns in old

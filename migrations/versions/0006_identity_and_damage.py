@@ -18,7 +18,7 @@ def upgrade() -> None:
     op.add_column("volume", sa.Column("prefix", sa.String(), nullable=True))
     op.add_column("volume", sa.Column("gateway", sa.LargeBinary(), nullable=True))
     op.add_column("volume", _zero("mark"))
-    # Rows of an older database do not tell: 0 means that the generation is not known.
+    # Rows of an older database have no generation: 0 means that it is not known.
     op.add_column("upload", _zero("generation"))
     op.add_column("deletion", _zero("generation"))
     op.create_index("ix_upload_key", "upload", ["key"])

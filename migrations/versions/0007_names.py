@@ -13,7 +13,7 @@ depends_on = None
 def upgrade() -> None:
     op.rename_table("deletion", "tombstone")
     if op.get_context().dialect.name == "postgresql":
-        # SQLite has no statement for it, and names of constraints mean nothing there.
+        # SQLite has no statement to rename constraints, and their names mean nothing there.
         op.execute("ALTER INDEX pk_deletion RENAME TO pk_tombstone")
         op.execute("ALTER TABLE claim RENAME CONSTRAINT fk_claim_generation TO fk_claim_lease")
     op.drop_index("ix_claim_generation", "claim")

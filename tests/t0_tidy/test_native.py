@@ -1,4 +1,4 @@
-"""The house rules of the plugin's C: a header for each file, exact includes, no circle."""
+"""Tests the rules of the plugin's C: each file has a header, includes are exact, no circle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.t0_tidy.test_tidy import require_no_circle
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 NOTHING_TO_DECLARE = {"main.c"}
-"""What the loader calls by itself: the plugin's start and end."""
+"""Files without a header: only the loader calls their functions, the plugin's start and end."""
 SOURCES = {path.name: path.read_text() for path in sorted(NATIVE.glob("*.c"))}
 HEADERS = {path.name: path.read_text() for path in sorted(NATIVE.glob("*.h"))}
 NAME = r"\b(?:struct |enum )?spw_\w+|\bSPW_\w+"
@@ -20,7 +20,7 @@ def code(text: str) -> str:
 
 
 def declared(header: str) -> set[str]:
-    """Types, functions, variables, macros and enumerators of ours that a header declares."""
+    """Return the types, functions, variables, macros and enumerators that a header declares."""
     text = code(header)
     enumerators = re.findall(r"^enum (?:spw_\w+ )?\{(.*?)\}", text, re.MULTILINE | re.DOTALL)
     return {
@@ -36,17 +36,17 @@ DECLARED_BY = {name: header for header, text in HEADERS.items() for name in decl
 
 
 def defined(source: str) -> set[str]:
-    """Functions of ours that a C file defines."""
+    """Return the functions with the prefix spw_ that a C file defines."""
     return set(re.findall(r"^\w[^;\n={]*?\b(spw_\w+)\([^;]*?\)\n\{", source, re.MULTILINE))
 
 
 def included(text: str) -> set[str]:
-    """Headers of this folder that a file includes."""
+    """Return the headers of this folder that a file includes."""
     return {name for name in re.findall(r'^#include "(.+)"', text, re.MULTILINE) if name in HEADERS}
 
 
 def used(text: str) -> set[str]:
-    """Headers that declare the names that a file uses."""
+    """Return the headers that declare the names that a file uses."""
     return {DECLARED_BY[name] for name in re.findall(NAME, code(text)) if name in DECLARED_BY}
 
 
@@ -70,7 +70,7 @@ def test_each_name_is_declared_once() -> None:
 
 
 def test_each_file_includes_what_it_uses_and_no_more() -> None:
-    """A C file has what its own header includes. ganesha.h declares nothing of ours."""
+    """A C file may use what its own header includes. ganesha.h declares no name with spw_."""
     wrong = []
     for name, text in (SOURCES | HEADERS).items():
         own = name.replace(".c", ".h")
@@ -87,7 +87,7 @@ def test_no_include_leads_back() -> None:
 
 
 def test_no_call_leads_back() -> None:
-    """Which file calls which: a function is of the file that defines it."""
+    """Calls between C files make no circle. A function belongs to the file that defines it."""
     owner = {function: name for name, text in SOURCES.items() for function in defined(text)}
     assert len(owner) > 80
     require_no_circle(

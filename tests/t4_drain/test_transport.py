@@ -197,7 +197,7 @@ def test_an_answer_in_the_middle_of_the_body_is_heard(
 def test_the_rest_of_a_body_that_was_answered_is_not_sent(
     tmp_path: Path, tls: ssl.SSLContext | None, large: Section
 ) -> None:
-    """A store that is too busy is not sent gigabytes that it throws away."""
+    """A busy store that answers early does not get gigabytes that it would throw away."""
     received = []
 
     def serve(connection: socket.socket) -> None:
