@@ -203,8 +203,8 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
         for (ino,) in session.all(NAMELESS):
             if repair:
                 with database.transaction(connection):
-                    tx = Tx(connection, database.dialect, Ids(), "fsck", {})
-                    lostfound.keep(tx, ino)
+                    lostfound.keep(Tx(connection, database.dialect, Ids(), "fsck", {}), ino)
+                    journal.forget_readers(session)
             found.append(
                 Problem("nameless", f"inode {ino} has no name", f"named {lostfound.shown(ino)}")
             )
@@ -213,10 +213,8 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
                 if repair and law.fix is not None:
                     with database.transaction(connection):
                         session.run(law.fix, key=row[0])
+                        journal.forget_readers(session)
                 found.append(Problem(law.name, law.detail.format(*row), law.repair))
-        if repair and found:
-            with database.transaction(connection):
-                journal.forget_readers(session)
         found += _check_files(session, files, repair)
         return found
     finally:

@@ -283,12 +283,13 @@ def test_adoption_makes_readers_read_everything(settings: Settings) -> None:
     database.close()
 
 
-def test_a_repair_makes_readers_read_everything(settings: Settings) -> None:
+@pytest.mark.parametrize("damage", ["DELETE FROM dirent", "UPDATE inode SET nlink = 9"])
+def test_a_repair_makes_readers_read_everything(settings: Settings, damage: str) -> None:
     namespace = Namespace(settings)
     namespace.create(ROOT_CRED, ROOT, b"f", SetAttr(), for_writing=False)
     namespace.close()
     database = with_reader(settings)
-    query(settings, "DELETE FROM dirent")
+    query(settings, damage)
     assert fsck.check(database, namespace.files) != []
     assert readers(settings) == [("one",)]
     assert fsck.check(database, namespace.files, repair=True) != []

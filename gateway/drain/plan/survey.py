@@ -48,6 +48,7 @@ SAVE_ROWS = 1024
 
 _START = (0, 0)
 _FOR_EVER_NS = (1 << 63) - 1
+_END = (_FOR_EVER_NS, 0)
 
 
 class Survey:
@@ -77,12 +78,12 @@ class Survey:
         """None: this drain has no position in the journal, or has lost it."""
         self._save_at = 0.0
         self._out: dict[int, None] = {}
-        """Handed out, skipped or settling, and not known to be in the bucket: looked at in turn."""
+        """Handed out or skipped, and not known to be in the bucket: looked at in turn."""
         self._look_at = 0.0
         self.oldest_ns: int | None = None
         """When the oldest file that may be drained was sealed, as last read."""
-        self._oldest_at = _START
-        """Nothing before it may be drained."""
+        self._oldest_at = _END
+        """Nothing before it may be drained, as far as everything was read."""
 
     def __len__(self) -> int:
         """Files that wait."""
@@ -134,7 +135,7 @@ class Survey:
     def _scan(self, view: View, now_ns: int, ahead_ns: int) -> None:
         """Read on by age: everything from the start, or what is due since the last page."""
         if self._fresh is None and clock.monotonic_seconds() >= self._full_at:
-            self._fresh, self._at, self._oldest_at = Order(self._order), _START, _START
+            self._fresh, self._at, self._oldest_at = Order(self._order), _START, _END
             self._full_at = clock.monotonic_seconds() + EVERYTHING_SECONDS
             self._spent_seconds = 0.0
             self._stranded_at = (now_ns + ahead_ns, 0)
@@ -188,13 +189,9 @@ class Survey:
         """Look at inodes: those that are files to be drained join the order."""
         if not inos:
             return
-        due = []
-        for row in view.session.all(own.DIRTY_OF, inos=numbers_of(inos)):
-            if not clock.is_ahead(row[1], ahead_ns):
-                due.append(row)
-            elif (row[1], row[0]) <= self._at:
-                # It settles, and the reading by age is past it: the clock went back.
-                self._out[row[0]] = None
+        rows = view.session.all(own.DIRTY_OF, inos=numbers_of(inos))
+        # What settles is found by age when its time is over.
+        due = [row for row in rows if not clock.is_ahead(row[1], ahead_ns)]
         orders = [self._order] if self._fresh is None else [self._order, self._fresh]
         self._add(view, due, orders, is_again=is_again)
 
