@@ -19,6 +19,7 @@ from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
 from gateway.errors import UserError
+from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -33,7 +34,8 @@ def run(site: Site, command: str, *args: str, status: int = 0) -> str:
     """Run a command to its end, in this process; what it printed, errors after the rest."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        assert main([command, "--config", str(site.config), *args]) == status, err.getvalue()
+        ended = main([command, "--config", str(site.config), *args])
+    assert ended == status, out.getvalue() + err.getvalue()
     return out.getvalue() + err.getvalue()
 
 
@@ -152,6 +154,16 @@ def test_who_has_the_data_directory_is_waited_for(site: Site) -> None:
         with pytest.raises(UserError, match="another spillway command"):
             datadir.locked(site.settings).__enter__()
         assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+
+
+def test_processes_that_a_killed_up_left_are_not_run_beside(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datadir, "LEFTOVERS_SECONDS", 0.2)
+    me = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+    (site.settings.run_dir / "up.json").write_text(json.dumps({"children": {"ganesha": me}}))
+    assert "still run" in run(site, "mkdir", "d", status=2)
+    assert run(site, "ls") == ""
 
 
 def populate(site: Site, count: int) -> None:
