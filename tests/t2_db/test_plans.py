@@ -11,6 +11,7 @@ from gateway.db.compiled import Statement, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as drain_statements
 from gateway.drain.admission import retries
+from gateway.namespace import browse
 from gateway.settings import Settings
 
 SMALL = {"volume", "lease", "retry", "override", "doubt", "damage"}
@@ -20,7 +21,7 @@ WHOLE_TABLES = {"drain.UPLOADS"}
 
 STATEMENTS = {
     f"{module.__name__.split('.')[1]}.{name}": value
-    for module in (namespace_statements, drain_statements, retries)
+    for module in (namespace_statements, browse, drain_statements, retries)
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
 } | {"drain.CLAIM_INSERT": drain_statements.CLAIM_INSERT}

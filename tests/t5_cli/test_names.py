@@ -62,7 +62,7 @@ def make_file(site: Site, path: str, data: bytes, is_open: bool = False) -> None
 
 
 def test_a_tree_is_made_moved_listed_and_removed(site: Site) -> None:
-    run(site, "mkdir", "-p", "/checkpoints/run/step-1", "run/step-2")
+    run(site, "mkdir", "-p", "/checkpoints/run/step-1", "run/step-2", "run/step-2/a/b/c/d/e")
     make_file(site, "run/step-1/model", b"bytes")
     assert run(site, "ls") == "run\n"
     assert run(site, "ls", "run") == run(site, "ls", "/checkpoints/run") == "step-1\nstep-2\n"
@@ -70,10 +70,10 @@ def test_a_tree_is_made_moved_listed_and_removed(site: Site) -> None:
     assert " 5 " in long
     run(site, "mv", "run/step-1", "run/latest")
     run(site, "mv", "run/latest/model", "run/step-2")
-    assert run(site, "ls", "run", "run/step-2") == "run:\nlatest\nstep-2\n\nrun/step-2:\nmodel\n"
+    assert run(site, "ls", "run", "run/step-2") == "run:\nlatest\nstep-2\n\nrun/step-2:\na\nmodel\n"
     data = DataFiles(site.settings.files_dir)
     assert len(list(data.walk())) == 1
-    assert "4 names removed" in run(site, "rm", "-r", "run")
+    assert "9 names removed" in run(site, "rm", "-r", "run")
     assert run(site, "ls") == ""
     # Nobody can have it open.
     assert list(data.walk()) == []

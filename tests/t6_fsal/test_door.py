@@ -245,6 +245,11 @@ def test_a_row_that_was_changed_beside_the_server_is_seen_after_invalidate(site:
     assert site.client.getattr(handle).change == before + 1000
 
 
+def test_more_is_asked_than_buffers_hold(site: Site) -> None:
+    answers = site.door.run([Request(Op.GETATTR, ROOT_INO)] * 8000)
+    assert {answer.errno for answer in answers} == {0}
+
+
 def test_what_is_kept_for_cold_reads_is_not_done(site: Site) -> None:
     for op in (10, 11, 12, 999):
         [answer] = site.door.run([Request(op, ROOT_INO)])  # type: ignore[arg-type]
