@@ -56,6 +56,11 @@ def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
             return Remote(settings)
         except (FileNotFoundError, ConnectionRefusedError):
             pass
+        except OSError as exc:
+            raise UserError(
+                f"cannot reach the NFS server in {settings.run_dir}: {exc.strerror or exc}: run as "
+                "root or as the user that owns it; restart spillway up if it does not answer"
+            ) from None
         try:
             stack.enter_context(datadir.locked(settings, COMMAND))
         except InUse as exc:

@@ -15,6 +15,7 @@ from gateway.drain import verify
 from gateway.drain.admission import retries
 from gateway.drain.plan import backfill
 from gateway.drain.send import blockrows
+from gateway.namespace import browse
 from gateway.settings import Settings
 
 SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader"}
@@ -26,7 +27,7 @@ WHOLE_TABLES = {"drain.statements.UPLOADS"}
 STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
     for module in (
-        *(namespace_statements, journal, drain_statements),
+        *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
     )
     for name, value in vars(module).items()

@@ -19,6 +19,7 @@ from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
 from gateway.errors import UserError
+from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -33,7 +34,8 @@ def run(site: Site, command: str, *args: str, status: int = 0) -> str:
     """Run a command to its end, in this process; what it printed, errors after the rest."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        assert main([command, "--config", str(site.config), *args]) == status, err.getvalue()
+        ended = main([command, "--config", str(site.config), *args])
+    assert ended == status, out.getvalue() + err.getvalue()
     return out.getvalue() + err.getvalue()
 
 
@@ -60,7 +62,7 @@ def make_file(site: Site, path: str, data: bytes, is_open: bool = False) -> None
 
 
 def test_a_tree_is_made_moved_listed_and_removed(site: Site) -> None:
-    run(site, "mkdir", "-p", "/checkpoints/run/step-1", "run/step-2")
+    run(site, "mkdir", "-p", "/checkpoints/run/step-1", "run/step-2", "run/step-2/a/b/c/d/e")
     make_file(site, "run/step-1/model", b"bytes")
     assert run(site, "ls") == "run\n"
     assert run(site, "ls", "run") == run(site, "ls", "/checkpoints/run") == "step-1\nstep-2\n"
@@ -68,10 +70,10 @@ def test_a_tree_is_made_moved_listed_and_removed(site: Site) -> None:
     assert " 5 " in long
     run(site, "mv", "run/step-1", "run/latest")
     run(site, "mv", "run/latest/model", "run/step-2")
-    assert run(site, "ls", "run", "run/step-2") == "run:\nlatest\nstep-2\n\nrun/step-2:\nmodel\n"
+    assert run(site, "ls", "run", "run/step-2") == "run:\nlatest\nstep-2\n\nrun/step-2:\na\nmodel\n"
     data = DataFiles(site.settings.files_dir)
     assert len(list(data.walk())) == 1
-    assert "4 names removed" in run(site, "rm", "-r", "run")
+    assert "9 names removed" in run(site, "rm", "-r", "run")
     assert run(site, "ls") == ""
     # Nobody can have it open.
     assert list(data.walk()) == []
@@ -152,6 +154,16 @@ def test_who_has_the_data_directory_is_waited_for(site: Site) -> None:
         with pytest.raises(UserError, match="another spillway command"):
             datadir.locked(site.settings).__enter__()
         assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+
+
+def test_processes_that_a_killed_up_left_are_not_run_beside(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(datadir, "LEFTOVERS_SECONDS", 0.2)
+    me = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+    (site.settings.run_dir / "up.json").write_text(json.dumps({"children": {"ganesha": me}}))
+    assert "still run" in run(site, "mkdir", "d", status=2)
+    assert run(site, "ls") == ""
 
 
 def populate(site: Site, count: int) -> None:

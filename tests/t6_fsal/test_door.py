@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -163,6 +164,28 @@ def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
             at, old = to, new
 
 
+def test_both_directories_of_a_rename_are_told(site: Site) -> None:
+    """Nobody else is there, who would have them looked at again."""
+    client = site.client
+    inos = [site.ask(Op.MKDIR, ROOT_INO, name.encode()).ino for name in ("from", "to")]
+    handles = [client.handle("export", name) for name in ("from", "to")]
+    moved = site.ask(Op.MKDIR, inos[0], b"moved").ino
+    inside = client.handle("export", "from", "moved")
+    at, to = 0, 1
+    for _ in range(20):
+        before = [client.getattr(handle).change for handle in (*handles, inside)]
+        assert [client.names(handle) for handle in handles] == [
+            ["moved"] * (1 - at),
+            ["moved"] * at,
+        ]
+        site.ask(Op.RENAME, inos[at], b"moved", ino2=inos[to], name2=b"moved")
+        after = [client.getattr(handle).change for handle in (*handles, inside)]
+        assert all(new > old for new, old in zip(after, before, strict=True))
+        assert is_absent(client, handles[at], "moved")
+        assert client.lookup(handles[to], "moved").fileid == moved
+        at, to = to, at
+
+
 def test_what_the_door_makes_and_removes_is_seen_at_once(site: Site) -> None:
     client = site.client
     top = site.ask(Op.MKDIR, ROOT_INO, b"top").ino
@@ -222,6 +245,11 @@ def test_a_row_that_was_changed_beside_the_server_is_seen_after_invalidate(site:
     assert site.client.getattr(handle).change == before + 1000
 
 
+def test_more_is_asked_than_buffers_hold(site: Site) -> None:
+    answers = site.door.run([Request(Op.GETATTR, ROOT_INO)] * 8000)
+    assert {answer.errno for answer in answers} == {0}
+
+
 def test_what_is_kept_for_cold_reads_is_not_done(site: Site) -> None:
     for op in (10, 11, 12, 999):
         [answer] = site.door.run([Request(op, ROOT_INO)])  # type: ignore[arg-type]
@@ -244,10 +272,13 @@ def test_rubbish_and_peers_that_stall_harm_nobody(site: Site) -> None:
         halves = [stack.enter_context(dial(site.settings)) for _ in range(20)]
         for half in halves:
             half.sendall(struct.pack("=IHHI", 0x524F4F44, 1, 2, 100))
+        began = time.monotonic()
         for length in (0, 1, 23, 8193, 2**32 - 1):
             rubbish = stack.enter_context(dial(site.settings))
             rubbish.sendall(struct.pack("=IHHIIQ", 0x524F4F44, 1, 2, length, 0, 0) + b"x" * 200)
             assert rubbish.recv(1) == b""
+        # At once, and not because nothing more came.
+        assert time.monotonic() - began < 5
         site.ask(Op.GETATTR, ROOT_INO)
         site.client.handle("export")
     site.server.require_alive()

@@ -149,9 +149,9 @@ static void somebody_is_served(void)
 	struct spw_door_answer answer;
 	int fd = dial();
 
-	ask(fd, 5, 77777);
-	assert(hear(fd, &answer));
-	check(&answer, 77777);
+	ask(fd, 5, 77778);
+	assert(hear(fd, &answer) && answer.head.id == 5);
+	check(&answer, 77778);
 	close(fd);
 }
 
@@ -217,6 +217,38 @@ static void who_goes_away_leaves_nothing(void)
 		close(fd);
 	}
 	somebody_is_served();
+}
+
+/* One that is dropped while something runs for it: its place is not given away before that has ended. */
+static void nobody_gets_an_answer_of_another(void)
+{
+	struct spw_door_answer answer;
+	uint8_t bytes[256];
+	size_t length = make(bytes, 98, 3);
+	int fd = dial();
+
+	atomic_store(&held, true);
+	ask(fd, 99, SLOW);
+	while (atomic_load(&inside) < 1)
+		short_nap();
+	assert(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0);
+	while (send(fd, bytes, length, MSG_NOSIGNAL) == (ssize_t)length || errno == EAGAIN)
+		short_nap();
+	assert(errno == EPIPE || errno == ECONNRESET);
+	close(fd);
+	fd = dial();
+	ask(fd, 5, 3);
+	assert(hear(fd, &answer) && answer.head.id == 5);
+	atomic_store(&held, false);
+	while (atomic_load(&inside) > 0)
+		short_nap();
+	for (uint64_t id = 6; id < 20; id++) {
+		ask(fd, id, 3);
+		assert(hear(fd, &answer) && answer.head.id == id);
+	}
+	close(fd);
+	for (int i = 0; i < 40; i++)
+		somebody_is_served();
 }
 
 /* More than there are places: some wait, and come in when those that are silent are dropped. */
@@ -327,6 +359,7 @@ int main(int argc, char **argv)
 	another_version_is_refused_by_name();
 	who_goes_away_leaves_nothing();
 	who_stalls_is_dropped();
+	nobody_gets_an_answer_of_another();
 	places_are_found_again();
 	strangers_are_refused();
 	the_end_waits_for_what_runs();

@@ -95,6 +95,9 @@ static void bounds_hold(void)
 	static uint8_t bytes[2 * SPW_DOOR_FRAME_BYTES];
 	size_t length;
 
+	length = make(bytes, 1, 0, 1, 0);
+	bytes[offsetof(struct spw_door_head, magic)]++;
+	assert(spw_door_find(bytes, length, &length) == SPW_DOOR_RUBBISH);
 	assert(take(bytes, make(bytes, 1, SPW_DOOR_GROUPS, 0, 0)));
 	assert(!take(bytes, make(bytes, 1, SPW_DOOR_GROUPS + 1, 0, 0)));
 	assert(take(bytes, make(bytes, 1, 0, SPW_DOOR_NAME_BYTES, 0)));

@@ -1,0 +1,127 @@
+"""`spillway rm -r` through the NFS server, while one of the two is killed, and two gateways."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gateway import config
+from gateway.db.models import ROOT_INO
+from gateway.door.door import opened
+from gateway.door.frames import Op, Request
+from tests.support import nfs4
+from tests.support.gateway import PROGRAM, Gateway, Values
+from tests.support.postgres import PostgresServer
+from tests.support.volumes import query
+from tests.support.waiting import until
+
+FILES = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
+
+
+def make_gateway(directory: Path, values: Values | None = None) -> Gateway:
+    """A gateway whose bucket never answers: names do not need it."""
+    return Gateway(
+        directory,
+        bucket="b",
+        endpoint_url="http://127.0.0.1:9",
+        access_key_id="k",
+        secret_access_key="s",
+        values=values,
+        say=print,
+    )
+
+
+def populate(gateway: Gateway, files: int) -> None:
+    """Links in directories of a hundred: what ``rm`` removes one by one, without bytes."""
+    with opened(config.load(gateway.config, {})) as door:
+        [top] = door.run([Request(Op.MKDIR, ROOT_INO, b"big")])
+        assert top.attr is not None
+        parents = [Request(Op.MKDIR, top.attr.ino, b"d%d" % n) for n in range(files // 100)]
+        inos = [answer.attr.ino for answer in door.run(parents) if answer.attr is not None]
+        links = [
+            Request(Op.SYMLINK, ino, b"s%d" % n, name2=b"x") for ino in inos for n in range(100)
+        ]
+        assert not any(answer.errno for answer in door.run(links))
+
+
+def count(gateway: Gateway) -> int:
+    settings = config.load(gateway.config, {})
+    [(found,)] = query(settings, "SELECT count(*) FROM dirent")
+    return int(found)
+
+
+@contextmanager
+def removing(gateway: Gateway) -> Iterator[subprocess.Popen[str]]:
+    """A removal that has begun; it stands still, so that it does not end before it is killed."""
+    before = count(gateway)
+    with subprocess.Popen(
+        [PROGRAM, "rm", "--config", gateway.config, "-r", "big"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        until(lambda: count(gateway) < before, "removed names")
+        process.send_signal(signal.SIGSTOP)
+        yield process
+        assert 1 < count(gateway) < before
+
+
+def test_a_removal_survives_kills_of_either_side(tmp_path: Path) -> None:
+    gateway = make_gateway(tmp_path / "gateway")
+    populate(gateway, FILES)
+    with gateway:
+        with removing(gateway) as command:
+            command.send_signal(signal.SIGKILL)
+            command.wait()
+        with removing(gateway) as command:
+            gateway.kill("ganesha")
+            command.send_signal(signal.SIGCONT)
+            _out, error = command.communicate(timeout=60)
+            assert command.returncode == 1
+            assert "the NFS server went away" in error
+            assert "what was done stays done" in error
+        # At once: it waits for the server, which is restarted.
+        done = gateway.spillway("rm", "-r", "big", timeout_seconds=120)
+        assert "names removed" in done.stdout
+        assert gateway.spillway("ls").stdout == ""
+        with nfs4.Client(gateway.port) as client:
+            assert client.names(client.handle("checkpoints")) == []
+        assert count(gateway) == 0
+    assert gateway.spillway("fsck").stdout == "0 problems found, 0 left\n"
+
+
+def test_a_second_gateway_changes_nothing(tmp_path: Path, postgres: PostgresServer) -> None:
+    values = {"namespace": {"url": postgres.create_database()}}
+    gateway = make_gateway(tmp_path / "first", values)
+    with gateway:
+        gateway.spillway("mkdir", "d")
+        # On the same database and the same files, but with a lock of its own.
+        settings = config.load(gateway.config, {})
+        other = tmp_path / "other.toml"
+        other.write_text(gateway.config.read_text().replace("/first/data", "/second"))
+        second = tmp_path / "second"
+        second.mkdir()
+        (second / "run").mkdir()
+        (second / "files").symlink_to(settings.files_dir)
+        done = subprocess.run(
+            [PROGRAM, "rm", "--config", other, "-r", "d"], capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert "another NFS server has this namespace" in done.stderr
+        assert gateway.spillway("ls").stdout == "d\n"
+    gateway.spillway("rm", "-r", "d")
+    assert gateway.spillway("ls").stdout == ""
+
+
+def test_commands_work_whether_or_not_the_server_runs(tmp_path: Path) -> None:
+    gateway = make_gateway(tmp_path / "gateway")
+    gateway.spillway("mkdir", "down")
+    with gateway:
+        gateway.spillway("mkdir", "up")
+        gateway.spillway("mv", "down", "up")
+        assert gateway.spillway("ls", "/", "up").stdout == "/:\nup\n\nup:\ndown\n"
+    assert gateway.spillway("ls", "up").stdout == "down\n"
