@@ -10,8 +10,8 @@
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
-    │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
-    ├── LeaseLost                 another drain took this one's work over: stop it, publish nothing
+    │       └── ObjectRefused     one object: missing, not what was recorded, key not accepted
+    ├── LeaseLost                 another drain took the work over: stop it, publish nothing
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,

@@ -40,7 +40,7 @@ static struct config_block export_block = {
 
 static void release(struct fsal_export *export)
 {
-	/* What is left over, the next start seals. */
+	/* The next start seals the files that remain. */
 	(void)spw_queue_flush(SEAL_SECONDS);
 	fsal_detach_export(export->fsal, &export->exports);
 	free_export_ops(export);

@@ -88,8 +88,10 @@ def require_free_port(settings: Settings) -> None:
 
 
 def await_leftovers(settings: Settings) -> None:
-    """Give the children of an `up` that was killed the moment they need to die, so that a
-    supervisor of ours (systemd, say) can start it again at once."""
+    """Wait for the children of a killed `up` to die.
+
+    So a supervisor of `up` (systemd, say) can start it again at once.
+    """
     until = clock.monotonic_seconds() + LEFTOVERS_SECONDS
     children = state.children(state.read(settings, state.UP)).values()
     while any(map(state.alive, children)) and clock.monotonic_seconds() < until:
@@ -121,9 +123,9 @@ def alone(database: Database) -> Iterator[None]:
 
 @contextmanager
 def locked(settings: Settings) -> Iterator[None]:
-    """Hold the data directory: one ``up`` (or one migration) at a time.
+    """Lock the data directory, which admits one ``up`` (or one migration) at a time.
 
-    Raises: UserError when another process has it. The lock ends with the process, however it ends.
+    Raises: UserError when another process has the lock. The lock ends with its process in any case.
     """
     path = settings.run_dir / "up.lock"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -72,7 +72,7 @@ def _problems(
 
 
 def _changed(database: Database, files: DataFiles) -> list[fsck.Problem]:
-    # Here, because boto3 takes half a second to import.
+    # The import is here because boto3 takes half a second to import.
     from gateway.drain.plan import digests
 
     return [
@@ -111,7 +111,7 @@ def make_current(settings: Settings) -> str:
         try:
             schema.require_current(database)
         except SchemaError:
-            # A running gateway must not have the tables changed under it.
+            # The tables must not change while a gateway runs on them.
             with checks.locked(settings), checks.alone(database):
                 schema.upgrade(database)
         after = schema.current(database)

@@ -30,7 +30,7 @@ DRAINED = 0
 NEEDS_A_PERSON = 1
 POLL_SECONDS = 0.5
 LINE_SECONDS = 5.0
-"""Between lines where there is no terminal."""
+"""Time between two lines if there is no terminal."""
 RATE_SECONDS = 30.0
 ABSENT_SECONDS = 10.0
 """The time that the drain may be away: `spillway up` restarts it."""
@@ -224,7 +224,7 @@ def _first(progress: Progress) -> str:
 
 
 class Line:
-    """One line that is rewritten at a terminal, else a line now and then."""
+    """A line of progress. A terminal has one that is rewritten, other outputs get one at times."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet

@@ -238,7 +238,7 @@ class Writer:
             self._connection = None
 
     def _run_one(self, connection: Connection, operation: Operation[Any]) -> bool:
-        """Run an operation. False: it failed and left something to be undone."""
+        """Run an operation. Returns False if it failed and left something to be undone."""
         tx = Tx(connection, self._database.dialect, self._ids, operation.name)
         operation.result = operation.error = None
         try:
@@ -254,7 +254,7 @@ class Writer:
         return True
 
     def _run_apart(self, connection: Connection, operation: Operation[Any]) -> None:
-        """Run an operation so that its failure undoes it alone."""
+        """Run an operation so that its failure undoes only this operation."""
         connection.execute("SAVEPOINT one")
         self._run_one(connection, operation)
         if operation.error is not None:

@@ -196,7 +196,7 @@ class Mark:
         return self._move(start)
 
     def keep(self) -> None:
-        """Move the mark if something was committed and the last move is a minute ago."""
+        """Move the mark if something was committed since, and the last move is a minute ago."""
         if self._writer.commits == self._commits:
             return
         if clock.monotonic_seconds() - self._moved_seconds < MARK_SECONDS:
@@ -234,7 +234,7 @@ class Mark:
 
 
 def _nothing(_tx: Tx) -> None:
-    """Nothing but the mark moves."""
+    """Do nothing: only the mark moves."""
 
 
 def require_bucket(database: Database, bucket: BucketSettings) -> None:

@@ -1,8 +1,9 @@
 """Reads the body of a request: bytes in memory, or a range of a file, block by block.
 
 A range is read twice, for its digests and for the wire (the second time from the page cache), so
-memory does not grow with the size of a part. Holes of sparse files are not read at all. Not mmap:
-a client may truncate the file meanwhile, and reading a mapping beyond the end kills the process.
+memory does not grow with the size of a part. Holes of sparse files are not read at all. The file is
+not mapped: a client may truncate it meanwhile, and a read of a mapping beyond the end kills the
+process.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _ZEROS = memoryview(bytes(BLOCK_BYTES))
 class Section:
     """A range of an open file. Each iteration reads it from its start.
 
-    Parameters: fd; start and size, in bytes. A block is valid until the next one is asked for.
+    Parameters: fd; start and size, in bytes. A block is valid until the next block is read.
     Raises DataFileError when the file ends before the range does, or cannot be read.
     """
 
@@ -75,11 +76,11 @@ Body = bytes | Section
 
 
 class Digests(NamedTuple):
-    """Of one body."""
+    """The digests of one body."""
 
     md5: bytes
     sha256: str
-    """In hex; empty when it was not asked for."""
+    """SHA-256 in hex. It is empty when it was not asked for."""
 
 
 def blocks(body: Body) -> Iterable[bytes | memoryview]:
@@ -88,7 +89,7 @@ def blocks(body: Body) -> Iterable[bytes | memoryview]:
 
 
 def digest(body: Body, with_sha256: bool = False) -> Digests:
-    """Read the body once for its digests."""
+    """Return the digests of a body, which is read once for them."""
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()
     for block in blocks(body):

@@ -33,7 +33,7 @@ class Part(NamedTuple):
     number: int
     etag: str
     digest: bytes
-    """MD5 of what was sent."""
+    """MD5 of the bytes that were sent."""
 
 
 class ListedPart(NamedTuple):
@@ -63,7 +63,7 @@ class Stored(NamedTuple):
 
     head: Head
     md5: bytes
-    """Of what was sent."""
+    """MD5 of the bytes that were sent."""
     is_doubtful: bool = False
     """Whether an earlier try got no answer. The store may carry it out after other requests."""
 
