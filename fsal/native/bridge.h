@@ -26,7 +26,7 @@ enum spw_op {
 	SPW_READDIR,       /* ino, cookie, entries, buffer     -> count, eof */
 	SPW_READLINK,      /* ino, buffer                      -> length */
 	SPW_VERIFIER,      /* ino                              -> verifier, count = 1 if any */
-	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: it is more) */
+	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: too long) */
 	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
 	SPW_DAMAGES,       /* cookie = after ino, buffer       -> count, numbers in the buffer */
 	/* changes of the namespace, SPW_CREATE to SPW_REMOVEXATTR */
@@ -51,9 +51,10 @@ enum spw_op {
 	SPW_OP_COUNT
 };
 
-/* spw_request.flags */
+/* spw_space.level */
 enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
 
+/* spw_request.flags */
 #define SPW_HAS_VERIFIER 1u
 #define SPW_FOR_WRITING 2u
 

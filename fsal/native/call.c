@@ -92,9 +92,9 @@ static void wake(struct waiting *call)
 	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Enters Python with all calls that wait, in the thread that set `busy`. own: its own call, or
- * NULL. Returns whether other calls came meanwhile. If so, the lane's own thread is the busy
- * one. */
+/* Enters Python with all calls that wait. Only the thread that is `busy` does this. own: the call
+ * of this thread, or NULL. Returns whether other calls came meanwhile. If so, the lane's own thread
+ * is the busy one now. */
 static bool answer(struct lane *lane, const struct waiting *own)
 {
 	struct waiting *calls[TOGETHER];

@@ -1,6 +1,6 @@
 /* A cache of names and their inodes, as the namespace told them lately.
  *
- * Ganesha forgets all names of a directory when its mtime changes, which each REMOVE causes. The
+ * Ganesha forgets all names of a directory when it learns of a new mtime, so after each REMOVE. The
  * next REMOVE would have to ask the namespace which inode it removes. No other process changes
  * names, and every change passes here twice, before and after its call. So an answer is right if no
  * call touched its name since the call began.

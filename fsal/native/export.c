@@ -65,7 +65,7 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 	/* Larger numbers are never given out: a forged handle must not look like a disk failure. */
 	int rc = ino > INT64_MAX ? ESTALE : spw_call(SPW_GETATTR, &request, &reply);
 
-	/* The inode has no name, and it is open nowhere, or the cache would have it: it is being
+	/* An inode without a name that is not in the cache is open nowhere, so it is being
 	 * reclaimed. */
 	if (rc == 0 && reply.attr.nlink == 0)
 		rc = ESTALE;

@@ -20,8 +20,8 @@ uint64_t spw_fresh_begin(void);
  * name in the directory since, nothing is noted. */
 void spw_fresh_made(uint64_t dir, uint64_t began);
 
-/* Remembers the name that a change makes, if it makes one. Call it before every change, because it
- * must not matter whether the change succeeds. */
+/* Remembers the name that a change makes, if it makes one. Call it before every change, whether or
+ * not the change succeeds. */
 void spw_fresh_change(enum spw_op op, const struct spw_request *request);
 
 /* Forgets the name or the directory that a change took away. Call it after every change that

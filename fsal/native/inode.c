@@ -19,7 +19,7 @@
 static struct bucket {
 	pthread_mutex_t lock;
 	struct spw_inode *first;
-	uint64_t changed; /* when an inode of this bucket changed that had no object */
+	uint64_t changed; /* when an inode without an object changed, or an object was freed */
 } table[BUCKETS];
 
 static atomic_uint_fast64_t now = 1; /* counts what `changed` and `born` are compared by */

@@ -100,7 +100,7 @@ static bool finish_locked(struct spw_inode *inode, const struct spw_seal *seal)
 		spw_learn_locked(inode, &seal->attr);
 	} else if (seal->status != ESTALE) { /* ESTALE: the last name and the row are deleted */
 		if (atomic_load(&inode->synced) >= atomic_load(&inode->writes))
-			let_go_locked(inode); /* all is synced: no loss goes unseen without it */
+			let_go_locked(inode); /* all is synced: to close it loses nothing */
 		return false;
 	}
 	inode->sealed += seal->data.writes;

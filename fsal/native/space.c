@@ -261,7 +261,7 @@ static bool pay_locked(struct flow *flow, int64_t bytes)
 	return true;
 }
 
-/* Returns whether to wait is useless: the grant of one tick is never kept for the next. */
+/* Returns whether waiting is useless: the grant of one tick is never kept for the next. */
 static bool never_fits(int64_t bytes)
 {
 	return bytes > WRITE_MAX_BYTES && bytes >= atomic_load(&space.headroom);
