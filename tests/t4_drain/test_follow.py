@@ -12,15 +12,16 @@ import pytest
 from sqlalchemy import text
 
 from gateway import clock
-from gateway.db.compiled import Statement
+from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
+from gateway.db.journal import STORED, Reader, Touched
 from gateway.drain import statements
 from gateway.drain.context import Context
 from gateway.drain.plan import survey
 from gateway.drain.plan.survey import Survey
 from gateway.objectstore.s3 import S3Store
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
+from tests.t4_drain.site import PREFIX, Site
 from tests.t5_cli.site import spillway
 
 
@@ -88,6 +89,36 @@ def test_a_file_that_is_whole_again(idle: Site) -> None:
     pass_over(idle)
     idle.namespace.whole(ino)
     until(lambda: is_drained(idle, "f"), "the file")
+
+
+def test_an_object_that_is_gone(idle: Site) -> None:
+    """The file is dirty again, with the time of a seal that is long over."""
+    idle.client.delete_object(Bucket=idle.bucket, Key=f"{PREFIX}/first")
+    idle.rows(
+        "INSERT INTO doubt (key, ino, noted_ns, look_ns)"
+        f" VALUES ('{PREFIX}/first', {idle.attr('first').ino}, 1, 0) RETURNING 1"
+    )
+    until(lambda: is_drained(idle, "first"), "its object")
+
+
+def test_the_journal_tells_of_objects(rclone_site: Site) -> None:
+    """That they came, and that they were moved."""
+    site = rclone_site
+    reader = Reader("test")
+    database = Database(site.settings.database_url)
+    with database.reader() as connection:
+        session = Session(connection, database.dialect)
+        with database.transaction(connection):
+            reader.begin(session)
+        ino = site.write("a", b"a")
+        site.drain()
+        assert Touched(ino, STORED) in reader.read(session, 100)
+        site.rename("a", "b")
+        assert Touched(ino, STORED) not in reader.read(session, 100)
+        site.drain()
+        assert site.objects() == {"b": b"a"}
+        assert Touched(ino, STORED) in reader.read(session, 100)
+    database.close()
 
 
 def test_the_safety_net_finds_what_the_journal_did_not_tell(
