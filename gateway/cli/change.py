@@ -10,6 +10,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import PurePosixPath
 
 from gateway import clock, config
 from gateway.cli.backlog import printable
@@ -58,6 +59,9 @@ def mv_arguments(parser: argparse.ArgumentParser) -> None:
 
 def mv(args: argparse.Namespace) -> int:
     """Rename as rename(2) does, or move into a directory; 1: one could not be. Raises UserError."""
+    named = [PurePosixPath(source).name for source in args.sources]
+    if twice := next((name for name in named if named.count(name) > 1), None):
+        raise UserError(f"{twice} is named twice, and one would replace the other: move them apart")
 
     def move(settings: Settings, browser: Browser, asker: Asker, path: str) -> None:
         _require_not_reserved(settings, args.target)

@@ -91,6 +91,7 @@ def test_mv_is_rename(site: Site) -> None:
     # Into a directory that is there, several at a time.
     run(site, "mv", "new", "a", "full")
     assert run(site, "ls", "full") == "a\nnew\none\n"
+    assert "named twice" in run(site, "mv", "full/one", "a/one/", "full", status=2)
     assert "below itself" in run(site, "mv", "full", "full/a", status=1)
     run(site, "mkdir", "b/full")
     run(site, "mkdir", "b/full/x")
