@@ -23,6 +23,8 @@ from tests.support.s3server import ACCESS_KEY, RcloneServer
 from tests.t5_cli.site import Site, spillway
 
 MODE = SetAttr(mode=0o644)
+HOUR_NS = 3600 * clock.NS
+"""A slow machine adds seconds to an age, which hours shown with one digit hide."""
 
 
 def status(site: Site) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
@@ -42,7 +44,7 @@ def line(lines: list[tuple[str, str]], label: str) -> str:
 def pretend_running(settings: Settings, drain_report: dict[str, Any] | None = None) -> None:
     """Write the files in run/ as if this process were `up` and its children."""
     me = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
-    child = {**me, "phase": "ready", "restarts": 2, "started_ns": clock.now_ns() - 90 * clock.NS}
+    child = {**me, "phase": "ready", "restarts": 2, "started_ns": clock.now_ns() - 5 * HOUR_NS}
     up = {**me, "state": "running", "children": {"ganesha": child, "drain": child}}
     (settings.run_dir / "up.json").write_text(json.dumps(up))
     if drain_report is not None:
@@ -102,7 +104,7 @@ def test_a_healthy_gateway(site: Site, bucket: RcloneServer) -> None:
     assert facts["processes"]["ganesha"]["restarts"] == 2
     assert facts["drain"]["uploads"] == report["uploads"]
     assert line(lines, "gateway") == "healthy"
-    assert line(lines, "ganesha") == f"ready, pid {os.getpid()}, for 1.5 min, restarted 2 times"
+    assert line(lines, "ganesha") == f"ready, pid {os.getpid()}, for 5.0 h, restarted 2 times"
     assert line(lines, "draining") == "1 upload, 3.0 GiB, 1.0 MiB sent"
     assert line(lines, "failing") == r"upload x\x1b[2J, 7 tries: no\nway"
 
@@ -111,8 +113,8 @@ def test_a_healthy_gateway(site: Site, bucket: RcloneServer) -> None:
     ("level", "code", "text"),
     [
         ("room", 0, "2.0 GiB until nothing more is accepted; dirty limit 4.0 GiB"),
-        ("slow", 0, "SLOWED for 1.0 min: 2.0 GiB until nothing more is accepted; dirty limit"),
-        ("full", 1, "FULL for 1.0 min: 2.0 GiB until nothing more is accepted; dirty limit"),
+        ("slow", 0, "SLOWED for 2.0 h: 2.0 GiB until nothing more is accepted; dirty limit"),
+        ("full", 1, "FULL for 2.0 h: 2.0 GiB until nothing more is accepted; dirty limit"),
     ],
 )
 def test_room_for_writers(
@@ -121,7 +123,7 @@ def test_room_for_writers(
     pretend_running(site.settings)
     report = {
         "level": level,
-        "since_ns": clock.now_ns() - 60 * clock.NS,
+        "since_ns": clock.now_ns() - 2 * HOUR_NS,
         "headroom_bytes": 2 << 30,
         "dirty_limit_bytes": 4 << 30,
     }
@@ -158,13 +160,13 @@ def test_the_text_is_aligned(site: Site, bucket: RcloneServer) -> None:
 
 
 def test_a_bucket_that_refuses_the_drain(site: Site, bucket: RcloneServer) -> None:
-    since_ns = clock.now_ns() - 60 * clock.NS
+    since_ns = clock.now_ns() - 2 * HOUR_NS
     refused = {"state": "refused", "error": "denies put_object", "since_ns": since_ns}
     pretend_running(site.settings, {"bucket": refused, "uploads": [], "failures": []})
     code, facts, lines = status(site)
     assert code == 1
     assert facts["bucket"]["reachable"] is True
-    assert "bucket refused for 1.0 min: denies put_object" in line(lines, "draining")
+    assert "bucket refused for 2.0 h: denies put_object" in line(lines, "draining")
 
 
 @pytest.mark.parametrize("dead", ["ganesha", "drain"])
