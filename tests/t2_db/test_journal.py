@@ -21,6 +21,12 @@ from tests.support.volumes import query
 ROWS = int(os.environ.get("SPILLWAY_JOURNAL_ROWS", "20000"))
 """How far behind the reader is that was away."""
 PAGE = 1000
+MANY_ROWS = """
+INSERT INTO journal (what, inos)
+WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < :last)
+SELECT :what, '[' || n || ']' FROM numbers ORDER BY n
+"""
+"""As ``note`` adds them one by one."""
 MEMORY_BYTES = 2 << 20
 BLOCKED_SECONDS = 0.5
 
@@ -240,8 +246,7 @@ def test_a_reader_that_was_away_catches_up_in_bounded_memory(
     database: Database, settings: Settings
 ) -> None:
     reader = begun(database, "one")
-    for first in range(0, ROWS, PAGE):
-        note(database, *range(first, first + PAGE))
+    query(settings, MANY_ROWS, last=ROWS - 1, what=CHANGED)
     peak = measured(lambda: catch_up(database, reader))
     assert peak < MEMORY_BYTES
     assert kept(settings) == [ROWS - 1]
