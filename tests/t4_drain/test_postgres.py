@@ -10,6 +10,8 @@ from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 from tests.t4_drain.site import MIB, Site
+from tests.t4_drain.test_block_digests import forget, found, of
+from tests.t4_drain.test_negotiation import configured, remembered
 
 
 def test_uploads_moves_and_deletions(
@@ -31,6 +33,23 @@ def test_uploads_moves_and_deletions(
     site.unlink("e/large")
     site.drain()
     assert site.objects() == {"b": b"first"}
+
+
+def test_block_digests_and_what_the_store_answered(
+    rclone: RcloneServer, make_site: MakeSite, postgres: PostgresServer
+) -> None:
+    site: Site = configured(make_site(rclone, database_url=postgres.create_database()), "auto")
+    files = {"a": b"first", "large": os.urandom(11 * MIB)}
+    for path, data in files.items():
+        site.write(path, data)
+    site.drain()
+    assert remembered(site) == ["md5"]
+    assert found(site) == {path: of(data) for path, data in files.items()}
+    forget(site)
+    site.drain()
+    assert found(site) == {path: of(data) for path, data in files.items()}
+    site.unlink("large")
+    assert site.rows("SELECT count(*) FROM block_digest") == [(1,)]
 
 
 def test_a_database_that_goes_away_during_an_upload_only_delays_it(
