@@ -15,6 +15,7 @@ from gateway import checks
 from gateway.clients import PRIVATE, Squash
 
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
+CHECKSUM_AUTO = "auto"
 _MIB = 1024 * 1024
 
 
@@ -155,6 +156,12 @@ class BucketSettings:
     )
     kms_key: str = _key(
         "Key for encryption = aws:kms, as an id or ARN. Empty: the account's default key.", ""
+    )
+    checksum: str = _key(
+        "Checksum that goes with what is sent: md5, crc64nvme or crc32c. auto: the store is sent\n"
+        "wrong ones once, and gets the first of crc64nvme, crc32c that it refuses, or else md5.",
+        CHECKSUM_AUTO,
+        checks.one_of((CHECKSUM_AUTO, "md5", "crc64nvme", "crc32c")),
     )
     connect_timeout_seconds: float = _key(
         "Time-out of a connection to the bucket.", 5.0, checks.between(0.1, 300)

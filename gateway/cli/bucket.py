@@ -7,7 +7,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from gateway import config
-from gateway.errors import BucketError, UserError
+from gateway.db import schema
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.errors import BucketError, NamespaceError, UserError
+from gateway.settings import Settings
 
 if TYPE_CHECKING:
     # boto3 takes half a second to import.
@@ -41,10 +45,12 @@ def run(args: argparse.Namespace) -> int:
         if applied:
             setup.apply(found)
             found = setup.look()
+        checksum = _checksum(settings)
     except BucketError as exc:
         raise UserError(str(exc)) from None
     facts = {
         "bucket": settings.bucket.name,
+        "checksum": checksum,
         "versioning": _versioning(found),
         "object_lock": _lock(found),
         "unfinished_uploads": _unfinished(setup, found, applied),
@@ -107,6 +113,31 @@ def _lock(found: Found) -> str:
         f"on, {kept.get('Mode')} for {time}: every version stays so long; deletions and renames "
         "leave delete markers over them"
     )
+
+
+def _checksum(settings: Settings) -> str:
+    """Which checksum goes with what is sent. Asks the store, and remembers what it found."""
+    from gateway.drain import endpoint
+    from gateway.objectstore.checksums import Kind
+    from gateway.objectstore.negotiation import negotiate
+
+    if (chosen := endpoint.configured(settings.bucket)) is not None:
+        return f"{chosen}, as configured"
+    kind = negotiate(settings)
+    if kind is None:
+        return "md5: the store does not let us find out whether it verifies a newer one"
+    database = Database(settings.database_url)
+    try:
+        schema.require_current(database)
+        with database.reader() as connection, database.transaction(connection):
+            endpoint.remember(Session(connection, database.dialect), settings.bucket, kind)
+    except NamespaceError as exc:
+        raise UserError(f"cannot note that the store verifies {kind}: {exc}") from None
+    finally:
+        database.close()
+    if kind is Kind.MD5:
+        return "md5: the store takes objects with wrong newer checksums"
+    return f"{kind}: the store refuses what does not match it"
 
 
 def _unfinished(setup: Setup, found: Found, applied: bool) -> str:

@@ -200,8 +200,9 @@ class Object(Base):
     size: Mapped[int]
     etag: Mapped[str] = mapped_column(String)
     checksum: Mapped[str | None] = mapped_column(String)
-    """``md5:<hex>`` of a single PUT, ``md5-parts:<part bytes>:<hex>`` of a multipart upload. NULL
-    means that another program made the object."""
+    """``md5:<hex>`` of a single PUT, ``md5-parts:<part bytes>:<hex>`` of a multipart upload;
+    ``crc64nvme:<hex>``, ``crc32c:<hex>`` of the whole, however it was sent. NULL: the object was
+    made by another program."""
     stored_ns: Mapped[int]
     """For a snapshot (content_version > the inode's drained_version), the moment that it shows."""
 
@@ -276,6 +277,18 @@ class Rekey(Base):
     __tablename__ = "rekey"
     ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     renamed_ns: Mapped[int]
+
+
+class Endpoint(Base):
+    """What was found out about a store."""
+
+    __tablename__ = "endpoint"
+    url: Mapped[str] = mapped_column(String, primary_key=True)
+    """As in the configuration; empty: AWS."""
+    bucket: Mapped[str] = mapped_column(String, primary_key=True)
+    checksum: Mapped[str] = mapped_column(String)
+    """Which checksum it verifies: ``md5``, ``crc64nvme`` or ``crc32c``."""
+    asked_ns: Mapped[int]
 
 
 class Lease(Base):

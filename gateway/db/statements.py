@@ -27,6 +27,7 @@ xattr: Any = models.Xattr.__table__
 object_: Any = models.Object.__table__
 block_digest: Any = models.BlockDigest.__table__
 digest: Any = models.Digest.__table__
+endpoint: Any = models.Endpoint.__table__
 upload: Any = models.Upload.__table__
 tombstone: Any = models.Tombstone.__table__
 rekey: Any = models.Rekey.__table__

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.errors import BucketError
+from gateway.objectstore.checksums import Kind
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended
 from gateway.settings import Settings
@@ -27,6 +28,8 @@ class Handshake(NamedTuple):
     settings: Settings
     address: str
     """Of the bucket's objects, up to their keys."""
+    kind: Kind
+    """Of the checksum that goes with each object."""
 
 
 class Task(NamedTuple):

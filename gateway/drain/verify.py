@@ -82,9 +82,9 @@ def changed(database: Database, files: DataFiles) -> Iterator[tuple[File, str]]:
 
 
 def _require_checksum(files: DataFiles, file: File, expected: str) -> None:
-    part_bytes = checksum.part_bytes_in(expected)
+    form = checksum.form_of(expected)
     with source.open_data(files, file) as data:
-        found = checksum.of_file(data, file.size, part_bytes, lambda: False)
+        found = checksum.of_file(data, file.size, form, lambda: False)
     if found is not None:
         checksum.require(expected, found.checksum, str(files.path(file.ino, file.epoch)))
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from gateway import clock
 from gateway.db.engine import Database
+from gateway.drain import endpoint
 from gateway.drain.admission.health import BucketState, Health
 from gateway.drain.admission.lease import Claims
 from gateway.drain.admission.retries import Retries
@@ -37,6 +38,7 @@ from gateway.drain.status import Counters, SentBytes, StatusFile
 from gateway.drain.threads import CHORES, Threads
 from gateway.drain.tidy import garbage
 from gateway.errors import BucketError, LeaseLost, NamespaceError, ObjectRefused, StoreRefused
+from gateway.objectstore.negotiation import negotiate
 from gateway.objectstore.pace import Pace
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
@@ -109,6 +111,11 @@ class Drain:
             self._sweeps(), self._claims, self.health, self.retries, self._threads, self._runner
         )
         self._enter()
+        with self._context.reading() as view:
+            known = endpoint.known(view.session, settings.bucket)
+        self._is_checksum_known = known is not None
+        if known is not None:
+            store.kind = known
         self._status = StatusFile(settings.run_dir / "drain.json", self._report)
 
     def _sweeps(self) -> list[Sweep]:
@@ -224,6 +231,7 @@ class Drain:
                     store.reload()
                     self._senders.reload()
                 store.check()
+                self._know_checksum()
                 health.checked()
                 self._dispatcher.read_again()
             self._look_for_unrecorded()
@@ -231,6 +239,20 @@ class Drain:
             health.failed(exc)
             return False
         return True
+
+    def _know_checksum(self) -> None:
+        """Ask the store which checksum it verifies, if that is not known: once, before the first
+        upload of this run, so that all of a run have the same."""
+        if self._is_checksum_known:
+            return
+        found = negotiate(self._settings, self._pace)
+        self._is_checksum_known = True
+        if found is None:
+            return
+        self._context.store.kind = found
+        with self._context.writing() as view:
+            endpoint.remember(view.session, self._settings.bucket, found)
+        log.info("checksum of what is sent: %s", found)
 
     def _look_for_unrecorded(self) -> None:
         """Once a day, beside all other work: a store that is slow to list must not stop it."""

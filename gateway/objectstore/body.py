@@ -11,12 +11,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from awscrt.checksums import crc32c
 
 from gateway.errors import DataFileError
 from gateway.objectstore import crc64
+from gateway.objectstore.checksums import Digests, Kind
 from gateway.objectstore.crc64 import ZEROS, Run
-from gateway.objectstore.objects import Digests
 
 BLOCK_BYTES = len(ZEROS)
 """Read at a time."""
@@ -91,22 +93,35 @@ def blocks(body: Body) -> Iterable[bytes | memoryview]:
 
 
 def digest(
-    body: Body, with_sha256: bool = False, on_read: Callable[[int], object] = lambda _bytes: None
+    body: Body,
+    kinds: Collection[Kind] = (Kind.MD5,),
+    with_sha256: bool = False,
+    on_read: Callable[[int], object] = lambda _bytes: None,
 ) -> Digests:
     """Read the body once for its digests.
 
-    Parameters: on_read, called with the bytes of each piece that was read; of holes with none.
+    Parameters: kinds, the checksums that are wanted beside the CRCs of the blocks, which cost next
+    to nothing; on_read, called with the bytes of each piece that was read; of holes with none.
     """
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()
+    castagnoli = 0
     run = body.run() if isinstance(body, Section) else Run(0, crc64.BLOCK_BYTES)
     for block in blocks(body):
         run.add(block)
-        md5.update(block)
+        if Kind.MD5 in kinds:
+            md5.update(block)
+        if Kind.CRC32C in kinds:
+            castagnoli = crc32c(block, castagnoli)
         if with_sha256:
             sha256.update(block)
         on_read(0 if crc64.is_hole(block) else len(block))
-    return Digests(md5.digest(), sha256.hexdigest() if with_sha256 else "", tuple(run.crcs))
+    return Digests(
+        md5.digest() if Kind.MD5 in kinds else b"",
+        sha256.hexdigest() if with_sha256 else "",
+        tuple(run.crcs),
+        castagnoli,
+    )
 
 
 def _ended(missing: int) -> DataFileError:

@@ -199,6 +199,23 @@ def code_of(exc: ClientError) -> str:
     return str(exc.response.get("Error", {}).get("Code", ""))
 
 
+def is_lacking(exc: BucketError) -> bool:
+    """Whether a refusal may mean that the store does not know this kind of request."""
+    cause = exc.__cause__
+    if not isinstance(cause, ClientError):
+        return False
+    status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return code_in(exc) == "NotImplemented" or (
+        status in (400, 405, 411, 501) and code_in(exc) not in OF_ALL_REQUESTS
+    )
+
+
+def code_in(exc: BucketError) -> str:
+    """The code of the answer that an error was made of; empty: of none."""
+    cause = exc.__cause__
+    return code_of(cause) if isinstance(cause, ClientError) else ""
+
+
 def typed(
     settings: Settings,
     operation: str,

@@ -103,6 +103,11 @@ def staging_key(prefix: str, ino: int) -> str:
     return _below(prefix, f"{OURS}/staging/{ino}")
 
 
+def probe_key(prefix: str, name: str) -> str:
+    """Where an object is put for a moment, to see how the store behaves."""
+    return _below(prefix, f"{OURS}/probe/{name}")
+
+
 def _below(prefix: str, path: str) -> str:
     return f"{prefix}/{path}" if prefix else path
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from gateway.errors import ObjectRefused
-from gateway.objectstore.crc64 import Crc
+from gateway.objectstore.checksums import Digests, Kind, Sum
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -28,16 +27,6 @@ _MD5 = re.compile("[0-9a-f]{32}")
 _MULTIPART_ETAG = re.compile("[0-9a-f]{32}-[0-9]+")
 
 
-class Digests(NamedTuple):
-    """Of one body."""
-
-    md5: bytes
-    sha256: str
-    """In hex; empty when it was not asked for."""
-    crcs: tuple[Crc, ...]
-    """Of the blocks of the file, or of what the body has of them."""
-
-
 class Part(NamedTuple):
     """One part of a multipart upload that the store has."""
 
@@ -54,6 +43,13 @@ class ListedPart(NamedTuple):
     """Without quotes."""
     size: int
     """Bytes."""
+    sum: Sum | None
+    """Beside the ETag, where it was asked for and the store tells."""
+
+    def has(self, digests: Digests, kind: Kind) -> bool:
+        """Whether the store says that it has these bytes."""
+        wanted = digests.sum(kind)
+        return (self.etag == wanted.value) if kind is Kind.MD5 else self.sum == wanted
 
 
 class Head(NamedTuple):
@@ -66,7 +62,9 @@ class Head(NamedTuple):
     metadata: dict[str, str]
     """Names in lower case (servers differ)."""
     opaque_etag: bool
-    """Whether a key of the store encrypts the object: its ETag looks like an MD5 but is none."""
+    """The object is encrypted with a key of the store: its ETag looks like an MD5 but is none."""
+    sum: Sum | None = None
+    """Of the whole object, beside the ETag, where it was asked for and the store tells."""
 
 
 class Stored(NamedTuple):
@@ -100,12 +98,6 @@ def part_bytes_of(size: int, wanted_bytes: int) -> int:
     return max(wanted_bytes, -(-least // MIB) * MIB)
 
 
-def multipart_etag(digests: Sequence[bytes]) -> str:
-    """Return the ETag that S3 gives an object of parts: the MD5 of their MD5s, and their number."""
-    md5 = hashlib.md5(b"".join(digests), usedforsecurity=False)
-    return f"{md5.hexdigest()}-{len(digests)}"
-
-
 def etag_of(answer: Mapping[str, Any]) -> str:
     """Return the ETag of an answer, without quotes."""
     return str(answer.get("ETag", "")).strip('"').lower()
@@ -128,6 +120,26 @@ def is_opaque(answer: Mapping[str, Any]) -> bool:
     return kms or "SSECustomerAlgorithm" in answer
 
 
+def sum_in(answer: Mapping[str, Any], kind: Kind) -> Sum | None:
+    """The checksum that an answer has beside the ETag; None: none of the kind, of the whole."""
+    value = str(answer.get(kind.field) or "")
+    # One of parts' checksums, with their number behind it, says nothing of the whole.
+    return None if not value or "-" in value else Sum(kind, value)
+
+
+def require_sum(answer: Mapping[str, Any], expected: Sum, key: str) -> bool:
+    """Compare what an answer says of the bytes; returns whether it says it.
+
+    Raises: ObjectRefused when the store has other bytes.
+    """
+    if expected.kind is Kind.MD5:
+        return require_etag(answer, expected.value, key)
+    found = sum_in(answer, expected.kind)
+    if found is not None:
+        require(found.value, expected.value, key)
+    return found is not None
+
+
 def require_etag(answer: Mapping[str, Any], expected: str, key: str) -> bool:
     """Compare an answer's ETag with the expected one, if possible. Returns whether it was.
 
@@ -141,6 +153,6 @@ def require_etag(answer: Mapping[str, Any], expected: str, key: str) -> bool:
 
 
 def require(found: str, expected: str, key: str) -> None:
-    """Raise ObjectRefused when two ETags of one kind differ."""
+    """Raises ObjectRefused when two ETags or checksums of one kind differ."""
     if found != expected:
-        raise ObjectRefused(f"{key}: sent bytes with ETag {expected}, the store has {found}")
+        raise ObjectRefused(f"{key}: sent bytes with checksum {expected}, the store has {found}")

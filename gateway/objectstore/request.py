@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from gateway import failpoints
 from gateway.failpoints import DRAIN_REQUEST
 from gateway.objectstore import client
 from gateway.objectstore.body import Body
+from gateway.objectstore.checksums import Kind
 from gateway.objectstore.pace import Gate
 from gateway.objectstore.wire import Put
 from gateway.settings import Settings
@@ -24,7 +25,8 @@ class Requests:
     """Sends requests to one bucket. It is safe to use from several threads.
 
     Parameters: settings; pace, which lets requests pass (None: all at once); attempts, how often to
-    try a request; address, the bucket's URL if another instance knows it. Nothing is contacted yet.
+    try a request; address, of another store's same bucket; kind, of the checksum that goes with
+    bodies. Nothing is contacted yet.
     """
 
     def __init__(
@@ -33,7 +35,10 @@ class Requests:
         pace: Gate | None = None,
         attempts: int | None = None,
         address: str | None = None,
+        kind: Kind = Kind.MD5,
     ) -> None:
+        self.kind = kind
+        """Changes at the most once, before the first body is sent."""
         self._address = address
         self._pace = pace
         self._attempts = client.ATTEMPTS_MAX if attempts is None else attempts
@@ -57,12 +62,17 @@ class Requests:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: Body,
+        also: Collection[Kind] = (),
     ) -> tuple[Put, dict[str, Any]]:
-        """Send a body. Returns also the part of the answer that describes the object."""
+        """Send a body; returns also the part of the answer that describes the object."""
+        kind = self.kind
         sent = self._do(
-            operation, key, lambda to: to.wire.put(operation, key, query, headers, body)
+            operation, key, lambda to: to.wire.put(operation, key, query, headers, body, kind, also)
         )
-        described: dict[str, Any] = {"ETag": sent.headers.get("etag", "")}
+        described: dict[str, Any] = {
+            "ETag": sent.headers.get("etag", ""),
+            kind.field: sent.headers.get(kind.header.lower(), ""),
+        }
         if kms := sent.headers.get("x-amz-server-side-encryption"):
             described["ServerSideEncryption"] = kms
         return sent, described

@@ -1,16 +1,17 @@
 """Makes the S3 requests of the drain, each with its checks, without files or the database.
 
-Every body is sent with Content-MD5, which every S3 server checks. The answer about the stored
-object (the ETag if it is an MD5, the size always) is compared before a caller may believe it. The
-newer checksums (x-amz-checksum-*) are not used: servers that do not know them accept wrong ones
-silently. Errors are the three classes below BucketError. No message has a secret.
+Every body goes out with a checksum that the server verifies: Content-MD5, which every S3 server
+checks, or a newer one (x-amz-checksum-*), where the server was seen to refuse a wrong one: others
+take it without a word. What the server says it stored (the newer checksum, or an ETag that is an
+MD5; the size always) is compared before a caller may believe it. Errors come out as the three
+classes below BucketError; no message holds a secret.
 
 Retries are few here: the drain retries, with its own pauses, and shows that it does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from botocore.exceptions import ClientError
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
 from gateway.objectstore import client
 from gateway.objectstore.body import Body
+from gateway.objectstore.checksums import Kind, Sum, sum_of
 from gateway.objectstore.objects import (
     COPY_MAX_BYTES,
     COPY_PART_BYTES,
@@ -33,10 +35,10 @@ from gateway.objectstore.objects import (
     form,
     is_opaque,
     is_plain_md5,
-    multipart_etag,
     part_bytes_of,
     require,
-    require_etag,
+    require_sum,
+    sum_in,
 )
 from gateway.objectstore.pace import Gate
 from gateway.objectstore.request import Requests
@@ -67,8 +69,9 @@ class S3Store(Requests):
         pace: Gate | None = None,
         attempts: int | None = None,
         address: str | None = None,
+        kind: Kind = Kind.MD5,
     ) -> None:
-        super().__init__(settings, pace, attempts, address)
+        super().__init__(settings, pace, attempts, address, kind)
         self._bucket = settings.bucket.name
         self._copy_max_bytes = copy_max_bytes
         self._deletes_each = False
@@ -80,15 +83,16 @@ class S3Store(Requests):
         self._call("list_objects_v2", None, Prefix=f"{prefix}/" if prefix else "", MaxKeys=1)
 
     def head(self, key: str) -> Head | None:
-        """Return what is stored at a key, or None. Raises BucketError."""
+        """What is stored at a key; None: nothing. Raises BucketError."""
+        asks = {} if self.kind is Kind.MD5 else {"ChecksumMode": "ENABLED"}
         try:
-            answer = self._call("head_object", key)
+            answer = self._call("head_object", key, **asks)
         except ObjectRefused as exc:
-            if _code(exc) in ("404", "NoSuchKey", "NotFound"):
+            if client.code_in(exc) in ("404", "NoSuchKey", "NotFound"):
                 return None
-            if _code(exc) in ("403", "Forbidden"):
-                # An answer to HEAD has no body that could name the reason. If the reason concerns
-                # all requests, the check of the bucket names it.
+            if client.code_in(exc) in ("403", "Forbidden"):
+                # An answer to HEAD has no body that could name the reason. The bucket's answer
+                # does, where the reason is that of all requests.
                 self.check()
             raise
         return Head(
@@ -96,20 +100,23 @@ class S3Store(Requests):
             etag_of(answer),
             {name.lower(): value for name, value in answer["Metadata"].items()},
             is_opaque(answer),
+            sum_in(answer, self.kind),
         )
 
     def put(self, key: str, body: Body, metadata: Mapping[str, str]) -> Stored:
         """Store an object in one request and verify it.
 
-        An ETag that is the MD5 of the sent bytes confirms that the store has them. If the ETag is
-        no MD5 (encryption by the store), a HEAD request verifies the object. Raises BucketError.
+        Its checksum in the answer, or an ETag that is the MD5 of what was sent, is the store's word
+        that it has these bytes; where there is none (encryption by the store), the object is asked
+        for. Raises BucketError.
         """
         sent, answer = self._send("put_object", key, {}, self._headers(metadata), body)
-        md5 = sent.digests.md5
-        if require_etag(answer, md5.hex(), key):
-            head = Head(len(body), md5.hex(), dict(metadata), False)
+        expected = sent.digests.sum(self.kind)
+        if require_sum(answer, expected, key) and etag_of(answer):
+            told = sum_in(answer, self.kind)
+            head = Head(len(body), etag_of(answer), dict(metadata), False, told)
         else:
-            head = self._verified(key, len(body), md5.hex())
+            head = self._verified(key, len(body), expected)
         return Stored(head, sent.digests, sent.is_repeated)
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
@@ -117,30 +124,53 @@ class S3Store(Requests):
 
         Raises BucketError. After StoreUnavailable, an upload with an unknown id may exist.
         """
-        answer = self._call("create_multipart_upload", key, Metadata=metadata, **self._kept_as)
+        return self._begin(key, metadata, self._checksum_of_parts())
+
+    def _begin(self, key: str, metadata: Mapping[str, str], how: Mapping[str, str]) -> str:
+        answer = self._call(
+            "create_multipart_upload", key, Metadata=metadata, **how, **self._kept_as
+        )
         upload_id: str = answer["UploadId"]
         return upload_id
 
-    def put_part(self, key: str, upload_id: str, number: int, body: Body) -> Part:
-        """Send one part (numbers start at 1) and verify it."""
+    def _checksum_of_parts(self) -> dict[str, str]:
+        if self.kind is Kind.MD5:
+            return {}
+        return {"ChecksumAlgorithm": self.kind.algorithm, "ChecksumType": "FULL_OBJECT"}
+
+    def put_part(
+        self, key: str, upload_id: str, number: int, body: Body, also: Collection[Kind] = ()
+    ) -> Part:
+        """Send one part (numbers start at 1) and make sure of it.
+
+        Parameters: also, other checksums of it that are wanted.
+        """
         query = {"partNumber": str(number), "uploadId": upload_id}
-        sent, answer = self._send("upload_part", key, query, {}, body)
-        require_etag(answer, sent.digests.md5.hex(), key)
+        sent, answer = self._send("upload_part", key, query, {}, body, also)
+        require_sum(answer, sent.digests.sum(self.kind), key)
         return Part(number, answer["ETag"], sent.digests)
 
     def parts(self, key: str, upload_id: str) -> dict[int, ListedPart] | None:
-        """Return the parts that the store has, by number, or None if it lacks the upload."""
+        """The parts the store has of an upload, by number.
+
+        None: it does not know the upload, or it was begun with another checksum and takes no more
+        parts with ours; then it is aborted.
+        """
         found: dict[int, ListedPart] = {}
         marker = 0
         while True:
             try:
                 answer = self._call("list_parts", key, UploadId=upload_id, PartNumberMarker=marker)
             except (ObjectRefused, StoreRefused) as exc:
-                if _code(exc) in _UNKNOWN_UPLOAD:
+                if client.code_in(exc) in _UNKNOWN_UPLOAD:
                     return None
                 raise
+            if self.kind is not Kind.MD5 and answer.get("ChecksumAlgorithm") != self.kind.algorithm:
+                self.abort(key, upload_id)
+                return None
             for part in answer.get("Parts", []):
-                found[part["PartNumber"]] = ListedPart(etag_of(part), part["Size"])
+                listed = ListedPart(etag_of(part), part["Size"], sum_in(part, self.kind))
+                found[part["PartNumber"]] = listed
             last = max(found, default=0)
             if not answer.get("IsTruncated") or last == marker:
                 return found
@@ -159,12 +189,20 @@ class S3Store(Requests):
         If the store no longer knows the upload, the answer to an earlier try may have been lost.
         Then ETag or metadata must prove that the object is this one.
         """
-        expected = multipart_etag([part.digests.md5 for part in parts])
-        answered = self._complete(key, upload_id, [(part.number, part.etag) for part in parts])
-        if answered is not None and form(etag_of(answered)) == form(expected):
-            require(etag_of(answered), expected, key)
+        kind = self.kind
+        expected = sum_of([part.digests for part in parts], kind)
+        listed = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
+        how: dict[str, str] = {}
+        if kind is not Kind.MD5:
+            how = {kind.field: expected.value, "ChecksumType": "FULL_OBJECT"}
+            for one, part in zip(listed, parts, strict=True):
+                one[kind.field] = part.digests.header(kind)
+        answered = self._complete(key, upload_id, listed, how)
+        if answered is not None:
+            require_sum(answered, expected, key)
         head = self._verified(key, size, expected)
-        if answered is None and head.etag != expected and not _same(head.metadata, metadata):
+        is_proven = expected in (head.sum, Sum(Kind.MD5, head.etag))
+        if answered is None and not is_proven and not _same(head.metadata, metadata):
             raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
         return head
 
@@ -173,7 +211,7 @@ class S3Store(Requests):
         try:
             self._call("abort_multipart_upload", key, UploadId=upload_id)
         except ObjectRefused as exc:
-            if _code(exc) not in _UNKNOWN_UPLOAD:
+            if client.code_in(exc) not in _UNKNOWN_UPLOAD:
                 raise
 
     def delete_many(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
@@ -191,7 +229,7 @@ class S3Store(Requests):
                 Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
             )
         except StoreRefused as exc:
-            if not _is_lacking(exc):
+            if not client.is_lacking(exc):
                 raise
             each = self._delete_each(keys)
             # A deletion that worked shows that the store refused the kind of request.
@@ -210,7 +248,7 @@ class S3Store(Requests):
             try:
                 self._call("delete_object", key)
             except ObjectRefused as exc:
-                return None if _code(exc) in ("404", "NoSuchKey", "NotFound") else exc
+                return None if client.code_in(exc) in ("404", "NoSuchKey", "NotFound") else exc
             except BucketError as exc:
                 return exc
             return None
@@ -238,7 +276,10 @@ class S3Store(Requests):
                 **_if_still(head),
             )
         plain = is_plain_md5(head.etag) and not head.opaque_etag and not copied
-        return self._verified(target, head.size, head.etag if plain else None)
+        found = self._verified(target, head.size, Sum(Kind.MD5, head.etag) if plain else None)
+        if head.sum is not None and found.sum is not None:
+            require(found.sum.value, head.sum.value, target)
+        return found
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Yield all unfinished multipart uploads of keys that start with a prefix."""
@@ -247,8 +288,8 @@ class S3Store(Requests):
             try:
                 answer = self._call("list_multipart_uploads", None, Prefix=prefix, **marker)
             except StoreRefused as exc:
-                if _code(exc) == "NoSuchUpload":
-                    return  # rclone answers this if there is none
+                if client.code_in(exc) == "NoSuchUpload":
+                    return  # rclone's way to say: none
                 raise
             for found in answer.get("Uploads", []):
                 yield PendingUpload(found["Key"], found["UploadId"], found["Initiated"])
@@ -269,8 +310,8 @@ class S3Store(Requests):
     ) -> bool:
         """Copy in ranges. Returns False if the server cannot, though it may answer 200 (rclone)."""
         part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
-        upload_id = self.begin(target, {**metadata, PART_BYTES: str(part_bytes)})
-        done: list[tuple[int, str]] = []
+        upload_id = self._begin(target, {**metadata, PART_BYTES: str(part_bytes)}, {})
+        done: list[dict[str, Any]] = []
         try:
             for number, start in enumerate(range(0, head.size, part_bytes), 1):
                 end = min(start + part_bytes, head.size) - 1
@@ -286,8 +327,8 @@ class S3Store(Requests):
                 if not answer["CopyPartResult"].get("ETag"):
                     self.abort(target, upload_id)
                     return False
-                done.append((number, answer["CopyPartResult"]["ETag"]))
-            if self._complete(target, upload_id, done) is None:
+                done.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
+            if self._complete(target, upload_id, done, {}) is None:
                 raise ObjectRefused(f"{target}: the copy's multipart upload is gone")
         except BaseException:
             # An unfinished copy is useless: the drain starts it again from the beginning.
@@ -297,35 +338,45 @@ class S3Store(Requests):
         return True
 
     def _complete(
-        self, key: str, upload_id: str, parts: Sequence[tuple[int, str]]
+        self,
+        key: str,
+        upload_id: str,
+        parts: Sequence[Mapping[str, Any]],
+        how: Mapping[str, str],
     ) -> dict[str, Any] | None:
         try:
             return self._call(
                 "complete_multipart_upload",
                 key,
                 UploadId=upload_id,
-                MultipartUpload={
-                    "Parts": [{"PartNumber": number, "ETag": etag} for number, etag in parts]
-                },
+                MultipartUpload={"Parts": parts},
+                **how,
             )
         except ObjectRefused as exc:
-            if _code(exc) in _UNKNOWN_UPLOAD:
+            if client.code_in(exc) in _UNKNOWN_UPLOAD:
                 return None
             raise
 
-    def _verified(self, key: str, size: int, etag: str | None) -> Head:
-        """Compare what was just stored with the answer to a HEAD request.
-
-        Some servers give an object of parts the plain MD5 of the whole, which proves nothing. So
-        only ETags of one form are compared.
-        """
+    def _verified(self, key: str, size: int, expected: Sum | None) -> Head:
+        """HEAD what was just stored and compare. A plain MD5 for an object of parts is no proof
+        either way (some servers hash the whole), so ETags are compared only form by form. A newer
+        checksum must be told: the store was chosen for it."""
         head = self.head(key)
         if head is None:
             raise ObjectRefused(f"{key}: stored, but the store does not have it")
         if head.size != size:
             raise ObjectRefused(f"{key}: stored {size} bytes, the store has {head.size}")
-        if etag is not None and not head.opaque_etag and form(head.etag) == form(etag):
-            require(head.etag, etag, key)
+        if expected is None:
+            return head
+        if expected.kind is not Kind.MD5:
+            if head.sum is None:
+                raise ObjectRefused(
+                    f"{key}: stored, but the store does not tell its {expected.kind}: find out "
+                    "which checksums it verifies: spillway bucket setup"
+                )
+            require(head.sum.value, expected.value, key)
+        elif not head.opaque_etag and form(head.etag) == form(expected.value):
+            require(head.etag, expected.value, key)
         return head
 
 
@@ -342,19 +393,3 @@ def _if_still(head: Head) -> dict[str, str]:
 
 def _same(found: Mapping[str, str], sent: Mapping[str, str]) -> bool:
     return all(found.get(name) == value for name, value in sent.items())
-
-
-def _is_lacking(exc: BucketError) -> bool:
-    """Return whether a refusal may mean that the store does not know this kind of request."""
-    cause = exc.__cause__
-    if not isinstance(cause, ClientError):
-        return False
-    status = cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return _code(exc) == "NotImplemented" or (
-        status in (400, 405, 411, 501) and _code(exc) not in client.OF_ALL_REQUESTS
-    )
-
-
-def _code(exc: BucketError) -> str:
-    cause = exc.__cause__
-    return client.code_of(cause) if isinstance(cause, ClientError) else ""

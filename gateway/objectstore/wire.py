@@ -6,8 +6,7 @@ parsing). These two are nearly all requests of the drain. Errors are those of th
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from botocore.utils import percent_encode
 from gateway import clock
 from gateway.objectstore import signing
 from gateway.objectstore.body import Body, digest
-from gateway.objectstore.objects import Digests
+from gateway.objectstore.checksums import Digests, Kind
 from gateway.objectstore.pace import TIMED_OUT, Ended, Gate, ended
 from gateway.objectstore.transport import Answer, Timeouts, Transport
 from gateway.settings import Settings
@@ -75,13 +74,17 @@ class Wire:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: Body,
+        kind: Kind,
+        also: Collection[Kind] = (),
     ) -> Put:
         """Send a body.
 
-        Over plain HTTP the signature covers the body too, as S3 requires. Over TLS it covers only
-        the Content-MD5 of the body. Raises ClientError, BotoCoreError, DataFileError.
+        Over plain HTTP the signature covers the body too (S3 asks for it); over TLS its
+        checksum does. Parameters: headers, which may hold another checksum than the body's; kind,
+        of the checksum that goes with it; also, other checksums that the caller wants to know.
+        Raises ClientError, BotoCoreError, DataFileError.
         """
-        digests = digest(body, with_sha256=not self._is_tls)
+        digests = digest(body, {kind, *also}, with_sha256=not self._is_tls)
         path = self._above + percent_encode(key, safe="/~")
         signed = signing.Request(
             "PUT",
@@ -89,8 +92,8 @@ class Wire:
             path,
             signing.query(query),
             {
+                kind.header: digests.header(kind),
                 **headers,
-                "Content-MD5": base64.b64encode(digests.md5).decode(),
                 "Content-Length": str(len(body)),
             },
             digests.sha256 or signing.UNSIGNED,

@@ -1,4 +1,4 @@
-"""block digests of objects"""
+"""block digests of objects, and which checksum a store verifies"""
 
 from __future__ import annotations
 
@@ -23,4 +23,12 @@ def upgrade() -> None:
             ["ino"], ["object.ino"], name=op.f("fk_block_digest_ino"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("ino", name=op.f("pk_block_digest")),
+    )
+    op.create_table(
+        "endpoint",
+        sa.Column("url", sa.String(), nullable=False),
+        sa.Column("bucket", sa.String(), nullable=False),
+        sa.Column("checksum", sa.String(), nullable=False),
+        sa.Column("asked_ns", BIG, nullable=False),
+        sa.PrimaryKeyConstraint("url", "bucket", name=op.f("pk_endpoint")),
     )

@@ -1,14 +1,16 @@
 """Compares the drain with ``rclone copy``.
 
 Both send the same files to the same server (``rclone serve s3``) at equal concurrency, in turn. The
-drain is a daemon, so its time counts from the moment when the files are due until none is dirty.
-The time of rclone counts from its start to its end. Memory is the largest sum of the resident sets
-of a program and its children.
+drain is a daemon: its clock runs from the moment the files are due until none is dirty; rclone's
+from start to end. Memory is the largest sum of resident sets of a program and its children. What
+the checksums cost is also measured with a server that verifies the newer ones: the same one behind
+a proxy in this process, which makes it slow, so only the processors of the programs count there.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -24,7 +26,9 @@ from gateway.db.models import ROOT_INO
 from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.bench.rows import Measured, Row, Target
 from tests.support.namespace import Namespace
+from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
+from tests.support.verifier import Verifier
 from tests.support.volumes import make_settings, make_volume, query
 from tests.support.waiting import until
 
@@ -61,19 +65,24 @@ class Run(NamedTuple):
     seconds: float
     peak_bytes: int
     store_seconds: float
-    """The processor time of the server that received the files."""
+    """Processor time of the server that took the files."""
+    own_seconds: float
+    """Processor time of the program that sent them, and its children."""
 
 
 class Bench:
     """A gateway with files that are not due, a tree of the same files, and an S3 server."""
 
-    def __init__(self, directory: Path, load: Load) -> None:
+    def __init__(self, directory: Path, load: Load, proxy: S3Proxy | None = None) -> None:
         self.load = load
         self.tree = directory / "tree"
         self._log = directory / "drain.log"
         self.server = RcloneServer(directory / "s3")
+        url = self.server.url
+        if proxy is not None:
+            proxy.upstream_port, url = self.server.port, proxy.url
         values: dict[str, dict[str, Any]] = {
-            "bucket": {"name": BUCKET, "endpoint_url": self.server.url},
+            "bucket": {"name": BUCKET, "endpoint_url": url},
             "drain": {
                 "workers": WORKERS,
                 "part_bytes": PART_BYTES,
@@ -89,7 +98,7 @@ class Bench:
         self.settings.credentials_file.write_text(credentials())
         self._rclone_conf = directory / "rclone.conf"
         self._rclone_conf.write_text(
-            f"[to]\ntype = s3\nprovider = Other\nendpoint = {self.server.url}\n"
+            f"[to]\ntype = s3\nprovider = Other\nendpoint = {url}\n"
             f"access_key_id = {ACCESS_KEY}\nsecret_access_key = {SECRET_KEY}\n"
         )
         self._fill()
@@ -137,12 +146,15 @@ class Bench:
             )
             peak = _Peak(process.pid)
             used_seconds = self.server.processor_seconds()
+            own_seconds = _used_seconds(process.pid)
             started = time.perf_counter()
             query(self.settings, "UPDATE inode SET drain_after_ns = 0 WHERE kind = 1")
             while query(self.settings, _ANY_DIRTY):
                 time.sleep(0.02)
             seconds = time.perf_counter() - started
-            return Run(seconds, peak.end(), self.server.processor_seconds() - used_seconds)
+            own_seconds = _used_seconds(process.pid) - own_seconds
+            used_seconds = self.server.processor_seconds() - used_seconds
+            return Run(seconds, peak.end(), used_seconds, own_seconds)
         finally:
             process.terminate()
             process.wait()
@@ -161,13 +173,15 @@ class Bench:
             *(str(self.tree), f"to:{BUCKET}/rclone-{number}"),
         ]
         used_seconds = self.server.processor_seconds()
+        own_seconds = _ended_seconds()
         started = time.perf_counter()
         process = subprocess.Popen(command)
         peak = _Peak(process.pid)
         if process.wait() != 0:
             raise RuntimeError("rclone copy failed")
         seconds = time.perf_counter() - started
-        return Run(seconds, peak.end(), self.server.processor_seconds() - used_seconds)
+        used_seconds = self.server.processor_seconds() - used_seconds
+        return Run(seconds, peak.end(), used_seconds, _ended_seconds() - own_seconds)
 
     def forget(self, name: str) -> None:
         """Delete the objects of a run to free their space."""
@@ -214,6 +228,21 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
+def _used_seconds(pid: int) -> float:
+    """Processor time of a process and its children, also of those that ended."""
+    ticks = 0
+    for one in _family(pid):
+        stat = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, stat[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _ended_seconds() -> float:
+    """Processor time of all children of this process that ended and were waited for."""
+    found = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return found.ru_utime + found.ru_stime
+
+
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
     """Measure each load. Returns its rows: throughput, memory, and processor time of the store.
 
@@ -225,6 +254,29 @@ def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
             yield _rows(load, *_alternate(Bench(scratch, load), pairs))
         finally:
             shutil.rmtree(scratch)
+    yield [_verified(directory, pairs)]
+
+
+def _verified(directory: Path, pairs: int) -> Measured:
+    """The processors of both with a server that verifies CRC-64/NVME."""
+    load = LOADS[0]
+    scratch = Path(tempfile.mkdtemp(dir=directory))
+    try:
+        with S3Proxy(0) as proxy:
+            proxy.verifier = Verifier()
+            runs = _alternate(Bench(scratch, load, proxy), pairs)
+    finally:
+        shutil.rmtree(scratch)
+    setting = "the store verifies CRC-64/NVME"
+    row = Row(f"processors for {load.name}", setting, PEER, "s/GiB", Target(2.0, True), "ours")
+    return _processors(row, load, *runs)
+
+
+def _processors(row: Row, load: Load, ours: list[Run], theirs: list[Run]) -> Measured:
+    amount = load.files * load.size / (1024 * MIB)
+    return Measured(
+        row, *(tuple(run.own_seconds / amount for run in side) for side in (ours, theirs))
+    )
 
 
 def _alternate(bench: Bench, pairs: int) -> tuple[list[Run], list[Run]]:
@@ -246,9 +298,11 @@ def _rows(load: Load, ours: list[Run], theirs: list[Run]) -> list[Measured]:
     speed = Row(f"upload of {load.name}", setting, PEER, unit, Target(1.0))
     memory = Row("memory meanwhile", setting, PEER, "MiB", Target(512, at_most=True), "ours")
     store = Row("the store's processors meanwhile", setting, PEER, "s")
+    own = Row("its own processors meanwhile", setting, PEER, "s/GiB")
     runs = (ours, theirs)
     return [
         Measured(speed, *(tuple(amount / run.seconds for run in side) for side in runs)),
         Measured(memory, *(tuple(run.peak_bytes / MIB for run in side) for side in runs)),
         Measured(store, *(tuple(run.store_seconds for run in side) for side in runs)),
+        _processors(own, load, ours, theirs),
     ]

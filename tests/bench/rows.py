@@ -81,8 +81,8 @@ class Measured:
     def cells(self) -> tuple[str, ...]:
         """Return the row's columns, as ``report.COLUMNS`` names them."""
         row, found = self.row, self.comparison
-        form = {"ratio": "{:.2f}", "difference": "{:+,.0f}", "ours": "{:,.0f}"}[row.counts]
-        low, median, high = (form.format(value) for value in found)
+        forms = {"ratio": "{:.2f}".format, "difference": "{:+,.0f}".format, "ours": _figure}
+        low, median, high = map(forms[row.counts], found)
         return (
             row.work,
             row.setting,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 
@@ -64,6 +64,7 @@ class Request:
 
 
 Predicate = Callable[[Request], bool]
+Headers = list[tuple[str, str]]
 
 
 class Act(Enum):
@@ -127,6 +128,18 @@ class Fault:
         return not self._discarded.is_set()
 
 
+class Verifies(Protocol):
+    """What makes the server behind the proxy one that verifies the newer checksums."""
+
+    def refusal(self, request: Request, body: bytes) -> str | None:
+        """The code of an error that a request is answered with; None: it is forwarded."""
+
+    def answered(
+        self, request: Request, body: bytes, headers: Headers, content: bytes
+    ) -> tuple[Headers, bytes]:
+        """What is answered to a request that worked."""
+
+
 class S3Proxy:
     """The proxy; a context manager.
 
@@ -143,6 +156,7 @@ class S3Proxy:
     ) -> None:
         self.upstream_port = port
         self.on_applied = on_applied
+        self.verifier: Verifies | None = None
         self.weather: Callable[[Request], Fault | None] = lambda _request: None
         """Gives the fault for a request that no injected fault matches."""
         self.cuts_body: Callable[[int], bool] = lambda _length: False
@@ -255,10 +269,17 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(fault.status, headers, content)
         if act == Act.DROP or (fault and act == Act.HOLD and not fault.hold()):
             return self._hang_up()
+        verifier = proxy.verifier
+        if verifier is not None and (code := verifier.refusal(request, body)) is not None:
+            request.status = 400
+            content = f"<Error><Code>{code}</Code><Message>checksum</Message></Error>".encode()
+            return self._answer(400, [("Content-Length", str(len(content)))], content)
         try:
             status, headers, content = self._ask(body)
         except OSError:
             return self._hang_up()
+        if verifier is not None and status < 300:
+            headers, content = verifier.answered(request, body, headers, content)
         if proxy.on_applied is not None:
             proxy.on_applied(request)
         if act == Act.DROP_ANSWER or (fault and act == Act.HOLD_ANSWER and not fault.hold()):

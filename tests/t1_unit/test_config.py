@@ -258,6 +258,7 @@ SHAPED = {
     "ca_bundle",
     "storage_class",
     "encryption",
+    "checksum",
     "kms_key",
     "part_bytes",
     "max_io_bytes",

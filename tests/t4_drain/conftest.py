@@ -12,6 +12,7 @@ import pytest
 from tests.support.ceph import ON_CEPH, CephServer
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
+from tests.support.verifier import Verifier
 from tests.t4_drain.site import Site
 
 _numbers = itertools.count(1)
@@ -55,9 +56,10 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
     """Return a function that makes a gateway on a given server. The gateways end with the test."""
     with ExitStack() as stack:
 
-        def make(server: Server, database_url: str = "") -> Site:
+        def make(server: Server, database_url: str = "", verifier: Verifier | None = None) -> Site:
             number = next(_numbers)
             proxy = stack.enter_context(S3Proxy(server.port))
+            proxy.verifier = verifier
             site = Site(tmp_path / str(number), server, f"bucket-{number}", proxy, database_url)
             stack.callback(site.close)
             return site

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
-from gateway.cli.backlog import measure
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 from tests.t4_drain.site import MIB, Site
+from tests.t4_drain.test_block_digests import forget, found, of
+from tests.t4_drain.test_negotiation import configured, remembered
 
 
 def test_uploads_moves_and_deletions(
@@ -34,18 +35,21 @@ def test_uploads_moves_and_deletions(
     assert site.objects() == {"b": b"first"}
 
 
-def test_what_needs_a_person_is_shown(
+def test_block_digests_and_what_the_store_answered(
     rclone: RcloneServer, make_site: MakeSite, postgres: PostgresServer
 ) -> None:
-    site: Site = make_site(rclone, database_url=postgres.create_database())
-    site.namespace.files.remove(site.write("d/lost", b"bytes"), 0)
-    for _ in range(2):
-        site.drain()
-    (one,) = measure(site.settings).stuck
-    assert one.path == "/checkpoints/d/lost"
-    assert "is missing, 5 bytes expected" in one.reason
-    site.unlink("d/lost")
-    assert measure(site.settings).stuck == []
+    site: Site = configured(make_site(rclone, database_url=postgres.create_database()), "auto")
+    files = {"a": b"first", "large": os.urandom(11 * MIB)}
+    for path, data in files.items():
+        site.write(path, data)
+    site.drain()
+    assert remembered(site) == ["md5"]
+    assert found(site) == {path: of(data) for path, data in files.items()}
+    forget(site)
+    site.drain()
+    assert found(site) == {path: of(data) for path, data in files.items()}
+    site.unlink("large")
+    assert site.rows("SELECT count(*) FROM block_digest") == [(1,)]
 
 
 def test_a_database_that_goes_away_during_an_upload_only_delays_it(

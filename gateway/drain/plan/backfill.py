@@ -150,10 +150,10 @@ def _first(files: Sequence[Lacking]) -> list[Lacking]:
 def _read(context: Context, one: Lacking, on_read: Callable[[int], object]) -> BlockDigests | None:
     """None: told to stop, or these are not the bytes that were uploaded."""
     file, path = one.file, context.files.path(one.file.ino, one.file.epoch)
-    part_bytes = checksum.part_bytes_in(one.checksum)
+    form = checksum.form_of(one.checksum)
     try:
         with source.open_data(context.files, file) as data:
-            read = checksum.of_file(data, file.size, part_bytes, context.stop.is_set, on_read)
+            read = checksum.of_file(data, file.size, form, context.stop.is_set, on_read)
     except (DataFileError, OSError) as exc:
         log.warning("no block digests of inode %d: %s", file.ino, exc)
         return None

@@ -101,9 +101,10 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exc
     found: dict[int, str] = {}
     for index, file in enumerate(files):
         try:
-            part_bytes = checksum.part_bytes_for(context.settings.drain, file.size)
+            drain = context.settings.drain
+            form = checksum.form_for(context.store.kind, drain, file.size)
             with source.open_data(context.files, file) as data:
-                read = checksum.of_file(data, file.size, part_bytes, context.stop.is_set)
+                read = checksum.of_file(data, file.size, form, context.stop.is_set)
         except GatewayError as exc:
             results[index] = exc
             continue

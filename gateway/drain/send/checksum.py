@@ -1,7 +1,8 @@
 """The checksum of a file's bytes as it is recorded: of an object, and of a file that was sealed.
 
 ``md5:<hex>`` of what is sent in one request; ``md5-parts:<part bytes>:<hex>``, the MD5 of the
-parts' MD5s, of what is sent in parts.
+parts' MD5s, of what is sent in parts; ``crc64nvme:<hex>`` or ``crc32c:<hex>``, where the store
+verifies that, of the whole, however it is sent.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from gateway.drain.send import source
 from gateway.errors import DataFileError
 from gateway.objectstore import crc64
 from gateway.objectstore.body import Section, digest
+from gateway.objectstore.checksums import Digests, Kind, value_of
 from gateway.objectstore.crc64 import BlockDigests
-from gateway.objectstore.objects import MIB, Digests, multipart_etag, part_bytes_of
+from gateway.objectstore.objects import MIB, part_bytes_of
 from gateway.settings import DrainSettings
 
 WHOLE_BYTES = 16 * MIB
@@ -29,26 +31,37 @@ def is_whole(drain: DrainSettings, size: int) -> bool:
     return size <= min(WHOLE_BYTES, drain.part_bytes)
 
 
-def of_whole(md5: bytes) -> str:
-    """Of an object that was sent in one request."""
-    return f"md5:{md5.hex()}"
+class Form(NamedTuple):
+    """How a recorded checksum is made of a file's bytes."""
+
+    kind: Kind
+    part_bytes: int | None
+    """Of the parts whose MD5s it is made of; None: of the whole. Makes no difference to a CRC."""
+
+    def of(self, parts: Sequence[Digests]) -> str:
+        """The checksum of a file that these are the parts of; of the whole: the only one."""
+        value = value_of(parts, self.kind).hex()
+        if self.kind is not Kind.MD5:
+            return f"{self.kind}:{value}"
+        return (
+            f"md5:{parts[0].md5.hex()}"
+            if self.part_bytes is None
+            else (f"md5-parts:{self.part_bytes}:{value}")
+        )
 
 
-def of_parts(part_bytes: int, md5s: Sequence[bytes]) -> str:
-    """Of an object that was sent in parts."""
-    return f"md5-parts:{part_bytes}:{multipart_etag(md5s).partition('-')[0]}"
-
-
-def part_bytes_for(drain: DrainSettings, size: int) -> int | None:
-    """Size of the parts in which a file will be sent; None: in one request. Raises ObjectRefused,
-    when no object can be so large."""
-    return None if is_whole(drain, size) else part_bytes_of(size, drain.part_bytes)
-
-
-def part_bytes_in(checksum: str) -> int | None:
-    """Size of the parts that a checksum was made of; None: of the whole."""
+def form_of(checksum: str) -> Form:
+    """How a recorded checksum was made."""
     kind, _, rest = checksum.partition(":")
-    return int(rest.partition(":")[0]) if kind == "md5-parts" else None
+    if kind == "md5-parts":
+        return Form(Kind.MD5, int(rest.partition(":")[0]))
+    return Form(Kind(kind), None)
+
+
+def form_for(kind: Kind, drain: DrainSettings, size: int) -> Form:
+    """How the checksum of a file that will be sent is made. Raises ObjectRefused, when no object
+    can be so large."""
+    return Form(kind, None if is_whole(drain, size) else part_bytes_of(size, drain.part_bytes))
 
 
 class Read(NamedTuple):
@@ -61,25 +74,26 @@ class Read(NamedTuple):
 def of_file(
     data: BinaryIO,
     size: int,
-    part_bytes: int | None,
+    form: Form,
     is_stopped: Callable[[], bool],
     on_read: Callable[[int], object] = lambda _bytes: None,
 ) -> Read | None:
     """Read a file for its checksum and its block digests. None: told to stop.
 
-    Parameters: part_bytes, size of the parts that the checksum is made of, None: of the whole;
-    on_read, called with the bytes of each piece that was read. Raises DataFileError.
+    Parameters: on_read, called with the bytes of each piece that was read. Raises DataFileError.
     """
-    if part_bytes is None:
-        found = digest(source.read(data, size), on_read=on_read)
-        return Read(of_whole(found.md5), blocks_of(size, [found]))
+    kinds = {form.kind}
+    if form.kind is Kind.MD5 and form.part_bytes is None:
+        parts = [digest(source.read(data, size), kinds, on_read=on_read)]
+        return Read(form.of(parts), blocks_of(size, parts))
     parts = []
-    for start in range(0, size, part_bytes):
+    step_bytes = form.part_bytes or WHOLE_BYTES
+    for start in range(0, size, step_bytes):
         if is_stopped():
             return None
-        section = section_of(data, start, min(part_bytes, size - start), size)
-        parts.append(digest(section, on_read=on_read))
-    return Read(of_parts(part_bytes, [part.md5 for part in parts]), blocks_of(size, parts))
+        section = section_of(data, start, min(step_bytes, size - start), size)
+        parts.append(digest(section, kinds, on_read=on_read))
+    return Read(form.of(parts), blocks_of(size, parts))
 
 
 def section_of(data: BinaryIO, start: int, length: int, size: int) -> Section:
@@ -110,6 +124,21 @@ def of_seal(context: Context, files: Iterable[File]) -> dict[int, str]:
             for file in files
         }
     return {ino: row[0] for ino, row in rows.items() if row is not None}
+
+
+def kinds_for(kind: Kind, expected: str | None) -> set[Kind]:
+    """The checksums that an upload needs of what it reads. Parameters: kind, of the store;
+    expected, what the file was when it was sealed: that may be older than the choice of the kind.
+    """
+    return {kind} if expected is None else {kind, form_of(expected).kind}
+
+
+def require_parts(
+    expected: str | None, part_bytes: int, parts: Sequence[Digests], name: str
+) -> None:
+    """``require`` of a file that was read in parts."""
+    if expected is not None:
+        require(expected, form_of(expected)._replace(part_bytes=part_bytes).of(parts), name)
 
 
 def require(expected: str | None, found: str, name: str) -> None:

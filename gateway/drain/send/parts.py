@@ -1,16 +1,16 @@
 """Sends a file in parts, several at a time; resumes where an earlier try was interrupted.
 
-A part that the store lists counts only if its ETag is the MD5 of the local bytes, which are read
-again for it: the parts of an upload always add up to the file as it is now. The block digests are
-those of the same readings. Memory is one block of
-1 MiB for each part in flight, whatever the size of the parts.
+A part that the store lists counts only if its ETag or checksum is that of the local bytes, which
+are read again for it: the parts of an upload always add up to the file as it is now. The block
+digests are those of the same readings. Memory is one block of 1 MiB for each part in flight,
+whatever the size of the parts.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
@@ -21,6 +21,7 @@ from gateway.drain.send import checksum, intent
 from gateway.drain.send.intent import Sent, Started
 from gateway.errors import BucketError, DataFileError, ObjectRefused, StoreUnavailable
 from gateway.objectstore.body import Section, digest
+from gateway.objectstore.checksums import Kind
 from gateway.objectstore.objects import ListedPart, Part, part_bytes_of
 
 log = logging.getLogger("drain")
@@ -37,13 +38,14 @@ def send_parts(
     """
     file, key = started.file, started.key
     upload_id, part_bytes, listed = _begin(context, started)
+    kinds = checksum.kinds_for(context.store.kind, expected)
     count = -(-file.size // part_bytes)
     done_bytes = 0
 
     def send_one(number: int) -> Part:
         start = (number - 1) * part_bytes
         section = checksum.section_of(data, start, min(part_bytes, file.size - start), file.size)
-        return _send_one(context, started, upload_id, number, section, listed.get(number))
+        return _send_one(context, started, upload_id, number, section, listed.get(number), kinds)
 
     def go_on(part: Part) -> bool:
         nonlocal done_bytes
@@ -59,8 +61,7 @@ def send_parts(
             # The last go_on() was the check that lets the object become visible: all bytes were
             # read.
             digests = [part.digests for part in parts]
-            sent = checksum.of_parts(part_bytes, [one.md5 for one in digests])
-            checksum.require(expected, sent, key)
+            checksum.require_parts(expected, part_bytes, digests, key)
             completing = True
             metadata = intent.metadata(started, part_bytes)
             head = context.store.complete(key, upload_id, parts, file.size, metadata)
@@ -81,6 +82,7 @@ def send_parts(
             with context.writing() as view:
                 intent.withdraw(view, started)
         return None
+    sent = checksum.Form(context.store.kind, part_bytes).of(digests)
     return Sent(head.etag, sent, checksum.blocks_of(file.size, digests))
 
 
@@ -91,13 +93,17 @@ def _send_one(
     number: int,
     section: Section,
     found: ListedPart | None,
+    kinds: Collection[Kind],
 ) -> Part:
-    """Send a part, unless the store has it. Parameters: found, what the store lists."""
+    """Send a part, unless the store has it.
+
+    Parameters: found, what the store lists; kinds, the checksums of the part that are wanted.
+    """
     if found is not None and found.size == len(section):
-        digests = digest(section)
-        if digests.md5.hex() == found.etag:
+        digests = digest(section, kinds)
+        if found.has(digests, context.store.kind):
             return Part(number, f'"{found.etag}"', digests)
-    return context.store.put_part(started.key, upload_id, number, section)
+    return context.store.put_part(started.key, upload_id, number, section, kinds)
 
 
 def _begin_anew(context: Context, started: Started, upload_id: str) -> None:

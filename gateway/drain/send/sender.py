@@ -47,7 +47,8 @@ def main() -> None:
     connections: list[Connection] = [Connection(int(fd)) for fd in sys.argv[1:]]
     handshake: Handshake = connections[0].recv()
     notes = _Notes()
-    store = S3Store(handshake.settings, pace=notes, attempts=1, address=handshake.address)
+    settings, address, kind = handshake
+    store = S3Store(settings, pace=notes, attempts=1, address=address, kind=kind)
     for connection in connections:
         threading.Thread(target=_serve, args=(connection, store, notes)).start()
 

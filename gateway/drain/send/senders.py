@@ -217,7 +217,7 @@ class _Process:
             self._process, self._connections = None, []
 
     def _start(self) -> None:
-        handshake = Handshake(self._settings, self._store.address())
+        handshake = Handshake(self._settings, self._store.address(), self._store.kind)
         pairs = [socket.socketpair() for _ in range(self._channels)]
         theirs = [str(sender.fileno()) for _, sender in pairs]
         self._process = subprocess.Popen(

@@ -11,7 +11,6 @@ Small files go in batches: one transaction for their intents, one for their publ
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from typing import BinaryIO
@@ -26,6 +25,7 @@ from gateway.drain.send import checksum, intent, source
 from gateway.drain.send.intent import Sent, Started
 from gateway.drain.send.parts import send_parts
 from gateway.errors import DataFileError
+from gateway.objectstore.body import digest
 from gateway.objectstore.objects import MIB, Stored
 
 log = logging.getLogger("drain")
@@ -73,7 +73,7 @@ def send(
         if started.resumed is not None:
             # Begun in parts, with another configuration.
             context.store.abort(key, started.resumed.upload_id or "")
-        sent = _sent(len(body), context.store.put(key, body, intent.metadata(started)))
+        sent = _sent(context, len(body), context.store.put(key, body, intent.metadata(started)))
     elif (found := send_parts(context, started, data, expected)) is None:
         return Outcome.OUTDATED
     else:
@@ -116,7 +116,7 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
     unsent: list[tuple[int]] = []
     for (index, one), answer in zip(started.items(), answers, strict=True):
         if isinstance(answer, Stored):
-            sent.append((one, _sent(len(bodies[index]), answer)))
+            sent.append((one, _sent(context, len(bodies[index]), answer)))
             results[index] = Outcome.DONE
         elif answer is not None:
             results[index] = answer
@@ -136,10 +136,10 @@ def _tell(lines: Sequence[str]) -> None:
         log.info("%s", line)
 
 
-def _sent(size: int, stored: Stored) -> Sent:
-    digests = stored.digests
-    blocks = checksum.blocks_of(size, [digests])
-    return Sent(stored.head.etag, checksum.of_whole(digests.md5), blocks, stored.is_doubtful)
+def _sent(context: Context, size: int, stored: Stored) -> Sent:
+    parts = [stored.digests]
+    found = checksum.Form(context.store.kind, None).of(parts)
+    return Sent(stored.head.etag, found, checksum.blocks_of(size, parts), stored.is_doubtful)
 
 
 def _is_as_sealed(
@@ -149,8 +149,8 @@ def _is_as_sealed(
     if expected is None:
         return True
     try:
-        md5 = hashlib.md5(body, usedforsecurity=False).digest()
-        checksum.require(expected, checksum.of_whole(md5), key)
+        form = checksum.form_of(expected)._replace(part_bytes=None)
+        checksum.require(expected, form.of([digest(body, {form.kind})]), key)
     except DataFileError:
         with context.reading() as view:
             if intent.current(view, planned, key) is None:

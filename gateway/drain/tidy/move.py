@@ -229,8 +229,8 @@ def _require_local(context: Context, file: File, stored: Object, recorded: str |
     with source.open_data(context.files, file) as data:
         if recorded is None or file.content_version != stored.content_version:
             return True
-        part_bytes = checksum.part_bytes_in(recorded)
-        found = checksum.of_file(data, file.size, part_bytes, context.stop.is_set)
+        form = checksum.form_of(recorded)
+        found = checksum.of_file(data, file.size, form, context.stop.is_set)
     if found is not None:
         checksum.require(recorded, found.checksum, str(path))
     return found is not None

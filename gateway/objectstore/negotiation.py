@@ -1,0 +1,98 @@
+"""Finds out which checksum a store verifies: it is given wrong ones, at a key of ours.
+
+Servers that do not know the newer checksums take wrong ones without a word, so nothing but a
+refusal shows that one is verified. A store may also refuse the header itself: it must take the
+right checksum, and tell it afterwards. All this must be so in one request and in parts.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+from contextlib import suppress
+
+from gateway.errors import BucketError
+from gateway.objectstore import client
+from gateway.objectstore.body import digest
+from gateway.objectstore.checksums import Kind
+from gateway.objectstore.keys import probe_key
+from gateway.objectstore.pace import Gate
+from gateway.objectstore.s3 import S3Store
+from gateway.settings import Settings
+
+log = logging.getLogger("drain")
+
+BODY = b"Spillway asks which checksums this store verifies.\n"
+
+
+def negotiate(settings: Settings, pace: Gate | None = None) -> Kind | None:
+    """The cheapest checksum that the store verifies; MD5, if it verifies no other.
+
+    None: its answers do not tell, for now. Then MD5 is what is sure. Parameters: pace, what every
+    request must pass.
+    """
+    for kind in (Kind.CRC64NVME, Kind.CRC32C):
+        found = _Trial(settings, kind, pace).is_verified()
+        if found is not False:
+            return kind if found else None
+    return Kind.MD5
+
+
+class _Trial(S3Store):
+    """The store, as if it verified one kind of checksum."""
+
+    def __init__(self, settings: Settings, kind: Kind, pace: Gate | None) -> None:
+        super().__init__(settings, pace=pace, kind=kind)
+        # Another gateway may be asking at the same time.
+        self._key = probe_key(settings.bucket.prefix, secrets.token_hex(8))
+
+    def is_verified(self) -> bool | None:
+        """None: that is not clear."""
+        try:
+            return self._of_objects() and self._of_parts()
+        except BucketError as exc:
+            # Ours have no cause: it took the object and does not tell the checksum, or another one.
+            if exc.__cause__ is None or _is_refusal(exc):
+                return False
+            log.warning("cannot find out whether the bucket verifies %s: %s", self.kind, exc)
+            return None
+        finally:
+            with suppress(BucketError):
+                self.delete_many([self._key])
+
+    def _of_objects(self) -> bool:
+        if not self._refuses_wrong("put_object", {}):
+            return False
+        self.put(self._key, BODY, {})
+        return True
+
+    def _of_parts(self) -> bool:
+        upload_id = self.begin(self._key, {})
+        try:
+            if not self._refuses_wrong("upload_part", {"partNumber": "1", "uploadId": upload_id}):
+                self.abort(self._key, upload_id)
+                return False
+            part = self.put_part(self._key, upload_id, 1, BODY)
+            self.complete(self._key, upload_id, [part], len(BODY), {})
+        except BucketError:
+            with suppress(BucketError):
+                self.abort(self._key, upload_id)
+            raise
+        return True
+
+    def _refuses_wrong(self, operation: str, query: dict[str, str]) -> bool:
+        right = digest(BODY, {self.kind}).value(self.kind)
+        wrong = base64.b64encode(bytes(byte ^ 0xFF for byte in right)).decode()
+        try:
+            self._send(operation, self._key, query, {self.kind.header: wrong}, BODY)
+        except BucketError as exc:
+            if _is_refusal(exc):
+                return True
+            raise
+        return False
+
+
+def _is_refusal(exc: BucketError) -> bool:
+    """Whether the store refuses the checksum, or the kind of request: not us, and not for now."""
+    return client.code_in(exc) == "BadDigest" or client.is_lacking(exc)
