@@ -33,8 +33,8 @@ BATCH_FILES = 64
 BATCH_BYTES = 256 * MIB
 SCAN_PAGE = 2048
 PASS_SECONDS = 3600.0
-"""The time from the end of a look at all objects to the next. Every object that is uploaded now has
-digests, so the next look finds no new work."""
+"""The time from the end of a look at all objects to the next. Uploads record digests, so there is
+rarely new work."""
 NO_INODE = 0
 """The claim of the job: there is one such job at a time, in all drains, and no other job needs the
 claim."""
