@@ -2,8 +2,8 @@
 
 A range is read twice, for its digests and for the wire (the second time from the page cache), so
 memory does not grow with the size of a part. The first reading also gives the CRCs of the file's
-blocks. Holes of sparse files are not read at all. Not mmap:
-a client may truncate the file meanwhile, and reading a mapping beyond the end kills the process.
+blocks. Holes of sparse files are not read at all. The file is not mapped: a client may truncate it
+meanwhile, and reading a mapping beyond the end kills the process.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gateway.objectstore.crc64 import ZEROS, Run
 from gateway.objectstore.objects import Digests
 
 BLOCK_BYTES = len(ZEROS)
-"""Read at a time."""
+"""The bytes that are read at a time."""
 
 
 class Section:
     """A range of an open file. Each iteration reads it from its start.
 
-    Parameters: fd; start and size, in bytes; digest_bytes, of the blocks of the file that have a
-    digest. A block is valid until the next one is asked for. Raises DataFileError when the file
-    ends before the range does, or cannot be read.
+    Parameters: fd; start and size, in bytes; digest_bytes, the size of the blocks of the file that
+    have a digest. A block is valid until the next one is asked for. Raises DataFileError when the
+    file ends before the range does, or cannot be read.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Section:
         return self._size
 
     def run(self) -> Run:
-        """For the CRCs of its bytes."""
+        """Return an empty run for the CRCs of the range."""
         return Run(self._start, self._digest_bytes)
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -95,7 +95,7 @@ def digest(
 ) -> Digests:
     """Read the body once for its digests.
 
-    Parameters: on_read, called with the bytes of each piece that was read; of holes with none.
+    Parameters: on_read, called with the bytes of each piece that was read, and with 0 for a hole.
     """
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()

@@ -29,13 +29,13 @@ _MULTIPART_ETAG = re.compile("[0-9a-f]{32}-[0-9]+")
 
 
 class Digests(NamedTuple):
-    """Of one body."""
+    """The digests of one body."""
 
     md5: bytes
     sha256: str
-    """In hex; empty when it was not asked for."""
+    """In hex, or empty if it was not asked for."""
     crcs: tuple[Crc, ...]
-    """Of the blocks of the file, or of what the body has of them."""
+    """The CRCs of the blocks of the file, or of the parts of them that the body has."""
 
 
 class Part(NamedTuple):
@@ -44,7 +44,7 @@ class Part(NamedTuple):
     number: int
     etag: str
     digests: Digests
-    """Of what was sent."""
+    """The digests of the bytes that were sent."""
 
 
 class ListedPart(NamedTuple):
@@ -74,7 +74,7 @@ class Stored(NamedTuple):
 
     head: Head
     digests: Digests
-    """Of what was sent."""
+    """The digests of the bytes that were sent."""
     is_doubtful: bool = False
     """Whether an earlier try got no answer. The store may carry it out after other requests."""
 
