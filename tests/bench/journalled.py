@@ -1,5 +1,7 @@
-"""What the journal costs a change of names: the same server while somebody reads the journal, and
-while nobody does. The reader only stands there: what following costs is its own."""
+"""Measures what the journal costs a change of names: the same server with and without a reader.
+
+The reader reads nothing: the cost of following the journal is its own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ WORKS = ("create and close", "rename", "unlink")
 
 
 def experiment(server: Server) -> Experiment:
-    """Rates have the target; processor times vary less, and say where a difference comes from."""
+    """Compare rates, which have the target, and processor times, which vary less and explain a
+    difference."""
     options = ("--dir", "journalled", "--apart", "--connections", CONNECTIONS, "--count", COUNT)
     database = Database(server.settings.database_url)
 
