@@ -213,7 +213,8 @@ class Writer:
             self._connection = self._database.serve()
         connection = self._connection
         session = Session(connection, self._database.dialect)
-        # What an operation touched that is undone stays here: a row in vain harms nobody.
+        # What an undone operation touched stays here: an unnecessary row in the journal does no
+        # harm.
         touched: dict[int, int] = {}
         try:
             token = backend.begin_serving(connection)

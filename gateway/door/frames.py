@@ -80,8 +80,10 @@ def encode(number: int, request: Request) -> bytes:
 
 
 def decode(frame: bytes) -> tuple[int, Answer]:
-    """Return the number of a request, and its answer. Parameters: frame, ANSWER_BYTES. Raises
-    Rubbish."""
+    """Return the number of a request, and its answer. Parameters: frame, of ANSWER_BYTES bytes.
+
+    Raises Rubbish.
+    """
     magic, version, _op, length, _pad, number = _HEAD.unpack_from(frame)
     if magic != MAGIC or version != VERSION or length != ANSWER_BYTES:
         raise Rubbish(f"version {version}, {length} bytes")

@@ -28,7 +28,7 @@ from gateway.failpoints import DRAIN_COMMIT
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
-    # boto3 takes half a second to import.
+    # The import is for types only: boto3 takes half a second to import.
     from gateway.drain.messages import Result, Small
     from gateway.objectstore.s3 import S3Store
 

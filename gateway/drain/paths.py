@@ -56,7 +56,7 @@ def _text(name: bytes) -> str:
 
 
 class Place(NamedTuple):
-    """The path of an inode, and what people and patterns say of it."""
+    """The path of an inode, and whether it is held or bumped."""
 
     parts: tuple[bytes, ...]
     held: bool

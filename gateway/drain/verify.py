@@ -56,7 +56,7 @@ bytes."""
 
 
 def changed(database: Database, files: DataFiles) -> Iterator[tuple[File, str]]:
-    """Read every data file with a known checksum. Yields those that differ, and why.
+    """Read every data file with a known checksum. Yields those that differ or are missing, and why.
 
     Raises TryAgain.
     """

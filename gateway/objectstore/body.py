@@ -49,7 +49,8 @@ class Section:
         try:
             yield from self._blocks()
         except OSError as exc:
-            # The error is the disk's. As an OSError it would look like one of the connection.
+            # This is an error of the disk. As an OSError it would look like an error of the
+            # connection.
             raise DataFileError(f"data file cannot be read: {exc.strerror}") from exc
 
     def _blocks(self) -> Iterator[memoryview]:

@@ -33,7 +33,7 @@ log = logging.getLogger("drain")
 
 
 class BucketState(Enum):
-    """What is known of the bucket."""
+    """The state of the bucket, as far as it is known."""
 
     UNKNOWN = "unknown"
     """The bucket was not asked yet."""

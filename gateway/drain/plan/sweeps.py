@@ -1,6 +1,4 @@
-"""Plans the work beside uploads (survey.py) and moves (renames.py).
-
-It reads the database page by page.
+"""Plans the work beside uploads (survey.py) and moves (renames.py), page by page from the database.
 
 A plan is a hint: every job checks again, under its claims, before it acts.
 """

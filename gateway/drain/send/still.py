@@ -1,7 +1,7 @@
 """Copies a file that clients may be writing, and accepts the copy only if it shows one moment.
 
 Every change of a file sets its ctime, before the first byte changes and under the lock that the
-whole change holds. So nothing was written during the copy if
+whole change holds. So no byte was written during the copy if
 
 1. the changes that were under way when it began are over: looking for holes and reading wait for
    that lock (ext4, tmpfs and btrfs at the first, XFS at the second), and
