@@ -27,7 +27,7 @@ from gateway.objectstore.objects import Head, PendingUpload
 log = logging.getLogger("drain")
 
 HEADS = 8
-"""The number of objects that are looked at at a time, before they are deleted."""
+"""The number of objects whose metadata is read at a time, before they are deleted."""
 
 
 def due(
@@ -205,7 +205,7 @@ def settle(context: Context, intent: Intent) -> Outcome:
 
 
 def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> None:
-    """Abort multipart uploads whose id was never recorded, at keys that rows name only.
+    """Abort multipart uploads whose id was never recorded, only at keys that rows name.
 
     The id is lost if the drain was killed between request and row, or the answer was lost.
 

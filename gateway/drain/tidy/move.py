@@ -222,8 +222,7 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
 def _require_local(context: Context, file: File, stored: Object, recorded: str | None) -> bool:
     """Read the local bytes that will take an object's place. Returns False if told to stop.
 
-    Of a file with another version than the object's, only the presence is checked. Raises
-    DataFileError.
+    A file with another version than the object's is not read. Raises DataFileError.
     """
     path = context.files.path(file.ino, file.epoch)
     if file.write_open:
