@@ -1,4 +1,4 @@
-"""The data directory of one gateway: who has it, and whether its processes are gone."""
+"""Locks the data directory of a gateway, and tells whether its processes are gone."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ POLL_SECONDS = 0.05
 
 @contextmanager
 def locked(settings: Settings, who: str = "spillway up") -> Iterator[None]:
-    """Hold the data directory: one ``up``, migration or change without a server at a time.
+    """Hold the data directory: one ``up``, migration or change without a server runs at a time.
 
-    Parameters: who, as another process that wants it is told. Raises: InUse when another process
-    has it. The lock ends with the process, however it ends.
+    Parameters: who, the name of this process for another process that wants the lock. Raises: InUse
+    when another process has it. The lock ends with the process, however the process ends.
     """
     path = settings.run_dir / LOCK
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -43,8 +43,8 @@ def locked(settings: Settings, who: str = "spillway up") -> Iterator[None]:
 
 
 def await_leftovers(settings: Settings) -> bool:
-    """Give the children of an ``up`` that was killed the moment they need to die, so that a
-    supervisor of ours (systemd, say) can start it again at once. Returns whether they are gone."""
+    """Wait a moment until the children of a killed ``up`` have died, so that a supervisor of the
+    gateway (systemd, say) can start it again at once. Returns whether they are gone."""
     until = clock.monotonic_seconds() + LEFTOVERS_SECONDS
     children = state.children(state.read(settings, state.UP)).values()
     while left := any(map(state.alive, children)):

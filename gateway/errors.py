@@ -13,7 +13,7 @@
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     ├── DoorClosed                the NFS server, or the connection to it, went away
-    ├── LeaseLost                 another drain took this one's work over: stop it, publish nothing
+    ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,

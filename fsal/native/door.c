@@ -1,7 +1,7 @@
 /* The door: the thread that moves bytes, the workers, and the queue between them.
  *
- * `lock` guards the queue and all peers. It is held for copies and for system calls that do not wait,
- * never while a request is answered.
+ * `lock` guards the queue and all peers. A thread holds it for copies and for system calls that do
+ * not wait, never while it answers a request.
  */
 #define _GNU_SOURCE
 #include "door.h"
@@ -51,12 +51,13 @@ static void wake_mover(void)
 	uint64_t one = 1;
 	ssize_t written = write(door.wake, &one, sizeof(one));
 
-	(void)written; /* full: it is awake */
+	(void)written; /* it fails if the counter is full: then the thread is awake */
 }
 
 /* ---- workers ---- */
 
-/* NULL: it is the end. What is queued then was not begun: its peer asks again. */
+/* Returns the next job, or NULL when the door closes. Requests that are queued then were not begun:
+ * their peers ask again. */
 static struct job *next_locked(void)
 {
 	struct job *job;
@@ -98,7 +99,7 @@ static void *work(void *argument)
 
 /* ---- the thread that moves bytes ---- */
 
-/* Queues a request, or refuses it. Returns whether it was one. */
+/* Queues a request, or refuses it. Returns false if the bytes are no request. */
 static bool take_locked(struct spw_peer *peer, const uint8_t *frame, size_t length)
 {
 	struct job *job = malloc(sizeof(*job) + length);
@@ -131,7 +132,7 @@ static void attend_locked(struct spw_peer *peer, bool is_ready)
 		return;
 	if (is_ready && spw_peer_reads(peer))
 		spw_peer_receive(peer);
-	/* What is sent makes room for requests that are here already. */
+	/* Sent answers make room for requests that are here already. */
 	spw_peer_send(peer);
 	while ((frame = spw_peer_next(peer, &length)) != NULL) {
 		if (take_locked(peer, frame, length))
@@ -162,8 +163,8 @@ static void let_in_locked(void)
 		close(fd);
 }
 
-/* Says what to wait for; returns for how many ms, -1: until something happens. One that nothing is
- * wanted of is left out: it would wake the thread without end when it hangs up. */
+/* Fills in what to poll. Returns for how many ms, or -1 for no limit. A peer from which nothing is
+ * wanted is left out: when it hangs up, it would wake the thread without end. */
 static int prepare_locked(struct pollfd *polled)
 {
 	uint64_t first = UINT64_MAX, now = spw_peer_clock_ms();
@@ -206,7 +207,7 @@ static void *move(void *argument)
 		pthread_mutex_unlock(&door.lock);
 		if (poll(polled, FIRST_PEER + PEERS, wait_ms) < 0)
 			for (unsigned int i = 0; i < FIRST_PEER + PEERS; i++)
-				polled[i].revents = 0; /* a signal: only the clock is looked at */
+				polled[i].revents = 0; /* a signal: only check the clock */
 		pthread_mutex_lock(&door.lock);
 		while (read(door.wake, &wakes, sizeof(wakes)) > 0)
 			;
@@ -221,8 +222,9 @@ static void *move(void *argument)
 
 /* ---- begin and end ---- */
 
-/* Makes the socket beside its place and moves it there: one that a killed server left is replaced at
- * once, and a socket that is there is listened to. Returns it, or -errno. */
+/* Makes the socket beside its place and moves it there. So it replaces at once a socket that a
+ * killed server left, and a visible socket always has a listener. Returns its descriptor, or
+ * -errno. */
 static int listen_in(int directory)
 {
 	const char *made = SPW_DOOR_NAME ".new";
@@ -232,7 +234,7 @@ static int listen_in(int directory)
 
 	if (fd < 0)
 		return rc;
-	/* The directory's own name may be longer than an address can be. */
+	/* The directory's path may be longer than an address can be. */
 	snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/%s", directory, made);
 	(void)unlinkat(directory, made, 0);
 	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||

@@ -1,8 +1,8 @@
 /* The door: a socket over which other processes of the gateway ask the NFS server. No Ganesha.
  *
- * One thread moves bytes and never waits for a peer; a few workers answer requests, many at a time, so
- * that their changes share a commit. A peer may be slow, silent or broken: it has bounded buffers and
- * a bounded number of requests, and is dropped when it stalls. No worker waits for it.
+ * One thread moves bytes and never waits for a peer. A few workers answer requests, many at a time,
+ * so that their changes share a commit. A peer may be slow, silent or broken: it has bounded
+ * buffers and a bounded number of requests, and is dropped when it stalls. No worker waits for it.
  */
 #ifndef SPILLWAY_DOOR_H
 #define SPILLWAY_DOOR_H
@@ -13,15 +13,16 @@
 
 #define SPW_DOOR_NAME "nfs.sock"
 
-/* Answers a request; on any of the workers. attr is zero, and may be filled. Returns 0 or an errno. */
+/* Answers a request, on any of the workers. attr is zero, and may be filled. Returns 0 or an
+ * errno. */
 typedef int (*spw_door_serve_fn)(uint32_t op, struct spw_request *request, struct spw_attr *attr);
 
-/* Makes the socket in a directory, in place of one that a killed server left, and starts the threads.
- * Returns 0 or an errno. */
+/* Makes the socket in a directory, in place of one that a killed server left, and starts the
+ * threads. Returns 0 or an errno. */
 int spw_door_open(const char *directory, spw_door_serve_fn serve);
 
-/* Takes the socket away, answers what is being worked on and ends the threads. Nothing is done when the
- * door is not open. */
+/* Removes the socket, finishes the requests that workers run and ends the threads. Does nothing
+ * when the door is not open. */
 void spw_door_close(void);
 
 #endif

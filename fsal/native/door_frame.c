@@ -1,4 +1,4 @@
-/* Frames of the door: found in a stream, read, written. */
+/* Finds frames of the door in a stream, reads them and writes them. */
 #include "door_frame.h"
 
 #include <errno.h>

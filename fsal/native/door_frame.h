@@ -1,9 +1,9 @@
-/* Frames of the door: what other processes of the gateway ask the NFS server, and its answers.
- * No Ganesha, no Python, no sockets. gateway/door/frames.py is the other side.
+/* Frames of the door: what other processes of the gateway ask the NFS server, and its answers. No
+ * Ganesha, no Python, no sockets. gateway/door/frames.py is the other side.
  *
- * A frame is a head and a body, in the byte order of the machine: both ends are on it. The head never
- * changes, so that a frame of another version can be skipped and refused. Nothing in a frame is believed
- * before it was compared with the number of bytes that are there.
+ * A frame is a head and a body, in the byte order of the machine, because both ends are on it. The
+ * head never changes, so that a frame of another version can be skipped and refused. No length in a
+ * frame is used before it was compared with the number of bytes that are there.
  */
 #ifndef SPILLWAY_DOOR_FRAME_H
 #define SPILLWAY_DOOR_FRAME_H
@@ -20,7 +20,7 @@
 #define SPW_DOOR_GROUPS 64u
 #define SPW_DOOR_NAME_BYTES 4096u /* the namespace decides which name is too long */
 
-/* Numbers are never given out again. */
+/* A number is never used for another operation. */
 enum spw_door_op {
 	SPW_DOOR_LOOKUP = 1,  /* ino, name                 -> attr */
 	SPW_DOOR_GETATTR,     /* ino                       -> attr */
@@ -28,10 +28,10 @@ enum spw_door_op {
 	SPW_DOOR_SYMLINK,     /* ino, name, name2 = target, set -> attr */
 	SPW_DOOR_LINK,        /* ino2 = inode, ino, name   -> attr */
 	SPW_DOOR_RENAME,      /* ino, name, ino2, name2    -> attr */
-	SPW_DOOR_REMOVE,      /* ino, name; ino2, change: only if it is this inode with this change */
+	SPW_DOOR_REMOVE,      /* ino, name; ino2, change: only this inode with this change */
 	SPW_DOOR_SETATTR,     /* ino, set; uid 0           -> attr */
 	SPW_DOOR_INVALIDATE,  /* ino: its row was changed beside the server */
-	/* Of cold reads; answered with ENOTSUP until there are any. */
+	/* For cold reads. They are answered with ENOTSUP until cold reads exist. */
 	SPW_DOOR_EVICT,
 	SPW_DOOR_WANTED,
 	SPW_DOOR_PRESENT,
@@ -43,10 +43,10 @@ struct spw_door_head {
 	uint16_t op;
 	uint32_t length; /* of the frame, with this head; bytes */
 	uint32_t pad;
-	uint64_t id; /* the asker's; the answer has the same */
+	uint64_t id; /* chosen by the peer; the answer has the same */
 };
 
-/* Follows the head of a request; after it the groups, the name and the second name. */
+/* Follows the head of a request. The groups, the name and the second name come after it. */
 struct spw_door_body {
 	uint64_t ino;
 	uint64_t ino2;
@@ -70,14 +70,14 @@ struct spw_door_answer {
 enum spw_door_verdict {
 	SPW_DOOR_PARTIAL, /* more bytes are needed */
 	SPW_DOOR_WHOLE,
-	SPW_DOOR_RUBBISH, /* nothing that follows can be understood either */
+	SPW_DOOR_RUBBISH, /* what follows cannot be understood either */
 };
 
-/* Whether there is a frame at the beginning of so many bytes, and its length. */
+/* Returns whether there is a frame at the beginning of so many bytes, and its length. */
 enum spw_door_verdict spw_door_find(const uint8_t *bytes, size_t count, size_t *length);
 
-/* Reads a whole request. frame: aligned as malloc does; names and groups of the request point into it.
- * Returns 0, EPROTONOSUPPORT for another version, or EBADMSG. */
+/* Reads a whole request. frame: aligned as malloc does; names and groups of the request point into
+ * it. Returns 0, EPROTONOSUPPORT for another version, or EBADMSG. */
 int spw_door_decode(const uint8_t *frame, size_t length, struct spw_request *request);
 
 /* Fills an answer. attr: NULL for none. */

@@ -1,4 +1,4 @@
-/* One who asks at the door: bounded buffers, and the time after which one that stalls is dropped. */
+/* A peer: bounded buffers, and the time after which a peer that stalls is dropped. */
 #define _GNU_SOURCE
 #include "door_peer.h"
 
@@ -109,7 +109,7 @@ void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
 	spw_door_encode(&head, status, attr, &answer);
 	if (peer->filled == peer->sent)
 		peer->active_ms = spw_peer_clock_ms();
-	/* There is room: spw_peer_next gives no more requests than there are places. */
+	/* There is room: spw_peer_next returns no more requests than there are places. */
 	peer->filled -= peer->sent;
 	memmove(peer->out, peer->out + peer->sent, peer->filled);
 	peer->sent = 0;

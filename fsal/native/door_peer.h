@@ -1,58 +1,60 @@
-/* One who asks at the door: its socket, and what was received and is to be sent. Never waits. */
+/* A peer: its socket, the bytes that were received, and the bytes to send. Never waits. */
 #ifndef SPILLWAY_DOOR_PEER_H
 #define SPILLWAY_DOOR_PEER_H
 
 #include "bridge.h"
 #include "door_frame.h"
 
-#define SPW_PEER_ASKED 64u /* requests without an answer, or whose answer is not sent yet */
+#define SPW_PEER_ASKED 64u /* requests without an answer, or with one that is not sent yet */
 
 struct spw_peer {
-	int fd;               /* -1: gone; its place is free when nothing of it runs */
+	int fd;               /* -1: gone; the place is free when no request runs */
 	bool ended;           /* nothing more is read */
 	size_t held;          /* bytes in `in` */
-	uint64_t active_ms;   /* when it last gave a whole frame, or took bytes */
+	uint64_t active_ms;   /* when it last sent a whole frame, or took bytes */
 	unsigned int running; /* requests that were taken and not answered */
-	size_t sent, filled;  /* of `out`: what is sent, what is there */
+	size_t sent, filled;  /* bytes of `out` that are sent, and that are there */
 	_Alignas(8) uint8_t in[SPW_DOOR_FRAME_BYTES];
 	uint8_t out[SPW_PEER_ASKED * sizeof(struct spw_door_answer)];
 };
 
-/* Takes a socket over. */
+/* Takes over a socket. */
 void spw_peer_begin(struct spw_peer *peer, int fd);
 
-/* Whether it is the user that the server is, or root. */
+/* Returns whether the peer's user is the server's user, or root. */
 bool spw_peer_is_allowed(int fd);
 
-/* Whether more of it can be read, or waits to be sent. */
+/* Return whether bytes may be read from the peer, and whether bytes wait to be sent to it. */
 bool spw_peer_reads(const struct spw_peer *peer);
 bool spw_peer_writes(const struct spw_peer *peer);
 
-/* Reads what is there. */
+/* Reads the bytes that are there. */
 void spw_peer_receive(struct spw_peer *peer);
 
-/* The next request as it was received, unless too many are under way; NULL: none. */
+/* Returns the next request as it was received, or NULL if there is none or too many are under
+ * way. */
 const uint8_t *spw_peer_next(struct spw_peer *peer, size_t *length);
 
-/* The request that spw_peer_next returned last is done with. */
+/* Drops the request that spw_peer_next returned last from the buffer. */
 void spw_peer_took(struct spw_peer *peer, size_t length);
 
-/* Nothing of what it sent or sends is understood any more. */
+/* Ignores everything that the peer sent and will send: it cannot be understood any more. */
 void spw_peer_mute(struct spw_peer *peer);
 
 /* Adds an answer. frame: the request. attr: NULL for none. */
 void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
 		     const struct spw_attr *attr);
 
-/* Sends what can be sent. */
+/* Sends the bytes that the socket takes. */
 void spw_peer_send(struct spw_peer *peer);
 
-/* When it is to be dropped unless something comes or goes; UINT64_MAX: a worker is at it, 0: now. */
+/* Returns when to drop the peer unless bytes come or go. UINT64_MAX: a worker answers it. 0:
+ * now. */
 uint64_t spw_peer_due_ms(const struct spw_peer *peer);
 
 void spw_peer_drop(struct spw_peer *peer);
 
-/* A clock that nobody sets. */
+/* Returns the time of a clock that is never set. */
 uint64_t spw_peer_clock_ms(void);
 
 #endif

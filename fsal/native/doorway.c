@@ -1,7 +1,9 @@
-/* The door of the NFS server: requests run as clients' do, then Ganesha's cache is told, then the answer.
+/* The door of the NFS server: requests run as those of clients do. Then Ganesha's cache is told,
+ * and then the peer gets the answer.
  *
- * Whoever may ask is root or the server's own user (door_peer.c). The credentials of a request decide who
- * may change entries, as for clients; what Ganesha checks before it calls us is left to root.
+ * Only root and the server's own user may ask (door_peer.c). The credentials of a request decide
+ * who may change entries, as for clients. What Ganesha checks for clients before it calls the
+ * plugin is left to root.
  */
 #include "doorway.h"
 
@@ -27,7 +29,7 @@
 #define READY_SECONDS 1
 
 static struct {
-	pthread_mutex_t lock; /* of begin and end */
+	pthread_mutex_t lock; /* for start and stop */
 	pthread_t opener;
 	struct fsal_export *export; /* NULL: there is none */
 	atomic_bool ending;
@@ -39,7 +41,7 @@ static void forget(const struct spw_attr *attr, bool is_moved)
 		spw_upcall_forget(doorway.export->up_ops, attr->ino, attr->generation, is_moved);
 }
 
-/* Of an inode that Ganesha has no handle of there is nothing to forget. */
+/* If Ganesha has no handle of an inode, there is nothing to forget. */
 static void forget_known(uint64_t ino)
 {
 	uint64_t generation = ino != 0 ? spw_inode_generation(ino) : 0;
@@ -50,7 +52,7 @@ static void forget_known(uint64_t ino)
 
 /* ---- requests ---- */
 
-/* The inode object of a number, with one more handle on it. Returns 0 or an errno. */
+/* Finds the inode object of a number and takes one more handle on it. Returns 0 or an errno. */
 static int hold(uint64_t ino, struct spw_inode **inode)
 {
 	struct spw_request request = { .ino = ino };
@@ -74,8 +76,8 @@ static int getattr(uint64_t ino, struct spw_attr *attr)
 		return rc;
 	rc = spw_getattr(inode, attr);
 	spw_inode_put(inode);
-	/* Of another request Ganesha may not have been told yet, and then clients would see less than
-	 * this answer says. */
+	/* Ganesha may not have been told of another request yet. Then clients would see an older
+	 * state than this answer. */
 	if (rc == 0)
 		forget(attr, false);
 	return rc;
@@ -94,7 +96,7 @@ static int set_attributes(const struct spw_request *request, struct spw_attr *at
 	struct spw_reply reply;
 	int rc;
 
-	/* Ganesha checks this for clients, the namespace does not. */
+	/* Ganesha checks this for clients. The namespace does not check it. */
 	if (request->uid != 0)
 		return EPERM;
 	rc = hold(request->ino, &inode);
@@ -121,7 +123,7 @@ static int change(enum spw_op op, const struct spw_request *request, struct spw_
 		forget_known(reply.removed.ino);
 		*attr = reply.attr;
 	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
-		/* It may have happened all the same. */
+		/* The change may have happened all the same. */
 		forget_known(request->ino);
 		forget_known(request->ino2);
 	}
@@ -137,7 +139,8 @@ static int invalidate(uint64_t ino)
 
 static int serve(uint32_t op, struct spw_request *request, struct spw_attr *attr)
 {
-	/* Numbers above are not ours: a database would fail on them, not find nothing. */
+	/* Larger numbers are never given out: a database would fail on them instead of finding
+	 * nothing. */
 	if (request->ino > INT64_MAX || request->ino2 > INT64_MAX || request->cookie > INT64_MAX)
 		return EINVAL;
 	switch (op) {
@@ -166,7 +169,8 @@ static int serve(uint32_t op, struct spw_request *request, struct spw_attr *attr
 
 /* ---- begin and end ---- */
 
-/* Ganesha is not asked before it has started as a whole: it would find no export. */
+/* The door opens after Ganesha has started as a whole: before that, Ganesha would find no
+ * export. */
 static void *open_door(void *argument)
 {
 	int rc = ETIMEDOUT;

@@ -39,7 +39,7 @@ static struct config_block export_block = {
 	.blk_desc.u.blk.commit = noop_conf_commit,
 };
 
-/* Ganesha takes its cache of the export apart after this. */
+/* After this, Ganesha takes its cache of the export apart, which the door's requests still use. */
 static void prepare_unexport(struct fsal_export *export)
 {
 	spw_doorway_stop(export);
@@ -48,7 +48,7 @@ static void prepare_unexport(struct fsal_export *export)
 static void release(struct fsal_export *export)
 {
 	spw_doorway_stop(export);
-	/* What is left over, the next start seals. */
+	/* The next start seals what is left over. */
 	(void)spw_queue_flush(SEAL_SECONDS);
 	fsal_detach_export(export->fsal, &export->exports);
 	free_export_ops(export);

@@ -1,12 +1,13 @@
-/* What Ganesha's cache must not believe any more. */
+/* Tells Ganesha's cache what it must not believe any more. */
 #include "upcall.h"
 
 #include "handle.h"
 #include "python.h"
 
-/* Clearing the marks of an entry is not enough, because others may be about to fill it with what they
- * asked for before the change: so the entry is made first, if there is none (whoever wants to make one
- * later finds it), and its attributes are asked for, which waits for a refresh that is under way. */
+/* Clearing the marks of an entry is not enough: other threads may be about to fill the entry with
+ * what they asked for before the change. So the entry is made first, if there is none, and a thread
+ * that wants to make one later finds it. Then its attributes are asked for, which waits for a
+ * refresh that is under way. */
 void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
 		       bool is_moved)
 {
@@ -24,7 +25,7 @@ void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t g
 	struct req_op_context context;
 	struct fsal_attrlist attrs;
 
-	/* Asked for again by every PUTFH, so only where it changed. */
+	/* Every PUTFH asks for the parent again, so it is dropped only if it changed. */
 	if (!is_moved)
 		what &= ~FSAL_UP_INVALIDATE_PARENT;
 	get_gsh_export_ref(up->up_gsh_export);

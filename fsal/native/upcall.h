@@ -1,4 +1,4 @@
-/* Ganesha's own cache is told what changed. */
+/* Tells Ganesha's own cache what changed. */
 #ifndef SPILLWAY_UPCALL_H
 #define SPILLWAY_UPCALL_H
 
@@ -7,8 +7,8 @@
 
 #include "ganesha.h"
 
-/* Ganesha believes nothing that it knew of an inode: attributes, names, listings; with is_moved also in
- * which directory a directory is. Not from inside an operation that Ganesha called. */
+/* Makes Ganesha drop what it knows of an inode: attributes, names, listings; with is_moved also the
+ * directory above a directory. Must not be called inside an operation that Ganesha called. */
 void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
 		       bool is_moved);
 

@@ -1,6 +1,7 @@
-"""`spillway mkdir`, `mv` and `rm`: changes of names, through the NFS server or in its place.
+"""`spillway mkdir`, `mv` and `rm`: change names, through the NFS server or in its place.
 
-All run in the name of root. What was done stays done, so each can be run again after a failure.
+All of them run in the name of root. What was done stays done, so a command can be run again after a
+failure.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def mkdir_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def mkdir(args: argparse.Namespace) -> int:
-    """Make directories; exit status 1: one could not be made. Raises UserError."""
+    """Make directories. Returns exit status 1 if one could not be made. Raises UserError."""
     wanted = SetAttr(mode=args.mode)
 
     def make(settings: Settings, browser: Browser, asker: Asker, path: str) -> None:
@@ -89,7 +90,7 @@ def rm_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def rm(args: argparse.Namespace) -> int:
-    """Remove files or trees; exit status 1: something is left. Raises UserError."""
+    """Remove files or trees. Returns exit status 1 if something is left. Raises UserError."""
 
     def remove(settings: Settings, browser: Browser, asker: Asker, path: str) -> None:
         try:
@@ -127,7 +128,7 @@ REASONS = {
 
 
 class Asker:
-    """Asks at the door, tries again what has to wait, and keeps the exit status."""
+    """Asks at the door, repeats requests that must wait, and keeps the exit status."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -160,12 +161,12 @@ class Asker:
 
 
 def reason(number: int) -> str:
-    """An errno in words, with what to do where that is known."""
+    """Return an errno in words, with what to do where that is known."""
     return REASONS.get(number) or os.strerror(number).lower()
 
 
 def _each(args: argparse.Namespace, paths: Sequence[str], act: Act) -> int:
-    """Do the same with each path; one that is not possible does not keep the others from it."""
+    """Do the same with each path. A path that is not possible does not stop the others."""
     settings = config.load(args.config)
     with browsing(settings) as browser, opened(settings) as door:
         asker = Asker(door)
@@ -202,7 +203,7 @@ def _require_not_reserved(settings: Settings, path: str) -> None:
 
 
 def mode(text: str) -> int:
-    """Permission bits as people write them. Raises ValueError."""
+    """Return permission bits from the octal form that people write. Raises ValueError."""
     bits = int(text, 8)
     if not 0 <= bits <= 0o7777:
         raise ValueError

@@ -75,7 +75,7 @@ def _problems(
 
 
 def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Problem]:
-    # Here, because boto3 takes half a second to import.
+    # The import is here because boto3 takes half a second to import.
     from gateway.drain import verify
 
     found = list(verify.changed(database, files))
@@ -117,7 +117,7 @@ def make_current(settings: Settings) -> str:
         try:
             schema.require_current(database)
         except SchemaError:
-            # A running gateway must not have the tables changed under it.
+            # The schema must not change under a running gateway.
             with datadir.locked(settings), checks.alone(database):
                 schema.upgrade(database)
         after = schema.current(database)

@@ -1,4 +1,4 @@
-"""`spillway ls` and `spillway stat`: what is in the namespace, where nothing is mounted."""
+"""`spillway ls` and `spillway stat`: show what is in the namespace, without a mount."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ls_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def ls(args: argparse.Namespace) -> int:
-    """List; exit status 1: something named is not there. Raises UserError."""
+    """List paths. Returns exit status 1 if a path does not exist. Raises UserError."""
     status = DONE
     listed: list[dict[str, object]] = []
     settings = config.load(args.config)
@@ -54,7 +54,8 @@ def stat_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def stat(args: argparse.Namespace) -> int:
-    """Show what is known of paths; exit status 1: one is not there. Raises UserError."""
+    """Show the facts about paths. Returns exit status 1 if a path does not exist. Raises
+    UserError."""
     status = DONE
     found = []
     settings = config.load(args.config)
@@ -74,7 +75,7 @@ def stat(args: argparse.Namespace) -> int:
 
 
 def refuse(exc: Exception) -> int:
-    """Say why something could not be done; returns the exit status."""
+    """Say why something could not be done. Returns the exit status."""
     print(f"spillway: {exc}", file=sys.stderr)
     return NOT_POSSIBLE
 
@@ -91,7 +92,7 @@ def _of(browser: Browser, place: Place) -> Iterator[tuple[str, Entry]]:
 def _list(browser: Browser, place: Place, is_long: bool) -> None:
     entry = place.found()
     entries = browser.entries(entry.attr.ino) if place.is_directory else iter([entry])
-    # Only what is shown is kept: a directory may have a million names.
+    # Only the shown lines are kept: a directory may have a million names.
     shown = []
     for child in entries:
         name = printable(child.name) if place.is_directory else place.path

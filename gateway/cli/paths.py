@@ -1,4 +1,4 @@
-"""Paths of the namespace as people write them, and what they name."""
+"""Resolves paths of the namespace as people write them, and describes what they name."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _TYPES = {
 
 
 class NotPossible(Exception):
-    """A path cannot be used as it was asked. One line that says why, and what to do."""
+    """A path cannot be used as requested. The message is one line: why, and what to do."""
 
 
 class Place(NamedTuple):
-    """A name in a directory that exists, whether or not the name does."""
+    """A name in a directory that exists. The name itself may not exist."""
 
     path: str
-    """As it was written."""
+    """The path as it was written."""
     parent: int
     name: bytes
-    """b"": the export's root."""
+    """The name, or b"" for the export's root."""
     entry: Entry | None
 
     @property
@@ -49,7 +49,7 @@ class Place(NamedTuple):
         return self.entry is not None and self.entry.attr.kind == Kind.DIRECTORY
 
     def found(self) -> Entry:
-        """What it names. Raises NotPossible: nothing."""
+        """Return what the name stands for. Raises NotPossible if there is nothing."""
         if self.entry is None:
             raise NotPossible(f"{self.path}: no such file or directory: spillway ls shows what is")
         return self.entry
@@ -57,7 +57,7 @@ class Place(NamedTuple):
 
 @contextmanager
 def browsing(settings: Settings) -> Iterator[Browser]:
-    """The namespace, for reading. Raises SchemaError; UserError while it cannot be read."""
+    """Open the namespace for reading. Raises SchemaError; UserError while it cannot be read."""
     database = Database(settings.database_url)
     try:
         schema.require_current(database)
@@ -70,7 +70,8 @@ def browsing(settings: Settings) -> Iterator[Browser]:
 
 
 def names_of(export: str, path: str) -> list[bytes]:
-    """The names of a path from the export's root down: as clients see it, or without the export."""
+    """Return the names of a path below the export's root, from a path with or without the
+    export."""
     below = path if path.startswith("/") else f"{export}/{path}"
     if f"{below}/".startswith(f"{export}/"):
         below = below[len(export) :]
@@ -78,9 +79,10 @@ def names_of(export: str, path: str) -> list[bytes]:
 
 
 def resolve(browser: Browser, settings: Settings, path: str) -> Place:
-    """Find a path. Symbolic links are not followed: they are for clients, who mount elsewhere.
+    """Find a path. Symbolic links are not followed: they are meant for clients, which mount
+    elsewhere.
 
-    Raises NotPossible when its directory is not there.
+    Raises NotPossible when its directory does not exist.
     """
     names = names_of(settings.nfs.export, path)
     place = Place(path, ROOT_INO, b"", browser.root())
@@ -99,7 +101,7 @@ def resolve(browser: Browser, settings: Settings, path: str) -> Place:
 
 
 def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
-    """What is known of an inode, for people and scripts."""
+    """Return the facts about an inode, for people and scripts."""
     attr = entry.attr
     found = {
         "path": path,
@@ -122,7 +124,7 @@ def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
 
 
 def long_line(browser: Browser, entry: Entry, shown: str) -> str:
-    """One line of ``ls -l``."""
+    """Return one line of ``ls -l``."""
     attr = entry.attr
     mode = stat.filemode(_TYPES[Kind(attr.kind)][1] | attr.mode)
     line = (
@@ -137,5 +139,5 @@ def long_line(browser: Browser, entry: Entry, shown: str) -> str:
 def _time(time_ns: int) -> str:
     try:
         return datetime.fromtimestamp(time_ns // clock.NS).astimezone().isoformat()
-    except (ValueError, OSError, OverflowError):  # clients set any time they like
+    except (ValueError, OSError, OverflowError):  # clients can set any time
         return f"{time_ns // clock.NS} s"

@@ -1,4 +1,4 @@
-"""How far a long command is."""
+"""Shows the progress of a long command."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from gateway import clock
 
 LINE_SECONDS = 5.0
-"""Between lines where there is no terminal."""
+"""The time between two lines where there is no terminal."""
 
 
 class Line:
-    """One line that is rewritten at a terminal, else a line now and then."""
+    """One line that is rewritten at a terminal, or else a new line every few seconds."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet

@@ -1,4 +1,4 @@
-"""A tree is removed from the bottom up: what is left at any moment is a tree."""
+"""Removes a tree from the bottom up: what is left at any moment is a tree."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gateway.namespace.browse import Browser
 from gateway.types import Kind
 
 TOGETHER = 512
-"""Names asked for at a time."""
+"""The names whose removal is requested at a time."""
 TRIES = 3
-"""Of a tree that is filled again meanwhile."""
+"""The tries for a tree that clients fill again meanwhile."""
 SHOWN = 10
-"""Failures that are kept, to be shown."""
+"""The failures that are kept, to be shown."""
 GONE = (0, errno.ENOENT, errno.ESTALE)
-"""What is answered of a name that is there no longer, whoever removed it."""
+"""The answers that mean that a name is gone, whichever process removed it."""
 
 Run = Callable[[Sequence[Request]], list[Answer]]
 
@@ -29,11 +29,11 @@ class _Name(NamedTuple):
     name: bytes
     ino: int
     path: str
-    """Below the top, to be shown."""
+    """The path below the top, to be shown."""
 
 
 class Removal:
-    """One removal; memory grows with the directories of the tree, not with its files.
+    """One removal. Memory grows with the directories of the tree, not with its files.
 
     Parameters: browser; run, which asks at the door.
     """
@@ -45,16 +45,16 @@ class Removal:
         self._waiting: list[_Name] = []
         self.removed = 0
         self.failures: list[tuple[str, int]] = []
-        """Paths below the top that are left, and the errno; only the first of them."""
+        """The first paths below the top that are left, each with its errno."""
 
     def tree(self, parent: int, name: bytes, ino: int) -> None:
-        """Remove a directory with all in it. Raises DoorClosed, TryAgain."""
+        """Remove a directory and everything in it. Raises DoorClosed, TryAgain."""
         top = _Name(parent, name, ino, "")
         try:
             for _ in range(TRIES):
                 self.failures = []
                 self._once(top)
-                # Another reason will be the same at the next try.
+                # Any other error will be the same at the next try.
                 if not self.failures or any(why != errno.ENOTEMPTY for _, why in self.failures):
                     break
         finally:

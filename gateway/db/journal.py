@@ -1,17 +1,18 @@
-"""The journal: which inodes each transaction touched, for readers that follow what changes.
+"""Keeps the journal: the inodes that each transaction touched, for readers that follow changes.
 
-A transaction adds one row with all inodes that it touched, each once, whatever it did to them; a
-second row where their flags differ. A row says where to look, never what to find there: a reader
-looks at the inodes as they are now. It reads rows by number, and keeps its position, the number up
-to which it is done, in its row of ``reader``.
+A transaction adds one row with all inodes that it touched, each once, whatever it did to them. It
+adds a second row if their flags differ. A row says where to look, never what to find there: a
+reader looks at the inodes as they are now. A reader reads rows by number. Its row of ``reader``
+keeps its position, the number up to which it is done.
 
-Invariant: numbers are in the order of the commits, so nobody sees row n + 1 before row n. Rows are
-added only inside ``Database.transaction`` and the transactions of the NFS server's writer, of which
-there is one at a time (gateway/CONCURRENCY.md).
+Invariant: numbers are in the order of the commits, so no reader sees row n + 1 before row n. Rows
+are added only inside ``Database.transaction`` and the transactions of the NFS server's writer. Only
+one of these runs at a time (gateway/CONCURRENCY.md).
 
-While there is no reader, no row is added. A reader that saves its position prunes what all readers
-are past. One that falls more than KEPT_MAX rows behind is dropped (``tidy``): it is told ``Lost``,
-as is one whose database was restored, and reads the namespace itself again.
+While there is no reader, no row is added. A reader that saves its position prunes the rows that all
+readers have passed. A reader that falls more than KEPT_MAX rows behind is dropped (``tidy``). It
+then gets ``Lost``, as does a reader whose database was restored, and reads the whole namespace
+again.
 """
 
 from __future__ import annotations
@@ -29,19 +30,20 @@ from gateway.errors import GatewayError
 log = logging.getLogger("spillway.journal")
 
 CHANGED = 1
-"""Names, attributes, or content, or whether the bucket has it."""
+"""Names, attributes or content changed, or whether the bucket has the content."""
 BELOW = 2
 """Everything below the inode has another path, or may be drained now."""
 STORED = 4
-"""The object of the inode, or its key."""
+"""The object of the inode changed, or its key."""
 
 KEPT_MAX = 2_000_000
-"""Rows: 60 MB where changes come one by one, 1 GB where each row has 64 of them. To read the
-namespace takes no longer than to read more."""
+"""The rows that are kept: 60 MB if changes come one by one, 1 GB if each row has 64 of them.
+Reading more rows would take longer than reading the namespace."""
 PRUNED_AT_ONCE = 2048
-"""Rows in one transaction: a few milliseconds, for which the NFS server waits."""
+"""The rows that one transaction prunes. This takes a few milliseconds, for which the NFS server
+waits."""
 READ_AT_ONCE = 256
-"""Rows: a row of a start that seals has 256 inodes."""
+"""The rows that are read at once. A row of a start that seals files has 256 inodes."""
 
 NOTE_INSERT = Statement(
     insert(journal).from_select(
@@ -67,7 +69,7 @@ ENDS = Statement(
         select(func.min(reader.c.position)).scalar_subquery(),
     )
 )
-"""The first row, the last row, and the position of the reader that is furthest behind."""
+"""Selects the first row, the last row, and the position of the reader that is furthest behind."""
 STANDING = Statement(
     select(
         _SAVED,
@@ -77,7 +79,7 @@ STANDING = Statement(
         .scalar_subquery(),
     )
 )
-"""The saved position of a reader, the last row, and the inodes of the row at a position."""
+"""Selects the saved position of a reader, the last row, and the inodes of the row at a position."""
 READER_INSERT = Statement(insert(reader))
 READER_DELETE = Statement(delete(reader).where(reader.c.name == b("reader")))
 READER_MOVE = Statement(
@@ -88,7 +90,7 @@ READERS_FORGET = Statement(delete(reader))
 
 
 class Lost(GatewayError):
-    """The journal does not have everything that the reader has not read."""
+    """The journal lacks rows that the reader has not read."""
 
 
 class Touched(NamedTuple):
@@ -99,25 +101,25 @@ class Touched(NamedTuple):
 
 
 def note(session: Session, touched: Mapping[int, int]) -> None:
-    """Add what a write transaction touched. Parameters: touched, flags by inode."""
+    """Add the inodes that a write transaction touched. Parameters: touched, flags by inode."""
     for what in set(touched.values()):
         inos = numbers_of(ino for ino, flags in touched.items() if flags == what)
         session.run(NOTE_INSERT, what=what, inos=inos)
 
 
 class _Standing(NamedTuple):
-    """Where a reader is, as one transaction sees it."""
+    """The position of a reader, as one transaction sees it."""
 
     saved: int | None
-    """The position in its row; None: there is no row."""
+    """The position in its row, or None if there is no row."""
     last: int
-    """The last row of the journal; 0: there was none ever."""
+    """The last row of the journal, or 0 if there never was one."""
     inos: str | None
-    """Of the row at its position, which is not pruned."""
+    """The inodes of the row at its position. That row is never pruned."""
 
 
 class Reader:
-    """One reader. Not safe to use from several threads.
+    """A reader of the journal. Not safe to use from several threads.
 
     Parameters: name, which no other reader has.
     """
@@ -125,36 +127,40 @@ class Reader:
     def __init__(self, name: str) -> None:
         self.name = name
         self._at = _Standing(None, 0, None)
-        """As this reader left it."""
+        """The standing as this reader left it."""
         self._position = 0
-        """Of what was read last."""
+        """The number of the row that was read last."""
         self.is_at_end = True
         """Whether that was the last row."""
 
     @property
     def unsaved(self) -> int:
-        """Rows that were read since the position was saved."""
+        """The number of rows that were read since the position was saved."""
         return self._position - (self._at.saved or 0)
 
     def begin(self, session: Session, lease: int | None = None) -> None:
-        """Begin at the end, inside a write transaction: what is read of the namespace after it is
-        complete together with the rows to come. Parameters: lease, with which the reader ends."""
+        """Begin at the end, inside a write transaction. What is read of the namespace after that
+        transaction, together with the rows to come, is complete.
+
+        Parameters: lease, with which the reader ends.
+        """
         session.run(READER_DELETE, reader=self.name)
         last = self._standing(session, None).last
         session.run(READER_INSERT, name=self.name, position=last, lease=lease)
         self.resume(session)
 
     def resume(self, session: Session) -> None:
-        """Begin where the position was saved. Raises Lost."""
+        """Begin at the saved position. Raises Lost."""
         found = self._standing(session, None)
         if found.saved is None or found.saved > found.last:
             raise Lost(f"the journal was not kept for reader {self.name!r}")
         self._at, self._position = found, found.saved
 
     def read(self, session: Session, most: int) -> list[Touched]:
-        """What the next rows name; no further row once there are so many. Raises Lost."""
+        """Return the inodes of the next rows, and stop after the row that brings them to ``most``.
+        Raises Lost."""
         found = self._standing(session, self._position)
-        # A database that was restored, or that failed over, continues without what we saw.
+        # A database that was restored, or that failed over, continues without rows that were seen.
         if (found.saved, found.inos) != (self._at.saved, self._at.inos):
             raise Lost(f"the journal was not kept for reader {self.name!r}")
         touched: list[Touched] = []
@@ -171,9 +177,9 @@ class Reader:
 
     def save(self, session: Session) -> None:
         """Save the position inside a write transaction, and prune. What the reader made of the rows
-        must be durable by then, unless it reads everything again when it starts.
+        must be durable by then, unless the reader reads everything again when it starts.
 
-        Where the transaction is not committed, the next ``read`` raises Lost. Raises Lost.
+        If the transaction is not committed, the next ``read`` raises Lost. Raises Lost.
         """
         if not session.run(READER_MOVE, reader=self.name, new_position=self._position):
             raise Lost(f"the journal was not kept for reader {self.name!r}")
@@ -187,8 +193,8 @@ class Reader:
 
 
 def _prune(session: Session) -> None:
-    """Delete rows that every reader is past, a bounded number: neither the last row, nor one at
-    which a reader is."""
+    """Delete a bounded number of rows that every reader has passed, but neither the last row nor a
+    row at which a reader is."""
     row = session.one(ENDS)
     assert row is not None, "a query without a table has one row"
     first, last, least = row
@@ -201,7 +207,7 @@ def _prune(session: Session) -> None:
 
 def tidy(session: Session) -> None:
     """Drop readers that are too far behind, and prune, inside a write transaction. The NFS server
-    does it now and then: a reader that is gone for ever would keep the others' rows for ever."""
+    does this from time to time: a reader that is gone would keep rows for ever."""
     row = session.one(ENDS)
     if row is not None and row[2] is not None and row[1] is not None:
         least = row[1] - KEPT_MAX
@@ -211,5 +217,6 @@ def tidy(session: Session) -> None:
 
 
 def forget_readers(session: Session) -> None:
-    """Make every reader read everything again: rows were changed that no transaction noted."""
+    """Make every reader read everything again, because rows were changed that no transaction
+    noted."""
     session.run(READERS_FORGET)

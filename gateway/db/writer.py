@@ -213,7 +213,8 @@ class Writer:
             self._connection = self._database.serve()
         connection = self._connection
         session = Session(connection, self._database.dialect)
-        # What an operation touched that is undone stays here: a row in vain harms nobody.
+        # What an undone operation touched stays here: an unnecessary row in the journal does no
+        # harm.
         touched: dict[int, int] = {}
         try:
             token = backend.begin_serving(connection)
@@ -252,7 +253,7 @@ class Writer:
     def _run_one(
         self, connection: Connection, operation: Operation[Any], touched: dict[int, int]
     ) -> bool:
-        """Run an operation. False: it failed and left something to be undone."""
+        """Run an operation. Returns False if it failed and left something to be undone."""
         tx = Tx(connection, self._database.dialect, self._ids, operation.name, touched)
         operation.result = operation.error = None
         try:
@@ -263,14 +264,15 @@ class Writer:
             raise
         except BaseException as exc:
             operation.error = exc
-            # After a refused statement PostgreSQL refuses all that follow, also without a write.
+            # After a refused statement, PostgreSQL refuses all that follow, even if nothing was
+            # written.
             return isinstance(exc, GatewayError) and not tx.has_written
         return True
 
     def _run_apart(
         self, connection: Connection, operation: Operation[Any], touched: dict[int, int]
     ) -> None:
-        """Run an operation so that its failure undoes it alone."""
+        """Run an operation so that its failure undoes only this operation."""
         connection.execute("SAVEPOINT one")
         self._run_one(connection, operation, touched)
         if operation.error is not None:

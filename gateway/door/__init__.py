@@ -1,5 +1,5 @@
-"""The door: how other processes change names, through the NFS server or, while it is down, alone.
+"""The door: other processes change names through the NFS server or, while it is down, in its place.
 
-``opened`` is the way in (``door.py``). ``frames.py`` is what crosses the socket, ``remote.py`` asks
-the NFS server, ``direct.py`` runs the same requests under the data directory's lock.
+``opened`` (``door.py``) opens the door. ``frames.py`` has the frames on the socket, ``remote.py``
+asks the NFS server, and ``direct.py`` runs the same requests under the data directory's lock.
 """

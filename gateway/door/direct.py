@@ -1,7 +1,7 @@
-"""Requests of the door while no NFS server runs: a start of the namespace of its own.
+"""Runs requests of the door while no NFS server runs, in a start of the namespace of its own.
 
-Whoever uses it holds the data directory's lock. Files that were open for writing are sealed first,
-as at every start of the server; their clients come back as after a restart.
+The caller holds the data directory's lock. Files that were open for writing are sealed first, as at
+every start of the server. Their clients then continue as after a restart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.settings import Settings
 from gateway.types import Attr
 
 TOGETHER = 64
-"""Changes to a transaction: as many as the server's."""
+"""The changes in one transaction: as many as the server has."""
 
 
 class Direct:
@@ -34,7 +34,7 @@ class Direct:
         self._namespace = Namespace(settings)
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
-        """Run requests, many in a transaction; gives the answers in their order."""
+        """Run requests, many in a transaction. Returns the answers in their order."""
         remaining = iter(requests)
         answers: list[Answer] = []
         while batch := list(islice(remaining, TOGETHER)):
@@ -44,14 +44,15 @@ class Direct:
         return answers
 
     def close(self) -> None:
-        """Nothing has a file open: the bytes of those that lost their name go now."""
+        """Delete the bytes of the files that lost their names, since no file is open, and close the
+        namespace."""
         try:
             self._namespace.reclaim_all()
         finally:
             self._namespace.close()
 
     def _operation(self, request: Request) -> Operation[Any] | None:
-        """The change that a request is; None: it is none."""
+        """Return the change that a request asks for, or None if it asks for no change."""
         op, ino, name, ino2, name2, change, wanted, cred = request
         generation = self._namespace.boot.generation
         match op:
@@ -84,14 +85,14 @@ class Direct:
         return Answer(0, result if isinstance(result, Attr) else None)
 
     def _other(self, request: Request) -> Answer:
-        """What changes nothing."""
+        """Answer a request that changes nothing, or that is refused."""
         match request.op:
             case Op.LOOKUP:
                 return Answer(0, self._namespace.lookup(request.ino, request.name))
             case Op.GETATTR:
                 return Answer(0, self._namespace.getattr(request.ino))
             case Op.INVALIDATE:
-                return Answer(0, None)  # nobody has anything in memory
+                return Answer(0, None)  # no process has anything in memory
             case Op.SETATTR:
                 return Answer(errno.EPERM, None)
         return Answer(errno.ENOTSUP, None)

@@ -1,7 +1,7 @@
-"""The way in: through the NFS server while it runs, in its place while it does not.
+"""Opens the door: through the NFS server while it runs, and in its place while it does not.
 
 Both hold the data directory's lock while they change names (the server through ``spillway up``), so
-there are never two. Where the lock is held and nobody answers, the server is starting or stopping.
+there are never two. If the lock is held and no process answers, the server is starting or stopping.
 """
 
 from __future__ import annotations
@@ -19,30 +19,31 @@ from gateway.errors import InUse, NamespaceError, UserError
 from gateway.settings import Settings
 
 WAIT_SECONDS = 30.0
-"""For a server that starts or stops: it seals what it finds open, or answers what is under way."""
+"""The time to wait for a server that starts or stops: it seals the files that it finds open, or
+finishes the requests that are under way."""
 POLL_SECONDS = 0.1
 COMMAND = "spillway command"
 
 
 class Door(Protocol):
-    """What answers requests."""
+    """Answers requests."""
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
-        """Have requests answered, in any order; gives the answers in the order of the requests.
+        """Have requests answered, in any order. Returns the answers in the order of the requests.
 
-        Raises DoorClosed: it is not known which of them were done.
+        Raises DoorClosed. Then it is not known which of them were done.
         """
 
     def close(self) -> None:
-        """End it."""
+        """Close the door."""
 
 
 @contextmanager
 def opened(settings: Settings, wait_seconds: float = WAIT_SECONDS) -> Iterator[Door]:
-    """The door of a gateway.
+    """Open the door of a gateway.
 
-    Parameters: wait_seconds, for a server that starts or stops. Raises UserError when it does not
-    answer, or when the namespace cannot be opened in its place; OSError.
+    Parameters: wait_seconds, the time to wait for a server that starts or stops. Raises UserError
+    when it does not answer, or when the namespace cannot be opened in its place; OSError.
     """
     with ExitStack() as stack:
         door = _reach(settings, stack, clock.monotonic_seconds() + wait_seconds)

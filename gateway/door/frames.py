@@ -1,4 +1,5 @@
-"""Frames of the door, as in fsal/native/door_frame.h, in the byte order of the machine."""
+"""Encodes and decodes frames of the door (fsal/native/door_frame.h), in the byte order of the
+machine."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ ANSWER_BYTES = _HEAD.size + _STATUS.size + _ATTR.size
 
 
 class Op(IntEnum):
-    """What can be asked. 10 to 12 are kept for cold reads."""
+    """The operations. 10 to 12 are kept for cold reads."""
 
     LOOKUP = 1
     GETATTR = 2
@@ -34,7 +35,8 @@ class Op(IntEnum):
 
 
 class Request(NamedTuple):
-    """What is asked, in whose name. Which fields an operation reads, says door_frame.h."""
+    """An operation and the user in whose name it runs. door_frame.h says which fields each one
+    reads."""
 
     op: Op
     ino: int
@@ -47,19 +49,20 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of a request."""
+    """The result of a request."""
 
     errno: int
-    """0: it was done."""
+    """0 if the request was done."""
     attr: Attr | None
 
 
 class Rubbish(ValueError):
-    """What was received is no answer."""
+    """The bytes that were received are no answer."""
 
 
 def encode(number: int, request: Request) -> bytes:
-    """A frame. Parameters: number, which the answer will have. Raises ValueError: too long."""
+    """Return a frame. Parameters: number, which its answer has too. Raises ValueError if it is too
+    long."""
     wanted, cred = request.wanted, request.cred
     values = (wanted.mode, wanted.uid, wanted.gid, wanted.atime_ns, wanted.mtime_ns)
     mask = sum(1 << bit for bit, value in enumerate(values) if value is not None)
@@ -77,7 +80,10 @@ def encode(number: int, request: Request) -> bytes:
 
 
 def decode(frame: bytes) -> tuple[int, Answer]:
-    """The number of a request, and its answer. Parameters: frame, ANSWER_BYTES. Raises Rubbish."""
+    """Return the number of a request, and its answer. Parameters: frame, of ANSWER_BYTES bytes.
+
+    Raises Rubbish.
+    """
     magic, version, _op, length, _pad, number = _HEAD.unpack_from(frame)
     if magic != MAGIC or version != VERSION or length != ANSWER_BYTES:
         raise Rubbish(f"version {version}, {length} bytes")

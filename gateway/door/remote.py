@@ -1,4 +1,4 @@
-"""Asking the NFS server over its socket."""
+"""Asks the NFS server over its socket."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from gateway.settings import Settings
 
 SOCKET = "nfs.sock"
 UNDER_WAY = 64
-"""Requests sent and not answered: as many as the server takes of one peer."""
+"""The requests that may be sent and not answered yet: as many as the server takes from one peer."""
 ANSWER_SECONDS = 90.0
-"""The server answers within 30 s while its database is away."""
+"""The time to wait for an answer. The server answers within 30 s while its database is away."""
 
 
 class Remote:
     """A connection to the door.
 
-    Parameters: settings. Raises OSError: there is no server that listens.
+    Parameters: settings. Raises OSError when no server listens.
     """
 
     def __init__(self, settings: Settings) -> None:
-        # The name of a data directory may be longer than an address of a socket can be.
+        # The path of a data directory may be longer than the address of a socket can be.
         directory = os.open(settings.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(ANSWER_SECONDS)
@@ -41,9 +41,9 @@ class Remote:
         self._number = 0
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
-        """Have requests answered, in any order; gives the answers in the order of the requests.
+        """Have requests answered, in any order. Returns the answers in the order of the requests.
 
-        Raises DoorClosed: it is not known which of them were done.
+        Raises DoorClosed. Then it is not known which of them were done.
         """
         first, self._number = self._number, self._number + len(requests)
         answers: dict[int, Answer] = {}

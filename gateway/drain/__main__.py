@@ -17,20 +17,21 @@ from gateway.namespace import identity
 from gateway.settings import DEFAULT_CONFIG
 
 SWITCH_SECONDS = 0.0005
-"""How long a thread keeps the interpreter's lock from another. A thread that is in a transaction
-waits for it after each statement, and the NFS server waits for that transaction: with Python's 5 ms
-names stood still for half a second while small files were sent."""
+"""The time for which a thread keeps the interpreter's lock. A thread inside a transaction waits for
+the lock after each statement, and the NFS server waits for that transaction. With Python's 5 ms,
+changes of names took half a second while small files were sent."""
 
 
 def main() -> int:
-    """Returns the exit status: 0 stopped as asked, 1 a person must act first."""
+    """Run the drain. Returns the exit status: 0 if it was told to stop, 1 if a person must act
+    first."""
     parser = argparse.ArgumentParser(prog="python -m gateway.drain", description=__doc__)
     parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG)
     arguments = parser.parse_args()
     logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
-    # No line tells of threads or processes; to find out which takes longer than the rest of a line.
+    # No line shows threads or processes, and finding them takes longer than the rest of a line.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    # Ours only: the libraries' notes are no events of the gateway.
+    # Only the drain's own logger: notes of libraries are no events of the gateway.
     logging.getLogger("drain").setLevel(logging.INFO)
     sys.setswitchinterval(SWITCH_SECONDS)
     stop = threading.Event()
@@ -40,13 +41,13 @@ def main() -> int:
         stop.set()
         if drain is not None:
             drain.wake()
-        # A request to a silent bucket can hang for its time-out; leaving is safe at every step.
+        # A request to a silent bucket can hang until its time-out. Exiting is safe at every step.
         last = threading.Timer(2 * STOP_SECONDS, os._exit, (0,))
         last.daemon = True
         last.start()
 
-    # Before the drain has a lease: a drain that a signal ended would leave the lease behind, and
-    # no other machine could know that its holder is dead.
+    # This comes before the drain has a lease: a drain that a signal ended would leave the lease
+    # behind, and no other machine could know that its holder is dead.
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
     try:
@@ -59,7 +60,7 @@ def main() -> int:
     drain.run()
     drain.report_stopped()
     sys.stdout.flush()
-    # Not sys.exit: that would wait for threads whose requests have not ended.
+    # sys.exit would wait for threads whose requests have not ended.
     os._exit(0)
 
 

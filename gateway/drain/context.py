@@ -1,7 +1,7 @@
-"""What every job of the drain works with, and its two ways into the database.
+"""Gives the jobs of the drain what they work with, and their two ways into the database.
 
-The drain writes in short transactions: SQLite has one writer, and the NFS server's commits wait
-for ours. No request to the store is ever made inside a transaction.
+The drain writes in short transactions: SQLite has one writer, so the commits of the NFS server wait
+for the drain's. No request to the store is ever made inside a transaction.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from gateway.failpoints import DRAIN_COMMIT
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
-    # boto3 takes half a second to import.
+    # The import is for types only: boto3 takes half a second to import.
     from gateway.drain.messages import Result, Small
     from gateway.objectstore.s3 import S3Store
 
 COPIES = 8
-"""Inside the bucket at a time: a copy is all waiting for the store."""
+"""The number of copies inside the bucket at a time. A copy only waits for the store."""
 LATE_FACTOR = 3
-"""Times the time-out of an answer: how long a request that we gave up may still be under way."""
+"""A request that was given up may still be under way for this many times the read time-out."""
 _BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 
 
 class Sends(Protocol):
-    """What sends small objects."""
+    """A sender of small objects."""
 
     def send(self, objects: Sequence[Small]) -> list[Result | None]:
-        """Send a batch; what became of each object, None: it was not sent."""
+        """Send a batch. Returns the result of each object, or None if it was not sent."""
 
 
 class View(NamedTuple):
-    """One transaction."""
+    """A transaction, and what jobs do in it."""
 
     session: Session
     paths: Paths
     late_ns: int
-    """A request that was given up does not arrive any more after so long."""
+    """The time after which a request that was given up can no longer reach the store."""
 
     def add_tombstone(
         self,
@@ -62,10 +62,11 @@ class View(NamedTuple):
         etag: str | None = None,
         generation: int | None = None,
     ) -> None:
-        """Record that what an inode has at a key, up to a version, is garbage, unless an object
-        row names the key.
+        """Record that what an inode has at a key, up to a version, is garbage, unless an object row
+        names the key.
 
-        Parameters: generation, of the inode, 0: not known; None: that of its row, if there is one.
+        Parameters: generation, of the inode: 0 if it is not known, None to take it from the inode's
+        row, if there is one.
         """
         if generation is None:
             row = self.session.one(own.FILE, ino=ino)
@@ -73,7 +74,7 @@ class View(NamedTuple):
         self.add_tombstones([sql.Tombstone(key, ino, content_version, etag, generation)])
 
     def add_tombstones(self, tombstones: Sequence[sql.Tombstone]) -> None:
-        """``add_tombstone`` of many, each for another inode or key."""
+        """Add several tombstones, each for another inode or key. See ``add_tombstone``."""
         if not tombstones:
             return
         now_ns = clock.now_ns()
@@ -88,17 +89,21 @@ class View(NamedTuple):
 
     @property
     def volume(self) -> str:
-        """What tells the objects of this namespace from those of any other: its id, in hex."""
+        """The id of this namespace, in hex. It tells its objects from those of any other
+        namespace."""
         row = self.session.one(sql.VOLUME)
         assert row is not None, "the volume row is missing"
         return bytes(row[0]).hex()
 
     def doubt_later(self, key: str, ino: int) -> None:
-        """Record that a request for a key was given up: the store may still carry it out, after
-        later ones, so the key is looked at when that is over. Parameters: ino, of its bytes."""
+        """Record that a request for a key was given up. The store may still carry it out, after
+        later requests, so the key is looked at when that can no longer happen.
+
+        Parameters: ino, the inode whose bytes the request sent.
+        """
         row = self.session.one(own.DOUBT, key=key)
         if row is not None and row[1] == 0:
-            # It is looked at now, and then once more.
+            # The key is due now, and will be looked at once more after that.
             return
         now_ns = clock.now_ns()
         self.session.run(own.DOUBT_DELETE, the_key=key)
@@ -107,7 +112,7 @@ class View(NamedTuple):
         )
 
     def note(self, inos: Iterable[int], what: int) -> None:
-        """Add inodes to the journal. Parameters: what, flags of ``gateway.db.journal``."""
+        """Add inodes to the journal. Parameters: what, the flags of ``gateway.db.journal``."""
         journal.note(self.session, dict.fromkeys(inos, what))
 
     def note_rekey(self, ino: int) -> None:
@@ -121,8 +126,8 @@ class Context:
     """The parts of one drain.
 
     Parameters: settings, database, store; stop, set when the drain must end; on_progress, called
-    with a key, bytes sent and bytes in all; lease, under which all of this
-    happens (None: none is needed).
+    with a key, the bytes sent and the bytes in all; lease, under which the drain works, or None if
+    no lease is needed.
     """
 
     settings: Settings
@@ -132,11 +137,11 @@ class Context:
     on_progress: Callable[[str, int, int], None] = lambda _key, _done, _total: None
     lease: int | None = None
     senders: Sends | None = None
-    """What sends small objects, in a drain."""
+    """The sender of small objects. Only a running drain has one."""
     copiers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COPIES))
-    """Of the copies of all moves."""
+    """The threads for the copies of all moves."""
     turn: threading.Lock = field(default_factory=threading.Lock)
-    """Of the threads that write, one after the other."""
+    """The lock of the threads that write: one transaction at a time."""
 
     @property
     def files(self) -> DataFiles:
@@ -148,7 +153,7 @@ class Context:
 
     @contextmanager
     def reading(self) -> Iterator[View]:
-        """A snapshot: all reads inside see one moment. Raises TryAgain, LeaseLost."""
+        """Open a read transaction: all its reads see one moment. Raises TryAgain, LeaseLost."""
         with self.database.reader() as connection:
             connection.execute(_BEGIN[self.database.dialect.name])
             try:
@@ -159,11 +164,12 @@ class Context:
 
     @contextmanager
     def writing(self) -> Iterator[View]:
-        """A write transaction, durable when this returns. Raises TryAgain, NoSpace, LeaseLost.
+        """Open a write transaction. It is durable on return. Raises TryAgain, NoSpace, LeaseLost.
 
-        The lease is looked for inside: a takeover comes before or after the transaction.
+        The lease is looked for inside the transaction, so a takeover comes before or after it.
         """
-        # Before a connection is taken: threads that wait would use up the connections of readers.
+        # The turn comes before the connection: waiting threads would use up the readers'
+        # connections.
         with self.turn, self.database.reader() as connection:
             with self.database.transaction(connection):
                 yield self._view(connection)
@@ -171,8 +177,10 @@ class Context:
             failpoints.hit_counted(DRAIN_COMMIT.format(when="after"))
 
     def note_doubts(self, names: Iterable[int | str]) -> None:
-        """Record that it is not known how the work on the keys among these names ended. Each is
-        looked at (tidy/doubt.py). Raises NamespaceError, LeaseLost."""
+        """Record that it is not known how the work on the keys among these names ended.
+
+        Each of the keys is looked at (tidy/doubt.py). Raises NamespaceError, LeaseLost.
+        """
         inos = [name for name in names if isinstance(name, int)]
         with self.writing() as view:
             for key in (name for name in names if isinstance(name, str)):

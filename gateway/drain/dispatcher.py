@@ -1,4 +1,4 @@
-"""Takes jobs from their plans, through their claims, to the threads."""
+"""Takes jobs from the plans, claims them and gives them to the threads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from gateway.drain.threads import Threads
 
 CLAIMED_AT_ONCE = 64
 PAGES_PER_TURN = 16
-"""Of one kind of work, before the others have their turn."""
+"""The pages of one kind of work that are planned before the other kinds have their turn."""
 
 
 class Dispatcher:
-    """Submits the jobs of sweeps. Used by the thread that plans only.
+    """Submits the jobs of sweeps. Only the thread that plans uses it.
 
-    Parameters: sweeps, in the order of their turns; claims, health, retries, which admit jobs;
+    Parameters: sweeps, in the order of their turns; claims, health and retries, which admit jobs;
     threads and runner, which run them.
     """
 
@@ -43,7 +43,7 @@ class Dispatcher:
         self._runner = runner
 
     def restart(self) -> None:
-        """Forget what was planned: it is planned again."""
+        """Forget what was planned, so that it is planned again."""
         for sweep in self.sweeps:
             sweep.planned.clear()
             sweep.claimed.clear()
@@ -55,10 +55,10 @@ class Dispatcher:
             sweep.next_at = 0.0
 
     def advance(self, context: Context, sweep: Sweep, pause_seconds: float) -> int:
-        """Submit what fits. Returns how many jobs that were.
+        """Submit as many jobs of a sweep as there is room for. Returns how many were submitted.
 
-        Parameters: context, with the lease; pause_seconds, before the rows of the sweep are read
-        from the first again.
+        Parameters: context, with the lease; pause_seconds, the time between two readings of the
+        rows from the first.
         """
         submitted = 0
         for _ in range(PAGES_PER_TURN if self._health.admits(sweep.kind) else 0):
@@ -72,7 +72,7 @@ class Dispatcher:
         return submitted
 
     def has_unread(self) -> bool:
-        """Whether there are rows to read, and threads for their jobs."""
+        """Return whether there are rows to read, and threads for their jobs."""
         return any(
             sweep.after is not None and self._threads.free(sweep.lane) > 0
             for sweep in self.sweeps
@@ -80,7 +80,7 @@ class Dispatcher:
         )
 
     def _claim(self, planned: deque[Job]) -> list[Job]:
-        """Claim the next of the planned jobs that may run now."""
+        """Claim the next planned jobs that may run now."""
         jobs: list[Job] = []
         while planned and len(jobs) < CLAIMED_AT_ONCE:
             job = planned.popleft()
@@ -90,7 +90,7 @@ class Dispatcher:
         return self._claims.claim(jobs) if jobs else []
 
     def _plan(self, context: Context, sweep: Sweep, pause_seconds: float) -> bool:
-        """Plan the next page. False: the rows were all read not long ago."""
+        """Plan the next page. Returns False if all rows were read less than a pause ago."""
         if sweep.after is None and clock.monotonic_seconds() < sweep.next_at:
             return False
         page = sweep.plan(context, sweep.after)
@@ -101,7 +101,8 @@ class Dispatcher:
         return True
 
     def _take(self, ready: deque[Job]) -> list[Job]:
-        """The next job, and those that run together with it, that no thread is at."""
+        """Take the next job and those that run together with it. Jobs whose names are busy are
+        dropped."""
         first = ready[0]
         taken: list[Job] = []
         size = 0

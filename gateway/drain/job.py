@@ -1,4 +1,4 @@
-"""The types of the drain's work: jobs, what they need, how they end, and how they are planned."""
+"""Defines the drain's work: jobs, what they need, how they end, and how they are planned."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from gateway.drain.context import Context
 
 
 class Outcome(Enum):
-    """How a job ended when nothing failed."""
+    """How a job ended that did not fail."""
 
     DONE = "done"
-    """The bucket and the database agree on it."""
+    """The work is done, and the bucket and the database agree."""
     OUTDATED = "outdated"
-    """The namespace changed; the next pass decides again."""
+    """The namespace changed meanwhile. The next pass decides again."""
 
 
 class Lane(Enum):
-    """Which threads run a job: a long upload must not hold up a deletion."""
+    """The group of threads that runs a job: a long upload must not hold up a deletion."""
 
     UPLOAD = "upload"
     CHORE = "chore"
     DISK = "disk"
-    """Reads of the local disk only."""
+    """Jobs that only read the local disk."""
 
 
 class Work(Enum):
-    """What a job does."""
+    """The kind of work that a job does."""
 
     UPLOAD = "uploads"
     SNAPSHOT = "snapshots"
@@ -42,7 +42,7 @@ class Work(Enum):
 
     @property
     def asks_bucket(self) -> bool:
-        """Whether it needs the bucket at all."""
+        """Whether this work sends requests to the bucket."""
         return self not in (Work.CHECKSUM, Work.BLOCK_DIGEST)
 
 
@@ -58,29 +58,30 @@ _PHRASES = {
 
 
 class JobId(NamedTuple):
-    """What a job is about. All tries of a job have the same id, and no other job has it."""
+    """The identity of a job. All tries of a job have the same id, and no other job has it."""
 
     work: Work
     ino: int
-    """0: the job is about a key, whichever file has it."""
+    """The inode, or 0 if the job is about a key, whichever file has it."""
     key: str
-    """Where the job changes the bucket; of a checksum the key that the file has. Empty: none."""
+    """The key that the job changes, or of a checksum the key that the file has. Empty if none."""
 
     @property
     def file(self) -> int:
-        """The inode of the file that the job brings nearer to the bucket; 0: of none."""
+        """The inode of the file that the job brings nearer to the bucket, or 0 if there is none."""
         return 0 if self.work in (Work.DELETE, Work.CLEAN_UP) else self.ino
 
     def __str__(self) -> str:
-        """The job as people see it."""
+        """Return the job as people see it."""
         return f"{_PHRASES[self.work]} {self.key or f'inode {self.ino}'}"
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """How jobs of one kind run together; each still succeeds or fails by itself.
+    """How jobs of one kind run together. Each still succeeds or fails by itself.
 
-    Parameters: run, with their items; jobs_max, bytes_max, of one run.
+    Parameters: run, called with the items of the jobs; jobs_max and bytes_max, the limits of one
+    run.
     """
 
     run: Callable[[Sequence[Any]], list[Outcome | Exception]]
@@ -88,16 +89,17 @@ class Batch:
     bytes_max: int
 
     def has_room(self, jobs: int, size: int) -> bool:
-        """Whether one more job may join so many, if all are of so many bytes then."""
+        """Return whether one more job may join so many, and all of them then have so many bytes."""
         return jobs < self.jobs_max and size <= self.bytes_max
 
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work that touches the bucket.
+    """One piece of work of the drain.
 
     Parameters: claims, the inode and the keys that nothing else may touch meanwhile; batch, with
-    which item and size counts in it: None, it runs alone.
+    which the job runs, or None if it runs alone; item and size (bytes), what the job is in that
+    batch.
     """
 
     id: JobId
@@ -114,7 +116,7 @@ class Job:
 
 
 class Page(NamedTuple):
-    """Some jobs, and where to continue. ``after`` None: that was the last page."""
+    """Some jobs, and where to continue. ``after`` is None on the last page."""
 
     jobs: list[Job]
     after: int | str | None
@@ -129,11 +131,11 @@ class Sweep:
     lane: Lane
     planned: deque[Job] = field(default_factory=deque)
     claimed: deque[Job] = field(default_factory=deque)
-    """Planned, and claimed in the database."""
+    """The jobs that are planned and claimed in the database."""
     after: int | str | None = None
-    """Where the next page starts; None: at the first row."""
+    """Where the next page starts, or None at the first row."""
     next_at: float = 0.0
-    """Monotonic seconds before which the rows are not read from the first again."""
+    """Monotonic seconds before which the rows are not read again from the first."""
 
 
 def run_alone(batch: Batch, item: Any) -> Outcome:
@@ -145,7 +147,7 @@ def run_alone(batch: Batch, item: Any) -> Outcome:
 
 
 def run_jobs(jobs: Sequence[Job]) -> Sequence[Outcome | Exception]:
-    """Run jobs, together if there are several; what became of each."""
+    """Run jobs, together if there are several. Returns the result of each."""
     batch = jobs[0].batch
     try:
         if batch is None or len(jobs) == 1:

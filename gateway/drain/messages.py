@@ -1,4 +1,7 @@
-"""What the drain and its senders tell each other (pickled: not in the sender's main module)."""
+"""Defines the messages between the drain and its senders.
+
+They are pickled, so they must not be in the main module of the sender.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from gateway.settings import Settings
 
 
 class Small(NamedTuple):
-    """An object to be sent."""
+    """A small object to send."""
 
     key: str
     body: bytes
@@ -23,7 +26,7 @@ Result = Stored | BucketError
 
 
 class Handshake(NamedTuple):
-    """What a sender is told first, on one of its connections."""
+    """The first message to a sender, on one of its connections."""
 
     settings: Settings
     address: str
@@ -33,16 +36,16 @@ class Handshake(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What the drain sends to a sender."""
+    """Objects that a sender is told to send."""
 
     generation: int
-    """Credentials are read again when it changes."""
+    """The sender reads the credentials again when this number changes."""
     objects: list[Small]
-    """One after the other; the first that the store does not take is the last that is sent."""
+    """The sender sends them one after the other, up to the first that the store does not take."""
 
 
 class Answer(NamedTuple):
-    """What became of one object; a sender answers a list, in their order."""
+    """The result of one object. A sender answers with a list, in the order of the objects."""
 
     result: Result
     how: Ended

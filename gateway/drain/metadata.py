@@ -1,7 +1,7 @@
-"""What an object carries beside its bytes: of which namespace, inode and version it is.
+"""The metadata of an object: of which namespace, inode and version it is.
 
-Objects of earlier versions of Spillway have neither ``VOLUME`` nor ``GENERATION``; some servers
-forget all of it.
+Objects of earlier versions of Spillway have neither ``VOLUME`` nor ``GENERATION``. Some servers do
+not keep any metadata.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ INO = "ino"
 GENERATION = "generation"
 CONTENT_VERSION = "content-version"
 SNAPSHOT = "snapshot-ns"
-"""Of the object of a file that was open: the moment it shows."""
+"""The moment that the object of an open file shows."""
 PATH_REST = "path-rest"
-"""What the key does not tell of the path."""
+"""The part of the path that the key does not contain."""
 
 
 class Origin(NamedTuple):
     """Where an object came from, as its metadata says."""
 
     volume: str | None
-    """None: the object does not say."""
+    """The id of the namespace, or None if the object does not say."""
     ino: int | None
-    """None: the object does not say, or not a number; of the version too."""
+    """The inode, or None if the object does not say, or says something that is no number. The same
+    holds for the version."""
     content_version: int | None
     generation: int | None
-    """0: the object does not say. None: it says what is no number."""
+    """The generation: 0 if the object does not say, None if it says something that is no number."""
 
 
 def origin_of(metadata: Mapping[str, str]) -> Origin:
-    """Read the metadata of an object."""
+    """Return where an object came from, by its metadata."""
     return Origin(
         metadata.get(VOLUME),
         _number(metadata, INO),
@@ -43,7 +44,7 @@ def origin_of(metadata: Mapping[str, str]) -> Origin:
 
 
 def with_rest(rest: str, others: Mapping[str, str]) -> dict[str, str]:
-    """The metadata with what the key does not tell of the path."""
+    """Return the metadata with the part of the path that the key does not contain."""
     kept = {name: value for name, value in others.items() if name != PATH_REST}
     return {**kept, PATH_REST: rest} if rest else kept
 

@@ -1,8 +1,8 @@
-"""From inodes to object keys and back, inside one transaction.
+"""Maps inodes to object keys and back, inside one transaction.
 
-An inode's key is the key of its first name, in order of cookies, that is not held: no hold pattern
-matches anywhere on its path, and no person holds the file or a directory above it. So a file with
-only temporary names has no key, and two inodes never have the same key.
+An inode's key is the key of its first name, in order of cookies, that is not held. A name is held
+if a hold pattern matches anywhere on its path, or a person holds the file or a directory above it.
+So a file with only temporary names has no key, and two inodes never have the same key.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from gateway.objectstore import keys
 from gateway.types import Kind
 
 KEYS_KEPT = 8192
-"""A plan and the two transactions of its upload ask for the same key."""
+"""Keys are kept because a plan and the two transactions of its upload need the same key."""
 _key_of = lru_cache(KEYS_KEPT)(keys.key_of)
 
 
 class Holds:
     """The hold patterns.
 
-    Parameters: patterns, shell patterns, upper and lower case told apart: of one name, or, with a
-    slash in them, of the whole path from the export down.
+    Parameters: patterns, shell patterns that tell upper from lower case. A pattern is for one name,
+    or, if it has a slash, for the whole path below the export.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -40,7 +40,7 @@ class Holds:
         self._paths = _matcher(pattern.strip("/") for pattern in patterns if "/" in pattern)
 
     def holds(self, parts: Iterable[bytes], name: bytes) -> bool:
-        """Whether a name in a directory says that what is below it is not finished."""
+        """Return whether a name in a directory says that what is below it is not finished."""
         if self._names is not None and self._names(_text(name)) is not None:
             return True
         return self._paths is not None and self._paths(_text(b"/".join((*parts, name)))) is not None
@@ -56,16 +56,17 @@ def _text(name: bytes) -> str:
 
 
 class Place(NamedTuple):
-    """Where an inode is."""
+    """The path of an inode, and whether it is held or bumped."""
 
     parts: tuple[bytes, ...]
     held: bool
-    """By a pattern or by a person."""
+    """Whether a pattern or a person holds it."""
     bumped: bool = False
 
 
 class Paths:
-    """Paths as one transaction sees them. Remembers directories: never outlives the transaction.
+    """Paths as one transaction sees them. It remembers directories, so it must not outlive the
+    transaction.
 
     Parameters: session, holds, prefix of the keys.
     """
@@ -80,7 +81,8 @@ class Paths:
         self._entries: dict[tuple[int, bytes], int | None] = {}
 
     def read_names(self, inos: Iterable[int]) -> None:
-        """Read the names of many files with one query: their keys need none of their own then."""
+        """Read the names of many files with one query. Their keys then need no queries of their
+        own."""
         unread: dict[int, list[tuple[int, bytes]]] = {
             ino: [] for ino in inos if ino not in self._names
         }
@@ -92,7 +94,8 @@ class Paths:
             self._names[ino].append((parent, name))
 
     def place(self, ino: int) -> Place | None:
-        """Where an inode is, by its first name; None: it has none, or a directory above it."""
+        """Return the place of an inode by its first name, or None if it or a directory above has no
+        name."""
         if not self._places:
             held = self._overrides.get(ROOT_INO)
             self._places[ROOT_INO] = Place((), held is True, held is False)
@@ -114,29 +117,30 @@ class Paths:
         return found
 
     def chain(self, ino: int) -> set[int]:
-        """A directory and all above it; empty: it is gone."""
+        """Return a directory and all above it, or an empty set if the directory is gone."""
         found = {ino}
         for _at, parent, _name in way_up(self._session, ino):
             found.add(parent)
         return found if ROOT_INO in found else set()
 
     def is_bumped(self, ino: int) -> bool:
-        """Whether a person put this file itself before the others."""
+        """Return whether a person put this file itself before the others."""
         return self._overrides.get(ino) is False
 
     def is_held(self, ino: int, place: Place, name: bytes) -> bool:
-        """Whether one of the names of a file is held; another may still give it a key."""
+        """Return whether one of the names of a file is held. Another name may still give it a
+        key."""
         if place.held or self._overrides.get(ino) is True:
             return True
         return self._holds.holds(place.parts, name)
 
     def key_of(self, ino: int) -> str | None:
-        """The key of a file; None: it has no name, or only names that are held."""
+        """Return the key of a file, or None if it has no name, or only names that are held."""
         parts = self._parts_of(ino)
         return None if parts is None else _key_of(self._prefix, parts)
 
     def rest_of(self, ino: int) -> str:
-        """What the key of a file does not tell of its path; mostly nothing."""
+        """Return the part of a file's path that its key does not contain. Mostly it is empty."""
         parts = self._parts_of(ino)
         if parts is None or not keys.is_shortened(_key_of(self._prefix, parts)):
             return ""
@@ -157,7 +161,7 @@ class Paths:
         return [(parent, name) for parent, name in self._session.all(sql.NAMES, ino=ino)]
 
     def owner(self, key: str) -> int | None:
-        """The regular file whose key this is; None: there is none."""
+        """Return the regular file that has a key, or None."""
         try:
             parts = keys.parts_of(self._prefix, key)
         except ValueError:
@@ -181,7 +185,8 @@ class Paths:
         return self._entries[parent, name]
 
     def _shortened_below(self, top: int) -> dict[str, int]:
-        """Files whose keys are shortened, by key: few, as the directory's path is long already."""
+        """Return the files whose keys are shortened, by key. They are few: the directory's path is
+        long already."""
         if top not in self._shortened:
             found = {}
             for (ino,) in self._session.all(own.FILES_BELOW, top=top):
@@ -193,12 +198,12 @@ class Paths:
 
     @cached_property
     def _overrides(self) -> dict[int, bool]:
-        """What people said, by inode: True to hold it, False to put it first."""
+        """The orders of people, by inode: True to hold it, False to put it first."""
         return {ino: bool(hold) for ino, hold in self._session.all(own.OVERRIDES)}
 
 
 def file_of(session: Session, ino: int) -> File | None:
-    """An inode; None: it is gone, or has no name any more."""
+    """Return an inode, or None if it is gone or has no name any more."""
     row = session.one(own.FILE, ino=ino)
     if row is None:
         return None
@@ -207,30 +212,30 @@ def file_of(session: Session, ino: int) -> File | None:
 
 
 def object_at(session: Session, key: str) -> Object | None:
-    """The object that is recorded at a key."""
+    """Return the object that is recorded at a key."""
     return objects_at(session, [key]).get(key)
 
 
 def objects_at(session: Session, keys: Iterable[str]) -> dict[str, Object]:
-    """The objects that are recorded at keys, by key."""
+    """Return the objects that are recorded at keys, by key."""
     rows = session.all(own.OBJECTS_AT, keys=rows_of([(key,) for key in keys]))
     return {stored.key: stored for stored in (Object(*row) for row in rows)}
 
 
 def object_of(session: Session, ino: int) -> Object | None:
-    """The object that is recorded for an inode."""
+    """Return the object that is recorded for an inode."""
     row = session.one(own.OBJECT, ino=ino)
     return None if row is None else Object(*row)
 
 
 def intent_of(session: Session, ino: int) -> Intent | None:
-    """The upload that was begun for an inode and never published."""
+    """Return the upload that was begun for an inode and never published."""
     row = session.one(own.UPLOAD, ino=ino)
     return None if row is None else Intent(*row)
 
 
 def is_unfinished(session: Session, paths: Paths, ino: int) -> bool:
-    """Whether a file is there, and the bucket does not have it as it is here, or at another key."""
+    """Return whether a file is there, and the bucket does not have it as it is here at its key."""
     file = file_of(session, ino)
     if file is None or file.is_dirty:
         return file is not None

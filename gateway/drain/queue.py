@@ -1,7 +1,7 @@
-"""What waits for the bucket, for people and their programs: lists it, and takes their orders.
+"""Lists what waits for the bucket, and takes the orders of people and their programs.
 
-The queue is the database: no process is told anything. What a person says is noted in the journal,
-which every drain follows.
+The queue is the database: no message goes to any process. An order of a person is noted in the
+journal, which every drain follows.
 """
 
 from __future__ import annotations
@@ -29,60 +29,60 @@ _LAST = (1 << 62, 1 << 62)
 
 
 class State(StrEnum):
-    """What a file waits for."""
+    """The state of a file that waits."""
 
     UPLOADING = "uploading"
-    """An upload was begun."""
+    """Its upload was begun."""
     FAILING = "failing"
-    """Its next try."""
+    """Its upload or move failed, and it waits for the next try."""
     WAITING = "waiting"
-    """Its turn."""
+    """It waits for its turn."""
     SETTLING = "settling"
-    """The time after its last close."""
+    """It was closed less than the time to settle ago."""
     OPEN = "open"
-    """Its last writer's close."""
+    """It waits until its last writer closes it."""
     HELD = "held"
-    """A final name, or the person who holds it."""
+    """It waits for a final name, or for the person who holds it."""
     DAMAGED = "damaged"
-    """A person: its local bytes are known to be lost."""
+    """It needs a person: its local bytes are known to be lost."""
 
 
 NOT_WAITED_FOR = (State.HELD, State.OPEN)
-"""It is not known when such files will be ready."""
+"""The states of files for which nothing says when they will be ready."""
 
 
 class Entry(NamedTuple):
-    """A file that is not in the bucket as it is here."""
+    """A file whose current version is not in the bucket."""
 
     ino: int
     path: tuple[bytes, ...]
-    """Below the export; a name of it."""
+    """One path of the file, below the export."""
     state: State
     bumped: bool
     size_bytes: int
-    """As of its last close."""
+    """The size at the last close."""
     sealed_ns: int
     tries: int
     error: str
     next_ns: int
-    """Of its next try."""
+    """The time of the next try."""
     key: str | None
     is_stuck: bool
-    """It needs a person."""
+    """Whether it needs a person."""
 
 
 class Renamed(NamedTuple):
-    """A file or directory whose name the bucket has not followed yet."""
+    """A file or directory whose rename has not reached the bucket yet."""
 
     ino: int
     path: tuple[bytes, ...]
     error: str
     is_stuck: bool
-    """It needs a person."""
+    """Whether it needs a person."""
 
 
 class Said(NamedTuple):
-    """What a person said of a path."""
+    """The order of a person for a path."""
 
     ino: int
     path: tuple[bytes, ...] | None
@@ -90,10 +90,10 @@ class Said(NamedTuple):
 
 
 def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
-    """The files that wait, the newest first.
+    """Yield the files that wait, the newest first.
 
-    Parameters: below, an inode: only that file, or what is in that directory. Reads page by page,
-    each in a transaction of its own. Raises TryAgain.
+    Parameters: below, an inode: only that file, or what is in that directory. Each page is read in
+    a transaction of its own. Raises TryAgain.
     """
     after: tuple[int, int] | None = _LAST
     while after is not None:
@@ -103,8 +103,11 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
 
 
 def renamed(view: View, below: int = ROOT_INO) -> Iterator[Renamed]:
-    """Renames at, above or below an inode that the bucket has not followed. What is held is left
-    out, and files that wait for their upload: ``entries`` has them."""
+    """Yield the renames at, above or below an inode that have not reached the bucket.
+
+    What is held is left out. Files that wait for their upload are left out too: ``entries`` has
+    them.
+    """
     reasons = _Reasons(view, 0)
     after = 0
     while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
@@ -118,8 +121,8 @@ def renamed(view: View, below: int = ROOT_INO) -> Iterator[Renamed]:
 
 
 def is_durable(context: Context, tops: Sequence[int]) -> bool:
-    """Whether the bucket has all that can be waited for: as it is here, at the key that is its
-    path. All of it as of one moment. Raises TryAgain."""
+    """Return whether the bucket has all that can be waited for, as it is here, at the keys of the
+    current paths. The answer is true of one moment. Raises TryAgain."""
     with context.reading() as view:
         for top in tops:
             if any(renamed(view, top)):
@@ -133,7 +136,7 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
 
 
 class _Reasons:
-    """Why files are not in the bucket, as one transaction sees it."""
+    """The reasons why files are not in the bucket, as one transaction sees them."""
 
     def __init__(self, view: View, ahead_ns: int) -> None:
         self.ahead_ns = ahead_ns
@@ -145,7 +148,8 @@ class _Reasons:
         self.damaged = {ino: str(reason) for ino, reason in view.session.all(own.DAMAGED)}
 
     def of(self, ino: int, key: str | None) -> Failure:
-        """The failure of a file's upload or move, or of the move of what has its key."""
+        """Return the failure of a file's upload or move, or of the move of the object at its
+        key."""
         upload = JobId(Work.UPLOAD, ino, key or "")
         found = self._failures.get(upload) or self._moves.get(ino)
         if found is None and key is not None and self._moves:
@@ -157,7 +161,7 @@ class _Reasons:
 def _page(
     view: View, after: tuple[int, int], below: int, ahead_ns: int
 ) -> tuple[list[Entry], tuple[int, int] | None]:
-    """Some files that wait, and where to continue; None: those were the last."""
+    """Return some files that wait, and where to continue, or None if those were the last."""
     reasons = _Reasons(view, ahead_ns)
     rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=PAGE)
     found = []
@@ -223,7 +227,7 @@ def _renamed(view: View, ino: int, reasons: _Reasons) -> Renamed | None:
 
 
 def _is_below(view: View, ino: int, top: int) -> bool:
-    """Whether an inode is another one, or has a name somewhere below it."""
+    """Return whether an inode is another one, or has a name somewhere below it."""
     if ino == top:
         return True
     return any(
@@ -232,7 +236,7 @@ def _is_below(view: View, ino: int, top: int) -> bool:
 
 
 def find(view: View, export: str, path: str) -> int:
-    """The inode of a path as a person writes it: as clients see it, or from the export down.
+    """Return the inode of a path as a person writes it: as clients see it, or below the export.
 
     Raises UserError.
     """
@@ -253,9 +257,9 @@ def find(view: View, export: str, path: str) -> int:
 
 
 def say(context: Context, ino: int, hold: bool | None) -> bool:
-    """Hold a file or directory, put it first, or (None) take back what was said of it.
+    """Hold a file or directory (True), put it first (False), or withdraw the order for it (None).
 
-    Returns whether anything had been said of it before. Raises TryAgain, NoSpace.
+    Returns whether there was an order for it before. Raises TryAgain, NoSpace.
     """
     with context.writing() as view:
         before = view.session.run(own.OVERRIDE_DELETE, the_ino=ino)
@@ -266,7 +270,7 @@ def say(context: Context, ino: int, hold: bool | None) -> bool:
 
 
 def said(context: Context) -> list[Said]:
-    """Everything that people said and did not take back. Raises TryAgain."""
+    """Return the orders that people gave and did not withdraw. Raises TryAgain."""
     with context.reading() as view:
         found = []
         for ino, hold in view.session.all(own.OVERRIDES):

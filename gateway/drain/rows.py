@@ -32,7 +32,7 @@ class File(NamedTuple):
 
     @property
     def is_resident(self) -> bool:
-        """Whether its bytes are on the local disk."""
+        """Whether the bytes of the file are on the local disk."""
         return self.residency == Residency.RESIDENT
 
 
@@ -55,4 +55,4 @@ class Intent(NamedTuple):
     upload_id: str | None
     part_bytes: int | None
     generation: int
-    """Of the inode; 0: not known."""
+    """The generation of the inode, or 0 if it is not known."""

@@ -1,4 +1,4 @@
-"""Runs jobs and judges how they ended: what is tried again, what stops a kind of work."""
+"""Runs jobs and decides by their ends what is tried again, and what stops a kind of work."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ log = logging.getLogger("drain")
 class Runner:
     """Runs jobs that were admitted, on any thread.
 
-    Parameters: context; claims, health, retries, which hear how jobs ended; counters, sent_bytes,
-    for the report; on_ended, called when a job's thread and claims are free.
+    Parameters: context; claims, health and retries, which are told how jobs ended; counters and
+    sent_bytes, for the report; on_ended, called when a job's thread and claims are free.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Runner:
         self._refusals = Refusals()
         self._done_lock = threading.Lock()
         self.done = 0
-        """Jobs that did something."""
+        """The number of jobs that did something."""
 
     def run(self, jobs: list[Job], lease: int) -> None:
-        """Run jobs of one batch. Parameters: lease, under which they hold their claims."""
+        """Run jobs of one batch. Parameters: lease, under which the jobs hold their claims."""
         try:
             if self._context.stop.is_set() or self._health.stops(jobs[0].kind):
                 return
@@ -93,7 +93,7 @@ class Runner:
             error = error_of(exc)
             log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.id, error)
         else:
-            # One job that fails in a way that was not foreseen must not stop the others.
+            # A job that fails in an unforeseen way must not stop the others.
             error = f"{type(exc).__name__}: {exc}"
             log.error("%s: %s", job.id, error, exc_info=exc)
         if isinstance(exc, StoreUnavailable):
@@ -108,7 +108,7 @@ class Runner:
                 self._refusals.tried(job.kind)
             self._health.failed(exc, job.kind)
         else:
-            # Whether it is the bucket as a whole, a check tells.
+            # A check finds out whether the bucket as a whole refuses.
             self._health.doubted()
 
     def _count(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""The drain's own SQL, in the manner of gateway.db.statements."""
+"""The drain's own SQL, built like gateway.db.statements."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ NAMES_OF = Statement(
     .select_from(_INOS.join(dirent, dirent.c.ino == _INOS.c.ino))
     .order_by(dirent.c.ino, dirent.c.cookie)
 )
-"""The names of inodes."""
+"""Selects the names of inodes."""
 
 
 def _any(column: Any, *conditions: Any) -> Any:
-    # Not EXISTS: PostgreSQL would read the whole table once, rather than look for each row.
+    # With EXISTS, PostgreSQL would read the whole table once instead of looking for each row.
     return select(column).where(*conditions).limit(1).scalar_subquery().is_not(None)
 
 
@@ -85,7 +85,7 @@ BEFORE_UPLOAD = Statement(
         .outerjoin(_AT_KEY, _AT_KEY.c.key == _WANTED.c.key)
     )
 )
-"""Files, each with all that an upload to its key must know (``intent.Standing``)."""
+"""Selects files, each with all that an upload to its key must know (``intent.Standing``)."""
 
 
 def _of_first_name(column: Any) -> Any:
@@ -114,7 +114,7 @@ DIRTY = Statement(
     .order_by(inode.c.drain_after_ns, inode.c.ino)
     .limit(b("most"))
 )
-"""Inode, when it was sealed, directory and name of its first name; the oldest first."""
+"""Selects inode, time of the seal, and directory and name of the first name, the oldest first."""
 _NUMBERS = given_numbers("inos")
 DIRTY_OF = Statement(
     select(*_DIRTY)
@@ -122,7 +122,8 @@ DIRTY_OF = Statement(
     .where(*_SEALED)
     .order_by(inode.c.drain_after_ns, inode.c.ino)
 )
-"""``DIRTY`` of inodes: those that are no such files are left out."""
+"""Selects the columns of ``DIRTY`` for given inodes. It leaves out inodes that are not such
+files."""
 SEALED = Statement(
     select(*_FILE, digest.c.content_version)
     .select_from(inode.outerjoin(digest, digest.c.ino == inode.c.ino))
@@ -133,7 +134,8 @@ SEALED = Statement(
     .order_by(inode.c.drain_after_ns, inode.c.ino)
     .limit(b("most"))
 )
-"""Files that are not in the bucket, settled or not, each with the version that has a digest."""
+"""Selects files that are not in the bucket, settled or not, each with the version that has a
+digest."""
 OPEN = Statement(
     select(*_FILE)
     .where(
@@ -145,7 +147,7 @@ OPEN = Statement(
     .order_by(inode.c.ino)
     .limit(b("most"))
 )
-"""Files that are open for writing."""
+"""Selects files that are open for writing."""
 
 _DRAINED = given("files", ino=int, version=int)
 DRAINED = Statement(
@@ -157,21 +159,22 @@ DRAINED = Statement(
     )
     .values(drained_version=_DRAINED.c.version)
 )
-"""The bucket has these versions of files."""
+"""Records that the bucket has these versions of files."""
 
 NOT_DRAINED = Statement(
     update(inode).where(inode.c.ino == b("the_ino"), IS_RESIDENT).values(drained_version=0)
 )
-"""The bucket's object is of no use: 0, so an open and close without a write does not end it."""
+"""Records that the bucket's object is useless. With 0, an open and close without a write does not
+make the file clean."""
 DAMAGED = Statement(select(damage.c.ino, damage.c.reason))
-"""Files whose bytes are known to be damaged."""
+"""Selects files whose bytes are known to be damaged."""
 
 OBJECT = Statement(select(*_OBJECT).where(object_.c.ino == b("ino")))
 _KEYS = given("keys", key=str)
 OBJECTS_AT = Statement(
     select(*_OBJECT).select_from(_KEYS.join(object_, object_.c.key == _KEYS.c.key))
 )
-"""The objects that are recorded at keys."""
+"""Selects the objects that are recorded at keys."""
 OBJECT_CHECKSUM = Statement(select(object_.c.checksum).where(object_.c.ino == b("ino")))
 STORED_NS = Statement(
     select(object_.c.stored_ns).where(
@@ -199,7 +202,8 @@ OBJECT_MOVE = Statement(
     .values(key=_MOVED.c.new_key, etag=_MOVED.c.etag)
     .returning(object_.c.ino)
 )
-"""Objects that are at other keys now; the inodes of those that were where they were expected."""
+"""Records that objects are at other keys now. Returns the inodes of those whose row had the old
+key."""
 
 DIGEST = Statement(
     select(digest.c.checksum).where(
@@ -240,7 +244,7 @@ TOMBSTONES_AT = Statement(
         _KEYS.join(tombstone, tombstone.c.key == _KEYS.c.key)
     )
 )
-"""All tombstones for keys."""
+"""Selects all tombstones for keys."""
 TOMBSTONES_DROP = Statement(delete(tombstone).where(tombstone.c.key.in_(select(_KEYS.c.key))))
 _BURIED = given(
     "tombstones",
@@ -257,7 +261,7 @@ TOMBSTONES_BEFORE = Statement(
         _BURIED.join(tombstone, _OF_SAME)
     )
 )
-"""The tombstones of the same inodes and keys."""
+"""Selects the tombstones of the same inodes and keys."""
 TOMBSTONES_DELETE = Statement(
     delete(tombstone).where(
         tuple_(tombstone.c.key, tombstone.c.ino).in_(select(_BURIED.c.key, _BURIED.c.ino))
@@ -276,7 +280,7 @@ REKEYS = Statement(
     .order_by(rekey.c.ino)
     .limit(b("most"))
 )
-"""What was renamed: inode, its kind (NULL: it is gone) and its object."""
+"""Selects what was renamed: inode, its kind (NULL if it is gone) and its object."""
 REKEYS_DELETE = Statement(delete(rekey).where(rekey.c.ino.in_(select(_INOS.c.ino))))
 
 NAME = Statement(
@@ -296,7 +300,7 @@ CHILDREN = Statement(
     .order_by(dirent.c.cookie)
     .limit(b("most"))
 )
-"""The names in a directory, each with its object."""
+"""Selects the names in a directory, each with its object."""
 
 LEASES = Statement(select(lease.c.id, lease.c.owner, lease.c.expires_ns))
 LEASE = Statement(select(lease.c.id).where(lease.c.id == b("lease")))
@@ -337,7 +341,7 @@ QUEUE = Statement(
     .order_by(inode.c.drain_after_ns.desc(), inode.c.ino.desc())
     .limit(b("most"))
 )
-"""Dirty files, also those that are open or settling, the newest first."""
+"""Selects dirty files, also open and settling ones, the newest first."""
 
 OVERRIDES = Statement(select(override.c.ino, override.c.hold))
 OVERRIDE_INSERT = Statement(insert(override))
@@ -346,14 +350,14 @@ OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino"
 DOUBTS = Statement(
     select(doubt.c.key).where(or_(doubt.c.look_ns <= b("now_ns"), doubt.c.look_ns > b("latest_ns")))
 )
-"""Those that are due: also those that lie further ahead than they can have been set."""
+"""Selects the keys that are due, and keys whose time is further ahead than it can have been set."""
 DOUBT = Statement(select(doubt.c.ino, doubt.c.look_ns).where(doubt.c.key == b("key")))
 DOUBT_INSERT = Statement(insert(doubt))
 DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
 
 
 def claim_name(name: int | str) -> str:
-    """The name of a claim: of an inode, or of a key."""
+    """Return the name of the claim of an inode or of a key."""
     return f"i{name}" if isinstance(name, int) else f"k{name}"
 
 
@@ -366,4 +370,4 @@ FILES_BELOW = Statement(
     .select_from(inode.join(_BELOW, inode.c.ino == _BELOW.c.ino))
     .where(IS_REGULAR, inode.c.nlink > 0)
 )
-"""Regular files, of an inode itself and of everything below it."""
+"""Selects the regular files among an inode and everything below it."""

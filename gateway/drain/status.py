@@ -1,6 +1,6 @@
-"""What the drain tells ``spillway status``: one small JSON file, replaced as a whole.
+"""Writes the report of the drain for ``spillway status``: a small JSON file, replaced as a whole.
 
-The file is a report, never read back by the drain. It holds no secret.
+The drain never reads the file back. The file holds no secret.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ INTERVAL_SECONDS = 1.0
 
 @dataclass
 class Counters:
-    """Jobs of this run of the drain. Only grow. Safe to use from several threads."""
+    """Counts the jobs of this run of the drain. Safe to use from several threads."""
 
     uploads: int = 0
     copies: int = 0
     deletes: int = 0
     checksums: int = 0
     block_digests: int = 0
-    """Batches of files that got them afterwards."""
+    """Batches of files that got block digests after their upload."""
     snapshots: int = 0
     snapshots_missed: int = 0
     """Files that were open for long and never still enough for a snapshot."""
@@ -39,13 +39,13 @@ class Counters:
         self._lock = threading.Lock()
 
     def count(self, name: str, more: int = 1) -> None:
-        """Add to one of them."""
+        """Add to a counter."""
         with self._lock:
             setattr(self, name, getattr(self, name) + more)
 
 
 class SentBytes:
-    """Bytes sent of each upload that runs. Safe to use from several threads."""
+    """The bytes that each running upload has sent. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class SentBytes:
 class StatusFile:
     """Writes the report once a second while it changes.
 
-    Parameters: path; report, gives everything but pid and time.
+    Parameters: path; report, which returns everything but pid and time.
     """
 
     def __init__(self, path: Path, report: Callable[[], dict[str, Any]]) -> None:
@@ -81,7 +81,7 @@ class StatusFile:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread and write a last time."""
+        """Stop the thread and write the report a last time."""
         self._end.set()
         self._thread.join()
         self.write()

@@ -1,4 +1,4 @@
-"""The threads that run jobs, by lane."""
+"""Keeps the threads that run jobs, by lane."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gateway.drain.job import Lane
 P = ParamSpec("P")
 
 CHORES = 8
-"""Threads for moves, deletions and clean-up: a copy is all waiting for the store."""
+"""Threads for moves, deletions and clean-up. A copy only waits for the store."""
 READERS = 3
 """Threads for checksums and block digests: hashing a large file must not hold up a deletion. At
-most one of them is at block digests."""
+most one of them computes block digests."""
 QUEUED_PER_THREAD = 2
 
 
 class Threads:
     """The pools of one drain. Only the thread that plans submits.
 
-    Parameters: workers, threads that upload.
+    Parameters: workers, the number of threads that upload.
     """
 
     def __init__(self, workers: int) -> None:
@@ -40,21 +40,21 @@ class Threads:
         self._running[lane].add(self._pools[lane].submit(function, *args, **named))
 
     def free(self, lane: Lane) -> int:
-        """How many more may be submitted to a lane."""
+        """Return how many more jobs may be submitted to a lane."""
         running = self._running[lane]
         running -= {future for future in running if future.done()}
         return self._slots[lane] - len(running)
 
     def are_idle(self) -> bool:
-        """Whether nothing was under way when ``free`` was last asked."""
+        """Return whether nothing was under way when ``free`` was last asked."""
         return not any(self._running.values())
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until what was submitted has ended. False: it has not in that time."""
+        """Wait until what was submitted has ended. Returns False if it has not in that time."""
         running = {future for lane in self._running.values() for future in lane}
         return not wait(running, timeout=timeout_seconds).not_done
 
     def close(self, *, and_wait: bool) -> None:
-        """Begin nothing more. Parameters: and_wait, for what runs."""
+        """Begin nothing more. Parameters: and_wait, whether to wait for what runs."""
         for pool in self._pools.values():
             pool.shutdown(wait=and_wait, cancel_futures=True)

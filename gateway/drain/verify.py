@@ -1,6 +1,6 @@
-"""Compares data files with what they were: by their block digests, or by the checksum of the whole.
+"""Compares data files with their block digests, or with the checksum of the whole file.
 
-For ``spillway fsck``, with a namespace at rest. Changes nothing.
+``spillway fsck`` uses this module while the namespace is at rest. It changes nothing.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ CHECKSUMS = Statement(
     .order_by(inode.c.ino)
     .limit(b("most"))
 )
-"""Files whose bytes are here and were read once, each with what they were then, and with its inode
-if its blocks have digests. The object of a snapshot says nothing of the local bytes."""
+"""Selects files whose bytes are here and were read once. Each has the checksum of that reading, and
+its inode if its object has block digests. The object of a snapshot says nothing of the local
+bytes."""
 
 
 def changed(database: Database, files: DataFiles) -> Iterator[tuple[File, str]]:
-    """Read every data file of which it is known what it was; gives those that are not, and why.
+    """Read every data file with a known checksum. Yields those that differ or are missing, and why.
 
     Raises TryAgain.
     """

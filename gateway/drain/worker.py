@@ -1,10 +1,11 @@
-"""The drain's loop: plans, claims, runs, for ever.
+"""Runs the drain's loop: it plans, claims and runs jobs until it is stopped.
 
 Invariant: two jobs that share an inode or a key never run at the same time, in this drain or in
-another (admission/lease.py). Whatever a crash interrupts, the rows in the database name it, and the
+another (admission/lease.py). The rows in the database name whatever a crash interrupts, and the
 next start resumes from them.
 
-The main thread plans; uploads and chores (moves, deletions, clean-up) run on threads of their own.
+The main thread plans. Uploads, chores (moves, deletions, clean-up) and reads of the disk run on
+threads of their own.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ log = logging.getLogger("drain")
 
 A_DAY = timedelta(days=1)
 LOOK_AGAIN = timedelta(minutes=10)
-"""After a look for unfinished multipart uploads that failed."""
+"""The time to the next look for unfinished multipart uploads after a look that failed."""
 STOP_SECONDS = 5.0
 PAUSE_MIN_SECONDS = 0.05
 FAILURES_SHOWN = 20
@@ -56,7 +57,7 @@ FAILURES_SHOWN = 20
 class Drain:
     """A drain of one data directory.
 
-    Parameters: settings; store, stop for tests. Raises NamespaceError.
+    Parameters: settings; store and stop, for tests. Raises NamespaceError.
     """
 
     def __init__(
@@ -86,10 +87,11 @@ class Drain:
         self.retries = Retries(drain.retry_max_seconds)
         self._started = datetime.now(UTC)
         self._looked: datetime | None = None
-        """When unfinished multipart uploads were looked for, of earlier runs at first."""
+        """The last look for unfinished multipart uploads. The first look finds those of earlier
+        runs."""
         self._wake = threading.Event()
         self._forget_at = 0.0
-        """Monotonic seconds of the next look for failures of what is gone."""
+        """Monotonic seconds of the next look for failures of files that are gone."""
         self._lease_lost = threading.Event()
         self._claims = Claims(self._context, self.retries, self._on_lease_lost, self._pace.share)
         self._threads = Threads(drain.workers)
@@ -119,7 +121,7 @@ class Drain:
         self._status = StatusFile(settings.run_dir / "drain.json", self._report)
 
     def _sweeps(self) -> list[Sweep]:
-        # Order matters only for the bucket's sake: what is garbage goes before new bytes come.
+        # The order matters only for the bucket: garbage is deleted before new bytes arrive.
         found = [
             Sweep(sweeps.settlements, Work.CLEAN_UP, Lane.CHORE),
             Sweep(sweeps.doubts, Work.CLEAN_UP, Lane.CHORE),
@@ -128,15 +130,15 @@ class Drain:
             Sweep(self._survey.plan, Work.UPLOAD, Lane.UPLOAD),
         ]
         if self._settings.drain.max_open_age_seconds:
-            # Before the uploads, which take every thread while there are any.
+            # Snapshots come before uploads, which take every thread while there are any.
             found.insert(-1, Sweep(self._snapshots.plan, Work.SNAPSHOT, Lane.UPLOAD))
         if self._settings.drain.checksum_at_seal:
             found.insert(0, Sweep(self._digests.plan, Work.CHECKSUM, Lane.DISK))
-        # Last: nobody waits for it.
+        # The backfill comes last: nothing waits for it.
         return [*found, Sweep(self._backfill.plan, Work.BLOCK_DIGEST, Lane.DISK)]
 
     def run(self) -> None:
-        """Work until stop is set; then return soon, with everything safe for a restart."""
+        """Work until stop is set. Then return soon, with everything safe for a restart."""
         while not self._context.stop.is_set():
             self._wake.clear()
             try:
@@ -149,18 +151,18 @@ class Drain:
             except LeaseLost:
                 self._lease_lost.set()
                 pause_seconds = 0.0
-            # A job that ends wakes us: its slot and its claims are free.
+            # A job that ends wakes this thread: its slot and its claims are free.
             self._wake.wait(pause_seconds)
         self._threads.close(and_wait=False)
         if self._threads.wait(STOP_SECONDS):
             self._claims.leave()
 
     def wake(self) -> None:
-        """Look for work, or for the stop, now."""
+        """Make the loop look for work, or for the stop, now."""
         self._wake.set()
 
     def close(self) -> None:
-        """Wait for what runs and let go of everything."""
+        """Wait for what runs and release everything."""
         self._context.stop.set()
         self._threads.close(and_wait=True)
         self._context.copiers.shutdown(cancel_futures=True)
@@ -175,7 +177,7 @@ class Drain:
         self._status.close()
 
     def _enter(self) -> None:
-        """Begin a lease. What was planned under an earlier one is planned again."""
+        """Begin a lease. What was planned under an earlier lease is planned again."""
         self._lease_lost.clear()
         self._dispatcher.restart()
         self._restart()
@@ -193,7 +195,7 @@ class Drain:
         self._wake.set()
 
     def _work(self) -> float:
-        """Submit what there is; returns for how many seconds nothing else is due."""
+        """Submit the jobs there are. Returns for how many seconds nothing else is due."""
         poll_seconds = self._settings.drain.poll_seconds
         if not self._is_bucket_ready():
             local = [one for one in self._dispatcher.sweeps if not one.kind.asks_bucket]
@@ -255,7 +257,7 @@ class Drain:
         log.info("checksum of what is sent: %s", found)
 
     def _look_for_unrecorded(self) -> None:
-        """Once a day, beside all other work: a store that is slow to list must not stop it."""
+        """Look for them once a day, beside all other work: a slow listing must not stop it."""
         now = datetime.now(UTC)
         if self._looked is not None and now - self._looked < A_DAY:
             return
@@ -266,14 +268,15 @@ class Drain:
         try:
             garbage.abort_unrecorded(self._context, self._started, aged)
         except Exception as exc:
-            # Not every server can list uploads, and not every policy allows it. Nothing depends
-            # on it: it only frees space that a crash of the drain left occupied.
+            # Not every server can list uploads, and not every policy allows it. Nothing depends on
+            # the look: it only frees space that a crash of the drain left occupied.
             log.warning("cannot look for unfinished multipart uploads: %s", exc)
             if not isinstance(exc, (StoreRefused, ObjectRefused)):
                 self._looked = aged + LOOK_AGAIN
 
     def _is_out_of_reach(self, ino: int) -> bool:
-        """Whether a file is not to be had now: a job is at it, or its next try is not due."""
+        """Return whether a file cannot be sent now: a job works on it, or its next try is not
+        due."""
         return self._claims.is_busy(ino) or not self.retries.is_file_due(ino)
 
     def _report(self) -> dict[str, Any]:

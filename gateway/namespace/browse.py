@@ -1,7 +1,7 @@
-"""Reads of names and attributes beside the NFS server, as a client would see them now.
+"""Reads names and attributes beside the NFS server, as a client would see them now.
 
-While a file is open for writing its data file is the truth of size and times. Whether it is open
-comes with the row, in one statement: apart, one of the two could be older.
+While a file is open for writing, its data file has the true size and times. One statement reads the
+inode and whether it is open: with two statements, one result could be older.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.settings import Settings
 from gateway.types import Attr
 
 PAGE = 1024
-"""Entries read at a time."""
+"""The entries that are read at a time."""
 
 _ENTRIES = select(dirent.c.cookie, dirent.c.name, inode.c.write_open, *ATTR).select_from(
     dirent.join(inode, dirent.c.ino == inode.c.ino)
@@ -35,16 +35,16 @@ ENTRY = Statement(_ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.name =
 
 
 class Entry(NamedTuple):
-    """A name, and what it names."""
+    """A name with the attributes of its inode."""
 
     name: bytes
     attr: Attr
     is_open: bool
-    """A client has it open for writing, or had it a moment ago."""
+    """Whether a client has it open for writing, or had it open a moment ago."""
 
 
 class Browser:
-    """The namespace of a gateway, whether or not its server runs. A context manager.
+    """Reads the namespace of a gateway, whether or not its server runs. A context manager.
 
     Parameters: settings; the schema must be current. Its methods raise TryAgain.
     """
@@ -60,25 +60,26 @@ class Browser:
         self._database.close()
 
     def root(self) -> Entry:
-        """The export's root, which has no name."""
+        """Return the export's root, which has no name."""
         with self._database.reader() as connection:
             return Entry(b"", lookup.get(self._session(connection), ROOT_INO), False)
 
     def entry(self, parent: int, name: bytes) -> Entry | None:
-        """What a directory has under a name."""
+        """Return the entry with a name in a directory, or None."""
         with self._database.reader() as connection:
             row = self._session(connection).one(ENTRY, parent=parent, name=name)
         return None if row is None else self._now(row)
 
     def entries(self, parent: int) -> Iterator[Entry]:
-        """All of a directory, in the order in which they were made; read page by page."""
+        """Yield all entries of a directory, in the order in which they were made. They are read
+        page by page."""
         cookie = 0
         while rows := self._page(parent, cookie):
             yield from map(self._now, rows)
             cookie = rows[-1][0]
 
     def target(self, ino: int) -> bytes:
-        """What a symbolic link points to. Raises Stale."""
+        """Return the target of a symbolic link. Raises Stale."""
         with self._database.reader() as connection:
             return lookup.readlink(self._session(connection), ino)
 
@@ -95,7 +96,8 @@ class Browser:
         return Entry(name, self._written(attr) if is_open else attr, bool(is_open))
 
     def _written(self, attr: Attr) -> Attr:
-        """An inode that is open for writing, as its data file says it is."""
+        """Return the attributes of an inode that is open for writing, with those that its data file
+        has."""
         try:
             found = self._files.path(attr.ino, attr.epoch).stat()
         except FileNotFoundError:

@@ -2,8 +2,8 @@
 
 A range is read twice, for its digests and for the wire (the second time from the page cache), so
 memory does not grow with the size of a part. The first reading also gives the CRCs of the file's
-blocks. Holes of sparse files are not read at all. Not mmap:
-a client may truncate the file meanwhile, and reading a mapping beyond the end kills the process.
+blocks. Holes of sparse files are not read at all. The file is not mapped: a client may truncate it
+meanwhile, and reading a mapping beyond the end kills the process.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gateway.objectstore.checksums import Digests, Kind
 from gateway.objectstore.crc64 import ZEROS, Run
 
 BLOCK_BYTES = len(ZEROS)
-"""Read at a time."""
+"""The bytes that are read at a time."""
 
 
 class Section:
     """A range of an open file. Each iteration reads it from its start.
 
-    Parameters: fd; start and size, in bytes; digest_bytes, of the blocks of the file that have a
-    digest. A block is valid until the next one is asked for. Raises DataFileError when the file
-    ends before the range does, or cannot be read.
+    Parameters: fd; start and size, in bytes; digest_bytes, the size of the blocks of the file that
+    have a digest. A block is valid until the next one is asked for. Raises DataFileError when the
+    file ends before the range does, or cannot be read.
     """
 
     def __init__(
@@ -44,14 +44,15 @@ class Section:
         return self._size
 
     def run(self) -> Run:
-        """For the CRCs of its bytes."""
+        """Return an empty run for the CRCs of the range."""
         return Run(self._start, self._digest_bytes)
 
     def __iter__(self) -> Iterator[memoryview]:
         try:
             yield from self._blocks()
         except OSError as exc:
-            # The error is the disk's. As an OSError it would look like one of the connection.
+            # This is an error of the disk. As an OSError it would look like an error of the
+            # connection.
             raise DataFileError(f"data file cannot be read: {exc.strerror}") from exc
 
     def _blocks(self) -> Iterator[memoryview]:

@@ -1,8 +1,8 @@
-"""CRC-64/NVME of the blocks of a file, from its bytes as they pass. Pure.
+"""Computes the CRC-64/NVME of the blocks of a file from its bytes as they pass. Pure.
 
-The bytes come in runs (the parts of an upload), each in order, several at a time. A run gives the
-CRC of each block it touches, cut where blocks begin in the file; ``joined`` combines the two halves
-of a block that two runs share. So the parts need not be whole blocks.
+The bytes come in runs (the parts of an upload), several runs at a time, each in order. A run gives
+the CRC of each block that it touches, cut at the boundaries of the blocks in the file. ``joined``
+combines the two halves of a block that two runs share. So the parts need not be whole blocks.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from awscrt.checksums import combine_crc64nvme, crc64nvme
 MIB = 1024 * 1024
 BLOCK_BYTES = 4 * MIB
 DIGESTS_MAX_BYTES = MIB
-"""Of one file: of larger files the blocks are larger."""
+"""The most bytes for the digests of one file. Larger files have larger blocks."""
 CRC_BYTES = 8
 ZEROS = memoryview(bytes(MIB))
-"""What is given of a hole is a slice of this, so that nothing has to read it."""
+"""The bytes of a hole are slices of this buffer, so that they need no reading."""
 
 
 class Crc(NamedTuple):
-    """Of some bytes that follow each other."""
+    """The CRC of consecutive bytes."""
 
     value: int = 0
     size: int = 0
     """Bytes."""
 
     def then(self, following: Crc) -> Crc:
-        """Of these bytes and those that follow them."""
+        """Return the CRC of these bytes and those that follow them."""
         value: int = combine_crc64nvme(self.value, following.value, following.size)
         return Crc(value, self.size + following.size)
 
     @property
     def bytes(self) -> bytes:
-        """As S3 writes it, and as it is recorded: the most significant byte first."""
+        """The CRC as S3 writes it, and as it is recorded: the most significant byte first."""
         return self.value.to_bytes(CRC_BYTES, "big")
 
 
@@ -48,7 +48,7 @@ class BlockDigests(NamedTuple):
     """One CRC after the other, ``CRC_BYTES`` each."""
 
     def differing(self, other: BlockDigests) -> list[range]:
-        """The bytes of which two differ, in whole blocks of one size."""
+        """Return the ranges of bytes in which two differ, in whole blocks of one size."""
         found: list[range] = []
         for at in range(0, len(self.crcs), CRC_BYTES):
             if self.crcs[at : at + CRC_BYTES] != other.crcs[at : at + CRC_BYTES]:
@@ -60,7 +60,7 @@ class BlockDigests(NamedTuple):
 
 
 def block_bytes_of(size: int) -> int:
-    """Size of the blocks of a file of so many bytes."""
+    """Return the size of the blocks of a file of so many bytes."""
     block_bytes = BLOCK_BYTES
     while -(-size // block_bytes) * CRC_BYTES > DIGESTS_MAX_BYTES:
         block_bytes *= 2
@@ -68,24 +68,24 @@ def block_bytes_of(size: int) -> int:
 
 
 def is_hole(data: bytes | memoryview) -> bool:
-    """Whether the bytes were given for a hole."""
+    """Return whether the bytes stand for a hole."""
     return isinstance(data, memoryview) and data.obj is ZEROS.obj
 
 
 class Run:
     """The CRCs of one run of a file's bytes.
 
-    Parameters: start, of the run in the file; block_bytes, size of the blocks.
+    Parameters: start, of the run in the file; block_bytes, the size of the blocks.
     """
 
     def __init__(self, start: int, block_bytes: int) -> None:
         self.crcs: list[Crc] = []
-        """Of each block, or of what the run has of it."""
+        """The CRC of each block, or of the part of it that the run has."""
         self._at = start
         self._block_bytes = block_bytes
 
     def add(self, data: bytes | memoryview) -> None:
-        """The next bytes of the run."""
+        """Add the next bytes of the run."""
         rest = memoryview(data)
         while rest:
             within = self._at % self._block_bytes
@@ -97,7 +97,7 @@ class Run:
 
 
 def joined(runs: Iterable[Sequence[Crc]], block_bytes: int) -> BlockDigests:
-    """The digests of a file from the runs that make it up, in order."""
+    """Return the digests of a file from the runs that make it up, in order."""
     crcs: list[Crc] = []
     for run in runs:
         for crc in run:

@@ -33,7 +33,7 @@ class Part(NamedTuple):
     number: int
     etag: str
     digests: Digests
-    """Of what was sent."""
+    """The digests of the bytes that were sent."""
 
 
 class ListedPart(NamedTuple):
@@ -72,7 +72,7 @@ class Stored(NamedTuple):
 
     head: Head
     digests: Digests
-    """Of what was sent."""
+    """The digests of the bytes that were sent."""
     is_doubtful: bool = False
     """Whether an earlier try got no answer. The store may carry it out after other requests."""
 

@@ -1,7 +1,8 @@
-"""What an idle gateway costs beside a large namespace: ``python -m tests.bench.idle DIRECTORY``.
+"""Measures an idle gateway with a large namespace: ``python -m tests.bench.idle DIRECTORY``.
 
-A whole gateway (``spillway up``) with a million files that are all in the bucket, and some that are
-held: nothing has anything to do. Prints the processor time of each process as a share of one core.
+A whole gateway (``spillway up``) runs with a million files that are all in the bucket, and some
+that are held, so no process has work. The program prints the processor time of each process as a
+share of one core.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _OBJECT = "INSERT INTO object VALUES (?, ?, 1, 0, 'e', NULL, 1)"
 
 
 def fill(database: Path, files: int, held: int) -> None:
-    """Empty files in a thousand directories, all in the bucket, and so many that are held."""
+    """Make empty files in a thousand directories, all in the bucket, and so many that are held."""
     connection = sqlite3.connect(database, isolation_level=None)
     connection.execute("BEGIN")
     top = FIRST_INO + DIRECTORIES
@@ -59,7 +60,7 @@ def fill(database: Path, files: int, held: int) -> None:
 
 
 def processor_seconds(top: int) -> dict[str, float]:
-    """Of a process and all that it started, by name."""
+    """Return the processor time of a process and its descendants, by name."""
     found: dict[str, float] = {}
     processes: dict[int, tuple[int, str, float]] = {}
     for entry in Path("/proc").iterdir():
@@ -104,7 +105,7 @@ def main() -> None:
         fill(gateway.data_dir / "namespace.db", args.files, args.held)
         with gateway:
             top = gateway.up_pid
-            # What a start costs is not what idleness costs.
+            # The cost of the start is not part of the measurement.
             time.sleep(args.seconds / 4)
             before, started = processor_seconds(top), time.monotonic()
             time.sleep(args.seconds)

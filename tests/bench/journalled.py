@@ -1,5 +1,7 @@
-"""What the journal costs a change of names: the same server while somebody reads the journal, and
-while nobody does. The reader only stands there: what following costs is its own."""
+"""Measures what the journal costs a change of names: the same server with and without a reader.
+
+The reader reads nothing: the cost of following the journal is its own.
+"""
 
 from __future__ import annotations
 

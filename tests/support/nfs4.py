@@ -1,6 +1,6 @@
-"""A client of NFSv4.0 that believes nothing it was told before: each question goes to the server.
+"""A client of NFSv4.0 without a cache: each question goes to the server.
 
-Only what needs no state: LOOKUP, GETATTR, READDIR.
+It has only the operations that need no state: LOOKUP, GETATTR, READDIR.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Client:
         self._socket.close()
 
     def handle(self, *names: str) -> bytes:
-        """The handle of a path. Raises Status."""
+        """Return the handle of a path. Raises Status."""
         steps = [_lookup(name) for name in names]
         reply = self._call(_op(PUTROOTFH), *steps, _op(GETFH))
         for _ in range(len(names) + 1):
@@ -87,19 +87,19 @@ class Client:
         return reply.opaque()
 
     def lookup(self, directory: bytes, name: str) -> Attributes:
-        """What a name names. Raises Status."""
+        """Return the attributes of what a name stands for. Raises Status."""
         reply = self._call(_putfh(directory), _lookup(name), _op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIIIII")
         return reply.attributes()
 
     def getattr(self, handle: bytes) -> Attributes:
-        """Raises Status."""
+        """Return the attributes of a handle. Raises Status."""
         reply = self._call(_putfh(handle), _op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIII")
         return reply.attributes()
 
     def names(self, directory: bytes) -> list[str]:
-        """A listing, from its beginning. Raises Status."""
+        """Return the whole listing of a directory. Raises Status."""
         found: list[str] = []
         cookie, verifier, is_end = 0, b"\0" * 8, 0
         while not is_end:

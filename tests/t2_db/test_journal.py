@@ -1,4 +1,4 @@
-"""The journal's rows: in the order of the commits, kept for readers and for nobody else."""
+"""Tests the journal's rows: they are in the order of the commits, and kept only for readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gateway.settings import Settings
 from tests.support.volumes import query
 
 ROWS = int(os.environ.get("SPILLWAY_JOURNAL_ROWS", "20000"))
-"""How far behind the reader is that was away."""
+"""The rows by which the reader that was away is behind."""
 PAGE = 1000
 MANY_ROWS = """
 INSERT INTO journal (what, inos)
@@ -45,7 +45,7 @@ def writing(database: Database) -> Iterator[Session]:
 
 
 def note(database: Database, *inos: int) -> None:
-    """A row for each."""
+    """Add one row for each inode."""
     with writing(database) as session:
         for ino in inos:
             journal.note(session, {ino: CHANGED})
@@ -69,7 +69,7 @@ def save(database: Database, reader: Reader) -> None:
 
 
 def kept(settings: Settings) -> list[int]:
-    """The inodes of all rows."""
+    """Return the inodes of all rows."""
     rows = query(settings, "SELECT inos FROM journal ORDER BY seq")
     return [ino for (inos,) in rows for ino in numbers_in(inos)]
 
@@ -104,7 +104,7 @@ def test_a_transaction_that_is_undone_leaves_no_row(database: Database, settings
 def test_no_row_is_seen_before_an_earlier_one(
     database: Database, settings: Settings, second: str
 ) -> None:
-    """Two connections write: the one that has the lower number commits first."""
+    """Two connections write: the one with the lower number commits first."""
     reader = begun(database, "one")
     writer = Writer(database)
     others = Database(settings.database_url)
@@ -140,7 +140,7 @@ def test_what_all_have_read_is_pruned(database: Database, settings: Settings) ->
     assert kept(settings) == list(range(1, 11))
     assert read(database, slow, 4) == [1, 2, 3, 4]
     save(database, slow)
-    # The row at which a reader is stays: it shows that the journal is the one that was read.
+    # The row at which a reader is stays: it shows that this is the journal that was read.
     assert kept(settings) == list(range(4, 11))
     assert read(database, slow) == list(range(5, 11))
     save(database, slow)
@@ -150,7 +150,7 @@ def test_what_all_have_read_is_pruned(database: Database, settings: Settings) ->
 
 
 def test_numbers_never_start_again(database: Database, settings: Settings) -> None:
-    """Although the reader went, and all rows with it that may go."""
+    """This holds although the reader is gone, and all rows with it that may go."""
     reader = begun(database, "one")
     note(database, 1, 2, 3)
     read(database, reader)
@@ -262,7 +262,7 @@ def catch_up(database: Database, reader: Reader) -> None:
 
 
 def measured(run: Callable[[], None]) -> int:
-    """The most memory that Python's objects took meanwhile, in bytes."""
+    """Return the most memory that Python's objects took meanwhile, in bytes."""
     tracemalloc.start()
     try:
         run()

@@ -1,7 +1,8 @@
-"""Whatever changes in the namespace, the journal tells: readers that follow it miss nothing.
+"""Tests that the journal names everything that changes: readers that follow it miss nothing.
 
-A process makes changes and is killed again and again; two readers keep a copy of every inode, which
-they renew only where the journal tells them to. They are killed too, and the rows are pruned.
+A process makes changes and is killed again and again. Two readers keep a copy of every inode, which
+they renew only where the journal tells them to. The readers are killed too, and the rows are
+pruned.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _FILES = Statement(
 )
 
 Image = tuple[tuple[Any, ...], ...]
-"""All that the database has of an inode."""
+"""Everything that the database has of an inode."""
 
 _COLUMNS = {"inode": "ino", "dirent": "parent", "dirent ": "ino", "xattr": "ino", "damage": "ino"}
 _ALL = [
@@ -56,7 +57,7 @@ _ONE = [
 
 
 def images(session: Session, ino: int | None = None) -> dict[int, Image]:
-    """Of one inode, or of all."""
+    """Return the images of one inode, or of all."""
     found: dict[int, list[tuple[Any, ...]]] = {}
     for every, one in zip(_ALL, _ONE, strict=True):
         for row in session.all(every) if ino is None else session.all(one, ino=ino):
@@ -96,7 +97,7 @@ class Copy:
         self._saved = dict(self.found)
 
     def kill(self) -> None:
-        """Lose all that is not durable, and continue from there."""
+        """Lose everything that is not durable, and continue from there."""
         self.reader = Reader(self.reader.name)
         with self._database.reader() as connection:
             self.reader.resume(Session(connection, self._database.dialect))
@@ -125,7 +126,7 @@ class Client:
             known.append(attr.ino)
 
     def step(self) -> None:
-        """Some changes in one transaction."""
+        """Make some changes in one transaction."""
         operations = [self._operation() for _ in range(self._draw.randrange(1, 9))]
         self._ns.run_together(operations)
         for operation in operations:
@@ -164,14 +165,14 @@ class Client:
 
 
 def make_changes(settings: Settings, seed: str) -> None:
-    """In a process of its own, until it is killed."""
+    """Make changes until the process is killed."""
     client = Client(Namespace(settings), random.Random(seed))
     while True:
         client.step()
 
 
 def publish(session: Session, draw: random.Random) -> None:
-    """What a drain does beside the clients."""
+    """Do what a drain does beside the clients."""
     files = session.all(_FILES)
     for ino, version in draw.sample(files, min(3, len(files))):
         session.run(drain_statements.DRAINED, files=rows_of([(ino, version)]))
@@ -203,7 +204,7 @@ def test_two_readers_miss_nothing(settings: Settings) -> None:
             os.kill(process.pid, signal.SIGKILL)
             process.join()
         require_complete(database, copies)
-        # What the next start puts right is noted too.
+        # The next start also notes what it corrects.
         Namespace(settings).close()
         require_complete(database, copies)
     assert query(settings, "SELECT min(seq) FROM journal")[0][0] > 1
@@ -226,7 +227,7 @@ def with_reader(settings: Settings) -> Database:
 
 
 def noted(settings: Settings) -> list[tuple[int, set[int]]]:
-    """The rows of the journal."""
+    """Return the rows of the journal."""
     rows = query(settings, "SELECT what, inos FROM journal")
     return sorted(((what, set(numbers_in(inos))) for what, inos in rows), key=repr)
 

@@ -1,4 +1,4 @@
-"""Each object has digests of its blocks, from the reading that sent it."""
+"""Tests that each object has digests of its blocks, from the reading that sent it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.t4_drain.test_parts import killed_after_two_parts
 from tests.t4_drain.test_snapshots import append, opened
 
 SIZES = [0, 9, 3 * MIB, 9 * MIB + 1, 17 * MIB]
-"""Sent in a batch, by itself, in parts of 5 MiB, which are no whole blocks."""
+"""Sizes that are sent in a batch, alone, and in parts of 5 MiB, which are no whole blocks."""
 
 
 def of(data: bytes) -> tuple[int, bytes]:
@@ -37,13 +37,13 @@ def of(data: bytes) -> tuple[int, bytes]:
 
 
 def found(site: Site) -> dict[str, tuple[int, bytes]]:
-    """The recorded digests, by key below the prefix."""
+    """Return the recorded digests, by key below the prefix."""
     rows = site.rows("SELECT key, block_bytes, crcs FROM object NATURAL JOIN block_digest")
     return {key.rpartition("/")[2]: (size, bytes(crcs)) for key, size, crcs in rows}
 
 
 def forget(site: Site) -> None:
-    """As an earlier version of Spillway left it."""
+    """Delete the digests, as if an earlier version of Spillway had uploaded the objects."""
     site.rows("DELETE FROM block_digest RETURNING 1")
 
 
@@ -63,7 +63,7 @@ def test_each_object_is_published_with_the_digests_of_its_blocks(
 def test_nothing_is_read_once_more_for_the_digests(
     rclone_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parts are read for their checksum and for the wire; a hole is not read at all."""
+    """Parts are read for their checksum and for the wire. A hole is not read at all."""
     site = rclone_site
     data = os.urandom(6 * MIB) + bytes(6 * MIB) + b"end"
     path = site.namespace.files.path(site.write("f", data), 0)
@@ -118,13 +118,13 @@ def test_digests_live_as_long_as_their_object(rclone_site: Site) -> None:
     site.drain()
     assert found(site) == {"f": of(old), "g": of(b"data")}
     site.rename("f", "moved")
-    # An open and a close without a write.
+    # The file is opened and closed without a write.
     site.namespace.open_write(ino)
     site.namespace.seal(ino, site.sealed_unchanged(old))
     site.drain()
     assert found(site) == {"moved": of(old), "g": of(b"data")}
     site.write("moved", new)
-    # They are those of the object, until the next one.
+    # The digests are those of the object, until the next object replaces it.
     assert found(site) == {"moved": of(old), "g": of(b"data")}
     site.drain()
     assert found(site) == {"moved": of(new), "g": of(b"data")}
@@ -202,7 +202,7 @@ def test_digests_wait_for_uploads(rclone_site: Site, monkeypatch: pytest.MonkeyP
 def test_bytes_that_are_not_what_was_uploaded_get_no_digests(
     rclone_site: Site, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else the object would be held against what the disk made of it."""
+    """Otherwise the object would be compared with bytes that the disk changed."""
     site = rclone_site
     for path in ("f", "g"):
         site.write(path, os.urandom(size))
@@ -256,7 +256,7 @@ def test_a_file_that_is_opened_meanwhile_gets_no_digests(
 
 
 def test_a_file_that_is_open_gets_no_digests(rclone_site: Site) -> None:
-    """Whatever its versions say."""
+    """This holds whatever the versions of the file say."""
     site = rclone_site
     site.write("f", b"data")
     site.drain()

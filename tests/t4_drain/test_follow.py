@@ -1,6 +1,7 @@
-"""The drain looks at what is new, and at everything only when it must: nothing is forgotten.
+"""Tests that the drain looks at what is new, and at everything only when it must.
 
-Everything is read again after ten minutes only, so whatever these tests see was found otherwise.
+The drain forgets nothing. It reads everything again only after ten minutes, so whatever these tests
+see was found otherwise.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ def is_drained(site: Site, *paths: str) -> bool:
 
 
 def pass_over(site: Site) -> None:
-    """Wait until the drain has read on, past all that is there now."""
+    """Wait until the drain has read past everything that is there now."""
     marker = f"marker-{len(site.objects())}"
     site.write(marker, b"x")
     until(lambda: is_drained(site, marker), "a file that was sealed later")
 
 
 def rewrite(site: Site, statement: str) -> None:
-    """Change rows as no transaction of ours does, so that the journal does not tell."""
+    """Change rows beside the gateway's transactions, so that the journal does not name them."""
     site.rows(f"{statement} RETURNING 1")
 
 
@@ -125,7 +126,8 @@ def test_the_safety_net_finds_what_the_journal_did_not_tell(
     idle: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "EVERYTHING_SECONDS", 0.2)
-    # The reading that was planned before comes after ten minutes: this one is the last of these.
+    # The next planned reading is ten minutes away. The lost reader causes one now, and the short
+    # interval is in force from then on.
     rewrite(idle, "DELETE FROM reader")
     until(lambda: idle.rows("SELECT 1 FROM reader"), "the reader")
     idle.write("a.tmp", b"a")
@@ -135,7 +137,7 @@ def test_the_safety_net_finds_what_the_journal_did_not_tell(
 
 
 def test_a_journal_that_was_not_kept(idle: Site) -> None:
-    """Of a database that was restored, or a reader that was dropped."""
+    """This happens with a database that was restored, and with a reader that was dropped."""
     idle.write("a.tmp", b"a")
     pass_over(idle)
     rewrite(idle, "UPDATE dirent SET name = X'61' WHERE name = X'612e746d70'")
@@ -156,12 +158,13 @@ def test_an_end_before_the_reader(idle: Site) -> None:
 
 
 def test_a_clock_that_goes_back(idle: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file settles, and its time lies further ahead all of a sudden than it can have been set."""
+    """After the step, the time of a file that settles is further ahead than it can have been
+    set."""
     idle.namespace.settle_ns = 60 * clock.NS
     idle.write("a", b"a")
     idle.namespace.settle_ns = 0
     pass_over(idle)
-    # Less than the store allows in signatures.
+    # The step is less than the store allows in signatures.
     step_ns, now_ns = 600 * clock.NS, clock.now_ns
     assert step_ns > idle.settings.drain_ahead_ns
     monkeypatch.setattr(clock, "now_ns", lambda: now_ns() - step_ns)
@@ -191,7 +194,7 @@ def test_the_reader_of_a_dead_drain_goes_with_its_lease(rclone_site: Site) -> No
 
 
 def surveyed(site: Site) -> tuple[Survey, Context]:
-    """Everything is read; what is planned now is what is new."""
+    """Return a survey that has read everything: it plans only what is new from now on."""
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
     found = Survey(lambda _ino: False, poll_seconds=0.0)
     while found.plan(context, None).after is not None:
@@ -202,7 +205,7 @@ def surveyed(site: Site) -> tuple[Survey, Context]:
 def test_an_error_in_a_plan_costs_no_file(
     rclone_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows of the journal were read, and not looked at."""
+    """The error leaves rows of the journal that were read, and not looked at."""
     site = rclone_site
     ino = site.write("a.tmp", b"a")
     found, context = surveyed(site)
@@ -223,13 +226,13 @@ def test_what_is_held_is_not_read_again_and_again(
     for n in range(50):
         site.write(f"{n}.tmp", b"x")
     found, context = surveyed(site)
-    # A reading of everything has several pages.
+    # A reading of everything would have several pages.
     assert [found.plan(context, None).after for _ in range(10)] == [None] * 10
     context.database.close()
 
 
 def test_what_was_handed_out_comes_again_until_it_is_drained(rclone_site: Site) -> None:
-    """Its job may have been dropped: another drain had it, or the bucket refused uploads."""
+    """The job may have been dropped: another drain had the file, or the bucket refused uploads."""
     site = rclone_site
     inos = [site.write(f"f{n}", b"x") for n in range(3)]
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))

@@ -1,4 +1,4 @@
-"""The door of a real NFS server: what clients see after its answers, and what it survives."""
+"""Tests the door of a real NFS server: what clients see after its answers, and what it survives."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Site(NamedTuple):
         return self.server.settings
 
     def ask(self, op: Op, ino: int, name: bytes = b"", **more: Any) -> Attr:
-        """Have one request done; an answer without attributes is those of the directory."""
+        """Have one request done. If the answer has no attributes, return those of the directory."""
         request = Request(op, ino, name)._replace(**more)
         [answer] = self.door.run([request])
         assert answer.errno == 0, os.strerror(answer.errno)
@@ -53,7 +53,7 @@ class Site(NamedTuple):
 
 
 def await_door(server: Server) -> None:
-    """This server runs without ``spillway up``, whose lock keeps others from its place."""
+    """Wait for the door: without ``spillway up``, no lock keeps another process from its place."""
     until((server.settings.run_dir / "nfs.sock").exists, "the door")
 
 
@@ -69,7 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def look(client: nfs4.Client, directory: bytes) -> None:
-    """List a directory and look up its last names, which may be going at this moment."""
+    """List a directory and look up its last names, which may disappear at this moment."""
     try:
         for name in client.names(directory)[-3:]:
             client.lookup(directory, name)
@@ -79,7 +79,8 @@ def look(client: nfs4.Client, directory: bytes) -> None:
 
 @contextmanager
 def hammered(site: Site, *paths: str) -> Iterator[None]:
-    """Clients list directories and look up what they find, and another process changes them."""
+    """Let clients list directories and look up what they find, while another process changes
+    them."""
     done = threading.Event()
     failures: list[BaseException] = []
     inos = [site.ask(Op.LOOKUP, ROOT_INO, path.encode()).ino for path in paths]
@@ -118,7 +119,7 @@ def hammered(site: Site, *paths: str) -> Iterator[None]:
 
 
 def names(client: nfs4.Client, directory: bytes) -> list[str]:
-    """A listing. Ganesha fails it as a whole when an entry goes meanwhile."""
+    """Return a listing. Ganesha fails the whole listing when an entry disappears meanwhile."""
     while True:
         try:
             return client.names(directory)
@@ -136,7 +137,7 @@ def is_absent(client: nfs4.Client, directory: bytes, name: str) -> bool:
 
 
 def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
-    """Renames to and fro between directories that others list and look into."""
+    """The door renames back and forth between directories that clients list and look into."""
     client = site.client
     inos = [site.ask(Op.MKDIR, ROOT_INO, name.encode()).ino for name in ("here", "there")]
     handles = [client.handle("export", name) for name in ("here", "there")]
@@ -165,7 +166,7 @@ def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
 
 
 def test_both_directories_of_a_rename_are_told(site: Site) -> None:
-    """Nobody else is there, who would have them looked at again."""
+    """No other client is there that would make the server look at the directories again."""
     client = site.client
     inos = [site.ask(Op.MKDIR, ROOT_INO, name.encode()).ino for name in ("from", "to")]
     handles = [client.handle("export", name) for name in ("from", "to")]
@@ -277,7 +278,7 @@ def test_rubbish_and_peers_that_stall_harm_nobody(site: Site) -> None:
             rubbish = stack.enter_context(dial(site.settings))
             rubbish.sendall(struct.pack("=IHHIIQ", 0x524F4F44, 1, 2, length, 0, 0) + b"x" * 200)
             assert rubbish.recv(1) == b""
-        # At once, and not because nothing more came.
+        # The connections end at once, and not because no more bytes came.
         assert time.monotonic() - began < 5
         site.ask(Op.GETATTR, ROOT_INO)
         site.client.handle("export")

@@ -1,4 +1,5 @@
-"""`spillway rm -r` through the NFS server, while one of the two is killed, and two gateways."""
+"""Tests `spillway rm -r` through the NFS server while one of the two is killed, and two
+gateways."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FILES = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
 
 
 def make_gateway(directory: Path, values: Values | None = None) -> Gateway:
-    """A gateway whose bucket never answers: names do not need it."""
+    """Return a gateway whose bucket never answers: changes of names do not need it."""
     return Gateway(
         directory,
         bucket="b",
@@ -37,7 +38,8 @@ def make_gateway(directory: Path, values: Values | None = None) -> Gateway:
 
 
 def populate(gateway: Gateway, files: int) -> None:
-    """Links in directories of a hundred: what ``rm`` removes one by one, without bytes."""
+    """Make links in directories of a hundred: ``rm`` removes them one by one, and they have no
+    bytes."""
     with opened(config.load(gateway.config, {})) as door:
         [top] = door.run([Request(Op.MKDIR, ROOT_INO, b"big")])
         assert top.attr is not None
@@ -58,7 +60,8 @@ def count(gateway: Gateway) -> int:
 
 @contextmanager
 def removing(gateway: Gateway) -> Iterator[subprocess.Popen[str]]:
-    """A removal that has begun; it stands still, so that it does not end before it is killed."""
+    """Start a removal, and stop the process after its first names, so that it cannot end before a
+    kill."""
     before = count(gateway)
     with subprocess.Popen(
         [PROGRAM, "rm", "--config", gateway.config, "-r", "big"],
@@ -90,7 +93,7 @@ def test_a_removal_survives_kills_of_either_side(tmp_path: Path) -> None:
             assert command.returncode == 1
             assert "the NFS server went away" in error
             assert "what was done stays done" in error
-        # At once: it waits for the server, which is restarted.
+        # The command can run at once: it waits for the server, which is restarted.
         done = gateway.spillway("rm", "-r", "big", timeout_seconds=120)
         assert "names removed" in done.stdout
         assert gateway.spillway("ls").stdout == ""
@@ -105,7 +108,7 @@ def test_a_second_gateway_changes_nothing(tmp_path: Path, postgres: PostgresServ
     gateway = make_gateway(tmp_path / "first", values)
     with gateway:
         gateway.spillway("mkdir", "d")
-        # On the same database and the same files, but with a lock of its own.
+        # The second gateway has the same database and the same files, but a lock of its own.
         settings = config.load(gateway.config, {})
         other = tmp_path / "other.toml"
         other.write_text(gateway.config.read_text().replace("/first/data", "/second"))

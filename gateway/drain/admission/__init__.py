@@ -1,1 +1,1 @@
-"""Says whether a job may run now: claims under a lease, retries, health of the bucket."""
+"""Decides whether a job may run now, by claims under a lease, retries and health of the bucket."""

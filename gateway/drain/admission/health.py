@@ -1,4 +1,4 @@
-"""How the bucket is doing, and when to ask it again.
+"""Keeps the state of the bucket, and says when to ask the bucket again.
 
     UNKNOWN ──check──▶ REACHABLE ──a job got no answer──▶ DOUBTED ──check──▶ REACHABLE
                            ▲                                 └──check fails──▶ UNREACHABLE
@@ -6,15 +6,15 @@
                            └──such a job works, or none is due── ON_TRIAL ◀──check── REFUSED
 
 One job without an answer proves nothing about the bucket, so it only raises doubt: one object that
-the store chokes on must not stop the others. A check that passes does not end REFUSED either:
-credentials that may list may still not write.
+the store cannot process must not stop the others. A check that passes does not end REFUSED either:
+credentials that may list may still be unable to write.
 
-What refuses one key is no refusal of the kind (refusals.py); it only raises doubt. A refusal stops
-jobs of its kind only: where there is no room for uploads, deletions must continue. On
-trial, one job of the kinds that were refused is let through at a time. So a refusal costs a handful
-of requests for each pause, however much there is to do.
+A refusal of one key is no refusal of the kind (refusals.py). It only raises doubt. A refusal of a
+kind stops jobs of this kind only: where there is no room for uploads, deletions must continue. On
+trial, one job of the refused kinds may run at a time. So a refusal costs a handful of requests for
+each pause, however much there is to do.
 
-Pauses double up to the longest, with full jitter; the drain never stops trying.
+Pauses double up to the longest, with full jitter. The drain never stops trying.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ log = logging.getLogger("drain")
 
 
 class BucketState(Enum):
-    """What is known of the bucket."""
+    """The state of the bucket, as far as it is known."""
 
     UNKNOWN = "unknown"
-    """Not asked yet."""
+    """The bucket was not asked yet."""
     REACHABLE = "reachable"
-    """It answers."""
+    """The bucket answers."""
     DOUBTED = "doubted"
-    """A job got no answer; a check decides. Shown as reachable."""
+    """A job got no answer, and a check decides. Shown as reachable."""
     UNREACHABLE = "unreachable"
-    """No answer, or one that says: not now. Tried again soon."""
+    """The bucket does not answer, or answers that it cannot now. It is tried again soon."""
     REFUSED = "refused"
-    """A person must act. Tried again slowly."""
+    """A person must act. The bucket is tried again slowly."""
     ON_TRIAL = "on trial"
-    """It answers a check again; a job must show that it works. Shown as refused."""
+    """The bucket answers a check again. A job must show that it works. Shown as refused."""
 
     @property
     def shown(self) -> str:
-        """The state as a person sees it: what is not certain yet is not shown."""
+        """The state as a person sees it. It leaves out what is not certain yet."""
         certain = {self.DOUBTED: self.REACHABLE, self.ON_TRIAL: self.REFUSED}.get(self, self)
         return str(certain.value)
 
@@ -69,22 +69,23 @@ class Health:
         self._retry_at = 0.0
         self._since_ns = clock.now_ns()
         self._refused: set[Work] = set()
-        """Kinds of jobs that were refused. REFUSED without any: the check itself was."""
+        """The kinds of jobs that were refused. If it is empty in REFUSED, the check itself was
+        refused."""
         self._trying: Work | None = None
         self.state = BucketState.UNKNOWN
         self.error: str | None = None
 
     def pause_seconds(self) -> float:
-        """How long what failed is not to be tried again."""
+        """Return for how long what failed must not be tried again."""
         with self._lock:
             return max(0.0, self._retry_at - clock.monotonic_seconds())
 
     def needs_check(self) -> bool:
-        """Whether a check is due as soon as the pause is over."""
+        """Return whether a check is due as soon as the pause is over."""
         return self.state not in (BucketState.REACHABLE, BucketState.ON_TRIAL)
 
     def stops_all(self) -> bool:
-        """Whether no job may run before a check has passed."""
+        """Return whether no job may run before a check has passed."""
         refused = self.state == BucketState.REFUSED and not self._refused
         return refused or self.state in (
             BucketState.UNKNOWN,
@@ -93,7 +94,7 @@ class Health:
         )
 
     def admits(self, kind: Work) -> bool:
-        """Whether a job of a kind may run now."""
+        """Return whether a job of a kind may run now."""
         if not kind.asks_bucket:
             return True
         with self._lock:
@@ -103,42 +104,42 @@ class Health:
             return kind not in self._refused or on_trial
 
     def stops(self, kind: Work) -> bool:
-        """Whether a job of a kind that has not begun yet must not run any more."""
+        """Return whether a job of a kind that has not begun yet must not run any more."""
         if not kind.asks_bucket:
             return False
         with self._lock:
             return self.stops_all() or (self.state == BucketState.REFUSED and kind in self._refused)
 
     def is_refused(self, kind: Work) -> bool:
-        """Whether jobs of a kind are refused, or on trial."""
+        """Return whether jobs of a kind are refused, or on trial."""
         with self._lock:
             return kind in self._refused
 
     def begun(self, kind: Work) -> None:
-        """A job that was admitted is about to run."""
+        """Note that a job that was admitted is about to run."""
         with self._lock:
             if kind in self._refused:
                 self._trying = kind
 
     def ended(self, kind: Work) -> None:
-        """A job has ended, in whatever way."""
+        """Note that a job has ended, in whatever way."""
         with self._lock:
             if kind == self._trying:
                 self._trying = None
 
     def checked(self) -> None:
-        """A check passed."""
+        """Note that a check passed."""
         with self._lock:
             refused = self.state == BucketState.REFUSED
             self._enter(BucketState.ON_TRIAL if refused else BucketState.REACHABLE)
 
     def worked(self, kind: Work | None = None) -> None:
-        """A job did its work; None: there is none to do."""
+        """Note that a job did its work, or (None) that there is no work."""
         with self._lock:
             on_trial = self.state == BucketState.ON_TRIAL
             if kind is None and not on_trial:
                 return
-            # One of a batch may have been refused, and another one not: REFUSED without a kind
+            # In one batch, some jobs may have been refused and others not. REFUSED without a kind
             # would stop all of them.
             is_last = on_trial or bool(self._refused)
             self._refused = set() if kind is None else self._refused - {kind}
@@ -146,13 +147,14 @@ class Health:
                 self._enter(BucketState.REACHABLE)
 
     def doubted(self) -> None:
-        """A job got no answer."""
+        """Note that a job got no answer."""
         with self._lock:
             if self.state == BucketState.REACHABLE:
                 self._enter(BucketState.DOUBTED)
 
     def failed(self, exc: Exception, kind: Work | None = None) -> None:
-        """A check failed (kind: None), or a job was refused as any of its kind would be."""
+        """Note that a check failed (kind None), or that a job was refused as any of its kind would
+        be."""
         with self._lock:
             self.error = str(exc)
             refused = isinstance(exc, StoreRefused)
@@ -161,7 +163,7 @@ class Health:
             else:
                 self._refused.add(kind)
             if clock.monotonic_seconds() >= self._retry_at:
-                # Jobs that fail during the pause say nothing new; they must not prolong it.
+                # Jobs that fail during the pause say nothing new. They must not prolong it.
                 self._tries += 1
                 self._retry_at = clock.monotonic_seconds() + jittered_seconds(
                     DOUBLINGS_MAX if refused else self._tries, self._retry_max_seconds
@@ -169,7 +171,7 @@ class Health:
             self._enter(BucketState.REFUSED if refused else BucketState.UNREACHABLE)
 
     def shown(self) -> dict[str, Any]:
-        """What ``spillway status`` shows."""
+        """Return what ``spillway status`` shows."""
         with self._lock:
             return {
                 "name": self._bucket,

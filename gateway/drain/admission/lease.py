@@ -1,13 +1,13 @@
-"""Which drain may work on what: claims in the database, under a lease that runs out.
+"""Decides which drain may work on what, by claims in the database under a lease that expires.
 
-A lease is a row of one run of a drain: its process (owner), a number that no other lease has,
-an expiry. Claims (inodes and keys) hang on it; one statement renews all of them, and claims are
-made and given back many to a transaction. So two drains on one database share the work.
+A lease is a row for one run of a drain: its process (owner), a number that no other lease has, and
+a time when it expires. Claims (inodes and keys) belong to a lease. One statement renews all of
+them, and one transaction makes or gives back many. So two drains on one database share the work.
 
-A lease is taken over, which deletes it and its claims, when it ran out, or at once when its process
+A takeover deletes a lease and its claims, when the lease has expired, or at once when its process
 is known to be dead. Every transaction of a job looks for its lease (context.py): a drain that was
-paused for too long finds it gone (LeaseLost) and publishes nothing. A request that was under way
-in that moment cannot be called back; doubt.py looks at what it did.
+paused for too long finds it gone (LeaseLost) and publishes nothing. A request that was under way in
+that moment cannot be called back, so doubt.py looks at what it did.
 
 Within a process, threads exclude each other in memory.
 """
@@ -36,14 +36,14 @@ from gateway.errors import LeaseLost, NamespaceError
 log = logging.getLogger("drain")
 
 RENEWALS = 3
-"""In the time a lease lasts."""
+"""The renewals in the time that a lease lasts."""
 
 
 class Claims:
     """The lease of this drain and what it has claimed.
 
-    Parameters: context, whose lease is not used; retries, saved with the claims; on_lost,
-    called when the lease is found lost; on_drains, called with the number of drains that have one.
+    Parameters: context, whose lease is not used; retries, saved with the claims; on_lost, called
+    when the lease is found lost; on_drains, called with the number of drains that have a lease.
     """
 
     def __init__(
@@ -61,19 +61,20 @@ class Claims:
         self._lock = threading.Lock()
         self._busy: set[int | str] = set()
         self._needed: Counter[int | str] = Counter()
-        """How many planned and running jobs need a name that is claimed."""
+        """For each claimed name, how many planned and running jobs need it."""
         self._spare: set[int | str] = set()
-        """Claimed, and needed by no job any more."""
+        """The names that are claimed, and that no job needs any more."""
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew_for_ever, name="drain-lease")
         self._thread.daemon = True
         self._others: dict[int, tuple[int, float]] = {}
-        """Of other drains' leases: when they end, and since when (monotonic) that was not moved."""
+        """The leases of other drains: when each ends, and since when (monotonic) that has not
+        changed."""
         self.lease = 0
-        """Of the lease; 0 when there is none."""
+        """The number of the lease, or 0 if there is none."""
 
     def enter(self) -> int:
-        """Begin a lease; returns its number. Raises NamespaceError."""
+        """Begin a lease. Returns its number. Raises NamespaceError."""
         lease = secrets.randbits(62) | 1
         with self._context.writing() as view:
             others = self._take_over(view)
@@ -94,7 +95,7 @@ class Claims:
         return lease
 
     def leave(self) -> None:
-        """End the lease: nothing runs under it any more."""
+        """End the lease. Nothing may run under it any more."""
         self._end.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -105,9 +106,9 @@ class Claims:
         self.lease = 0
 
     def claim(self, jobs: Sequence[Job]) -> list[Job]:
-        """Claim what jobs need, give back what none needs; returns the jobs that may be run.
+        """Claim what jobs need, and give back what none needs. Returns the jobs that may run.
 
-        Raises NamespaceError, LeaseLost; then nothing was claimed.
+        Raises NamespaceError, LeaseLost. Then nothing was claimed.
         """
         with self._lock:
             needed = {name for job in jobs for name in job.claims}
@@ -133,7 +134,7 @@ class Claims:
         return granted
 
     def is_lost(self, lease: int) -> bool:
-        """Whether a lease is known to have been taken over."""
+        """Return whether a lease is known to have been taken over."""
         try:
             with replace(self._context, lease=lease).reading():
                 return False
@@ -143,7 +144,8 @@ class Claims:
             return False
 
     def take(self, job: Job) -> bool:
-        """Keep other threads off what a claimed job needs. False: one is at it."""
+        """Keep other threads off what a claimed job needs. Returns False if a thread works on
+        it."""
         with self._lock:
             if not self._busy.isdisjoint(job.claims):
                 return False
@@ -151,18 +153,19 @@ class Claims:
             return True
 
     def is_busy(self, name: int | str) -> bool:
-        """Whether a thread of ours works on an inode or a key."""
+        """Return whether a thread of this drain works on an inode or a key."""
         with self._lock:
             return name in self._busy
 
     def ended(self, job: Job, lease: int) -> None:
-        """A job that was taken has ended."""
+        """Note that a job that was taken has ended."""
         with self._lock:
             self._busy -= job.claims
         self.drop(job, lease)
 
     def drop(self, job: Job, lease: int) -> None:
-        """A claimed job needs its claims no more. Parameters: lease, under which it was claimed."""
+        """Note that a job needs its claims no more. Parameters: lease, under which they were
+        claimed."""
         with self._lock:
             if lease != self.lease:
                 return
@@ -175,7 +178,7 @@ class Claims:
     def _write(
         self, missing: set[int | str], dropped: set[int | str], unsaved: set[JobId]
     ) -> set[int | str]:
-        """One transaction; returns the names that another drain has."""
+        """Write the claims in one transaction. Returns the names that another drain has."""
         lease = self.lease
         taken: set[int | str] = set()
         with replace(self._context, lease=lease).writing() as view:
@@ -209,7 +212,8 @@ class Claims:
             self._on_lost()
 
     def _take_over(self, view: View) -> int:
-        """Delete leases that ran out or whose holder is dead; returns how many others there are."""
+        """Delete leases that expired or whose holder is dead. Returns the number of other leases
+        left."""
         others = 0
         now_ns = clock.now_ns()
         for lease, holder, expires_ns in view.session.all(own.LEASES):
@@ -226,8 +230,9 @@ class Claims:
         return others
 
     def _is_renewed(self, lease: int, expires_ns: int) -> bool:
-        """Whether a lease was renewed while one lasts, as we saw it: where the clock went back, its
-        own time says nothing for the length of the step."""
+        """Return whether a lease was renewed within the time that one lasts, by this machine's
+        monotonic clock. Where the clock was set back, the lease's own time says nothing for the
+        length of the step."""
         now = clock.monotonic_seconds()
         before = self._others.get(lease)
         if before is None or before[0] != expires_ns:

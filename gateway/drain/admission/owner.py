@@ -1,4 +1,4 @@
-"""Names a process so that no other can be taken for it, and tells whether it still lives."""
+"""Names a process so that no other can be taken for it, and tells whether it still runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from gateway.proc import start_ticks
 
 
 def owner(pid: int) -> str:
-    """Names a process for good: machine since its boot, PID namespace, PID, start."""
+    """Return the name of a process for all time: machine since its boot, PID namespace, PID,
+    start."""
     return f"{_here()} {pid} {start_ticks(pid)}"
 
 
@@ -18,7 +19,8 @@ def pid_of(holder: str) -> str:
 
 
 def is_dead(holder: str) -> bool:
-    """Whether an owner is known to have ended. Of one on another machine nothing is known."""
+    """Return whether an owner is known to have ended. Nothing is known of one on another
+    machine."""
     here, pid, ticks = holder.rsplit(" ", 2)
     return here == _here() and ticks != str(start_ticks(int(pid)))
 

@@ -1,8 +1,8 @@
-"""Tells a key that the store refuses from a kind of work that it refuses.
+"""Tells whether the store refuses one key or a whole kind of work.
 
-A policy may deny one key. So a refusal is of a kind only after those of several keys in a row, with
-no job of the kind done between them. Keys that were refused while others worked, or in a trial, are
-known from then on: what the store says to them again is no news of the kind.
+A policy may deny one key. So a kind counts as refused only after the refusals of several keys in a
+row, with no job of the kind done between them. Keys that were refused while others worked, or in a
+trial, are remembered: another refusal of them says nothing new of the kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gateway.drain.job import Work
 
 IN_A_ROW = 3
 KNOWN_MAX = 10_000
-"""Keys that are remembered."""
+"""The number of keys that are remembered."""
 
 
 class Refusals:
@@ -23,11 +23,11 @@ class Refusals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._row: dict[Work, list[int | str]] = {}
-        """Names of refused jobs since the kind last worked; of each job the keys."""
+        """The refused jobs since the kind last worked, each named by one of its keys."""
         self._known: set[tuple[Work, int | str]] = set()
 
     def refused(self, kind: Work, claims: Iterable[int | str]) -> bool:
-        """A job was refused. True: take all of its kind as refused."""
+        """Note that a job was refused. Returns True if all of its kind must count as refused."""
         name = _name(claims)
         with self._lock:
             if (kind, name) in self._known:
@@ -38,14 +38,14 @@ class Refusals:
             return len(row) >= IN_A_ROW
 
     def worked(self, kind: Work, claims: Iterable[int | str]) -> None:
-        """A job did its work."""
+        """Note that a job did its work."""
         with self._lock:
             self._known.discard((kind, _name(claims)))
             self._know(kind)
 
     def tried(self, kind: Work) -> None:
-        """A trial of a refused kind was refused too: the health of the bucket has it from now on,
-        and the same keys tell nothing more of the kind."""
+        """Note that a trial of a refused kind was refused too. The health of the bucket records the
+        refusal from now on, and the same keys say nothing more of the kind."""
         with self._lock:
             self._know(kind)
 

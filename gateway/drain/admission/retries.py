@@ -1,6 +1,6 @@
-"""Jobs that failed, and when each may be tried again: for ever, with full jitter.
+"""Keeps the jobs that failed, and when each may be tried again. Tries never end.
 
-The rows of ``retry`` are the truth for people and for the next start; this is their copy in memory,
+People and the next start read the rows of ``retry``. This module keeps a copy in memory, which is
 saved with the next claims (gateway.drain.admission.lease).
 """
 
@@ -22,12 +22,12 @@ from gateway.errors import DataFileError, ObjectRefused, StoreRefused
 FIRST_PAUSE_SECONDS = 0.5
 DOUBLINGS_MAX = 30
 FORGET_NS = 3600 * clock.NS
-"""A failure of no file that was not tried again for so long after it was due is of a job that no
-longer exists."""
+"""A failure that belongs to no file, and was not tried again for so long after it was due, is of a
+job that no longer exists."""
 FOR_GOOD = "needs a person: "
-"""How the error of a job begins that does not succeed by itself."""
+"""The first words of the error of a job that cannot succeed without a person."""
 FOR_GOOD_TRIES = 2
-"""The first time, a client may just have been changing the file."""
+"""One try is not enough: the first time, a client may have been changing the file."""
 
 RETRIES = Statement(
     select(retry.c.work, retry.c.ino, retry.c.key, retry.c.tries, retry.c.error, retry.c.next_ns)
@@ -41,7 +41,7 @@ RETRY_DELETE = Statement(
 
 
 class Failure(NamedTuple):
-    """A job's failures so far."""
+    """The failures of a job so far."""
 
     tries: int
     error: str
@@ -52,18 +52,18 @@ NO_FAILURE = Failure(0, "", 0)
 
 
 def failures(session: Session) -> Iterator[tuple[JobId, Failure]]:
-    """The failures that are recorded in the database."""
+    """Yield the failures that are recorded in the database."""
     for work, ino, key, *failure in session.all(RETRIES):
         yield JobId(Work(work), ino, key), Failure(*failure)
 
 
 def needs_person(tries: int, error: str) -> bool:
-    """Whether a job fails for good."""
+    """Return whether a job needs a person."""
     return tries >= FOR_GOOD_TRIES and error.startswith(FOR_GOOD)
 
 
 class Retries:
-    """Safe to use from several threads.
+    """The failures of one drain. Safe to use from several threads.
 
     Parameters: retry_max_seconds, the longest pause.
     """
@@ -73,23 +73,23 @@ class Retries:
         self._lock = threading.Lock()
         self._failed: dict[JobId, Failure] = {}
         self._of_file: dict[int, set[JobId]] = {}
-        """The failing jobs of a file, by inode."""
+        """The failing jobs of each file, by inode."""
         self._unsaved: set[JobId] = set()
 
     def load(self, session: Session) -> None:
-        """Start from what an earlier run left, inside a write transaction."""
+        """Load the failures of an earlier run, inside a write transaction."""
         with self._lock:
             for job, failure in failures(session):
                 if job not in self._failed:
                     self._put(job, failure)
 
     def is_due(self, job: JobId) -> bool:
-        """Whether a job may be tried now."""
+        """Return whether a job may be tried now."""
         with self._lock:
             return self._is_due(job)
 
     def is_file_due(self, ino: int) -> bool:
-        """Whether every job about a file that failed may be tried now."""
+        """Return whether all failed jobs about a file may be tried now."""
         with self._lock:
             return all(self._is_due(job) for job in self._of_file.get(ino, ()))
 
@@ -104,10 +104,10 @@ class Retries:
             self._unsaved.add(job)
 
     def worked(self, job: JobId, ino: int) -> None:
-        """The job is done, or there is nothing to do any more.
+        """Note that a job is done, or that there is nothing left for it to do.
 
-        Parameters: ino, of a file that is in the bucket now: what failed under its earlier names is
-        forgotten; 0: none.
+        Parameters: ino, the inode of a file that is in the bucket now, or 0. What failed under the
+        earlier names of the file is forgotten.
         """
         with self._lock:
             for gone in {job, *self._of_file.get(ino, ())}:
@@ -117,7 +117,7 @@ class Retries:
     def forget(self, is_wanted: Callable[[int], bool]) -> None:
         """Forget failures of jobs that no longer exist.
 
-        Parameters: is_wanted, whether a file has something left to do in the bucket.
+        Parameters: is_wanted, which returns whether a file has something left to do in the bucket.
         """
         with self._lock:
             failed = list(self._failed.items())
@@ -150,13 +150,13 @@ class Retries:
         return found
 
     def take_unsaved(self) -> set[JobId]:
-        """Jobs whose rows are not what they should be. The caller saves them or gives them back."""
+        """Take the jobs whose rows are out of date. The caller saves them or gives them back."""
         with self._lock:
             taken, self._unsaved = self._unsaved, set()
         return taken
 
     def give_back(self, jobs: set[JobId]) -> None:
-        """They could not be saved."""
+        """Give back jobs that could not be saved."""
         with self._lock:
             self._unsaved |= jobs
 
@@ -171,7 +171,7 @@ class Retries:
                 session.run(RETRY_INSERT, work=work, ino=job.ino, key=job.key, **found._asdict())
 
     def shown(self, most: int) -> list[dict[str, Any]]:
-        """The latest failures."""
+        """Return the latest failures."""
         with self._lock:
             latest = list(self._failed.items())[-most:]
         return [
@@ -184,13 +184,13 @@ class Retries:
 
 
 def jittered_seconds(tries: int, most_seconds: float) -> float:
-    """A pause before the next try: anywhere up to a bound that doubles with each try."""
+    """Draw a pause before the next try, up to a bound that doubles with each try."""
     bound = min(most_seconds, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, DOUBLINGS_MAX))
     return random.uniform(0.05 * bound, bound)
 
 
 def error_of(exc: Exception) -> str:
-    """An error as people see it; where it does not end by itself, with what to do."""
+    """Return an error as people see it. If it does not end by itself, the text says what to do."""
     if isinstance(exc, DataFileError):
         return f"{FOR_GOOD}{exc}: restore its bytes, write the file again, or delete it"
     if isinstance(exc, StoreRefused):

@@ -1,1 +1,1 @@
-"""Reads the database and makes jobs of what is to be done. Each job checks its plan again."""
+"""Plans jobs from what the database says. Each job checks its plan again."""

@@ -1,8 +1,8 @@
-"""Gives block digests to objects that have none: those that an earlier Spillway uploaded.
+"""Gives block digests to objects that an earlier Spillway uploaded without them.
 
-The local bytes are read once, slowly, while nothing waits to be uploaded, and count only if they
-are still those of the object: the same version before and after the reading, and the checksum that
-was recorded when they were uploaded. What cannot be shown to be so gets no digests.
+The local bytes are read once, slowly, while nothing waits to be uploaded. They count only if they
+are still those of the object: the version is the same before and after the reading, and the
+checksum is the one that was recorded at the upload. Otherwise the object gets no digests.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ BATCH_FILES = 64
 BATCH_BYTES = 256 * MIB
 SCAN_PAGE = 2048
 PASS_SECONDS = 3600.0
-"""From the end of a look at all objects to the next: an object without digests becomes no more."""
+"""The time from the end of a look at all objects to the next. Uploads record digests, so there is
+rarely new work."""
 NO_INODE = 0
-"""What the job claims: there is one of them at a time, in all drains, and it is in nobody's way."""
+"""The claim of the job: there is one such job at a time, in all drains, and no other job needs the
+claim."""
 
 _OBJECT = (
     select(
@@ -53,7 +55,8 @@ _OBJECT = (
 )
 OBJECTS_AFTER = Statement(_OBJECT.where(object_.c.ino > b("after_ino")).limit(b("most")))
 OBJECT_NOW = Statement(_OBJECT.where(object_.c.ino == b("ino")))
-"""Objects with their files, the checksum, and the inode again if the blocks have digests."""
+"""Selects objects with their files, the checksum, and the inode again if the blocks have
+digests."""
 
 
 class Lacking(NamedTuple):
@@ -61,13 +64,13 @@ class Lacking(NamedTuple):
 
     file: File
     checksum: str
-    """Of the object."""
+    """The checksum of the object."""
 
 
 class Backfill:
-    """How far one drain has come with it.
+    """Plans the readings of one drain, and remembers how far they are.
 
-    Parameters: is_busy, whether files wait to be uploaded.
+    Parameters: is_busy, which returns whether files wait to be uploaded.
     """
 
     def __init__(self, is_busy: Callable[[], bool]) -> None:
@@ -80,7 +83,7 @@ class Backfill:
         self._at, self._again_at = 0, 0.0
 
     def plan(self, context: Context, _after: int | str | None) -> Page:
-        """One job, for the next files; it moves on when it is done."""
+        """Plan one job for the next files. The position moves when the job is done."""
         if self._is_busy() or clock.monotonic_seconds() < self._again_at:
             return Page([], None)
         with context.reading() as view:
@@ -126,7 +129,7 @@ def _lacking(row: Sequence[object]) -> Lacking | None:
 
 
 def _is_so(session: Session, planned: Lacking) -> bool:
-    """Whether the object has no digests yet, and is still of the version that was read."""
+    """Return whether the object has no digests yet, and is still of the version that was read."""
     row = session.one(OBJECT_NOW, ino=planned.file.ino)
     now = None if row is None else _lacking(row)
     return (
@@ -138,7 +141,7 @@ def _is_so(session: Session, planned: Lacking) -> bool:
 
 
 def _first(files: Sequence[Lacking]) -> list[Lacking]:
-    """As many as one job reads; at least one."""
+    """Return as many of the files as one job reads, at least one."""
     size = 0
     for count, one in enumerate(files[:BATCH_FILES]):
         size += one.file.size
@@ -148,7 +151,8 @@ def _first(files: Sequence[Lacking]) -> list[Lacking]:
 
 
 def _read(context: Context, one: Lacking, on_read: Callable[[int], object]) -> BlockDigests | None:
-    """None: told to stop, or these are not the bytes that were uploaded."""
+    """Read a file for its block digests. Returns None if told to stop, or if these are not the
+    bytes that were uploaded."""
     file, path = one.file, context.files.path(one.file.ino, one.file.epoch)
     form = checksum.form_of(one.checksum)
     try:
@@ -158,14 +162,14 @@ def _read(context: Context, one: Lacking, on_read: Callable[[int], object]) -> B
         log.warning("no block digests of inode %d: %s", file.ino, exc)
         return None
     if read is not None and read.checksum != one.checksum:
-        # Written meanwhile, or changed by the disk: spillway fsck --checksums tells.
+        # The file was written meanwhile, or the disk changed it: spillway fsck --checksums tells.
         log.warning("no block digests of inode %d: %s is not what was uploaded", file.ino, path)
         return None
     return None if read is None else read.blocks
 
 
 class _Pace:
-    """Holds a reading to its rate. Parameters: stop, ends the waiting."""
+    """Limits a reading to its rate. Parameters: stop, which ends the waiting."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -173,7 +177,7 @@ class _Pace:
         self._bytes = 0
 
     def passed(self, read_bytes: int) -> None:
-        """So many more bytes were read."""
+        """Note that so many more bytes were read, and wait if the reading is too fast."""
         self._bytes += read_bytes
         ahead_seconds = self._began + self._bytes / BYTES_PER_SECOND - clock.monotonic_seconds()
         if ahead_seconds > 0:

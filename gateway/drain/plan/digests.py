@@ -1,10 +1,10 @@
-"""Reads files soon after they were sealed and records what their bytes are (``digest``).
+"""Reads files soon after they were sealed and records the checksum of their bytes (``digest``).
 
-From then on a byte that changes on the disk is noticed before it can be published. Only files that
-are not in the bucket: what is there has the checksum of its object.
+From then on, a byte that changes on the disk is noticed before it can be published. Files that are
+in the bucket are not read: their objects have a checksum.
 
-Reads by age: what was sealed since the last page, and from time to time everything again, which
-takes at most a tenth of the time, as in survey.py.
+Rows are read by age: what was sealed since the last page, and from time to time everything again,
+which takes at most a tenth of the time, as in survey.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Digests:
         self._at, self._again_at = _START, 0.0
 
     def plan(self, context: Context, _after: int | str | None) -> Page:
-        """The next files without a digest."""
+        """Plan jobs for the next files without a digest."""
         started = clock.monotonic_seconds()
         if not self._is_whole and started >= self._again_at:
             self._at, self._is_whole, self._spent_seconds = _START, True, 0.0
@@ -61,7 +61,8 @@ class Digests:
                 own.SEALED,
                 after_ns=self._at[0],
                 after_ino=self._at[1],
-                # Everything: times before the clock went back are ahead of any limit.
+                # A whole reading has no limit: times from before the clock went back are ahead of
+                # any limit.
                 until_ns=_FOR_EVER_NS if self._is_whole else now_ns + self._settle_ns,
                 most=SCAN_PAGE,
             )
@@ -75,7 +76,7 @@ class Digests:
         is_last = len(rows) < SCAN_PAGE
         if is_last and self._is_whole:
             self._is_whole = False
-            # What is sealed next is not after times that lie far ahead.
+            # Files that are sealed next have times before those that lie far ahead.
             self._at = min(self._at, (now_ns + self._settle_ns, 0))
             rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
             self._again_at = clock.monotonic_seconds() + rest_seconds
@@ -96,7 +97,7 @@ def _job(view: View, file: File, batch: Batch) -> Job:
 
 
 def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exception]:
-    """Record the digests of files; returns what became of each, in order. Raises NamespaceError."""
+    """Record the digests of files. Returns the result of each, in order. Raises NamespaceError."""
     results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(files)
     found: dict[int, str] = {}
     for index, file in enumerate(files):
@@ -114,8 +115,8 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exc
         for index, file in enumerate(files):
             now = file_of(view.session, file.ino)
             if now is None or now.write_open or now.content_version != file.content_version:
-                # The version moves before its first byte is written: what was read is of no one
-                # version, and what went wrong went wrong with another.
+                # The version moves before its first byte is written. So the bytes that were read
+                # are of no one version, and an error may be of another version.
                 results[index] = Outcome.OUTDATED
             elif index in found:
                 view.session.run(own.DIGEST_DELETE, the_ino=file.ino)

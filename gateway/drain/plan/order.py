@@ -1,12 +1,12 @@
-"""Which dirty file goes next. Pure: knows inode numbers, directories and times, and no database.
+"""Decides which dirty file goes next, from inode numbers, directories and times. Uses no database.
 
 - What a person bumped goes before everything else.
-- Of the others, every ``AGEING``-th is the one that was sealed first of all. So a file before which
-  n others were sealed is reached after at most AGEING * (n + 1) picks, whatever else arrives.
+- Of the others, every ``AGEING``-th is the file that was sealed first. So a file before which n
+  others were sealed is reached after at most AGEING * (n + 1) picks, whatever else arrives.
 - The rest is dealt out in turn to the top-level directories, so that the burst of one job does not
-  keep the others waiting; within each, the directory whose newest file was sealed last goes first.
+  keep the others waiting. Within each, the directory whose newest file was sealed last goes first.
 
-About 150 bytes of memory for each file.
+Each file takes about 150 bytes of memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AGEING = 4
 class Order:
     """Files that wait.
 
-    Parameters: before, the order that this one replaces, whose turns it continues.
+    Parameters: before, the order that this one replaces. This order continues its turns.
     """
 
     def __init__(self, before: Order | None = None) -> None:
@@ -30,16 +30,17 @@ class Order:
         self._bumped: deque[int] = deque()
         self._by_age: deque[int] = deque()
         self._tops: dict[bytes, OrderedDict[int, deque[int]]] = {}
-        """By top-level directory and directory; what was sealed last is last."""
+        """The files by top-level directory and directory. What was sealed last is last."""
         self._turn: int = 0 if before is None else before._turn
         self._served: dict[bytes, int] = {} if before is None else before._served
-        """When a top-level directory had its last file, as a number of ``_serves``."""
+        """When each top-level directory had its last file, as a number of ``_serves``."""
         self._serves: Iterator[int] = count(1) if before is None else before._serves
         self._unserved: OrderedDict[bytes, None] = OrderedDict()
-        """Top-level directories that had none yet, the newest last."""
+        """The top-level directories that have had no file yet, the newest last."""
         self._turns: list[tuple[int, bytes]] = []
-        """A heap of the others by that number. The order before this one may serve them meanwhile,
-        so an entry of either may be out of date; it is put right when its turn comes."""
+        """A heap of the other top-level directories by that number. The order before this one may
+        serve them meanwhile, so an entry of either may be out of date. It is corrected when its
+        turn comes."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -52,7 +53,8 @@ class Order:
     ) -> None:
         """Add a file that was sealed after all that were added before.
 
-        Parameters: is_again, it was taken before: it counts as sealed before all others.
+        Parameters: is_again, whether the file was taken before: then it counts as sealed before all
+        others.
         """
         self._waiting.add(ino)
         if bumped:
@@ -74,9 +76,10 @@ class Order:
             directories.move_to_end(directory, last=not is_again)
 
     def take(self, most: int, skip: Callable[[int], bool]) -> list[int]:
-        """The next files, at most so many; they wait no more.
+        """Take the next files, at most so many. They no longer wait.
 
-        Parameters: skip, whether a file is not to be had now; it is dropped and uses no turn.
+        Parameters: skip, which returns whether a file cannot be sent now. Such a file is dropped
+        and uses no turn.
         """
         taken: list[int] = []
         while len(taken) < most and (ino := self._next(skip)) is not None:
@@ -119,8 +122,8 @@ class Order:
         return None
 
     def _next_top(self) -> bytes:
-        """Of the top-level directories that were never served the newest, else the one that was
-        served longest ago."""
+        """Return the newest top-level directory that was never served, else the one that was served
+        longest ago."""
         while self._unserved:
             top = next(reversed(self._unserved))
             if top not in self._served:
@@ -137,7 +140,7 @@ class Order:
                 return top
 
     def _pop(self, files: deque[int], skip: Callable[[int], bool]) -> int | None:
-        """The first that still waits: every file stands in two places."""
+        """Take the first file that still waits. Every file is in two places, so some are gone."""
         while files:
             ino = files.popleft()
             if ino in self._waiting:

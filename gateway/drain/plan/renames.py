@@ -1,11 +1,11 @@
-"""Plans the moves that renames ask for: ``rekey`` rows of files, and of directories.
+"""Plans the moves that follow from renames: ``rekey`` rows of files, and of directories.
 
-What is below a renamed directory is read page by page, a bounded number of names at a time, and
-the place to continue at is kept in memory. A reading that finds nothing left to move drops the row
-of the directory. A second reading that finds little left (a file that is held, open or cannot be
-moved) gives each of these files a row of its own and drops the directory's, so that the tree is not
-read again for them. Where much is left the readings continue, for at most a tenth of the time, and
-more rarely while they find no less than before.
+What is below a renamed directory is read page by page, a bounded number of names at a time. The
+position is kept in memory. A reading that finds nothing left to move drops the row of the
+directory. A second reading that finds little left (a file that is held, open or cannot be moved)
+gives each of these files a row of its own and drops the directory's, so that the tree is not read
+again for them. Where much is left, the readings continue for at most a tenth of the time, and more
+rarely while they find no less than before.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from gateway.types import Kind
 
 ROWS_PAGE = 64
 NAMES_PAGE = 1024
-"""Names below a directory that are read at a time; a page has at most as many jobs."""
+"""The names below a directory that are read at a time. A page has at most as many jobs."""
 LEFT_MAX = 1024
-"""Files that get rows of their own; with more left, the row of the directory stays."""
+"""The most files that get rows of their own. With more left, the row of the directory stays."""
 REST = 9
-"""Times as long as a reading took."""
+"""The rest after a reading takes this many times as long as the reading."""
 
 
 class _Name(NamedTuple):
-    """The name under which a directory was found. Each rename draws another cookie."""
+    """The name under which a directory was found. Each rename gives it another cookie."""
 
     parent: int
     name: bytes
@@ -50,9 +50,9 @@ class _Level:
 
     ino: int
     cookie: int = 0
-    """Of the last name that was read."""
+    """The cookie of the last name that was read."""
     directories: list[int] = field(default_factory=list)
-    """Of the last page of names: still to be read."""
+    """The directories of the last page of names that are still to be read."""
     is_read: bool = False
 
 
@@ -65,12 +65,12 @@ class _Walk:
     levels: list[_Level]
     number: int = 1
     found: int = 0
-    """Objects at other keys than their files'."""
+    """The number of objects that are not at the keys of their files."""
     found_before: int | None = None
     left: list[int] = field(default_factory=list)
-    """The files of the first LEFT_MAX of them."""
+    """The files of at most LEFT_MAX + 1 of them."""
     idle: int = 0
-    """Readings in a row that found no less than the one before."""
+    """The readings in a row that found no less than the one before."""
     spent_seconds: float = 0.0
     next_at: float = 0.0
     """Monotonic seconds before which the next reading does not begin."""
@@ -81,19 +81,20 @@ class _Renamed(NamedTuple):
 
     ino: int
     kind: int | None
-    """None: it is gone."""
+    """The kind of the inode, or None if the inode is gone."""
     stored: Object | None
 
     def is_at_home(self, view: View) -> bool:
-        """Whether the object of a file has the file's key; also when there is no object."""
+        """Return whether the object of a file has the file's key, or there is no object."""
         return self.stored is None or view.paths.key_of(self.ino) == self.stored.key
 
 
 class Renames:
     """The renames that one drain knows of.
 
-    Parameters: poll_seconds, the least time between two readings of the same; retry_max_seconds,
-    the most that readings which find no less are apart, beside the time they take.
+    Parameters: poll_seconds, the least time between two readings of the same directory;
+    retry_max_seconds, the longest pause between readings that find no less, beside the time they
+    take.
     """
 
     def __init__(self, poll_seconds: float, retry_max_seconds: float) -> None:
@@ -101,9 +102,9 @@ class Renames:
         self._retry_max_seconds = retry_max_seconds
         self._walks: dict[int, _Walk] = {}
         self._seen: set[int] = set()
-        """Directories whose rows were there in this round."""
+        """The directories whose rows were there in this round."""
         self._walk: _Walk | None = None
-        """The one that is being read."""
+        """The walk that is being read."""
         self._at = 0
         """The row after which the next page of rows begins."""
         self._round_at = 0.0
@@ -117,7 +118,7 @@ class Renames:
             _rewind(walk)
 
     def plan(self, context: Context, _after: int | str | None) -> Page:
-        """The next moves. Rows with nothing left to do are dropped here."""
+        """Plan the next moves. Rows with nothing left to do are dropped here."""
         began = clock.monotonic_seconds()
         if self._walk is not None:
             jobs = self._read(context, self._walk)
@@ -135,7 +136,7 @@ class Renames:
         return Page(jobs, None)
 
     def _rows(self, context: Context) -> tuple[list[Job], bool]:
-        """Look at the next rows, up to a directory that is to be read."""
+        """Look at the next rows, up to a directory that must be read."""
         done: set[int] = set()
         after = self._at
         with context.reading() as view:
@@ -154,7 +155,7 @@ class Renames:
             jobs = _jobs(context, view, away)
         if done:
             with context.writing() as view:
-                # A client may have renamed it again, or removed it.
+                # A client may have renamed the file again, or removed it.
                 ended = [
                     (one.ino,)
                     for one in _renamed(view, after)
@@ -164,7 +165,7 @@ class Renames:
         return jobs, len(rows) < ROWS_PAGE and self._walk is None
 
     def _begin(self, view: View, ino: int) -> bool:
-        """Whether a reading of what is below a directory begins now."""
+        """Return whether a reading of what is below a directory begins now."""
         name = _name_of(view, ino)
         place = view.paths.place(ino)
         if name is None or place is None or place.held:
@@ -183,13 +184,13 @@ class Renames:
         try:
             with context.reading() as view:
                 if _name_of(view, walk.ino) != walk.name:
-                    # It was renamed meanwhile: what was read so far says nothing any more.
+                    # The directory was renamed meanwhile: what was read so far is of no use.
                     self._walk = None
                     self._walks.pop(walk.ino, None)
                     return []
                 jobs = _next_jobs(context, view, walk)
         except BaseException:
-            # Names that it has passed would be taken for names without anything left to move.
+            # Names that the walk has passed would be taken for names with nothing left to move.
             _rewind(walk)
             raise
         walk.spent_seconds += clock.monotonic_seconds() - began
@@ -199,7 +200,7 @@ class Renames:
         return jobs
 
     def _end(self, context: Context, walk: _Walk) -> None:
-        """A reading came to its end."""
+        """End a reading: drop the row of the directory, or plan the next reading."""
         is_little = walk.number > 1 and walk.found <= LEFT_MAX
         if (walk.found == 0 or is_little) and _drop(context, walk):
             del self._walks[walk.ino]
@@ -220,7 +221,7 @@ def _rewind(walk: _Walk) -> None:
 
 
 def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
-    """The moves of the next page of names."""
+    """Return the moves of the next page of names."""
     objects = _next_objects(view, walk)
     view.paths.read_names(stored.ino for stored in objects)
     away = [stored for stored in objects if view.paths.key_of(stored.ino) != stored.key]
@@ -230,7 +231,8 @@ def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
 
 
 def _next_objects(view: View, walk: _Walk) -> list[Object]:
-    """The objects of the next page of names; the walk has no levels left when it was the last."""
+    """Return the objects of the next page of names. The walk has no levels left after the last
+    page."""
     found: list[Object] = []
     budget = NAMES_PAGE
     while walk.levels and budget > 0:
@@ -255,7 +257,8 @@ def _next_objects(view: View, walk: _Walk) -> list[Object]:
 
 
 def _drop(context: Context, walk: _Walk) -> bool:
-    """Drop the row of a directory; what is left below gets rows. False: it was renamed again."""
+    """Drop the row of a directory. What is left below gets rows. Returns False if it was renamed
+    again."""
     with context.writing() as view:
         if _name_of(view, walk.ino) != walk.name:
             return False
@@ -267,13 +270,13 @@ def _drop(context: Context, walk: _Walk) -> bool:
 
 
 def _jobs(context: Context, view: View, objects: Sequence[Object]) -> list[Job]:
-    """The moves of one page."""
+    """Return the moves of one page."""
     batch = moves(context)
     return [move_job(batch, one) for one in move.next_moves(context, view, objects)]
 
 
 def _renamed(view: View, after: int) -> list[_Renamed]:
-    """The next page of what was renamed. Parameters: after, the inode of the last one."""
+    """Return the next page of what was renamed. Parameters: after, the inode of the last one."""
     rows = view.session.all(own.REKEYS, after=after, most=ROWS_PAGE)
     view.paths.read_names(ino for ino, kind, *_ in rows if kind != Kind.DIRECTORY)
     return [

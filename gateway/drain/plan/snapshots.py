@@ -2,10 +2,10 @@
 
 The object is at the file's key and is recorded, but the file stays dirty: its version is complete
 only when it is sealed, and is uploaded then. The copy on the local disk has no name, so it is gone
-with the process, however that ends.
+with the process, however the process ends.
 
-How long a file has been open, and how often it was in motion, is known in memory only: after a
-start of the drain a file counts as opened then.
+Only memory keeps how long a file has been open, and how often it was written during a look. After a
+start of the drain, a file counts as opened at that start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("drain")
 
 PAGE = 2048
 TRIES = 10
-"""At as many looks, before a file that is in motion is left alone for another age."""
+"""The looks at a file in motion before it is left alone for another age."""
 
 
 @dataclass
@@ -43,10 +43,10 @@ class _Open:
     due_at: float
     """Monotonic seconds from which on a snapshot is wanted."""
     reading: int = 0
-    """In which it was last seen."""
+    """The number of the reading that last found it."""
     tries: int = 0
     is_restless: bool = False
-    """There was no snapshot when there should have been one."""
+    """Whether a snapshot was due and could not be taken."""
 
 
 class Snapshots:
@@ -63,11 +63,11 @@ class Snapshots:
         self._reading = 0
 
     def restless(self) -> int:
-        """How many open files have no snapshot because they were written without a pause."""
+        """Return how many open files have no snapshot because they were written without a pause."""
         return sum(one.is_restless for one in list(self._open.values()))
 
     def plan(self, context: Context, after: int | str | None) -> Page:
-        """Snapshots that are due, or what stands in their way."""
+        """Plan the snapshots that are due, or what stands in their way."""
         if after is None:
             self._reading += 1
         with context.reading() as view:
@@ -98,7 +98,7 @@ class Snapshots:
         )
 
     def _has_news(self, context: Context, view: View, file: File, one: _Open) -> bool:
-        """Whether there are bytes that no snapshot shows, and they are not in motion."""
+        """Return whether there are bytes that no snapshot shows, and they are not in motion."""
         try:
             found = context.files.path(file.ino, file.epoch).stat()
         except FileNotFoundError:
@@ -106,9 +106,9 @@ class Snapshots:
         row = view.session.one(own.STORED_NS, ino=file.ino, version=file.content_version)
         if row is not None:
             age_seconds = (clock.now_ns() - row[0]) / clock.NS
-            # A moment that is still to come is of before the clock went back.
+            # A moment in the future is from before the clock went back.
             if 0 <= age_seconds < self._age_seconds:
-                # Another drain's.
+                # Another drain took this snapshot.
                 one.due_at = clock.monotonic_seconds() + self._age_seconds - age_seconds
                 return False
             if age_seconds >= 0 and found.st_ctime_ns <= row[0] - still.QUIET_NS:
@@ -121,9 +121,9 @@ class Snapshots:
         return True
 
     def _take(self, context: Context, file: File, key: str, one: _Open) -> Outcome:
-        """Copy and upload. Raises as upload.send(), NoSpace."""
+        """Copy and upload the file. Raises as upload.send(), NoSpace."""
         path = context.files.path(file.ino, file.epoch)
-        # Where the data files are: there the file system may share the bytes instead.
+        # The copy is beside the data files: there the file system can share the bytes instead.
         with tempfile.TemporaryFile(dir=context.files.root, buffering=0) as data:
             try:
                 with path.open("rb", buffering=0) as source:
@@ -146,7 +146,7 @@ class Snapshots:
         return outcome
 
     def _require_room(self, source: int, target: int) -> None:
-        """Raises NoSpace: what is free is for those who write."""
+        """Require room for the copy beside the reserve, which is for clients. Raises NoSpace."""
         disk = os.fstatvfs(target)
         needed_bytes = os.fstat(source).st_blocks * 512 + self._reserve_bytes
         if disk.f_bavail * disk.f_frsize < needed_bytes:

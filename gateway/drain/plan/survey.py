@@ -1,15 +1,15 @@
 """Keeps the order of the dirty files up to date, and makes upload jobs of the next ones.
 
-Reads everything that is dirty when it starts, by age, a page at a time. From then on it looks at
-what is new, which is all that can have become eligible:
+The survey reads everything that is dirty when it starts, by age, a page at a time. From then on it
+looks at what is new, which is all that can have become eligible:
 
 - files whose time to settle is over, by age;
 - files that the journal names: renamed, released by a person, dirty again;
 - files that it handed out, until they are in the bucket: their job may have failed, or waited.
 
 Everything is read again when the journal names a directory whose files have other paths now, which
-takes at most a tenth of the time; when the journal was not kept for this drain; and now and then as
-a safety net, for what none of this finds.
+takes at most a tenth of the time. It is also read again when the journal was not kept for this
+drain, and now and then as a safety net, for what none of this finds.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ log = logging.getLogger("drain")
 
 SCAN_PAGE = 2048
 JOBS_PAGE = 64
-"""With BYTES_PAGE: how far ahead files are chosen. What is sealed later waits for these."""
+"""With BYTES_PAGE: how far ahead files are chosen. What is sealed later waits for these files."""
 BYTES_PAGE = 1 << 30
 TAKEN_AT_ONCE = 8
 OLDEST_PAGE = 64
 EVERYTHING_SECONDS = 600.0
-"""Between two readings of everything as a safety net."""
+"""The time between two readings of everything as a safety net."""
 REST = 9
-"""Times as long as reading everything took."""
+"""The rest after a reading of everything takes this many times as long as the reading."""
 SAVE_SECONDS = 10.0
 SAVE_ROWS = 1024
-"""The position in the journal is saved after either, in a transaction that others wait for."""
+"""The position in the journal is saved after so many seconds or rows, in a transaction that other
+writers wait for."""
 
 _START = (0, 0)
 _FOR_EVER_NS = (1 << 63) - 1
@@ -54,9 +55,9 @@ _END = (_FOR_EVER_NS, 0)
 class Survey:
     """The dirty files of one drain.
 
-    Parameters: skip, whether a file is not to be had now (it runs, or its next try is not due);
-    poll_seconds, the least time between two readings of everything, and between two looks at what
-    was handed out.
+    Parameters: skip, which returns whether a file cannot be sent now (a job runs, or its next try
+    is not due); poll_seconds, the least time between two readings of everything, and between two
+    looks at what was handed out.
     """
 
     def __init__(self, skip: Callable[[int], bool], poll_seconds: float) -> None:
@@ -64,29 +65,31 @@ class Survey:
         self._poll_seconds = poll_seconds
         self._order = Order()
         self._fresh: Order | None = None
-        """Of a reading of everything that is not at its end yet."""
+        """The order that an unfinished reading of everything fills, or None."""
         self._at = _START
         self._stranded_at: tuple[int, int] | None = None
-        """In a reading of everything, first: among times that are too far ahead to be true."""
+        """The position among times that are too far ahead to be true. A reading of everything
+        begins there."""
         self._full_at = 0.0
         """Monotonic seconds of the next reading of everything."""
         self._rest_until = 0.0
-        """Monotonic seconds before which it does not begin, whatever the journal says."""
+        """Monotonic seconds before which that reading does not begin, whatever the journal says."""
         self._spent_seconds = 0.0
         self._now_ns = 0
         self._reader: Reader | None = None
-        """None: this drain has no position in the journal, or has lost it."""
+        """The reader of the journal, or None if this drain has no position, or has lost it."""
         self._save_at = 0.0
         self._out: dict[int, None] = {}
-        """Handed out or skipped, and not known to be in the bucket: looked at in turn."""
+        """Files that were handed out or skipped, and are not known to be in the bucket. They are
+        looked at in turn."""
         self._look_at = 0.0
         self.oldest_ns: int | None = None
-        """When the oldest file that may be drained was sealed, as last read."""
+        """The time when the oldest file that may be drained was sealed, as last read."""
         self._oldest_at = _END
-        """Nothing before it may be drained, as far as everything was read."""
+        """No file before this position may be drained, as far as everything was read."""
 
     def __len__(self) -> int:
-        """Files that wait."""
+        """Return the number of files that wait."""
         return max(len(self._order), 0 if self._fresh is None else len(self._fresh))
 
     def restart(self) -> None:
@@ -95,11 +98,12 @@ class Survey:
         self._fresh = self._reader = None
 
     def plan(self, context: Context, _after: int | str | None) -> Page:
-        """The next uploads, or what stands in their way."""
+        """Plan the next uploads, or what stands in their way."""
         started = clock.monotonic_seconds()
         now_ns = clock.now_ns()
         if now_ns < self._now_ns:
-            # The clock went back: what was sealed before has times that only this reading finds.
+            # The clock went back: what was sealed before has times that only a reading of
+            # everything finds.
             self._full_at = 0.0
         self._now_ns = now_ns
         try:
@@ -109,7 +113,7 @@ class Survey:
             self.restart()
             return Page([], 0)
         except BaseException:
-            # Rows that were read and not looked at are not read again.
+            # Rows that were read and not looked at would not be read again.
             self.restart()
             raise
         self._spent_seconds += clock.monotonic_seconds() - started
@@ -117,10 +121,11 @@ class Survey:
         return Page(jobs, 0 if has_more else None)
 
     def _plan(self, context: Context, now_ns: int) -> tuple[list[Job], bool]:
-        """The next jobs, and whether the journal was read to its end. Raises Lost."""
+        """Return the next jobs, and whether the journal was read to its end. Raises Lost."""
         ahead_ns = context.settings.drain_ahead_ns
         if self._reader is None:
-            # Before the reading of everything, so that nothing is between the two.
+            # The position is set before the reading of everything, so that no change is missed
+            # between them.
             self._reader = Reader(f"drain {context.lease or 0:x}")
             with context.writing() as view:
                 self._reader.begin(view.session, context.lease)
@@ -133,7 +138,7 @@ class Survey:
         return jobs, is_last
 
     def _scan(self, view: View, now_ns: int, ahead_ns: int) -> None:
-        """Read on by age: everything from the start, or what is due since the last page."""
+        """Read the next page by age: of everything, or of what is due since the last page."""
         if self._fresh is None and clock.monotonic_seconds() >= self._full_at:
             self._fresh, self._at, self._oldest_at = Order(self._order), _START, _END
             self._full_at = clock.monotonic_seconds() + EVERYTHING_SECONDS
@@ -152,7 +157,7 @@ class Survey:
         if is_stranded:
             self._stranded_at = (rows[-1][1], rows[-1][0]) if len(rows) == SCAN_PAGE else None
             if self._stranded_at is None:
-                # Not a page later: what was sealed last goes before what is chosen now.
+                # The next page is read now: what was sealed last goes before what is chosen now.
                 self._scan(view, now_ns, ahead_ns)
             return
         if rows:
@@ -164,16 +169,18 @@ class Survey:
             self._full_at = max(self._full_at, self._rest_until)
 
     def _follow(self, view: View, reader: Reader, ahead_ns: int) -> bool:
-        """Look at what the journal names next. False: there is more of it. Raises Lost."""
+        """Look at what the journal names next. Returns False if there is more of it. Raises
+        Lost."""
         touched = reader.read(view.session, SCAN_PAGE)
         self._look(view, {one.ino for one in touched if one.what & CHANGED}, ahead_ns)
         if any(one.what & BELOW for one in touched):
-            # Also where one is under way, which may have passed files that are eligible only now.
+            # This also holds during such a reading: it may have passed files that are eligible only
+            # now.
             self._full_at = self._rest_until
         return reader.is_at_end
 
     def _look_again(self, view: View, now_ns: int, ahead_ns: int) -> None:
-        """Look again at what was handed out, and for the oldest file; once a poll."""
+        """Look again at what was handed out, and for the oldest file, once in a poll interval."""
         if clock.monotonic_seconds() < self._look_at:
             return
         self._look_at = clock.monotonic_seconds() + self._poll_seconds
@@ -186,11 +193,11 @@ class Survey:
         self._look_for_oldest(view, now_ns)
 
     def _look(self, view: View, inos: set[int], ahead_ns: int, is_again: bool = False) -> None:
-        """Look at inodes: those that are files to be drained join the order."""
+        """Look at inodes. Those that are files to drain join the order."""
         if not inos:
             return
         rows = view.session.all(own.DIRTY_OF, inos=numbers_of(inos))
-        # What settles is found by age when its time is over.
+        # Files that settle are found by age when their time is over.
         due = [row for row in rows if not clock.is_ahead(row[1], ahead_ns)]
         orders = [self._order] if self._fresh is None else [self._order, self._fresh]
         self._add(view, due, orders, is_again=is_again)
@@ -202,8 +209,10 @@ class Survey:
         orders: Sequence[Order],
         is_again: bool = False,
     ) -> None:
-        """Add what may be drained to orders; what waits there stays where it is. Parameters: rows,
-        of DIRTY; is_again, they were taken before."""
+        """Add what may be drained to orders. What waits there keeps its place.
+
+        Parameters: rows, of DIRTY; is_again, whether they were taken before.
+        """
         for ino, sealed_ns, directory, name in rows:
             place = None if directory is None else view.paths.place(directory)
             if place is None:
@@ -231,7 +240,7 @@ class Survey:
             self.oldest_ns = None
 
     def _save(self, context: Context, reader: Reader) -> None:
-        """Save the position in the journal when it is time. Raises Lost."""
+        """Save the position in the journal when it is due. Raises Lost."""
         now = clock.monotonic_seconds()
         if reader.unsaved >= SAVE_ROWS or (reader.unsaved and now >= self._save_at):
             self._save_at = now + SAVE_SECONDS
@@ -276,7 +285,7 @@ def _is_eligible(context: Context, standing: intent.Standing) -> bool:
 
 
 def _job(context: Context, view: View, standing: intent.Standing, key: str, batch: Batch) -> Job:
-    """The upload of a file, or what must happen before it."""
+    """Return the upload of a file, or what must happen before it."""
     file = standing.file
     job = Job(
         JobId(Work.UPLOAD, file.ino, key),

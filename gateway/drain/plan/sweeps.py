@@ -1,5 +1,4 @@
-"""Decides what is to be done beside uploads (survey.py) and moves (renames.py): reads the database
-page by page.
+"""Plans the work beside uploads (survey.py) and moves (renames.py), page by page from the database.
 
 A plan is a hint: every job checks again, under its claims, before it acts.
 """
@@ -20,7 +19,7 @@ DELETIONS_PAGE = DELETE_MAX
 
 
 def settlements(context: Context, _after: int | str | None) -> Page:
-    """Uploads that were interrupted."""
+    """Plan the clean-up after uploads that were interrupted."""
     with context.reading() as view:
         rows = [Intent(*row) for row in view.session.all(own.UPLOADS)]
         left = [intent for intent in rows if not garbage.is_settled(view, intent)]
@@ -39,7 +38,7 @@ def settlements(context: Context, _after: int | str | None) -> Page:
 
 
 def doubts(context: Context, _after: int | str | None) -> Page:
-    """Keys at which something may have arrived that no row tells of."""
+    """Plan looks at keys where something may have arrived that no row names."""
     with context.reading() as view:
         keys = doubt.due(view)
     jobs = [
@@ -55,7 +54,7 @@ def doubts(context: Context, _after: int | str | None) -> Page:
 
 
 def deletions(context: Context, after: int | str | None) -> Page:
-    """Objects whose files are gone."""
+    """Plan the deletions of objects whose files are gone."""
     batch = Batch(partial(garbage.delete_many, context), DELETE_MAX, DELETE_MAX)
     with context.reading() as view:
         rows = view.session.all(own.TOMBSTONES, after=after or "", most=DELETIONS_PAGE)
@@ -77,7 +76,7 @@ def deletions(context: Context, after: int | str | None) -> Page:
 
 
 def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
-    """What takes another file's object off the key of an inode; None: nothing is in the way."""
+    """Return the move of another file's object off a key, or None if nothing is in the way."""
     occupant = object_at(view.session, key)
     if occupant is None or occupant.ino == ino:
         return None
@@ -85,12 +84,13 @@ def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
 
 
 def moves(context: Context) -> Batch:
-    """Moves that may run together."""
+    """Return the batch in which moves run together."""
     return Batch(partial(move.move_many, context), move.MOVES_AT_ONCE, move.BATCH_BYTES)
 
 
 def move_job(batch: Batch, planned: move.Move) -> Job:
-    """The job of a move. Parameters: batch, with which it runs if it is small."""
+    """Return the job of a move. Parameters: batch, with which the job runs if the object is
+    small."""
     return Job(
         JobId(Work.COPY, planned.ino, planned.target),
         Lane.CHORE,

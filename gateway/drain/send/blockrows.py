@@ -1,5 +1,7 @@
-"""The rows of block digests. Each hangs on the row of its object: what is put in place of an object
-takes the digests of the old one away."""
+"""Reads and writes the rows of block digests.
+
+Each row belongs to the row of its object: replacing the object deletes the digests of the old one.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,6 @@ def insert_many(session: Session, found: Iterable[tuple[int, BlockDigests]]) -> 
 
 
 def of_object(session: Session, ino: int) -> BlockDigests | None:
-    """The block digests of the object of an inode; None: there are none."""
+    """Return the block digests of the object of an inode, or None."""
     row = session.one(BLOCKS, ino=ino)
     return None if row is None else BlockDigests(row[0], bytes(row[1]))

@@ -1,4 +1,4 @@
-"""The checksum of a file's bytes as it is recorded: of an object, and of a file that was sealed.
+"""Computes the recorded checksums of objects and of sealed files.
 
 ``md5:<hex>`` of what is sent in one request; ``md5-parts:<part bytes>:<hex>``, the MD5 of the
 parts' MD5s, of what is sent in parts; ``crc64nvme:<hex>`` or ``crc32c:<hex>``, where the store
@@ -23,11 +23,12 @@ from gateway.objectstore.objects import MIB, part_bytes_of
 from gateway.settings import DrainSettings
 
 WHOLE_BYTES = 16 * MIB
-"""Files up to this size, or one part, are sent in one request, from memory."""
+"""Files up to this size, or the size of a part if that is less, are sent in one request, from
+memory."""
 
 
 def is_whole(drain: DrainSettings, size: int) -> bool:
-    """Whether a file is sent in one request."""
+    """Return whether a file is sent in one request."""
     return size <= min(WHOLE_BYTES, drain.part_bytes)
 
 
@@ -65,7 +66,7 @@ def form_for(kind: Kind, drain: DrainSettings, size: int) -> Form:
 
 
 class Read(NamedTuple):
-    """What was found out about a file by reading it once."""
+    """The checksums from one reading of a file."""
 
     checksum: str
     blocks: BlockDigests
@@ -78,7 +79,7 @@ def of_file(
     is_stopped: Callable[[], bool],
     on_read: Callable[[int], object] = lambda _bytes: None,
 ) -> Read | None:
-    """Read a file for its checksum and its block digests. None: told to stop.
+    """Read a file for its checksum and its block digests. Returns None if told to stop.
 
     Parameters: on_read, called with the bytes of each piece that was read. Raises DataFileError.
     """
@@ -97,17 +98,17 @@ def of_file(
 
 
 def section_of(data: BinaryIO, start: int, length: int, size: int) -> Section:
-    """A range of a file. Parameters: start, length and the size of the file, in bytes."""
+    """Return a range of a file. Parameters: start, length and the size of the file, in bytes."""
     return Section(data.fileno(), start, length, crc64.block_bytes_of(size))
 
 
 def blocks_of(size: int, parts: Sequence[Digests]) -> BlockDigests:
-    """The block digests of a file from its parts. Parameters: size, of the file in bytes."""
+    """Return the block digests of a file from its parts. Parameters: size, of the file in bytes."""
     return crc64.joined((part.crcs for part in parts), crc64.block_bytes_of(size))
 
 
 def blocks_of_file(data: BinaryIO, size: int, block_bytes: int) -> BlockDigests:
-    """Read a file for its block digests alone. Raises DataFileError."""
+    """Read a file for its block digests only. Raises DataFileError."""
     run = crc64.Run(0, block_bytes)
     for piece in section_of(data, 0, size, size) if size else ():
         run.add(piece)
@@ -115,7 +116,8 @@ def blocks_of_file(data: BinaryIO, size: int, block_bytes: int) -> BlockDigests:
 
 
 def of_seal(context: Context, files: Iterable[File]) -> dict[int, str]:
-    """By inode, what files were when they were sealed, where it was found out."""
+    """Return the checksums of files when they were sealed, by inode, as far as they were
+    computed."""
     if not context.settings.drain.checksum_at_seal:
         return {}
     with context.reading() as view:
@@ -142,7 +144,7 @@ def require_parts(
 
 
 def require(expected: str | None, found: str, name: str) -> None:
-    """Raises DataFileError when bytes are not what they were. Compares only what is of one form."""
+    """Raise DataFileError when bytes have changed. Only checksums of one form are compared."""
     if expected is None or expected.rpartition(":")[0] != found.rpartition(":")[0]:
         return
     if expected != found:

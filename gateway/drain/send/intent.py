@@ -1,11 +1,12 @@
-"""The rows of an upload: intent before the first byte, object after the store's word.
+"""Writes the rows of an upload: the intent before its first byte, the object after its last.
 
-1. The intent (an ``upload`` row) is durable before any byte goes out: what a crash leaves in the
-   bucket is always named by a row.
-2. One transaction publishes an object. If the file lost its name meanwhile, the object is garbage
-   and gets its ``tombstone``; if it got another name, a ``rekey``.
+1. The intent (an ``upload`` row) is durable before any byte goes out: a row always names what a
+   crash leaves in the bucket.
+2. One transaction publishes an object that the store confirmed. If the file lost its name
+   meanwhile, the object is garbage and gets its ``tombstone``. If the file got another name, it
+   gets a ``rekey``.
 
-The caller holds the claims of the inode and of the key: nothing else touches either meanwhile.
+The caller holds the claims of the inode and of the key, so nothing else touches either meanwhile.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ class Started(NamedTuple):
     """An upload whose intent is durable."""
 
     file: File
-    """Of a snapshot: with the size and the mtime of the copy that is sent."""
+    """The file. For a snapshot it has the size and the mtime of the copy that is sent."""
     key: str
     prior: Intent | None
-    """What an earlier try with the same key left: its bytes may be at the key."""
+    """The intent of an earlier try with the same key, whose bytes may be at the key."""
     resumed: Intent | None
-    """The same version's multipart upload, which was interrupted: it is resumed."""
+    """The interrupted multipart upload of the same version, which is resumed."""
     rest: str
-    """What the key does not tell of the path."""
+    """The part of the path that the key does not contain."""
     volume: str
-    """The namespace, as in metadata."""
+    """The id of the namespace, as in metadata."""
     snapshot_ns: int | None = None
-    """The moment that a snapshot shows; None: it is a version that is complete."""
+    """The moment that a snapshot shows, or None for a complete version."""
 
 
 class Sent(NamedTuple):
@@ -63,24 +64,25 @@ class Sent(NamedTuple):
     checksum: str
     blocks: BlockDigests
     is_doubtful: bool = False
-    """An earlier try of the request was not answered, and may be carried out after others."""
+    """Whether an earlier try of the request got no answer. The store may carry it out after
+    others."""
 
 
 class Standing(NamedTuple):
-    """What the rows say of a file with a name, and of the key that it is to be sent to."""
+    """The rows about a file with a name, and about the key that it is to be sent to."""
 
     file: File
     is_damaged: bool
     intent: Intent | None
-    """Of an earlier upload of the file that was not published."""
+    """The intent of an earlier upload of the file that was not published."""
     stored: Object | None
     """The object of the file."""
     occupant: int | None
     """The inode whose object is at the key."""
     is_reserved: bool
-    """A multipart upload of another inode may still land at the key."""
+    """Whether a multipart upload of another inode may still reach the key."""
     has_tombstone: bool
-    """There is a tombstone for what is at the key."""
+    """Whether there is a tombstone for what is at the key."""
 
     @property
     def is_whole(self) -> bool:
@@ -89,7 +91,7 @@ class Standing(NamedTuple):
 
 
 def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standing]:
-    """What the rows say of files and their keys, by inode; a file without a name has no entry."""
+    """Return the rows about files and their keys, by inode. A file without a name has no entry."""
     wanted = list(wanted)
     view.paths.read_names(ino for ino, _key in wanted)
     found = {}
@@ -114,8 +116,8 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
 
 
 def current(view: View, planned: File, key: str) -> File | None:
-    """The file, if it is still that version, whole, complete or open as planned, and has that
-    key."""
+    """Return the file, if it is still of that version, whole, complete or open as planned, and has
+    that key."""
     found = standings(view, [(planned.ino, key)]).get(planned.ino)
     return found.file if found is not None and _is_current(view, found, planned, key) else None
 
@@ -131,15 +133,16 @@ def _is_current(view: View, found: Standing, planned: File, key: str) -> bool:
 
 
 def is_current(context: Context, started: Started) -> bool:
-    """Whether the upload is still wanted."""
+    """Return whether the upload is still wanted."""
     with context.reading() as view:
         return current(view, started.file, started.key) is not None
 
 
 def can_resume(view: View, intent: Intent) -> bool:
-    """Whether an interrupted multipart upload is of the version that is wanted at its key.
+    """Return whether an interrupted multipart upload is of the version that is wanted at its key.
 
-    That of a snapshot has no part size: its metadata would be wrong for the version's own bytes.
+    The upload of a snapshot has no part size: its metadata would be wrong for the bytes of the
+    version.
     """
     if intent.upload_id is None or intent.part_bytes is None:
         return False
@@ -157,8 +160,8 @@ def can_resume(view: View, intent: Intent) -> bool:
 def intend(
     view: View, wanted: Sequence[tuple[File, str]], snapshot_ns: int | None = None
 ) -> dict[int, Started]:
-    """Record the intents of files, each to its key. Returns, by inode, the uploads that may begin;
-    a file that changed or is blocked is left out."""
+    """Record the intents of files, each to its key. Returns, by inode, the uploads that may begin.
+    A file that changed or is blocked is left out."""
     found = standings(view, [(file.ino, key) for file, key in wanted])
     volume = view.volume
     started = {}
@@ -167,14 +170,15 @@ def intend(
         if standing is None or not _is_current(view, standing, planned, key):
             continue
         if snapshot_ns is not None:
-            # While it is open its row knows neither.
+            # The row of an open file has neither size nor mtime of the copy.
             file = standing.file._replace(size=planned.size, mtime_ns=planned.mtime_ns)
         else:
             file = standing.file
         if not file.is_dirty or file.size != planned.size:
             continue
         if standing.occupant not in (None, file.ino) or standing.is_reserved:
-            # Until that multipart upload is aborted, a late completion of it could land here.
+            # A late completion of that multipart upload could reach the key until the upload is
+            # aborted.
             continue
         rest, prior = view.paths.rest_of(file.ino), standing.intent
         one = Started(file, key, None, None, rest, volume, snapshot_ns)
@@ -195,17 +199,17 @@ def intend(
 
 
 def _begin_again(view: View, started: Started, prior: Intent) -> Started | None:
-    """Take an earlier try's upload over; None: it is to be settled first."""
+    """Take over the upload of an earlier try. Returns None if that upload must be settled first."""
     file, key = started.file, started.key
     if prior.upload_id is not None and not can_resume(view, prior):
         return None
-    # How its requests ended is not known: one may reach the store after those of this try.
+    # It is not known how its requests ended: one may reach the store after those of this try.
     view.doubt_later(prior.key, prior.ino)
     if prior.upload_id is not None:
         return started._replace(prior=prior, resumed=prior)
     occupant = object_at(view.session, prior.key)
     if prior.key != key and (occupant is None or occupant.ino == file.ino):
-        # Also over the file's own object, which may be of this version by now: the tombstone
+        # This also covers the file's own object, which may be of this version by now: the tombstone
         # waits until the file's object is elsewhere.
         view.add_tombstone(prior.key, prior.ino, prior.content_version, generation=prior.generation)
     return started._replace(prior=prior if prior.key == key else None)
@@ -219,7 +223,8 @@ def record_parts(view: View, started: Started, upload_id: str, part_bytes: int) 
 
 
 def withdraw(view: View, started: Started) -> None:
-    """End an upload that put nothing at its key. What an earlier try put there stays named."""
+    """End an upload that put nothing at its key. What an earlier try put there stays named by its
+    row."""
     ino = started.file.ino
     if started.prior is None:
         view.session.run(own.UPLOAD_DELETE, inos=rows_of([(ino,)]))
@@ -229,8 +234,8 @@ def withdraw(view: View, started: Started) -> None:
 
 
 def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
-    """Make the bucket's objects the objects of their files. Returns lines for the log, which is
-    too slow for a transaction that the NFS server waits for."""
+    """Make the bucket's objects the objects of their files. Returns lines for the log: writing them
+    is too slow for a transaction that the NFS server waits for."""
     session = view.session
     found = standings(view, [(started.file.ino, started.key) for started, _sent in uploads])
     now_ns = clock.now_ns()
@@ -261,8 +266,8 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
         if started.snapshot_ns is None:
             drained.append((file.ino, version))
         if standing.has_tombstone:
-            # Whatever was at the key, of any inode, is replaced. A drain that was killed may have
-            # asked for the deletion, and the store may still carry that out.
+            # The upload replaced whatever was at the key, of any inode. A drain that was killed may
+            # have asked for the deletion, and the store may still carry that out.
             replaced.append((key,))
             view.doubt_later(key, file.ino)
         if view.paths.key_of(file.ino) != key:
@@ -282,7 +287,8 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
 
 
 def metadata(started: Started, part_bytes: int | None = None) -> dict[str, str]:
-    """What an object carries beside its bytes. Parameters: part_bytes, of one sent in parts."""
+    """Return the metadata of an object. Parameters: part_bytes, of an object that is sent in
+    parts."""
     file, snapshot_ns = started.file, started.snapshot_ns
     moment = {} if snapshot_ns is None else {SNAPSHOT: str(snapshot_ns)}
     parts = {} if part_bytes is None else {PART_BYTES: str(part_bytes)}

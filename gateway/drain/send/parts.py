@@ -1,4 +1,4 @@
-"""Sends a file in parts, several at a time; resumes where an earlier try was interrupted.
+"""Sends a file in parts, several at a time, and resumes where an earlier try was interrupted.
 
 A part that the store lists counts only if its ETag or checksum is that of the local bytes, which
 are read again for it: the parts of an upload always add up to the file as it is now. The block
@@ -32,9 +32,9 @@ def send_parts(
 ) -> Sent | None:
     """Send a file as a multipart upload.
 
-    Parameters: expected, the checksum of the file when it was sealed; None: not known.
-    None: the file changed (nothing is left in the bucket) or the drain stops (the upload stays, to
-    resume later). Raises: BucketError, DataFileError; the upload stays.
+    Parameters: expected, the checksum of the file when it was sealed, or None if it is not known.
+    Returns None if the file changed (nothing is left in the bucket) or the drain stops (the upload
+    stays, to resume later). Raises: BucketError, DataFileError; the upload stays.
     """
     file, key = started.file, started.key
     upload_id, part_bytes, listed = _begin(context, started)
@@ -58,8 +58,8 @@ def send_parts(
     try:
         parts = _in_flight(count, context.settings.drain.part_concurrency, send_one, go_on)
         if parts is not None:
-            # The last go_on() was the check that lets the object become visible: all bytes were
-            # read.
+            # After all bytes were read, the last go_on() was the check that lets the object become
+            # visible.
             digests = [part.digests for part in parts]
             checksum.require_parts(expected, part_bytes, digests, key)
             completing = True
@@ -67,7 +67,7 @@ def send_parts(
             head = context.store.complete(key, upload_id, parts, file.size, metadata)
             found = head.metadata.get(SNAPSHOT)
             if found is not None and found != metadata.get(SNAPSHOT):
-                # The upload is gone, and what proved to be there is an earlier snapshot.
+                # The upload is gone, and the object that was found there is an earlier snapshot.
                 raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
     except (BucketError, DataFileError) as exc:
         # Bytes that change while they are sent do not match their own checksum.
@@ -107,7 +107,8 @@ def _send_one(
 
 
 def _begin_anew(context: Context, started: Started, upload_id: str) -> None:
-    """This upload cannot be resumed. The intent stays: there may be something at the key."""
+    """Abort an upload that cannot be resumed. The intent stays: there may be something at the
+    key."""
     context.store.abort(started.key, upload_id)
     with context.writing() as view:
         ino = started.file.ino
@@ -115,7 +116,7 @@ def _begin_anew(context: Context, started: Started, upload_id: str) -> None:
 
 
 def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, ListedPart]]:
-    """The upload's id, the size of its parts, and the parts that the store has already."""
+    """Return the upload's id, the size of its parts, and the parts that the store has already."""
     file, key, resumed = started.file, started.key, started.resumed
     if resumed is not None and resumed.upload_id and resumed.part_bytes:
         listed = context.store.parts(key, resumed.upload_id)
@@ -126,10 +127,12 @@ def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, List
     try:
         upload_id = context.store.begin(key, intent.metadata(started, part_bytes))
     except StoreUnavailable:
-        # Begun perhaps, and the rows that name the key may go before anybody looks.
+        # The upload may have begun, and the rows that name the key may be gone before any look at
+        # it.
         context.note_doubts((file.ino, key))
         raise
-    # Killed here, the upload has an intent but its id is lost: abort_unrecorded() finds it.
+    # If the drain is killed here, the upload has an intent but its id is lost: abort_unrecorded()
+    # finds it.
     with context.writing() as view:
         intent.record_parts(view, started, upload_id, part_bytes)
     return upload_id, part_bytes, {}
@@ -141,7 +144,7 @@ def _in_flight(
     send_one: Callable[[int], Part],
     go_on: Callable[[Part], bool],
 ) -> list[Part] | None:
-    """Send parts 1 to count in order, so many at a time; None: told to stop."""
+    """Send parts 1 to count in order, so many at a time. Returns None if told to stop."""
     parts: list[Part] = []
     sending: deque[Future[Part]] = deque()
     with ThreadPoolExecutor(min(count, concurrency), thread_name_prefix="drain-part") as pool:

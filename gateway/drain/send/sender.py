@@ -1,9 +1,9 @@
-"""A process that sends small objects for the drain: ``python -m gateway.drain.send.sender FD...``.
+"""Sends small objects for the drain in a process: ``python -m gateway.drain.send.sender FD...``.
 
-Signing and sending a small object is processor time under Python's one lock; so it is done beside
-the drain, not in it. A sender knows nothing of files, of the database or of rates: on each of its
-connections it is handed a body when it may be sent. It ends when its standard input does, that is,
-at once when the drain is killed: no request of a drain that is gone may overtake those of the next.
+Signing and sending a small object takes processor time under Python's one lock, so it happens
+beside the drain, not in it. A sender knows nothing of files, of the database or of rates: on each
+of its connections it gets a body when it may send it. It ends when its standard input does, that
+is, at once when the drain is killed: no request of a dead drain may overtake those of the next.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from gateway.objectstore.s3 import S3Store
 
 
 class _Notes(threading.local):
-    """How the last request of a thread ended; the drain keeps the pace."""
+    """Notes how the last request of a thread ended. The drain keeps the pace."""
 
     how = Ended(False)
 
     def attach(self, client: Any) -> None:
-        """Only bodies are sent from here."""
+        """Do nothing: a sender only sends bodies."""
 
     def admit(self, body_bytes: int) -> None:
-        """The drain has admitted it."""
+        """Do nothing: the drain has admitted the body."""
 
     def begin(self) -> int:
         return 1

@@ -1,4 +1,4 @@
-"""The drain's side of its sender processes: starts them, hands out objects, replaces the dead."""
+"""Starts the drain's sender processes, hands out objects, and replaces processes that died."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ log = logging.getLogger("drain")
 
 TASK_FILES = 16
 TASK_BYTES = 256 * KIB
-"""Of the objects that a sender is handed at a time while nothing limits the drain."""
+"""The limit of the objects that a sender gets at a time while nothing limits the drain."""
 UNANSWERED_MAX = 3
-"""So many objects in a row that the store did not take, and the rest of a batch is not tried."""
+"""After the store did not take so many objects in a row, the rest of a batch is not tried."""
 
 
 class Senders:
-    """``drain.processes`` sender processes; with none, the drain sends by itself.
+    """The ``drain.processes`` sender processes. With none, the drain sends by itself.
 
-    Each has so many connections that all workers of the drain can send at a time; on each goes one
-    object after the other. While nothing limits the drain a sender is handed several at a time: a
-    message for each would take a third of the drain's own time. Safe to use from several threads.
+    Each process has enough connections for all workers of the drain to send at a time. On each
+    connection one object goes after the other. While nothing limits the drain, a sender gets
+    several at a time: a message for each would take a third of the drain's own time. Safe to use
+    from several threads.
 
-    Parameters: settings; store, for the bucket's address, and to send with no processes; pace,
+    Parameters: settings; store, for the bucket's address, and to send without processes; pace,
     which requests keep; stop, set when the drain must end.
     """
 
@@ -56,10 +57,10 @@ class Senders:
             self._idle.put(slot)
 
     def send(self, objects: Sequence[Small]) -> list[Result | None]:
-        """Send a batch; returns what became of each object, None: it was not sent.
+        """Send a batch. Returns the result of each object, or None if it was not sent.
 
         When the bucket fails, the rest is not tried. Raises: StoreUnavailable when the process
-        died: nothing is known of any of the objects.
+        died. Then nothing is known of any of the objects.
         """
         if not self._processes:
             return self._send_all(objects, self._send_here)
@@ -71,7 +72,7 @@ class Senders:
             results = self._send_all(objects, partial(self._send_there, connection, lost))
             return [_told(one, lost) for one in zip(objects, results, strict=True)]
         except BaseException as exc:
-            # What it still answers would be taken for the next batch's.
+            # A late answer of the process would be taken for one of the next batch.
             process.end(connection)
             if not isinstance(exc, (EOFError, OSError)):
                 raise
@@ -104,7 +105,7 @@ class Senders:
         return results
 
     def _send_here(self, objects: Sequence[Small]) -> list[Result]:
-        """Send the first; returns what became of it."""
+        """Send the first object. Returns its result."""
         try:
             return [self._store.put(*objects[0])]
         except BucketError as exc:
@@ -113,9 +114,10 @@ class Senders:
     def _send_there(
         self, connection: Connection, lost: set[str], objects: Sequence[Small]
     ) -> list[Result]:
-        """Send the first, or several; returns what became of those that were sent.
+        """Send the first object, or several. Returns the results of those that were sent.
 
-        Parameters: lost, gets the keys of those whose request was not answered and is repeated.
+        Parameters: lost, a set that gets the keys of those whose request got no answer and is
+        repeated.
         """
         task = Task(self._generation, _first(objects) if self._pace.is_free() else [objects[0]])
         for _ in range(ATTEMPTS_MAX):
@@ -123,9 +125,9 @@ class Senders:
             if not answers[0].how.is_lost:
                 break
             lost.add(objects[0].key)
-            # A connection that was idle for too long looks like this.
+            # A connection that was idle for too long fails like this.
         if len(answers) > 1 and answers[-1].how.is_lost:
-            # It is the first of the next.
+            # That object is the first of the next task.
             answers.pop()
             lost.add(objects[len(answers)].key)
         return [answer.result for answer in answers]
@@ -151,7 +153,7 @@ def _told(one: tuple[Small, Result | None], lost: set[str]) -> Result | None:
 
 
 def _first(objects: Sequence[Small]) -> list[Small]:
-    """As many as a sender may be handed at a time; at least one."""
+    """Return as many of the objects as a sender may get at a time, at least one."""
     size = 0
     for count, one in enumerate(objects[:TASK_FILES]):
         size += len(one.body)
@@ -161,7 +163,7 @@ def _first(objects: Sequence[Small]) -> list[Small]:
 
 
 class _Streak:
-    """Whether the bucket fails, so that no more should be tried."""
+    """Tells whether the bucket fails, so that no more objects should be tried."""
 
     def __init__(self) -> None:
         self.last: BucketError | None = None
@@ -171,7 +173,7 @@ class _Streak:
         if isinstance(result, Stored):
             self._unanswered = 0
         elif isinstance(result, StoreRefused):
-            # A policy may deny one key. What was not tried says nothing of the bucket.
+            # A policy may deny one key. Objects that were not tried say nothing of the bucket.
             self.last, self._unanswered = None, self._unanswered + 1
         elif isinstance(result, StoreUnavailable):
             self.last, self._unanswered = result, self._unanswered + 1
@@ -181,11 +183,11 @@ class _Streak:
 
 
 class _Process:
-    """A sender that is started when it is needed, and again after it has ended: an idle gateway
+    """A sender process. It starts when it is needed, and again after it has ended: an idle gateway
     needs no memory for it. Safe to use from several threads.
 
-    Parameters: settings; store, which knows the bucket's address; channels, how many connections it
-    has.
+    Parameters: settings; store, which knows the bucket's address; channels, the number of its
+    connections.
     """
 
     def __init__(self, settings: Settings, store: S3Store, channels: int) -> None:
@@ -197,14 +199,14 @@ class _Process:
         self._connections: list[Connection] = []
 
     def connection(self, number: int) -> Connection:
-        """One of its connections. Raises OSError, BucketError."""
+        """Return one of its connections. Raises OSError, BucketError."""
         with self._lock:
             if self._process is None:
                 self._start()
             return self._connections[number]
 
     def end(self, connection: Connection | None = None) -> None:
-        """End it at once. Parameters: connection, one of the process that is meant."""
+        """End the process at once. Parameters: connection, one of the process that is meant."""
         with self._lock:
             process = self._process
             if process is None or (connection and connection not in self._connections):
@@ -213,7 +215,7 @@ class _Process:
             if process.stdin is not None:
                 process.stdin.close()
             process.wait()
-            # Each is closed with its last user: a thread may be reading from it.
+            # Each connection is closed with its last user: a thread may be reading from it.
             self._process, self._connections = None, []
 
     def _start(self) -> None:

@@ -1,4 +1,4 @@
-"""The local bytes of a file that is not open: as many as its inode says, or an error."""
+"""Reads the local bytes of a closed file: as many as its inode says, or it raises an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.errors import DataFileError
 
 
 def open_data(files: DataFiles, file: File) -> BinaryIO:
-    """Open a data file. One that was never written is empty. Raises DataFileError."""
+    """Open a data file. A file that was never written is empty. Raises DataFileError."""
     path = files.path(file.ino, file.epoch)
     try:
         data = path.open("rb", buffering=0)
@@ -28,7 +28,7 @@ def open_data(files: DataFiles, file: File) -> BinaryIO:
 
 
 def read(data: BinaryIO, size: int) -> bytes:
-    """Read all of it. Raises DataFileError."""
+    """Read all bytes. Raises DataFileError."""
     body = data.read(size)
     if len(body) != size:
         raise DataFileError(f"data file ended {size - len(body)} bytes early")

@@ -1,7 +1,7 @@
-"""Copies a file that others may be writing, and believes the copy only if it is of one moment.
+"""Copies a file that clients may be writing, and accepts the copy only if it shows one moment.
 
 Every change of a file sets its ctime, before the first byte changes and under the lock that the
-whole change holds. So nothing was written during the copy if
+whole change holds. So no byte was written during the copy if
 
 1. the changes that were under way when it began are over: looking for holes and reading wait for
    that lock (ext4, tmpfs and btrfs at the first, XFS at the second), and
@@ -19,28 +19,28 @@ from typing import NamedTuple
 from gateway import clock
 
 QUIET_NS = clock.NS // 10
-"""Age of the ctime from which on a change must move it."""
+"""The age of the ctime from which on a change must move it."""
 CHUNK_BYTES = 256 * 1024 * 1024
-"""Copied between two looks at whether it is still worth it."""
+"""The bytes that are copied between two checks that the file is unchanged."""
 
 
 class Moment(NamedTuple):
-    """What a copy shows."""
+    """The moment that a copy shows."""
 
     ns: int
-    """When the file was so."""
+    """The time at which the file was as the copy."""
     size: int
     """Bytes."""
     mtime_ns: int
 
 
 def is_quiet(found: os.stat_result) -> bool:
-    """Whether a file was not changed for so long that a copy is worth trying."""
+    """Return whether a file was not changed for so long that a copy is worth trying."""
     return clock.now_ns() - found.st_ctime_ns >= QUIET_NS
 
 
 def copy(source: int, target: int) -> Moment | None:
-    """Copy an open file into an empty one, holes as holes; None: it may have changed meanwhile.
+    """Copy an open file into an empty one, holes as holes. Returns None if it may have changed.
 
     Raises OSError.
     """
@@ -60,7 +60,7 @@ def copy(source: int, target: int) -> Moment | None:
 
 
 def await_writes(fd: int) -> None:
-    """Return when the writes into a file that are under way are over."""
+    """Wait until the writes into a file that are under way are over."""
     _seek(fd, 0, os.SEEK_HOLE)
     os.pread(fd, 1, 0)
 
@@ -71,7 +71,7 @@ def _is_same(before: os.stat_result, fd: int) -> bool:
 
 
 def _next_data(fd: int, at: int, size: int) -> tuple[int, int] | None:
-    """The next range that is no hole, from a place on; None: there is none."""
+    """Return the next range that is no hole, from an offset on, or None."""
     start = _seek(fd, at, os.SEEK_DATA)
     end = None if start is None else _seek(fd, start, os.SEEK_HOLE)
     if start is None or end is None or start >= size:
@@ -80,7 +80,7 @@ def _next_data(fd: int, at: int, size: int) -> tuple[int, int] | None:
 
 
 def _seek(fd: int, at: int, whence: int) -> int | None:
-    """lseek; None: the file has nothing there or beyond."""
+    """Seek with lseek. Returns None if the file has nothing there or beyond."""
     try:
         return os.lseek(fd, at, whence)
     except OSError as exc:

@@ -1,10 +1,10 @@
-"""Uploads files: bytes, intent, object, publish. Safe to be killed at every step.
+"""Uploads files: bytes, intent, object, publish. A kill is safe at every step.
 
-A version's number moves durably before its first byte is written, so when the number is still the
+A version's number moves durably before its first byte is written. So if the number is still the
 same after the last byte was read, no byte is of another version. That is checked, with everything
-else that makes the file worth an object, before the object can become visible: for a file that is
-read into memory in the transaction of its intent, for one sent in parts before the parts are made
-an object. The rows are the business of gateway.drain.send.intent.
+else that makes the file worth an object, before the object can become visible. A file that is read
+into memory is checked in the transaction of its intent, a file sent in parts before the parts
+become an object. gateway.drain.send.intent handles the rows.
 
 Small files go in batches: one transaction for their intents, one for their publishing.
 """
@@ -39,10 +39,11 @@ BATCH_BYTES = 4 * MIB
 def upload(context: Context, planned: File, key: str) -> Outcome:
     """Bring one dirty file into the bucket.
 
-    Parameters: planned, the file, and its key, as the plan saw them.
-    Raises: DataFileError, BucketError; the intent stays, the next pass settles it.
+    Parameters: planned and key, the file and its key as the plan saw them.
+    Raises: DataFileError, BucketError; the intent stays, and the next pass settles it.
     """
-    # Before the intent: a file whose bytes are lost must not change anything in the bucket.
+    # The file is opened before the intent: a file whose bytes are lost must change nothing in the
+    # bucket.
     with source.open_data(context.files, planned) as data:
         return send(context, planned, key, data)
 
@@ -56,7 +57,7 @@ def send(
 ) -> Outcome:
     """Bring the bytes of a file into the bucket.
 
-    Parameters: data, the bytes; snapshot_ns, the moment they show of a file that stays open.
+    Parameters: data, the bytes; snapshot_ns, the moment that they show, for a file that stays open.
     Raises: DataFileError, BucketError; the intent stays.
     """
     context.on_progress(key, 0, planned.size)
@@ -71,7 +72,7 @@ def send(
         return Outcome.OUTDATED
     if whole:
         if started.resumed is not None:
-            # Begun in parts, with another configuration.
+            # The upload was begun in parts, with another configuration.
             context.store.abort(key, started.resumed.upload_id or "")
         sent = _sent(context, len(body), context.store.put(key, body, intent.metadata(started)))
     elif (found := send_parts(context, started, data, expected)) is None:
@@ -85,7 +86,7 @@ def send(
 
 
 def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[Outcome | Exception]:
-    """Bring small files into the bucket; returns what became of each, in order.
+    """Bring small files into the bucket. Returns the result of each, in order.
 
     Raises: BucketError, NamespaceError when that is the same for all; the intents stay.
     """
@@ -121,7 +122,8 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
         elif answer is not None:
             results[index] = answer
         elif one.prior is None:
-            # It was not sent. The row would raise a doubt of a request that never was.
+            # The object was not sent. Its row would raise a doubt about a request that never was
+            # made.
             unsent.append((one.file.ino,))
     if sent or unsent:
         with context.writing() as view:
@@ -145,7 +147,11 @@ def _sent(context: Context, size: int, stored: Stored) -> Sent:
 def _is_as_sealed(
     context: Context, planned: File, key: str, expected: str | None, body: bytes
 ) -> bool:
-    """False: a client changed the file meanwhile. Raises DataFileError: no client did."""
+    """Return whether the bytes are as they were sealed, or False if a client changed the file
+    meanwhile.
+
+    Raises DataFileError if no client changed it.
+    """
     if expected is None:
         return True
     try:

@@ -1,1 +1,1 @@
-"""Brings what is in the bucket in line with names: moves, deletions, keys in doubt."""
+"""Brings the bucket in line with names: moves, deletions, and keys in doubt."""

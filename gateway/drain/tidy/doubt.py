@@ -1,7 +1,7 @@
 """Looks at keys where the bucket may have more than the rows say.
 
-- A multipart upload whose beginning was not answered may be there, and no row has its id; it is
-  found by listing the key and aborted.
+- A multipart upload whose start got no answer may be there, and no row has its id. It is found by
+  listing the key, and aborted.
 - A drain may have lost its lease in the middle of its work. Such a drain publishes nothing, but a
   request that was under way in that moment may have reached the store after the new holder's.
 - A request that was not answered in time may reach the store after the next version was published.
@@ -29,7 +29,7 @@ log = logging.getLogger("drain")
 
 
 def due(view: View) -> list[str]:
-    """The keys that are to be looked at now."""
+    """Return the keys that are due for a look."""
     now_ns = clock.now_ns()
     rows = view.session.all(own.DOUBTS, now_ns=now_ns, latest_ns=now_ns + view.late_ns)
     return [key for (key,) in rows]
@@ -66,18 +66,19 @@ def _abort_unknown(context: Context, key: str, recorded: set[str | None]) -> Non
                 context.store.abort(key, upload.upload_id)
                 log.info("aborted an unfinished upload of %s", key)
     except (StoreRefused, ObjectRefused) as exc:
-        # Not every server can list uploads; it only frees space.
+        # Not every server can list uploads. The look only frees space.
         log.warning("cannot look for unfinished multipart uploads of %s: %s", key, exc)
 
 
 def _bury(view: View, key: str, head: Head | None, ino: int) -> None:
-    """Nothing should be at the key. What we put there ourselves is garbage; nothing else is."""
+    """Add a tombstone for what this gateway put at a key where nothing should be. Anything else is
+    kept."""
     if head is None or not ino:
         return
     origin = origin_of(head.metadata)
     if origin.ino != ino or origin.volume not in (None, view.volume):
         return
-    # An upload that was interrupted still names it, and settles it.
+    # An interrupted upload still names the object, and settles it.
     if not view.session.one(own.UPLOADS_AT, key=key):
         view.add_tombstone(
             key, ino, origin.content_version or 0, head.etag, generation=origin.generation or 0

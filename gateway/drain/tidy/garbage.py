@@ -1,8 +1,8 @@
-"""What must leave the bucket: deleted files' objects, and what interrupted uploads left.
+"""Deletes from the bucket the objects of deleted files, and what interrupted uploads left.
 
-A ``tombstone`` row is the only permission to delete; no listing of the bucket leads to a delete.
-So an empty or restored database deletes nothing. A multipart upload (never an object) is also
-aborted when it was found by listing, but only at a key for which we recorded that we were at work.
+A ``tombstone`` row is the only permission to delete: no listing of the bucket leads to a delete. So
+an empty or restored database deletes nothing. A multipart upload (never an object) is also aborted
+when it was found by listing, but only at a key for which a row says that this gateway worked there.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from gateway.objectstore.objects import Head, PendingUpload
 log = logging.getLogger("drain")
 
 HEADS = 8
-"""Objects asked at a time before they are deleted."""
+"""The number of objects whose metadata is read at a time, before they are deleted."""
 
 
 def due(
     view: View, keys: Sequence[str], occupants: Mapping[str, Object]
 ) -> dict[str, set[Tombstone]]:
-    """The tombstones that may be used now, by key.
+    """Return the tombstones that may be used now, by key.
 
     Parameters: occupants, the objects that are recorded at the keys.
     """
@@ -47,9 +47,12 @@ def due(
 def _is_pending(
     view: View, key: str, tombstones: Collection[Tombstone], occupant: Object | None
 ) -> bool:
-    """Whether a deletion must wait: a live file's object will replace what is there, atomically,
-    or an upload newer than the object's row was begun, and its file goes to another key now, or
-    what is there is all that the bucket has of a file that is still to be sent."""
+    """Return whether a deletion must wait, for one of three reasons.
+
+    A live file's object will replace what is there, atomically. Or an upload newer than the
+    object's row was begun, and its file goes to another key now. Or what is there is all that the
+    bucket has of a file that is still to be sent.
+    """
     if occupant is None:
         return view.paths.owner(key) is not None or any(
             _is_only_copy(view, tombstone) for tombstone in tombstones
@@ -71,11 +74,11 @@ def _is_only_copy(view: View, tombstone: Tombstone) -> bool:
 
 
 def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Exception]:
-    """Carry out deletions, or drop those that an object row or the object itself speaks against.
+    """Carry out deletions, or drop those that an object row or the object itself contradicts.
 
-    The object is asked whose it is: rows of an older database, restored, must not take what was
-    written since. The caller holds the claims of the keys. Returns what became of each, in order.
-    Raises BucketError when that is the same for all.
+    The metadata of the object says whose it is: rows of an older database, restored, must not
+    delete what was written since. The caller holds the claims of the keys. Returns the result of
+    each, in order. Raises BucketError when the failure is the same for all.
     """
     with context.reading() as view:
         volume = view.volume
@@ -99,7 +102,8 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
             elif now[key] != found:
                 continue  # What got a tombstone meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
-                # Else a client deleted that file too meanwhile: the tombstone is needed again.
+                # Otherwise a client deleted that file too meanwhile, and the tombstone is needed
+                # again.
                 done.append((key,))
                 outcomes[key] = Outcome.DONE
         view.session.run(own.TOMBSTONES_DROP, keys=rows_of(done))
@@ -124,7 +128,8 @@ def _delete(
 
 
 def _doubt(view: View, key: str, tombstones: Collection[Tombstone]) -> None:
-    """A deletion was given up: it may still take what is put at the key from now on."""
+    """Record that a deletion was given up: the store may still delete what is put at the key from
+    now on."""
     view.doubt_later(key, max(tombstone.ino for tombstone in tombstones))
 
 
@@ -144,11 +149,11 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
 
 
 def _is_covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> bool:
-    """Whether an object is one of those that may go. Some servers forget metadata; then the ETag
-    that was recorded tells. Parameters: volume, the id of this namespace."""
+    """Return whether an object is one of those that may be deleted. Some servers do not keep
+    metadata; then the recorded ETag decides. Parameters: volume, the id of this namespace."""
     origin = origin_of(head.metadata)
     if origin.volume not in (None, volume):
-        # Two namespaces were given one prefix, and their numbers of inodes are the same.
+        # Two namespaces have one prefix, and their numbers of inodes are the same.
         return False
     for tombstone in tombstones:
         if tombstone.generation and origin.generation not in (0, tombstone.generation):
@@ -164,8 +169,8 @@ def _is_covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> b
 
 
 def is_settled(view: View, intent: Intent) -> bool:
-    """Whether an interrupted upload only waits for the next try, which resumes it, or whose
-    intent replaces this."""
+    """Return whether an interrupted upload only waits for the next try, which resumes it or
+    replaces its intent."""
     if can_resume(view, intent):
         return True
     file = file_of(view.session, intent.ino)
@@ -175,9 +180,9 @@ def is_settled(view: View, intent: Intent) -> bool:
 def settle(context: Context, intent: Intent) -> Outcome:
     """Clean up after an upload that was interrupted.
 
-    While its file is there and dirty, the row stays and keeps naming what may be at the key: the
-    next try takes it over. Deleting at once could take the last copy of a file whose local bytes
-    are lost. The caller holds the claims of the inode and of the key. Raises BucketError.
+    While its file exists and is dirty, the row stays and keeps naming what may be at the key. The
+    next try takes the row over. Deleting at once could delete the last copy of a file whose local
+    bytes are lost. The caller holds the claims of the inode and of the key. Raises BucketError.
     """
     with context.reading() as view:
         if is_settled(view, intent):
@@ -200,12 +205,13 @@ def settle(context: Context, intent: Intent) -> Outcome:
 
 
 def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> None:
-    """Abort multipart uploads whose id was never recorded (killed between request and row, or an
-    answer that was lost), at keys that we recorded only.
+    """Abort multipart uploads whose id was never recorded, only at keys that rows name.
 
-    Parameters: started, when this drain did: older ones at keys where work was interrupted go;
-    aged, a day ago: older ones at the keys of our objects go (never those of a copy that still
-    runs: no object is at its key). Raises BucketError.
+    The id is lost if the drain was killed between request and row, or the answer was lost.
+
+    Parameters: started, the start of this drain: older uploads are aborted at keys where work was
+    interrupted; aged, a day ago: older uploads are aborted at the keys of recorded objects (never
+    those of a copy that still runs: no object is at its key). Raises BucketError.
     """
     prefix = f"{context.prefix}/" if context.prefix else ""
     before = max(started, aged)
@@ -219,10 +225,11 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
             if upload.upload_id in at_key:
                 return False
             if view.session.one(own.CLAIM, key=own.claim_name(upload.key)) is not None:
-                # Another drain is at it, perhaps between its request and its row.
+                # Another drain works on it, perhaps between its request and its row.
                 return False
             if upload.initiated < started and (
-                # The intent of an upload, or of a copy in parts, or what settling it left.
+                # A row is there: the intent of an upload or of a copy in parts, or what settling it
+                # left.
                 at_key
                 or any(_tombstones(view, [upload.key]).values())
                 or view.session.one(own.DOUBT, key=upload.key) is not None

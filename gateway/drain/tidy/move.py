@@ -1,19 +1,20 @@
-"""Moves one object inside the bucket after a rename: copy, make sure, record, then delete.
+"""Moves objects inside the bucket after renames: copy, make sure, record, then delete.
 
-Two kinds of move: to the key the file has now, and out of the way, to a staging key, when another
-file must have the old key first (two names that were swapped). The last copy is never lost:
+There are two kinds of move: to the key that the file has now, and out of the way, to a staging key,
+when another file must have the old key first (two names that were swapped). The last copy is never
+lost:
 
-1. A ``tombstone`` of the target is durable before anything is copied. Killed in the middle, the
-   half of a move is garbage with a tombstone, not an object without a row.
+1. A ``tombstone`` of the target is durable before anything is copied. If the drain is killed in the
+   middle, half a move leaves garbage with a tombstone, not an object without a row.
 2. The source must be what its ``object`` row says, or nothing is copied.
 3. One transaction makes the ``object`` row name the copy, takes the target's ``tombstone`` back
    and adds one for the source. Until then the source is the object.
 
-An object that cannot be moved (it vanished, a person replaced it, the store does not give it out)
-is replaced from the local bytes: its file is dirty again and goes up under its new key. Where
-another file has the old key by now, the object row gives the key up, so that file waits for
-nothing; the local bytes were read and compared with what was recorded before that. Where they are
-not here or not the same, the object keeps its key and the job fails with both reasons.
+An object may be impossible to move (it vanished, a person replaced it, the store does not return
+it). The local bytes then replace it: its file is dirty again and is uploaded under its new key. If
+another file has the old key by now, the object row gives up the key, so that file does not wait.
+Before that, the local bytes are read and compared with the recorded checksum. If they are missing
+or differ, the object keeps its key and the job fails with both reasons.
 
 The caller holds the claims of the inode and of both keys.
 """
@@ -50,14 +51,15 @@ log = logging.getLogger("drain")
 T = TypeVar("T")
 
 MOVES_AT_ONCE = 8
-"""Of small objects: one transaction begins so many moves, one ends them."""
+"""The small objects that are moved together: one transaction begins so many moves, one ends
+them."""
 SMALL_BYTES = 16 * MIB
-"""Larger objects are moved one by one: small ones would wait for them."""
+"""Larger objects are moved one by one, because small ones would wait for them."""
 BATCH_BYTES = MOVES_AT_ONCE * SMALL_BYTES
 
 
 class Move(NamedTuple):
-    """The object of an inode belongs at another key."""
+    """The plan to bring the object of an inode to another key."""
 
     ino: int
     source: str
@@ -66,7 +68,7 @@ class Move(NamedTuple):
 
     @property
     def claims(self) -> frozenset[int | str]:
-        """What nothing else may touch during the move."""
+        """The inode and the keys that nothing else may touch during the move."""
         return frozenset((self.ino, self.source, self.target))
 
 
@@ -76,7 +78,7 @@ class _Begun(NamedTuple):
     move: Move
     standing: intent.Standing
     rest: str
-    """What the target does not tell of the path."""
+    """The part of the path that the target does not contain."""
 
     @property
     def stored(self) -> Object:
@@ -85,13 +87,13 @@ class _Begun(NamedTuple):
         return self.standing.stored
 
     def tombstone(self, key: str, etag: str | None = None) -> sql.Tombstone:
-        """To delete what the inode has at a key."""
+        """Return the permission to delete what the inode has at a key."""
         version, generation = self.stored.content_version, self.standing.file.generation
         return sql.Tombstone(key, self.move.ino, version, etag, generation)
 
 
 def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Exception]:
-    """Carry out moves that are still right, each of another inode; returns what became of each, in
+    """Carry out moves that are still right, each of another inode. Returns the result of each, in
     order."""
     with context.writing() as view:
         begun = _begin(context, view, planned)
@@ -130,7 +132,7 @@ def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _
         if standing is None or not _is_right(context, view, standing, one):
             continue
         if standing.has_tombstone:
-            # A deletion that was asked for may reach the store after the copy.
+            # A deletion that was requested may reach the store after the copy.
             view.doubt_later(one.target, one.ino)
         begun[one.ino] = _Begun(one, standing, view.paths.rest_of(one.ino))
     view.add_tombstones([one.tombstone(one.move.target) for one in begun.values()])
@@ -138,8 +140,8 @@ def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _
 
 
 def _end(view: View, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
-    """Make the copies the objects of their inodes. Returns the inodes that have them now: if a
-    file was deleted meanwhile, its copy is garbage, and has its tombstone already."""
+    """Make the copies the objects of their inodes. Returns the inodes that have them now. If a file
+    was deleted meanwhile, its copy is garbage, and has its tombstone already."""
     moves = [(one.move.ino, one.move.source, one.move.target, head.etag) for one, head in copies]
     moved = {ino for (ino,) in view.session.all(own.OBJECT_MOVE, moves=rows_of(moves))}
     ended = [one for one, _head in copies if one.move.ino in moved]
@@ -155,7 +157,8 @@ def _end(view: View, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
 
 
 def _result(run: Callable[[], T]) -> T | Exception:
-    """What a part of a move returned or raised: the failure of one move must not fail the others.
+    """Return what a part of a move returned or raised: the failure of one move must not fail the
+    others.
 
     Raises LeaseLost, which ends all of them.
     """
@@ -176,7 +179,7 @@ def _copy(context: Context, begun: _Begun) -> Head:
     try:
         return context.store.copy(old_key, target, head, with_rest(begun.rest, head.metadata))
     except StoreUnavailable:
-        # A copy in parts may have left some.
+        # A copy in parts may have left some parts.
         context.note_doubts((ino, target))
         raise
 
@@ -217,9 +220,9 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
 
 
 def _require_local(context: Context, file: File, stored: Object, recorded: str | None) -> bool:
-    """Read the local bytes that are to take an object's place; False: told to stop.
+    """Read the local bytes that will take an object's place. Returns False if told to stop.
 
-    Raises DataFileError. A file with another version than the object's is only looked for.
+    A file with another version than the object's is not read. Raises DataFileError.
     """
     path = context.files.path(file.ino, file.epoch)
     if file.write_open:
@@ -237,8 +240,8 @@ def _require_local(context: Context, file: File, stored: Object, recorded: str |
 
 
 def _release(view: View, stored: Object) -> None:
-    """Take an object row off its key. The upload row of the file names the key from now on, so what
-    is there gets its tombstone only when the file is sent again or deleted."""
+    """Take an object row off its key. The upload row of the file names the key from now on, so the
+    old object gets its tombstone only when the file is sent again or deleted."""
     begun = intent_of(view.session, stored.ino)
     if begun is None:
         row = (stored.ino, stored.content_version, stored.key, clock.now_ns(), 0)
@@ -250,10 +253,11 @@ def _release(view: View, stored: Object) -> None:
 
 
 def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[Move]:
-    """The moves that bring objects nearer to where they belong, each of another inode.
+    """Return the moves that bring objects nearer to their keys, each of another inode.
 
-    None for an object that is there, or whose file's name is held, or whose file is dirty: the
-    coming upload moves it. Of two files that swapped names only one has to make way.
+    An object gets no move if it is there already, or if the name of its file is held, or if its
+    file is dirty: the coming upload moves it. Of two files that swapped names only one has to make
+    way.
     """
     targets = {
         stored.ino: key
@@ -277,7 +281,7 @@ def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[
 
 
 def make_way(context: Context, view: View, occupant: Object) -> Move:
-    """The move of an object off a key that now belongs to another file."""
+    """Return the move of an object off a key that now belongs to another file."""
     target = _destination(view, occupant, file_of(view.session, occupant.ino))
     if target is None or object_at(view.session, target) is not None:
         target = staging_key(context.prefix, occupant.ino)
@@ -292,7 +296,8 @@ def _destination(view: View, stored: Object, file: File | None) -> str | None:
 
 
 def _may_move(file: File) -> bool:
-    """Whether the object of a file moves: another one that is to be sent replaces it."""
+    """Return whether the object of a file moves: a new version that is to be sent replaces it
+    instead."""
     return not file.is_dirty and not file.write_open
 
 
@@ -301,12 +306,13 @@ def _standing(view: View, planned: Move) -> intent.Standing | None:
 
 
 def _is_right(context: Context, view: View, standing: intent.Standing, planned: Move) -> bool:
-    """Whether a move is still to be made."""
+    """Return whether a move is still right."""
     stored = standing.stored
     if stored is None or stored.key != planned.source or standing.occupant is not None:
         return False
     if standing.is_reserved:
-        # Until that multipart upload is aborted, a late completion of it could land here.
+        # A late completion of that multipart upload could reach the key until the upload is
+        # aborted.
         return False
     if planned.target == staging_key(context.prefix, planned.ino):
         return view.paths.key_of(planned.ino) != planned.source

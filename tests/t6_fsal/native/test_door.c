@@ -1,4 +1,5 @@
-/* Tests of the door's socket: peers that ask, stall, send rubbish or go away. No Ganesha, no Python. */
+/* Tests of the door's socket: peers that ask, stall, send rubbish or go away. No Ganesha, no
+ * Python. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <errno.h>
@@ -79,7 +80,7 @@ static void ask(int fd, uint64_t id, uint64_t ino)
 	assert(send(fd, bytes, length, MSG_NOSIGNAL) == (ssize_t)length);
 }
 
-/* false: the connection was ended. */
+/* Receives an answer. Returns false if the connection was closed. */
 static bool hear(int fd, struct spw_door_answer *answer)
 {
 	ssize_t got = recv(fd, answer, ANSWER, MSG_WAITALL);
@@ -117,7 +118,7 @@ static void each_gets_its_own_answer(void)
 	close(fd);
 }
 
-/* Requests of one connection are with several workers, so that their changes share a commit. */
+/* Several workers run the requests of one connection, so that their changes share a commit. */
 static void requests_run_beside_each_other(void)
 {
 	struct spw_door_answer answer;
@@ -186,7 +187,7 @@ static void a_body_that_lies_ends_the_connection(void)
 	wait_for_end(fd);
 }
 
-/* One sends half a frame, one never reads its answers: both are dropped, others are served. */
+/* One peer sends half a frame, one never reads its answers. Both are dropped, others are served. */
 static void who_stalls_is_dropped(void)
 {
 	uint8_t bytes[256];
@@ -219,7 +220,8 @@ static void who_goes_away_leaves_nothing(void)
 	somebody_is_served();
 }
 
-/* One that is dropped while something runs for it: its place is not given away before that has ended. */
+/* A peer is dropped while a request runs for it. No other peer gets its place before that request
+ * has ended. */
 static void nobody_gets_an_answer_of_another(void)
 {
 	struct spw_door_answer answer;
@@ -251,7 +253,7 @@ static void nobody_gets_an_answer_of_another(void)
 		somebody_is_served();
 }
 
-/* More than there are places: some wait, and come in when those that are silent are dropped. */
+/* There are more peers than places. Some wait, and get a place when silent peers are dropped. */
 static void places_are_found_again(void)
 {
 	int fds[40];
@@ -282,7 +284,7 @@ static void another_version_is_refused_by_name(void)
 	close(fd);
 }
 
-/* Even when somebody has opened the socket to all. */
+/* Strangers are refused even if the socket's mode lets everyone connect. */
 static void strangers_are_refused(void)
 {
 	struct spw_door_answer answer;
@@ -291,7 +293,7 @@ static void strangers_are_refused(void)
 	pid_t child;
 
 	if (geteuid() != 0)
-		return; /* nobody else can be had */
+		return; /* only root can become another user */
 	assert(fchmodat(run, ".", 0711, 0) == 0 && fchmodat(run, SPW_DOOR_NAME, 0666, 0) == 0);
 	child = fork();
 	if (child == 0) {
@@ -314,7 +316,7 @@ static void strangers_are_refused(void)
 	somebody_is_served();
 }
 
-/* What runs is answered, what waits is not begun. */
+/* A request that runs is answered, and a request that waits is not begun. */
 static void the_end_waits_for_what_runs(void)
 {
 	struct spw_door_answer answer;
@@ -326,7 +328,7 @@ static void the_end_waits_for_what_runs(void)
 	assert(!hear(fd, &answer));
 	close(fd);
 	assert(atomic_load(&served) == before + 1);
-	spw_door_close(); /* again: nothing */
+	spw_door_close(); /* a second close does nothing */
 }
 
 static void a_socket_of_a_killed_server_is_replaced(void)

@@ -1,5 +1,6 @@
-/* Tests of door_frame.c: what comes through the door is believed only as far as it was looked at. Each
- * frame is in memory of exactly its size, so that the sanitizer sees a byte too much. */
+/* Tests of door_frame.c: bytes that come through the door are believed only as far as they were
+ * checked. Each frame is in memory of exactly its size, so that the sanitizer sees a read of one
+ * byte too many. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ static uint64_t next_random(void)
 	return seed ^= seed << 17;
 }
 
-/* Reads all that a request claims to have. */
+/* Reads all bytes that a request claims to have. */
 static void use(const struct spw_request *request)
 {
 	for (uint32_t i = 0; i < request->group_count; i++)
@@ -33,7 +34,7 @@ static void use(const struct spw_request *request)
 		seen += (unsigned char)request->name2[i];
 }
 
-/* As the server does it. Returns whether it was a request. */
+/* Takes a frame as the server does. Returns whether it was a request. */
 static bool take(const uint8_t *bytes, size_t count)
 {
 	uint8_t *exact = malloc(count == 0 ? 1 : count);
@@ -82,7 +83,7 @@ static void every_truncation_is_partial(void)
 			assert(!take(bytes, count));
 			assert(spw_door_find(bytes, count, &found) == SPW_DOOR_PARTIAL);
 		}
-		/* A frame that says it is shorter than what it has. */
+		/* The frame claims to be shorter than it is. */
 		for (uint32_t count = 0; count < length; count++) {
 			memcpy(bytes + offsetof(struct spw_door_head, length), &count, 4);
 			assert(!take(bytes, length));
@@ -119,7 +120,7 @@ static void another_version_is_told(void)
 	assert(spw_door_decode(bytes, length, &request) == EPROTONOSUPPORT);
 }
 
-/* Bytes without any sense, and heads that are right before a body that is not. */
+/* The input is random bytes, and valid heads before a body that is not valid. */
 static void rubbish_harms_nothing(void)
 {
 	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
@@ -134,7 +135,7 @@ static void rubbish_harms_nothing(void)
 		if (how % 4 != 0) {
 			(void)make(bytes, (uint16_t)next_random(), next_random() % 4,
 				   next_random() % 40, next_random() % 40);
-			/* One of its bytes is another. */
+			/* One bit of the frame is changed. */
 			if (how % 8 != 1)
 				bytes[next_random() % 184] ^= (uint8_t)(1u << how % 7);
 		}
