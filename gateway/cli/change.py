@@ -59,7 +59,8 @@ def mv_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def mv(args: argparse.Namespace) -> int:
-    """Rename as rename(2) does, or move into a directory; 1: one could not be. Raises UserError."""
+    """Rename as rename(2) does, or move into a directory. Returns 1 if one failed. Raises
+    UserError."""
     named = [PurePosixPath(source).name for source in args.sources]
     if twice := next((name for name in named if named.count(name) > 1), None):
         raise UserError(f"{twice} is named twice, and one would replace the other: move them apart")

@@ -30,9 +30,9 @@ class Handshake(NamedTuple):
 
     settings: Settings
     address: str
-    """Of the bucket's objects, up to their keys."""
+    """The address of the bucket's objects, up to their keys."""
     kind: Kind
-    """Of the checksum that goes with each object."""
+    """The kind of the checksum that goes with each object."""
 
 
 class Task(NamedTuple):

@@ -102,7 +102,7 @@ def digest(
     """Read the body once for its digests.
 
     Parameters: kinds, the checksums that are wanted beside the CRCs of the blocks, which cost next
-    to nothing; on_read, called with the bytes of each piece that was read; of holes with none.
+    to nothing; on_read, called with the bytes of each piece that was read, and with 0 for a hole.
     """
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()

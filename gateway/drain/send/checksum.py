@@ -1,8 +1,8 @@
 """Computes the recorded checksums of objects and of sealed files.
 
-``md5:<hex>`` of what is sent in one request; ``md5-parts:<part bytes>:<hex>``, the MD5 of the
-parts' MD5s, of what is sent in parts; ``crc64nvme:<hex>`` or ``crc32c:<hex>``, where the store
-verifies that, of the whole, however it is sent.
+The form is ``md5:<hex>`` for what is sent in one request. It is ``md5-parts:<part bytes>:<hex>``,
+the MD5 of the parts' MD5s, for what is sent in parts. It is ``crc64nvme:<hex>`` or
+``crc32c:<hex>`` of the whole, however it is sent, where the store verifies that checksum.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ class Form(NamedTuple):
 
     kind: Kind
     part_bytes: int | None
-    """Of the parts whose MD5s it is made of; None: of the whole. Makes no difference to a CRC."""
+    """The size of the parts whose MD5s it is made of, or None for the whole file. A CRC does not
+    depend on it."""
 
     def of(self, parts: Sequence[Digests]) -> str:
-        """The checksum of a file that these are the parts of; of the whole: the only one."""
+        """Return the checksum of a file from its parts. For the whole file there is one part."""
         value = value_of(parts, self.kind).hex()
         if self.kind is not Kind.MD5:
             return f"{self.kind}:{value}"
@@ -52,7 +53,7 @@ class Form(NamedTuple):
 
 
 def form_of(checksum: str) -> Form:
-    """How a recorded checksum was made."""
+    """Return how a recorded checksum was made."""
     kind, _, rest = checksum.partition(":")
     if kind == "md5-parts":
         return Form(Kind.MD5, int(rest.partition(":")[0]))

@@ -1,8 +1,8 @@
 """Sends a file in parts, several at a time, and resumes where an earlier try was interrupted.
 
 A part that the store lists counts only if its ETag or checksum is that of the local bytes, which
-are read again for it: the parts of an upload always add up to the file as it is now. The block
-digests are those of the same readings. Memory is one block of 1 MiB for each part in flight,
+are read again for it. So the parts of an upload always add up to the file as it is now. The block
+digests come from the same readings. Each part in flight takes one block of 1 MiB of memory,
 whatever the size of the parts.
 """
 
@@ -97,7 +97,8 @@ def _send_one(
 ) -> Part:
     """Send a part, unless the store has it.
 
-    Parameters: found, what the store lists; kinds, the checksums of the part that are wanted.
+    Parameters: found, the part as the store lists it; kinds, the checksums of the part that are
+    wanted.
     """
     if found is not None and found.size == len(section):
         digests = digest(section, kinds)
