@@ -11,16 +11,14 @@ from functools import partial
 from gateway.db import journal
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from tests.bench import load
 from tests.bench.experiments import Experiment
-from tests.bench.names import CHANGES
+from tests.bench.names import WORKS, change_names
 from tests.bench.rows import Row, Target
 from tests.conformance.server import Server
 
 CONNECTIONS = 16
 COUNT = 8000
 UNREAD = "the same without a reader"
-WORKS = ("create and close", "rename", "unlink")
 
 
 def experiment(server: Server) -> Experiment:
@@ -34,13 +32,7 @@ def experiment(server: Server) -> Experiment:
             journal.forget_readers(session)
             if is_read:
                 journal.Reader("bench").begin(session)
-        rates, costs = [], []
-        for workload, prefix in CHANGES:
-            before = server.cpu_seconds()
-            done = load.nfs(server.port, workload, *options, "--prefix", prefix)
-            server.until_idle()
-            rates.append(done.ops_per_second)
-            costs.append((server.cpu_seconds() - before) / done.ops * 1e6)
+        rates, costs = change_names(server, *options)
         return [*rates, *costs]
 
     setting = f"{CONNECTIONS} connections x 1, a reader of the journal"

@@ -17,10 +17,28 @@ FLIGHTS = {1: (1, 1), 16: (16, 1), 64: (16, 4)}
 """For a number of requests in flight: the connections, and the requests on each."""
 CHANGES = (("create", "f"), ("rename", "f"), ("unlink", "t"))
 """The workloads, each with the prefix of the names that it finds or makes."""
+WORKS = ("create and close", "rename", "unlink")
+"""The names of CHANGES in a row."""
 NAMED = {1: 300, 16: 2000, 64: 4000}
 CACHED = {1: 4000, 16: 6000, 64: 6000}
 LONE = 1000
 TRUNCATED = 200
+
+
+def change_names(server: Server, *options: object) -> tuple[list[float], list[float]]:
+    """Make, rename and remove names.
+
+    Returns the operations a second of each of CHANGES, and the server's processor time in
+    microseconds for one operation.
+    """
+    rates, costs = [], []
+    for workload, prefix in CHANGES:
+        before = server.cpu_seconds()
+        done = load.nfs(server.port, workload, *options, "--prefix", prefix)
+        server.until_idle()
+        rates.append(done.ops_per_second)
+        costs.append((server.cpu_seconds() - before) / done.ops * 1e6)
+    return rates, costs
 
 
 def changed_names(
@@ -38,23 +56,16 @@ def changed_names(
     setting = f"{shape(connections, depth)}, {'a directory each' if apart else 'one directory'}"
 
     def side(server: Server, _number: int) -> Sequence[float]:
-        rates, costs = [], []
-        for workload, prefix in CHANGES:
-            before = server.cpu_seconds()
-            done = load.nfs(server.port, workload, *options, "--prefix", prefix)
-            server.until_idle()
-            rates.append(done.ops_per_second)
-            costs.append((server.cpu_seconds() - before) / done.ops * 1e6)
+        rates, costs = change_names(server, *options)
         return [*rates, *(costs if against == MEMORY else ())]
 
-    works = ("create and close", "rename", "unlink")
     bounds = (1.0, 1.0, 1.0) if in_flight == 1 else (2.0, 1.2, 1.2)
     rows = [
         Row(work, setting, against, "op/s", Target(bound) if against == DIRSYNC else None)
-        for work, bound in zip(works, bounds, strict=True)
+        for work, bound in zip(WORKS, bounds, strict=True)
     ]
     if against == MEMORY:
-        rows += [Row(f"{work}: server's processor", setting, against, "µs/op") for work in works]
+        rows += [Row(f"{work}: server's processor", setting, against, "µs/op") for work in WORKS]
     return Experiment(tuple(rows), partial(side, ours), partial(side, peer))
 
 
