@@ -126,18 +126,20 @@ def _checksum(settings: Settings) -> str:
     kind = negotiate(settings)
     if kind is None:
         return "md5: the store does not let us find out whether it verifies a newer one"
+    found = f"{kind}: the store refuses what does not match it"
+    if kind is Kind.MD5:
+        found = "md5: the store takes objects with wrong newer checksums"
     database = Database(settings.database_url)
     try:
         schema.require_current(database)
         with database.reader() as connection, database.transaction(connection):
             endpoint.remember(Session(connection, database.dialect), settings.bucket, kind)
-    except NamespaceError as exc:
-        raise UserError(f"cannot note that the store verifies {kind}: {exc}") from None
+    except (NamespaceError, UserError) as exc:
+        # The rest of what was found, and what was changed in the bucket, must be shown.
+        return f"{found} (not recorded, the drain will ask again: {exc})"
     finally:
         database.close()
-    if kind is Kind.MD5:
-        return "md5: the store takes objects with wrong newer checksums"
-    return f"{kind}: the store refuses what does not match it"
+    return found
 
 
 def _unfinished(setup: Setup, found: Found, applied: bool) -> str:

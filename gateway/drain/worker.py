@@ -247,7 +247,14 @@ class Drain:
         upload of this run, so that all of a run have the same."""
         if self._is_checksum_known:
             return
-        found = negotiate(self._settings, self._pace)
+        try:
+            found = negotiate(self._settings, self._pace)
+        except BucketError:
+            raise
+        except Exception:
+            # An answer that no store should give must not end the drain, nor the next one.
+            log.exception("cannot find out which checksums the bucket verifies")
+            found = None
         self._is_checksum_known = True
         if found is None:
             return

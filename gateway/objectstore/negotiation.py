@@ -12,7 +12,7 @@ import logging
 import secrets
 from contextlib import suppress
 
-from gateway.errors import BucketError
+from gateway.errors import BucketError, ObjectRefused
 from gateway.objectstore import client
 from gateway.objectstore.body import digest
 from gateway.objectstore.checksums import Kind
@@ -36,7 +36,9 @@ def negotiate(settings: Settings, pace: Gate | None = None) -> Kind | None:
         found = _Trial(settings, kind, pace).is_verified()
         if found is not False:
             return kind if found else None
-    return Kind.MD5
+    # A store that takes nothing at all (its key is disabled, the storage class is unknown) also
+    # refuses the wrong checksums and the right ones.
+    return Kind.MD5 if _Trial(settings, Kind.MD5, pace).takes_objects() else None
 
 
 class _Trial(S3Store):
@@ -52,28 +54,55 @@ class _Trial(S3Store):
         try:
             return self._of_objects() and self._of_parts()
         except BucketError as exc:
-            # Ours have no cause: it took the object and does not tell the checksum, or another one.
-            if exc.__cause__ is None or _is_refusal(exc):
+            # An ObjectRefused without a cause is our own verdict: the store took the object, and
+            # tells no checksum or another one.
+            is_verdict = isinstance(exc, ObjectRefused) and exc.__cause__ is None
+            if is_verdict or _is_refusal(exc):
                 return False
             log.warning("cannot find out whether the bucket verifies %s: %s", self.kind, exc)
             return None
         finally:
-            with suppress(BucketError):
-                self.delete_many([self._key])
+            self._delete()
+
+    def takes_objects(self) -> bool:
+        """Whether the store takes an object with this checksum, as any other object of ours."""
+        try:
+            self.put(self._key, BODY, {})
+        except BucketError as exc:
+            log.warning("cannot find out which checksums the bucket verifies: %s", exc)
+            return False
+        finally:
+            self._delete()
+        return True
+
+    def _delete(self) -> None:
+        try:
+            refused = self.delete_many([self._key])[self._key]
+        except BucketError as exc:
+            refused = exc
+        if refused is not None:
+            log.warning("an object of %d bytes stays at %s: %s", len(BODY), self._key, refused)
 
     def _of_objects(self) -> bool:
-        if not self._refuses_wrong("put_object", {}):
+        # A policy may deny objects that are not encrypted as it says.
+        if not self._refuses_wrong("put_object", {}, self._headers({})):
             return False
         self.put(self._key, BODY, {})
         return True
 
     def _of_parts(self) -> bool:
         upload_id = self.begin(self._key, {})
+        query = {"partNumber": "1", "uploadId": upload_id}
         try:
-            if not self._refuses_wrong("upload_part", {"partNumber": "1", "uploadId": upload_id}):
+            if not self._refuses_wrong("upload_part", query, {}):
                 self.abort(self._key, upload_id)
                 return False
             part = self.put_part(self._key, upload_id, 1, BODY)
+            # An interrupted upload resumes with the parts that the store lists.
+            listed = self.parts(self._key, upload_id)
+            if listed is None or not listed[1].has(part.digests, self.kind):
+                self.abort(self._key, upload_id)
+                return False
             self.complete(self._key, upload_id, [part], len(BODY), {})
         except BucketError:
             with suppress(BucketError):
@@ -81,11 +110,13 @@ class _Trial(S3Store):
             raise
         return True
 
-    def _refuses_wrong(self, operation: str, query: dict[str, str]) -> bool:
+    def _refuses_wrong(
+        self, operation: str, query: dict[str, str], headers: dict[str, str]
+    ) -> bool:
         right = digest(BODY, {self.kind}).value(self.kind)
         wrong = base64.b64encode(bytes(byte ^ 0xFF for byte in right)).decode()
         try:
-            self._send(operation, self._key, query, {self.kind.header: wrong}, BODY)
+            self._send(operation, self._key, query, {**headers, self.kind.header: wrong}, BODY)
         except BucketError as exc:
             if _is_refusal(exc):
                 return True

@@ -13,6 +13,7 @@ from tests.support.ceph import ON_CEPH, CephServer
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
 from tests.support.verifier import Verifier
+from tests.t4_drain.negotiated import configured, remembered
 from tests.t4_drain.site import Site
 
 _numbers = itertools.count(1)
@@ -83,3 +84,23 @@ def rclone_site(rclone: RcloneServer, make_site: MakeSite) -> Site:
 def moto_site(moto: MotoServer, make_site: MakeSite) -> Site:
     """Make a gateway on moto, for tests that need the answers of AWS."""
     return make_site(moto)
+
+
+@pytest.fixture
+def verifier() -> Verifier:
+    return Verifier()
+
+
+@pytest.fixture
+def verifying_site(moto: MotoServer, make_site: MakeSite, verifier: Verifier) -> Site:
+    return configured(make_site(moto, verifier=verifier), "auto")
+
+
+@pytest.fixture(params=["crc64nvme", "crc32c"])
+def newer_site(request: pytest.FixtureRequest, moto: MotoServer, make_site: MakeSite) -> Site:
+    """A store that verifies one newer checksum, and was found to."""
+    site = configured(make_site(moto, verifier=Verifier([request.param])), "auto")
+    site.drain()
+    assert remembered(site) == [request.param]
+    site.proxy.forget()
+    return site

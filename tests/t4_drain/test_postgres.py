@@ -9,9 +9,9 @@ from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
+from tests.t4_drain.negotiated import configured, remembered
 from tests.t4_drain.site import MIB, Site
 from tests.t4_drain.test_block_digests import forget, found, of
-from tests.t4_drain.test_negotiation import configured, remembered
 
 
 def test_uploads_moves_and_deletions(

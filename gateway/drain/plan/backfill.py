@@ -35,6 +35,8 @@ SCAN_PAGE = 2048
 PASS_SECONDS = 3600.0
 """The time from the end of a look at all objects to the next. Uploads record digests, so there is
 rarely new work."""
+HANDED_OUT_SECONDS = 10.0
+"""The time that a job which was handed out has to begin, before it is planned again."""
 NO_INODE = 0
 """The claim of the job: there is one such job at a time, in all drains, and no other job needs the
 claim."""
@@ -66,6 +68,10 @@ class Lacking(NamedTuple):
     checksum: str
     """The checksum of the object."""
 
+    @property
+    def identity(self) -> tuple[int, int, int]:
+        return self.file.ino, self.file.content_version, self.file.epoch
+
 
 class Backfill:
     """Plans the readings of one drain, and remembers how far they are.
@@ -77,6 +83,10 @@ class Backfill:
         self._is_busy = is_busy
         self._at = 0
         self._again_at = 0.0
+        self._is_running = False
+        self._unlike: set[tuple[int, int, int]] = set()
+        """Inode, version and epoch of files whose bytes are not those of the object. They are not
+        read again by this drain: a file of a terabyte takes hours."""
 
     def restart(self) -> None:
         """Look at all objects again, now."""
@@ -84,12 +94,21 @@ class Backfill:
 
     def plan(self, context: Context, _after: int | str | None) -> Page:
         """Plan one job for the next files. The position moves when the job is done."""
-        if self._is_busy() or clock.monotonic_seconds() < self._again_at:
+        is_due = clock.monotonic_seconds() >= self._again_at
+        if self._is_busy() or self._is_running or not is_due:
             return Page([], None)
         with context.reading() as view:
             rows = view.session.all(OBJECTS_AFTER, after_ino=self._at, most=SCAN_PAGE)
-        batch = _first([one for row in rows if (one := _lacking(row)) is not None])
+        batch = _first(
+            [
+                one
+                for row in rows
+                if (one := _lacking(row)) is not None and one.identity not in self._unlike
+            ]
+        )
         if batch:
+            # Another drain may be at it. Then this plan would be made again at each poll.
+            self._again_at = clock.monotonic_seconds() + HANDED_OUT_SECONDS
             job = Job(
                 JobId(Work.BLOCK_DIGEST, NO_INODE, ""),
                 Lane.DISK,
@@ -104,14 +123,23 @@ class Backfill:
         return Page([], None)
 
     def _run(self, context: Context, batch: Sequence[Lacking]) -> Outcome:
+        self._is_running = True
+        try:
+            return self._give_digests(context, batch)
+        finally:
+            self._is_running, self._again_at = False, 0.0
+
+    def _give_digests(self, context: Context, batch: Sequence[Lacking]) -> Outcome:
         pace = _Pace(context.stop)
-        found = [
-            (one, blocks)
-            for one in batch
-            if (blocks := _read(context, one, pace.passed)) is not None
-        ]
-        if context.stop.is_set():
-            return Outcome.OUTDATED
+        found = []
+        for one in batch:
+            blocks = _read(context, one, pace.passed)
+            if context.stop.is_set():
+                return Outcome.OUTDATED
+            if blocks is None:
+                self._unlike.add(one.identity)
+            else:
+                found.append((one, blocks))
         with context.writing() as view:
             still = [(one.file.ino, blocks) for one, blocks in found if _is_so(view.session, one)]
             blockrows.insert_many(view.session, still)

@@ -173,7 +173,7 @@ def _result(run: Callable[[], T]) -> T | Exception:
 def _copy(context: Context, begun: _Begun) -> Head:
     ino, old_key, target, _size = begun.move
     stored = begun.stored
-    head = context.store.head(old_key)
+    head = context.store.head(old_key, with_sum=True)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
     try:

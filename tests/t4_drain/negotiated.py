@@ -1,0 +1,15 @@
+"""A gateway whose drain asks the store which checksum it verifies, and what it recorded."""
+
+from __future__ import annotations
+
+from tests.t4_drain.site import Site
+
+
+def configured(site: Site, checksum: str) -> Site:
+    site.values["bucket"]["checksum"] = checksum
+    site.configure()
+    return site
+
+
+def remembered(site: Site) -> list[str]:
+    return [kind for (kind,) in site.rows("SELECT checksum FROM endpoint")]
