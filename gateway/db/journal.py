@@ -39,9 +39,10 @@ STORED = 4
 KEPT_MAX = 2_000_000
 """The rows that are kept: 60 MB if changes come one by one, 1 GB if each row has 64 of them.
 Reading more rows would take longer than reading the namespace."""
-PRUNED_AT_ONCE = 2048
-"""The rows that one transaction prunes. This takes a few milliseconds, for which the NFS server
-waits."""
+PRUNED_BY_SAVE = 512
+PRUNED_BY_TIDY = 2048
+"""The rows that one transaction prunes. A row of a full batch fills a page of the database, so
+2,048 rows take up to 30 ms, for which the NFS server waits: only ``tidy`` may, once a minute."""
 READ_AT_ONCE = 256
 """The rows that are read at once. A row of a start that seals files has 256 inodes."""
 
@@ -184,7 +185,7 @@ class Reader:
         if not session.run(READER_MOVE, reader=self.name, new_position=self._position):
             raise Lost(f"the journal was not kept for reader {self.name!r}")
         self._at = self._at._replace(saved=self._position)
-        _prune(session)
+        _prune(session, PRUNED_BY_SAVE)
 
     def _standing(self, session: Session, position: int | None) -> _Standing:
         row = session.one(STANDING, reader=self.name, position=position)
@@ -192,15 +193,15 @@ class Reader:
         return _Standing(*row)
 
 
-def _prune(session: Session) -> None:
-    """Delete a bounded number of rows that every reader has passed, but neither the last row nor a
-    row at which a reader is."""
+def _prune(session: Session, most: int) -> None:
+    """Delete up to ``most`` rows that every reader has passed, but neither the last row nor a row
+    at which a reader is."""
     row = session.one(ENDS)
     assert row is not None, "a query without a table has one row"
     first, last, least = row
     if first is None:
         return
-    upto = min(last if least is None else least, last, first + PRUNED_AT_ONCE) - 1
+    upto = min(last if least is None else least, last, first + most) - 1
     if upto >= first:
         session.run(PRUNE, upto=upto)
 
@@ -213,7 +214,7 @@ def tidy(session: Session) -> None:
         least = row[1] - KEPT_MAX
         if row[2] < least and (dropped := session.run(READERS_BEHIND, least=least)):
             log.warning("dropped %d readers of the journal, over %d behind", dropped, KEPT_MAX)
-    _prune(session)
+    _prune(session, PRUNED_BY_TIDY)
 
 
 def forget_readers(session: Session) -> None:

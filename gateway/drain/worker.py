@@ -197,6 +197,7 @@ class Drain:
     def _work(self) -> float:
         """Submit the jobs there are. Returns for how many seconds nothing else is due."""
         poll_seconds = self._settings.drain.poll_seconds
+        self._survey.follow(self._context)
         if not self._is_bucket_ready():
             local = [one for one in self._dispatcher.sweeps if not one.kind.asks_bucket]
             for sweep in local:

@@ -169,7 +169,8 @@ def test_numbers_never_start_again(database: Database, settings: Settings) -> No
 def test_a_transaction_prunes_a_bounded_number(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "PRUNED_AT_ONCE", 10)
+    monkeypatch.setattr(journal, "PRUNED_BY_SAVE", 10)
+    monkeypatch.setattr(journal, "PRUNED_BY_TIDY", 20)
     reader = begun(database, "one")
     note(database, *range(100))
     assert read(database, reader) == list(range(100))
@@ -177,7 +178,7 @@ def test_a_transaction_prunes_a_bounded_number(
     assert len(kept(settings)) == 90
     with writing(database) as session:
         journal.tidy(session)
-    assert len(kept(settings)) == 80
+    assert len(kept(settings)) == 70
 
 
 def test_a_reader_that_stays_away_is_dropped(

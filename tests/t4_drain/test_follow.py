@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import text
 
 from gateway import clock
+from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.db.journal import STORED, Reader, Touched
@@ -21,6 +22,7 @@ from gateway.drain.context import Context
 from gateway.drain.plan import survey
 from gateway.drain.plan.survey import Survey
 from gateway.objectstore.s3 import S3Store
+from tests.support.s3proxy import Act
 from tests.support.waiting import until
 from tests.t4_drain.site import PREFIX, Site
 from tests.t5_cli.site import spillway
@@ -245,4 +247,65 @@ def test_what_was_handed_out_comes_again_until_it_is_drained(rclone_site: Site) 
     site.rows("UPDATE inode SET drained_version = content_version WHERE kind = 1 RETURNING 1")
     assert found.plan(context, None).jobs == []
     assert found._out == {}
+    context.database.close()
+
+
+def test_the_journal_is_read_to_its_end_by_one_plan(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plans are rare while large files are sent: a rename would wait behind the rows of hours."""
+    monkeypatch.setattr(journal, "READ_AT_ONCE", 2)
+    site = rclone_site
+    site.write("a.tmp", b"a")
+    found, context = surveyed(site)
+    for n in range(20):
+        site.write(f"{n}.tmp", b"x")
+    site.rename("a.tmp", "a")
+    found.follow(context)
+    assert len(found) == 1
+    context.database.close()
+
+
+def test_the_journal_is_followed_while_the_bucket_is_away(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("a.tmp", b"a")
+    with site.draining() as drain:
+        until(lambda: site.report().get("bucket", {}).get("state") == "reachable", "it works")
+        site.proxy.inject(lambda _request: True, Act.DROP, 1e9)
+        site.write("b", b"b")
+        until(lambda: site.report()["bucket"]["state"] == "unreachable", "the outage is seen")
+        site.rename("a.tmp", "a")
+        until(lambda: len(drain._survey) > 0, "the renamed file waits")
+
+
+def test_files_that_need_no_upload_any_more_do_not_wait(rclone_site: Site) -> None:
+    """A client deleted one, and another drain sent the other."""
+    site = rclone_site
+    found, context = surveyed(site)
+    for path in ("deleted", "sent", "kept.tmp"):
+        site.write(path, b"x")
+    found.follow(context)
+    assert len(found) == 2
+    site.unlink("deleted")
+    found.follow(context)
+    assert len(found) == 1
+    site.drain()
+    found.follow(context)
+    assert len(found) == 0
+    context.database.close()
+
+
+def test_a_plan_looks_at_a_bounded_number_of_files(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "PICKED_AT_ONCE", 16)
+    site = rclone_site
+    found, context = surveyed(site)
+    for n in range(60):
+        site.write(f"f{n}", b"x")
+    found.follow(context)
+    assert len(found) == 60
+    site.rows("UPDATE inode SET drained_version = content_version WHERE kind = 1 RETURNING 1")
+    assert found.plan(context, None).jobs == []
+    assert len(found) == 60 - 16
     context.database.close()

@@ -136,9 +136,7 @@ def test_credentials_that_cannot_be_read_are_no_answer_of_the_store(verifying_si
 def test_a_store_whose_parts_cannot_be_listed_gets_md5(verifying_site: Site) -> None:
     """An interrupted upload resumes with what is listed."""
     site = verifying_site
-    site.proxy.inject(
-        lambda r: r.operation == "LIST PARTS", Act.FAIL, 1e9, 501, "NotImplemented"
-    )
+    site.proxy.inject(lambda r: r.operation == "LIST PARTS", Act.FAIL, 1e9, 501, "NotImplemented")
     site.drain()
     assert remembered(site) == ["md5"]
 

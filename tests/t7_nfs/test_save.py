@@ -6,6 +6,7 @@ import hashlib
 
 from tests.support.client import MOUNT, read_back, save
 from tests.support.vm.client import ClientVm
+from tests.support.waiting import until
 from tests.t7_nfs.conftest import MakeSite, Site
 
 
@@ -40,6 +41,8 @@ def test_a_directory_renamed_before_the_drain_costs_no_copy(
     vm: ClientVm, make_site: MakeSite
 ) -> None:
     site = make_site()
+    until(lambda: site.gateway.status()["bucket"]["checksum"]["kind"], "the store was asked")
+    site.proxy.forget()
     files, _seconds = save(vm, "tmp-checkpoint-7", ranks=4, mib=2, shards=3)
     vm.run(["mv", str(MOUNT / "tmp-checkpoint-7"), str(MOUNT / "checkpoint-7")])
     site.gateway.until_drained()

@@ -75,6 +75,10 @@ class Order:
         if is_first or not is_again:
             directories.move_to_end(directory, last=not is_again)
 
+    def discard(self, ino: int) -> None:
+        """Forget a file, if it waits."""
+        self._waiting.discard(ino)
+
     def take(self, most: int, skip: Callable[[int], bool]) -> list[int]:
         """Take the next files, at most so many. They no longer wait.
 

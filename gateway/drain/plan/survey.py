@@ -22,7 +22,7 @@ from typing import Any
 
 from gateway import clock
 from gateway.db.compiled import numbers_of
-from gateway.db.journal import BELOW, CHANGED, Lost, Reader
+from gateway.db.journal import BELOW, CHANGED, STORED, Lost, Reader
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work
@@ -37,15 +37,19 @@ JOBS_PAGE = 64
 """With BYTES_PAGE: how far ahead files are chosen. What is sealed later waits for these files."""
 BYTES_PAGE = 1 << 30
 TAKEN_AT_ONCE = 8
-OLDEST_PAGE = 64
+PICKED_AT_ONCE = 4096
+"""The files that one plan looks at. Those that need no upload any more give no job."""
+READ_SECONDS = 0.05
+"""The time for which one plan reads on. Plans are rare while large files are sent."""
+OLDEST_PAGE = 512
 EVERYTHING_SECONDS = 600.0
 """The time between two readings of everything as a safety net."""
 REST = 9
 """The rest after a reading of everything takes this many times as long as the reading."""
 SAVE_SECONDS = 10.0
-SAVE_ROWS = 1024
+SAVE_ROWS = 256
 """The position in the journal is saved after so many seconds or rows, in a transaction that other
-writers wait for."""
+writers wait for. It prunes more rows than that."""
 
 _START = (0, 0)
 _FOR_EVER_NS = (1 << 63) - 1
@@ -79,6 +83,7 @@ class Survey:
         self._reader: Reader | None = None
         """The reader of the journal, or None if this drain has no position, or has lost it."""
         self._save_at = 0.0
+        self._follow_at = 0.0
         self._out: dict[int, None] = {}
         """Files that were handed out or skipped, and are not known to be in the bucket. They are
         looked at in turn."""
@@ -130,12 +135,44 @@ class Survey:
             with context.writing() as view:
                 self._reader.begin(view.session, context.lease)
         with context.reading() as view:
-            self._scan(view, now_ns, ahead_ns)
-            is_last = self._follow(view, self._reader, ahead_ns)
+            is_last = self._read(view, self._reader, now_ns, ahead_ns)
             self._look_again(view, now_ns, ahead_ns)
             jobs = self._jobs(context, view)
         self._save(context, self._reader)
         return jobs, is_last
+
+    def follow(self, context: Context) -> None:
+        """Follow the journal also while nothing is planned, because the threads are busy or the
+        bucket is away. Otherwise a rename or a word of a person would wait behind the rows of
+        hours."""
+        if self._reader is None or clock.monotonic_seconds() < self._follow_at:
+            return
+        started = clock.monotonic_seconds()
+        try:
+            with context.reading() as view:
+                ahead_ns = context.settings.drain_ahead_ns
+                is_last = self._read(view, self._reader, clock.now_ns(), ahead_ns)
+            self._save(context, self._reader)
+        except Lost as exc:
+            log.warning("%s: everything that is dirty is read again", exc)
+            self.restart()
+            return
+        except BaseException:
+            self.restart()
+            raise
+        self._spent_seconds += clock.monotonic_seconds() - started
+        self._follow_at = clock.monotonic_seconds() + (self._poll_seconds if is_last else 0.0)
+
+    def _read(self, view: View, reader: Reader, now_ns: int, ahead_ns: int) -> bool:
+        """Read on by age and in the journal, for a bounded time. Returns False if the journal has
+        more. Raises Lost."""
+        until = clock.monotonic_seconds() + READ_SECONDS
+        while True:
+            self._scan(view, now_ns, ahead_ns)
+            is_last = self._follow(view, reader, ahead_ns)
+            is_done = is_last and self._fresh is None
+            if is_done or clock.monotonic_seconds() >= until:
+                return is_last
 
     def _scan(self, view: View, now_ns: int, ahead_ns: int) -> None:
         """Read the next page by age: of everything, or of what is due since the last page."""
@@ -172,7 +209,7 @@ class Survey:
         """Look at what the journal names next. Returns False if there is more of it. Raises
         Lost."""
         touched = reader.read(view.session, SCAN_PAGE)
-        self._look(view, {one.ino for one in touched if one.what & CHANGED}, ahead_ns)
+        self._look(view, {one.ino for one in touched if one.what & (CHANGED | STORED)}, ahead_ns)
         if any(one.what & BELOW for one in touched):
             # This also holds during such a reading: it may have passed files that are eligible only
             # now.
@@ -193,13 +230,18 @@ class Survey:
         self._look_for_oldest(view, now_ns)
 
     def _look(self, view: View, inos: set[int], ahead_ns: int, is_again: bool = False) -> None:
-        """Look at inodes. Those that are files to drain join the order."""
+        """Look at inodes. Files that are to be drained join the order. All others leave it: they
+        are deleted, open, or in the bucket, and the journal names them when that changes."""
         if not inos:
             return
         rows = view.session.all(own.DIRTY_OF, inos=numbers_of(inos))
+        orders = [self._order] if self._fresh is None else [self._order, self._fresh]
+        for ino in inos.difference(row[0] for row in rows):
+            self._out.pop(ino, None)
+            for order in orders:
+                order.discard(ino)
         # Files that settle are found by age when their time is over.
         due = [row for row in rows if not clock.is_ahead(row[1], ahead_ns)]
-        orders = [self._order] if self._fresh is None else [self._order, self._fresh]
         self._add(view, due, orders, is_again=is_again)
 
     def _add(
@@ -250,11 +292,12 @@ class Survey:
     def _jobs(self, context: Context, view: View) -> list[Job]:
         jobs: list[Job] = []
         batch = Batch(partial(upload.upload_many, context), upload.BATCH_FILES, upload.BATCH_BYTES)
-        total_bytes = 0
-        while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE:
+        total_bytes, picked = 0, 0
+        while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE and picked < PICKED_AT_ONCE:
             inos = self._order.take(TAKEN_AT_ONCE, self._is_skipped)
             if not inos:
                 break
+            picked += len(inos)
             self._out.update(dict.fromkeys(inos))
             view.paths.read_names(inos)
             keys = {ino: key for ino in inos if (key := view.paths.key_of(ino)) is not None}
