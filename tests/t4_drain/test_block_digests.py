@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 from awscrt.checksums import crc64nvme
@@ -213,6 +213,38 @@ def test_bytes_that_are_not_what_was_uploaded_get_no_digests(
         site.drain()
     assert list(found(site)) == ["g"]
     assert "is not what was uploaded" in caplog.text
+
+
+def test_bytes_that_are_not_what_was_uploaded_are_read_once(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a terabyte would be read for hours, again and again."""
+    site = rclone_site
+    monkeypatch.setattr(backfill, "PASS_SECONDS", 0.0)
+    read: list[int] = []
+    passes = 0
+    honest_read, honest_plan = backfill._read, backfill.Backfill.plan
+
+    def reading(context: Context, one: backfill.Lacking, on_read: Any) -> Any:
+        read.append(one.file.ino)
+        return honest_read(context, one, on_read)
+
+    def planning(self: backfill.Backfill, context: Context, after: int | str | None) -> Page:
+        nonlocal passes
+        passes += 1
+        return honest_plan(self, context, after)
+
+    site.write("f", b"data")
+    site.drain()
+    forget(site)
+    flip(site, "f", 0)
+    monkeypatch.setattr(backfill, "_read", reading)
+    monkeypatch.setattr(backfill.Backfill, "plan", planning)
+    with site.draining():
+        until(lambda: len(read) > 0, "it is read")
+        before = passes
+        until(lambda: passes >= before + 10, "there were more looks")
+    assert len(read) == 1
 
 
 def test_a_missing_data_file_does_not_stop_the_others(rclone_site: Site) -> None:

@@ -182,6 +182,16 @@ def test_a_person_may_say_which(verifying_site: Site, checksum: str) -> None:
     assert remembered(site) == []
 
 
+def test_bucket_setup_shows_what_it_found_also_without_a_database(verifying_site: Site) -> None:
+    site = verifying_site
+    site.values["namespace"]["url"] = f"sqlite:///{site.settings.data_dir}/none.db"
+    site.configure()
+    done = spillway("bucket", "setup", "--json", "--config", site.settings.source)
+    found = json.loads(done.stdout)["checksum"]
+    assert found.startswith("crc64nvme: the store refuses")
+    assert "not recorded" in found
+
+
 def test_bucket_setup_asks_and_remembers_and_status_shows(
     verifying_site: Site, verifier: Verifier
 ) -> None:
