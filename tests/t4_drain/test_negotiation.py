@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.drain import worker
+from gateway.objectstore import negotiation
 from gateway.objectstore.checksums import Kind
 from gateway.objectstore.negotiation import negotiate
 from tests.support.s3proxy import Act, Request
@@ -130,13 +131,27 @@ def test_a_store_is_asked_with_objects_as_it_gets_them(verifying_site: Site) -> 
 def test_credentials_that_cannot_be_read_are_no_answer_of_the_store(verifying_site: Site) -> None:
     site = verifying_site
     site.settings.credentials_file.write_text("[default]\naws_access_key_id = a\n")
+    assert negotiation._Trial(site.settings, Kind.CRC64NVME, None).is_verified() is None
     assert negotiate(site.settings) is None
 
 
-def test_a_store_whose_parts_cannot_be_listed_gets_md5(verifying_site: Site) -> None:
+PARTS = """<ListPartsResult>
+<ChecksumAlgorithm>CRC64NVME</ChecksumAlgorithm><ChecksumType>FULL_OBJECT</ChecksumType>
+<IsTruncated>false</IsTruncated>
+<Part><PartNumber>1</PartNumber><ETag>"0"</ETag><Size>51</Size></Part>
+</ListPartsResult>"""
+
+
+@pytest.mark.parametrize(("status", "content"), [(501, ""), (200, PARTS)])
+def test_a_store_that_does_not_list_parts_with_their_checksum_gets_md5(
+    verifying_site: Site, status: int, content: str
+) -> None:
     """An interrupted upload resumes with what is listed."""
     site = verifying_site
-    site.proxy.inject(lambda r: r.operation == "LIST PARTS", Act.FAIL, 1e9, 501, "NotImplemented")
+    fault = site.proxy.inject(
+        lambda r: r.operation == "LIST PARTS", Act.FAIL, 1e9, status, "NotImplemented"
+    )
+    fault.content = content
     site.drain()
     assert remembered(site) == ["md5"]
 
