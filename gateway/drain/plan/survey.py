@@ -122,6 +122,8 @@ class Survey:
             self.restart()
             raise
         self._spent_seconds += clock.monotonic_seconds() - started
+        # A drain that plans in each poll interval follows the journal by that.
+        self._follow_at = clock.monotonic_seconds() + 2 * self._poll_seconds
         has_more = bool(self._order) or self._fresh is not None or not is_last
         return Page(jobs, 0 if has_more else None)
 
