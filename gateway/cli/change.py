@@ -104,7 +104,7 @@ def rm(args: argparse.Namespace) -> int:
         if not place.name:
             raise NotPossible(f"{path}: the export's root cannot be removed")
         if not place.is_directory:
-            asker.one(path, Request(Op.REMOVE, place.parent, place.name))
+            asker.one(path, Request(Op.REMOVE, place.parent, place.name, entry.attr.ino))
         elif not args.recursive:
             raise NotPossible(f"{path}: it is a directory: spillway rm -r removes all of it")
         else:
@@ -121,7 +121,7 @@ BUSY_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
 REASONS = {
     errno.EINVAL: "the name cannot be used, or a directory would be moved below itself",
-    errno.ESTALE: "it is gone meanwhile: look with spillway ls",
+    errno.ESTALE: "it is gone or was moved meanwhile: look with spillway ls",
     errno.ENOTEMPTY: "the directory is not empty, or is filled meanwhile",
     errno.EAGAIN: "the database does not answer: try again",
     errno.EPROTONOSUPPORT: "the NFS server is of another version: restart spillway up",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
@@ -14,11 +16,13 @@ import pytest
 
 from gateway import datadir
 from gateway.cli.main import main
+from gateway.cli.removal import Removal
 from gateway.data.layout import DataFiles
 from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
 from gateway.errors import UserError
+from gateway.namespace.browse import Browser, Entry
 from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
@@ -206,3 +210,50 @@ def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
     assert run(site, "ls") == ""
     assert run(site, "fsck") == "0 problems found, 0 left\n"
     assert run(site, "rm", "-rf", "big") == ""
+
+
+@pytest.mark.parametrize("moved", ["top/keep", "top"])
+@pytest.mark.parametrize("at", [0, 1], ids=["before", "after"])
+def test_what_a_client_moves_out_of_a_tree_stays(site: Site, moved: str, at: int) -> None:
+    """A client moves at the moment at which the removal begins to list, or has listed."""
+    run(site, "mkdir", "-p", "safe", "top/keep/inside", "top/other")
+    make_file(site, "top/keep/inside/model", b"bytes")
+    top = facts(site, "top")["ino"]
+    with Browser(site.settings) as browser, opened(site.settings) as door:
+        entry = browser.entry(ROOT_INO, b"safe")
+        assert entry is not None
+        move = Request(Op.RENAME, ROOT_INO, b"top", entry.attr.ino, b"moved")
+        if moved == "top/keep":
+            move = Request(Op.RENAME, top, b"keep", entry.attr.ino, b"moved")
+        moving = Moving(browser, lambda: door.run([move]), at)
+        removal = Removal(moving, door.run)
+        removal.tree(ROOT_INO, b"top", top)
+    assert (b"model" in moving.listed) == bool(at)
+    kept = "safe/moved/inside" if moved == "top/keep" else "safe/moved/keep/inside"
+    assert run(site, "ls", kept) == "model\n"
+    assert [why for _path, why in removal.failures] == [errno.ESTALE]
+
+
+class Moving(Browser):
+    """Lets a client act while "inside" is listed (0), or "model" inside it (1)."""
+
+    def __init__(self, browser: Browser, act: Callable[[], object], at: int) -> None:
+        self.__dict__.update(browser.__dict__)
+        self._act = act
+        self._at = (b"inside", b"model")[at]
+        self.listed: list[bytes] = []
+
+    def entries(self, parent: int) -> Iterator[Entry]:
+        found = list(super().entries(parent))
+        self.listed += [entry.name for entry in found]
+        if any(entry.name == self._at for entry in found):
+            self._act()
+        return iter(found)
+
+
+def test_a_name_that_is_another_inode_by_now_stays(site: Site) -> None:
+    make_file(site, "f", b"old")
+    old = facts(site, "f")["ino"]
+    with opened(site.settings) as door:
+        removals = [Request(Op.REMOVE, ROOT_INO, b"f", ino) for ino in (old + 1, old)]
+        assert [door.run([one])[0].errno for one in removals] == [errno.ENOENT, 0]
