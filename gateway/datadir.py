@@ -1,4 +1,4 @@
-"""Locks the data directory of a gateway, and tells whether its processes are gone."""
+"""Locks the data directory of a gateway, and tells whose it is and whether its processes are gone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gateway import clock, state
-from gateway.errors import InUse
+from gateway.errors import InUse, UserError
 from gateway.settings import Settings
 
 LOCK = "up.lock"
 LEFTOVERS_SECONDS = 5.0
 POLL_SECONDS = 0.05
+
+
+def require_ours(settings: Settings) -> None:
+    """Raise UserError unless the data directory is there and belongs to this user."""
+    path = settings.data_dir
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise UserError(
+            f"no data directory {path}: run: spillway init --config {settings.source}"
+        ) from None
+    except OSError as exc:
+        raise UserError(
+            f"cannot use {path}: {exc.strerror}: run as the user that owns it"
+        ) from None
+    if found.st_uid != os.geteuid():
+        raise UserError(
+            f"{path} belongs to user {found.st_uid}, this is user {os.geteuid()}: "
+            f"run as that user (sudo -u '#{found.st_uid}') or: chown -R {os.geteuid()} {path}"
+        )
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from gateway import datadir
 from gateway.cli.ganesha_conf import PLUGIN
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
@@ -19,22 +20,8 @@ from gateway.settings import Settings
 
 def require_data_dir(settings: Settings) -> None:
     """Raise UserError unless the data directory is there, ours and writable."""
+    datadir.require_ours(settings)
     path = settings.data_dir
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"no data directory {path}: run: spillway init --config {settings.source}"
-        ) from None
-    except OSError as exc:
-        raise UserError(
-            f"cannot use {path}: {exc.strerror}: run as the user that owns it"
-        ) from None
-    if found.st_uid != os.geteuid():
-        raise UserError(
-            f"{path} belongs to user {found.st_uid}, this is user {os.geteuid()}: "
-            f"run as that user or: chown -R {os.geteuid()} {path}"
-        )
     try:
         with tempfile.TemporaryFile(dir=path):
             pass

@@ -62,6 +62,8 @@ def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
                 f"cannot reach the NFS server in {settings.run_dir}: {exc.strerror or exc}: run as "
                 "root or as the user that owns it; restart spillway up if it does not answer"
             ) from None
+        # The server, which runs as the owner, could not use the files that another user leaves.
+        datadir.require_ours(settings)
         try:
             stack.enter_context(datadir.locked(settings, COMMAND))
         except InUse as exc:

@@ -26,6 +26,7 @@ from gateway.namespace.browse import Browser, Entry
 from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
+from tests.support.tools import run_as_root
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t5_cli.site import PROGRAM, Site, environ
@@ -257,3 +258,19 @@ def test_a_name_that_is_another_inode_by_now_stays(site: Site) -> None:
     with opened(site.settings) as door:
         removals = [Request(Op.REMOVE, ROOT_INO, b"f", ino) for ino in (old + 1, old)]
         assert [door.run([one])[0].errno for one in removals] == [errno.ENOENT, 0]
+
+
+def test_root_does_not_change_the_directory_of_another_user(site: Site) -> None:
+    """The server, which runs as the owner, could not use a lock or a stamp of root."""
+    data_dir = site.settings.data_dir
+    (site.settings.run_dir / "up.lock").unlink(missing_ok=True)
+    data_dir.chmod(0o755)
+    run_as_root("chown", "-R", "65534", data_dir)
+    before = {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")}
+    try:
+        assert "sudo -u '#65534'" in run(site, "mkdir", "d", status=2)
+        assert not {path for path in data_dir.rglob("*") if path.stat().st_uid != 65534}
+        assert {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")} == before
+    finally:
+        run_as_root("chown", "-R", str(os.geteuid()), data_dir)
+    run(site, "mkdir", "d")
