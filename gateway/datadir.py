@@ -1,4 +1,4 @@
-"""Locks the data directory of a gateway, and tells whose it is and whether its processes are gone."""
+"""Locks the data directory of a gateway, and tells whose it is and whether processes are left."""
 
 from __future__ import annotations
 

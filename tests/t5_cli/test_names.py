@@ -22,6 +22,7 @@ from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
 from gateway.errors import UserError
+from gateway.namespace import facade
 from gateway.namespace.browse import Browser, Entry
 from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, SetAttr
@@ -194,13 +195,17 @@ def count(site: Site) -> int:
     return int(found)
 
 
+def remove_big(site: Site, **how: Any) -> subprocess.Popen[bytes]:
+    command = [str(PROGRAM), "rm", "--config", str(site.config), "-r", "big"]
+    return subprocess.Popen(command, env=environ(), stdout=subprocess.DEVNULL, **how)
+
+
 def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
     populate(site, TREE)
     before = count(site)
     assert before > TREE
     for _ in range(2):
-        command = [str(PROGRAM), "rm", "--config", str(site.config), "-r", "big"]
-        running = subprocess.Popen(command, env=environ(), stdout=subprocess.DEVNULL)
+        running = remove_big(site)
         until(lambda before=before: count(site) < before, "removed names")  # type: ignore[misc]
         os.kill(running.pid, signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL
@@ -211,6 +216,39 @@ def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
     assert run(site, "ls") == ""
     assert run(site, "fsck") == "0 problems found, 0 left\n"
     assert run(site, "rm", "-rf", "big") == ""
+
+
+def test_a_removal_that_is_interrupted_ends_and_is_repeated(site: Site) -> None:
+    populate(site, TREE)
+    before = count(site)
+    for _ in range(3):
+        running = remove_big(site, stderr=subprocess.PIPE)
+        until(lambda before=before: count(site) < before, "removed names")  # type: ignore[misc]
+        running.send_signal(signal.SIGINT)
+        _out, error = running.communicate()
+        assert (running.returncode, error) == (130, b"")
+        assert 0 < count(site) < before
+        before = count(site)
+    assert run(site, "fsck") == "0 problems found, 0 left\n"
+
+
+@pytest.mark.parametrize("inside", ["__init__", "run_together", "reclaim_all"])
+def test_an_interrupt_waits_for_the_end_of_a_step(
+    site: Site, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    step = getattr(facade.Namespace, inside)
+    ended = []
+
+    def interrupted(*args: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        step(*args)
+        ended.append(inside)
+
+    with monkeypatch.context() as context:
+        context.setattr(facade.Namespace, inside, interrupted)
+        run(site, "mkdir", "d", status=130)
+    assert ended == [inside]
+    assert run(site, "ls") == ("" if inside == "__init__" else "d\n")
 
 
 @pytest.mark.parametrize("moved", ["top/keep", "top"])
