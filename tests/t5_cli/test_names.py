@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gateway import datadir
+from gateway.cli.backlog import printable
 from gateway.cli.main import main
 from gateway.cli.removal import Removal
 from gateway.data.layout import DataFiles
@@ -30,7 +31,7 @@ from tests.support.namespace import Namespace
 from tests.support.tools import run_as_root
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t5_cli.site import PROGRAM, Site, environ
+from tests.t5_cli.site import PROGRAM, Site, environ, spillway
 
 MODE = SetAttr(mode=0o644)
 TREE = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
@@ -312,3 +313,27 @@ def test_root_does_not_change_the_directory_of_another_user(site: Site) -> None:
     finally:
         run_as_root("chown", "-R", str(os.geteuid()), data_dir)
     run(site, "mkdir", "d")
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"\x1b[2J\n"])
+def test_a_path_of_any_bytes_is_shown_so_that_a_terminal_can(site: Site, name: bytes) -> None:
+    def ask(command: str, *args: str, status: int = 0) -> str:
+        """The command runs as a process, because its stdout must have an encoding."""
+        result = spillway(command, "--config", site.config, *args)
+        assert result.returncode == status, result
+        output = result.stdout + result.stderr
+        assert "Traceback" not in output
+        assert all(line.isprintable() for line in output.splitlines())
+        return output
+
+    path = os.fsdecode(name)
+    escaped = printable(name)
+    ask("mkdir", path, "d")
+    assert escaped in ask("mkdir", path, status=1)
+    assert escaped in ask("stat", path)
+    assert escaped in ask("ls", path, "d")
+    assert escaped in ask("ls", "--json", "-l", "/").replace("\\\\", "\\")
+    assert escaped in ask("mv", f"{path}x", "d", status=1)
+    assert escaped in ask("mv", path, f"d/{path}", "d", status=2)
+    assert escaped in ask("rm", path, status=1)
+    assert f"{escaped}: 1 names removed" in ask("rm", "-r", path)
