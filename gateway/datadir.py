@@ -13,6 +13,9 @@ from gateway.errors import InUse, UserError
 from gateway.settings import Settings
 
 LOCK = "up.lock"
+UP = "spillway up"
+COMMAND = "spillway command"
+"""A command that changes names in place of the NFS server."""
 LEFTOVERS_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
@@ -38,28 +41,36 @@ def require_ours(settings: Settings) -> None:
 
 
 @contextmanager
-def locked(settings: Settings, who: str = "spillway up") -> Iterator[None]:
+def locked(settings: Settings, who: str, wait_seconds: float = 0) -> Iterator[None]:
     """Hold the data directory: one ``up``, migration or change without a server runs at a time.
 
-    Parameters: who, the name of this process for another process that wants the lock. Raises: InUse
-    when another process has it. The lock ends with the process, however the process ends.
+    Parameters: who, the name of this process for another process that wants the lock; wait_seconds,
+    the time to wait for a command that changes names. Raises: InUse when another process has it.
+    The lock ends with the process, however the process ends.
     """
     path = settings.run_dir / LOCK
+    until = clock.monotonic_seconds() + wait_seconds
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid, _, name = os.read(fd, 64).decode(errors="replace").strip().partition(" ")
-            raise InUse(
-                f"another {name or 'spillway'} (pid {pid or '?'}) runs on {settings.data_dir}: "
-                f"stop it first: kill {pid or '?'}"
-            ) from None
+        while (found := _take(fd)) is not None:
+            pid, _, name = found.partition(" ")
+            if name != COMMAND or clock.monotonic_seconds() >= until:
+                raise InUse(settings.data_dir, name or "spillway", pid or "?")
+            time.sleep(POLL_SECONDS)
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()} {who}\n".encode())
         yield
     finally:
         os.close(fd)
+
+
+def _take(fd: int) -> str | None:
+    """Take the lock. Returns None, or what its holder wrote."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(fd, 64, 0).decode(errors="replace").strip()
+    return None
 
 
 def await_leftovers(settings: Settings) -> bool:

@@ -22,7 +22,8 @@ WAIT_SECONDS = 30.0
 """The time to wait for a server that starts or stops: it seals the files that it finds open, or
 finishes the requests that are under way."""
 POLL_SECONDS = 0.1
-COMMAND = "spillway command"
+RESTART_SECONDS = 5.0
+"""The time in which another ``spillway up`` may follow one that has ended."""
 
 
 class Door(Protocol):
@@ -52,6 +53,7 @@ def opened(settings: Settings, wait_seconds: float = WAIT_SECONDS) -> Iterator[D
 
 
 def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
+    not_before = 0.0
     while True:
         try:
             return Remote(settings)
@@ -64,17 +66,27 @@ def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
             ) from None
         # The server, which runs as the owner, could not use the files that another user leaves.
         datadir.require_ours(settings)
-        try:
-            stack.enter_context(datadir.locked(settings, COMMAND))
-        except InUse as exc:
-            if clock.monotonic_seconds() >= until:
-                raise UserError(
-                    f"the NFS server does not answer: it is starting or stopping, or does not come "
-                    f"up: look at spillway status, and try again ({exc})"
-                ) from None
-        else:
-            return _direct(settings)
+        now = clock.monotonic_seconds()
+        if now >= min(not_before, until):
+            try:
+                stack.enter_context(datadir.locked(settings, datadir.COMMAND))
+                return _direct(settings)
+            except InUse as exc:
+                if now >= until:
+                    raise UserError(_advice(exc)) from None
+                if exc.holder == datadir.UP:
+                    # The next up must find the lock free.
+                    not_before = now + RESTART_SECONDS
         time.sleep(POLL_SECONDS)
+
+
+def _advice(exc: InUse) -> str:
+    if exc.holder == datadir.UP:
+        return (
+            f"the NFS server does not answer: spillway up (pid {exc.pid}) is starting or stopping, "
+            "or does not come up: look at spillway status, and try again"
+        )
+    return f"another {exc.holder} (pid {exc.pid}) runs: try again when it has ended"
 
 
 def _direct(settings: Settings) -> Door:

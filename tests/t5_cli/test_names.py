@@ -8,8 +8,11 @@ import json
 import os
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ from gateway import datadir
 from gateway.cli.backlog import printable
 from gateway.cli.main import main
 from gateway.cli.removal import Removal
+from gateway.cli.up import prepared
 from gateway.data.layout import DataFiles
 from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
@@ -152,16 +156,44 @@ def test_what_is_being_written_has_the_size_of_its_data_file(site: Site) -> None
     assert not facts(site, "f")["open_for_writing"]
 
 
-def test_who_has_the_data_directory_is_waited_for(site: Site) -> None:
-    with datadir.locked(site.settings), pytest.raises(UserError) as refused:  # noqa: SIM117
+@pytest.mark.parametrize(
+    ("who", "advice"),
+    [(datadir.UP, "starting or stopping"), (datadir.COMMAND, "when it has ended")],
+)
+def test_who_has_the_data_directory_is_waited_for(site: Site, who: str, advice: str) -> None:
+    with datadir.locked(site.settings, who), pytest.raises(UserError) as refused:  # noqa: SIM117
         with opened(site.settings, wait_seconds=0.3):
             raise AssertionError
-    assert "starting or stopping" in str(refused.value)
-    assert f"pid {os.getpid()}" in str(refused.value)
+    assert advice in str(refused.value)
+    assert f"{who} (pid {os.getpid()})" in str(refused.value)
+    assert "kill" not in str(refused.value)
     with opened(site.settings) as door:
         with pytest.raises(UserError, match="another spillway command"):
-            datadir.locked(site.settings).__enter__()
+            datadir.locked(site.settings, who).__enter__()
         assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+
+
+def test_a_command_that_waits_leaves_the_lock_to_the_next_up(site: Site) -> None:
+    def ask() -> None:
+        with pytest.raises(UserError), opened(site.settings, wait_seconds=3):
+            raise AssertionError
+
+    with ThreadPoolExecutor() as pool:
+        with datadir.locked(site.settings, datadir.UP):
+            waiting = pool.submit(ask)
+            time.sleep(0.5)
+        time.sleep(0.5)
+        with datadir.locked(site.settings, datadir.UP):
+            waiting.result()
+
+
+def test_up_waits_for_a_command(site: Site) -> None:
+    held = ExitStack()
+    held.enter_context(datadir.locked(site.settings, datadir.COMMAND))
+    timer = threading.Timer(1, held.close)
+    timer.start()
+    with prepared(site.settings):
+        timer.join()
 
 
 def test_processes_that_a_killed_up_left_are_not_run_beside(
