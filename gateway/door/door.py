@@ -6,12 +6,13 @@ there are never two. If the lock is held and no process answers, the server is s
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Protocol
 
-from gateway import clock, datadir
+from gateway import clock, datadir, port
 from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.door.remote import Remote
@@ -94,6 +95,13 @@ def _direct(settings: Settings) -> Door:
         raise UserError(
             "processes of a spillway up that was killed still run: try again, or kill them: "
             "spillway status shows their pids"
+        )
+    refused = port.bind_error(settings)
+    if refused is not None and refused.errno == errno.EADDRINUSE:
+        number = settings.nfs.port
+        raise UserError(
+            f"a server listens on port {number}, and may be an NFS server that up.json does not "
+            f"name: stop it (ss -ltnp 'sport = :{number}')"
         )
     try:
         return Direct(settings)

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -204,6 +205,14 @@ def test_processes_that_a_killed_up_left_are_not_run_beside(
     (site.settings.run_dir / "up.json").write_text(json.dumps({"children": {"ganesha": me}}))
     assert "still run" in run(site, "mkdir", "d", status=2)
     assert run(site, "ls") == ""
+
+
+def test_a_server_on_the_port_is_not_run_beside(site: Site) -> None:
+    """Nothing else tells of a server whose up.json is lost."""
+    with socket.create_server(("127.0.0.1", site.port)):
+        assert f"port {site.port}" in run(site, "mkdir", "d", status=2)
+    assert run(site, "ls") == ""
+    run(site, "mkdir", "d")
 
 
 def populate(site: Site, count: int) -> None:
