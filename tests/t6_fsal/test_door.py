@@ -346,6 +346,8 @@ def test_the_door_is_closed_with_the_server(tmp_path: Path) -> None:
             stale = path.stat().st_ino
             server.crash()
             until(lambda: path.stat().st_ino != stale, "a new door")
+            # Nothing was under way when the connection ended.
+            assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
         with opened(server.settings) as door:
             assert isinstance(door, Remote)
             assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
