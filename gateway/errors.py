@@ -66,7 +66,17 @@ class AnotherServer(UserError):
 
 
 class InUse(UserError):
-    """Another process has the data directory. The message names it."""
+    """Another process has the data directory.
+
+    Parameters: directory; holder, the name of the process; pid, both as they are in the lock.
+    """
+
+    def __init__(self, directory: object, holder: str, pid: str) -> None:
+        super().__init__(
+            f"another {holder} (pid {pid}) runs on {directory}: stop it first: kill {pid}"
+        )
+        self.holder = holder
+        self.pid = pid
 
 
 class BucketError(UserError):

@@ -5,14 +5,17 @@
  * who may change entries, as for clients. What Ganesha checks for clients before it calls the
  * plugin is left to root.
  */
+#define _GNU_SOURCE
 #include "doorway.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include "nfs_init.h"
 
@@ -24,15 +27,17 @@
 #include "inode.h"
 #include "names.h"
 #include "python.h"
+#include "release.h"
 #include "upcall.h"
 
 #define READY_SECONDS 1
 
 static struct {
 	pthread_mutex_t lock; /* for start and stop */
-	pthread_t opener;
+	pthread_t keeper;
 	struct fsal_export *export; /* NULL: there is none */
 	atomic_bool ending;
+	sem_t end; /* wakes the keeper */
 } doorway = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void forget(const struct spw_attr *attr, bool is_moved)
@@ -48,6 +53,13 @@ static void forget_known(uint64_t ino)
 
 	if (generation != 0)
 		spw_upcall_forget(doorway.export->up_ops, ino, generation, true);
+}
+
+static void forget_removed(const struct spw_removed *removed)
+{
+	forget_known(removed->ino);
+	if (removed->kind == SPW_REGULAR && removed->nlink == 0)
+		spw_release(doorway.export->up_ops, removed->ino);
 }
 
 /* ---- requests ---- */
@@ -120,7 +132,7 @@ static int change(enum spw_op op, const struct spw_request *request, struct spw_
 		forget(&reply.parent2, false);
 		if (op == SPW_RENAME || op == SPW_LINK)
 			forget(&reply.attr, true);
-		forget_known(reply.removed.ino);
+		forget_removed(&reply.removed);
 		*attr = reply.attr;
 	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
 		/* The change may have happened all the same. */
@@ -169,9 +181,20 @@ static int serve(uint32_t op, struct spw_request *request, struct spw_attr *attr
 
 /* ---- begin and end ---- */
 
+/* Returns false when the door is to be closed. */
+static bool wait_a_second(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec++;
+	(void)sem_clockwait(&doorway.end, CLOCK_MONOTONIC, &until);
+	return !atomic_load(&doorway.ending);
+}
+
 /* The door opens after Ganesha has started as a whole: before that, Ganesha would find no
  * export. */
-static void *open_door(void *argument)
+static void *keep_door(void *argument)
 {
 	int rc = ETIMEDOUT;
 
@@ -184,6 +207,8 @@ static void *open_door(void *argument)
 	if (rc != 0)
 		LogCrit(COMPONENT_FSAL, "no door in %s: %s; clients are served all the same",
 			spw_python.run_dir, strerror(rc));
+	while (rc == 0 && wait_a_second())
+		spw_release_again(doorway.export->up_ops);
 	return NULL;
 }
 
@@ -195,7 +220,8 @@ void spw_doorway_start(struct fsal_export *export)
 
 		doorway.export = export;
 		atomic_store(&doorway.ending, false);
-		rc = pthread_create(&doorway.opener, NULL, open_door, NULL);
+		sem_init(&doorway.end, 0, 0);
+		rc = pthread_create(&doorway.keeper, NULL, keep_door, NULL);
 		if (rc != 0) {
 			LogCrit(COMPONENT_FSAL, "no door: %s", strerror(rc));
 			doorway.export = NULL;
@@ -209,8 +235,10 @@ void spw_doorway_stop(const struct fsal_export *export)
 	pthread_mutex_lock(&doorway.lock);
 	if (doorway.export == export) {
 		atomic_store(&doorway.ending, true);
-		pthread_join(doorway.opener, NULL);
+		sem_post(&doorway.end);
+		pthread_join(doorway.keeper, NULL);
 		spw_door_close();
+		spw_release_end();
 		doorway.export = NULL;
 	}
 	pthread_mutex_unlock(&doorway.lock);

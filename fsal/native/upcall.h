@@ -12,4 +12,8 @@
 void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
 		       bool is_moved);
 
+/* Makes Ganesha drop its entry of an inode if nothing uses the entry: no open file and no running
+ * operation. Must not be called inside an operation that Ganesha called. */
+void spw_upcall_release(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation);
+
 #endif

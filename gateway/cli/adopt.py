@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     checks.require_data_dir(settings)
     database = Database(settings.database_url)
     try:
-        with datadir.locked(settings), checks.alone(database):
+        with datadir.locked(settings, "spillway adopt"), checks.alone(database):
             schema.require_current(database)
             return (
                 _files(database, settings) if args.what == "files" else _bucket(database, settings)

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from gateway import clock, config
 from gateway.cli.backlog import printable
 from gateway.cli.look import DONE, refuse
-from gateway.cli.paths import NotPossible, browsing, names_of, resolve
+from gateway.cli.paths import NotPossible, browsing, names_of, resolve, shown
 from gateway.cli.removal import Removal
 from gateway.db.models import RESERVED_NAME
 from gateway.door.door import Door, opened
@@ -47,7 +47,7 @@ def mkdir(args: argparse.Namespace) -> int:
             return
         place = resolve(browser, settings, path)
         if place.entry is not None:
-            raise NotPossible(f"{path}: it is there already")
+            raise NotPossible(f"{shown(path)}: it is there already")
         asker.one(path, Request(Op.MKDIR, place.parent, place.name, wanted=wanted))
 
     return _each(args, args.paths, make)
@@ -63,22 +63,24 @@ def mv(args: argparse.Namespace) -> int:
     UserError."""
     named = [PurePosixPath(source).name for source in args.sources]
     if twice := next((name for name in named if named.count(name) > 1), None):
-        raise UserError(f"{twice} is named twice, and one would replace the other: move them apart")
+        raise UserError(
+            f"{shown(twice)} is named twice, and one would replace the other: move them apart"
+        )
 
     def move(settings: Settings, browser: Browser, asker: Asker, path: str) -> None:
         _require_not_reserved(settings, args.target)
         source = resolve(browser, settings, path)
         source.found()
         if not source.name:
-            raise NotPossible(f"{path}: the export's root cannot be moved")
+            raise NotPossible(f"{shown(path)}: the export's root cannot be moved")
         target = resolve(browser, settings, args.target)
         parent, name = target.parent, target.name
         if target.is_directory:
             parent, name = target.found().attr.ino, source.name
         elif len(args.sources) > 1:
-            raise UserError(f"{args.target} is not a directory: make it: spillway mkdir")
+            raise UserError(f"{shown(args.target)} is not a directory: make it: spillway mkdir")
         elif args.target.endswith("/") and not source.is_directory:
-            raise NotPossible(f"{args.target}: no such directory: make it: spillway mkdir")
+            raise NotPossible(f"{shown(args.target)}: no such directory: make it: spillway mkdir")
         asker.one(path, Request(Op.RENAME, source.parent, source.name, parent, name))
 
     return _each(args, args.sources, move)
@@ -102,17 +104,17 @@ def rm(args: argparse.Namespace) -> int:
                 return
             raise
         if not place.name:
-            raise NotPossible(f"{path}: the export's root cannot be removed")
+            raise NotPossible(f"{shown(path)}: the export's root cannot be removed")
         if not place.is_directory:
-            asker.one(path, Request(Op.REMOVE, place.parent, place.name))
+            asker.one(path, Request(Op.REMOVE, place.parent, place.name, entry.attr.ino))
         elif not args.recursive:
-            raise NotPossible(f"{path}: it is a directory: spillway rm -r removes all of it")
+            raise NotPossible(f"{shown(path)}: it is a directory: spillway rm -r removes all of it")
         else:
             removal = Removal(browser, asker.run)
             removal.tree(place.parent, place.name, entry.attr.ino)
-            print(f"{path}: {removal.removed:,} names removed")
+            print(f"{shown(path)}: {removal.removed:,} names removed")
             for below, why in removal.failures:
-                asker.fail(NotPossible(f"{path}{below}: {reason(why)}"))
+                asker.fail(NotPossible(f"{shown(path)}{below}: {reason(why)}"))
 
     return _each(args, args.paths, remove)
 
@@ -121,7 +123,7 @@ BUSY_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
 REASONS = {
     errno.EINVAL: "the name cannot be used, or a directory would be moved below itself",
-    errno.ESTALE: "it is gone meanwhile: look with spillway ls",
+    errno.ESTALE: "it is gone or was moved meanwhile: look with spillway ls",
     errno.ENOTEMPTY: "the directory is not empty, or is filled meanwhile",
     errno.EAGAIN: "the database does not answer: try again",
     errno.EPROTONOSUPPORT: "the NFS server is of another version: restart spillway up",
@@ -154,7 +156,7 @@ class Asker:
         """Have one request done. Raises NotPossible, DoorClosed."""
         [answer] = self.run([request])
         if answer.errno:
-            raise NotPossible(f"{path}: {reason(answer.errno)}")
+            raise NotPossible(f"{shown(path)}: {reason(answer.errno)}")
 
     def fail(self, exc: NotPossible) -> None:
         """Say why something was not done."""
@@ -195,12 +197,14 @@ def _make_path(
         if place.entry is None:
             asker.one(path, Request(Op.MKDIR, place.parent, place.name, wanted=wanted))
         elif not place.is_directory:
-            raise NotPossible(f"{path}: {printable(place.name)} is not a directory")
+            raise NotPossible(f"{shown(path)}: {printable(place.name)} is not a directory")
 
 
 def _require_not_reserved(settings: Settings, path: str) -> None:
     if names_of(settings.nfs.export, path)[:1] == [RESERVED_NAME]:
-        raise NotPossible(f"{path}: {printable(RESERVED_NAME)} in the root is kept for the gateway")
+        raise NotPossible(
+            f"{shown(path)}: {printable(RESERVED_NAME)} in the root is kept for the gateway"
+        )
 
 
 def mode(text: str) -> int:

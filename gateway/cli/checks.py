@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import os
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from gateway import datadir, port
 from gateway.cli.ganesha_conf import PLUGIN
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
@@ -19,22 +18,8 @@ from gateway.settings import Settings
 
 def require_data_dir(settings: Settings) -> None:
     """Raise UserError unless the data directory is there, ours and writable."""
+    datadir.require_ours(settings)
     path = settings.data_dir
-    try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"no data directory {path}: run: spillway init --config {settings.source}"
-        ) from None
-    except OSError as exc:
-        raise UserError(
-            f"cannot use {path}: {exc.strerror}: run as the user that owns it"
-        ) from None
-    if found.st_uid != os.geteuid():
-        raise UserError(
-            f"{path} belongs to user {found.st_uid}, this is user {os.geteuid()}: "
-            f"run as that user or: chown -R {os.geteuid()} {path}"
-        )
     try:
         with tempfile.TemporaryFile(dir=path):
             pass
@@ -61,24 +46,20 @@ def require_programs(settings: Settings) -> None:
 
 def require_free_port(settings: Settings) -> None:
     """Raise UserError unless the NFS server will be able to listen."""
-    address, port = settings.nfs.bind, settings.nfs.port
-    family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
-    edit = f"in {settings.source}"
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as exc:
-            remedies = {
-                errno.EADDRINUSE: f"stop the server that has it (ss -ltnp 'sport = :{port}') "
-                f"or set nfs.port {edit}",
-                errno.EACCES: f"run as root or set nfs.port to 1024 or higher {edit}",
-                errno.EADDRNOTAVAIL: f"set nfs.bind to an address of this machine {edit}",
-            }
-            remedy = remedies.get(exc.errno or 0, f"check nfs.bind and nfs.port {edit}")
-            raise UserError(
-                f"cannot listen on port {port} of {address}: {exc.strerror}: {remedy}"
-            ) from None
+    exc = port.bind_error(settings)
+    if exc is None:
+        return
+    number, edit = settings.nfs.port, f"in {settings.source}"
+    remedies = {
+        errno.EADDRINUSE: f"stop the server that has it (ss -ltnp 'sport = :{number}') "
+        f"or set nfs.port {edit}",
+        errno.EACCES: f"run as root or set nfs.port to 1024 or higher {edit}",
+        errno.EADDRNOTAVAIL: f"set nfs.bind to an address of this machine {edit}",
+    }
+    remedy = remedies.get(exc.errno or 0, f"check nfs.bind and nfs.port {edit}")
+    raise UserError(
+        f"cannot listen on port {number} of {settings.nfs.bind}: {exc.strerror}: {remedy}"
+    )
 
 
 def readable_secrets(path: Path) -> bool:

@@ -46,7 +46,7 @@ def run_fsck(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     checks.require_data_dir(settings)
     database = Database(settings.database_url)
-    with datadir.locked(settings):
+    with datadir.locked(settings, "spillway fsck"):
         schema.require_current(database)
         with checks.alone(database):
             problems = _problems(settings, database, args)
@@ -118,7 +118,7 @@ def make_current(settings: Settings) -> str:
             schema.require_current(database)
         except SchemaError:
             # The schema must not change under a running gateway.
-            with datadir.locked(settings), checks.alone(database):
+            with datadir.locked(settings, "spillway upgrade"), checks.alone(database):
                 schema.upgrade(database)
         after = schema.current(database)
         _require_not_elsewhere(database)

@@ -41,7 +41,7 @@ def ls(args: argparse.Namespace) -> int:
                 listed += [facts(browser, shown, entry) for shown, entry in _of(browser, place)]
                 continue
             if len(args.paths) > 1 and place.is_directory:
-                print(f"{chr(10) if number else ''}{path}:")
+                print(f"{chr(10) if number else ''}{place.path}:")
             _list(browser, place, args.long)
     if args.json:
         print(json.dumps(listed, indent=2))
@@ -62,7 +62,8 @@ def stat(args: argparse.Namespace) -> int:
     with browsing(settings) as browser:
         for path in args.paths:
             try:
-                found.append(facts(browser, path, resolve(browser, settings, path).found()))
+                place = resolve(browser, settings, path)
+                found.append(facts(browser, place.path, place.found()))
             except NotPossible as exc:
                 status = refuse(exc)
     if args.json:

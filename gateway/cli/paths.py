@@ -38,7 +38,7 @@ class Place(NamedTuple):
     """A name in a directory that exists. The name itself may not exist."""
 
     path: str
-    """The path as it was written."""
+    """The path as it was written, to be shown."""
     parent: int
     name: bytes
     """The name, or b"" for the export's root."""
@@ -53,6 +53,11 @@ class Place(NamedTuple):
         if self.entry is None:
             raise NotPossible(f"{self.path}: no such file or directory: spillway ls shows what is")
         return self.entry
+
+
+def shown(path: str) -> str:
+    """Return a path of the command line in a form that any terminal and encoding can show."""
+    return printable(os.fsencode(path))
 
 
 @contextmanager
@@ -85,6 +90,7 @@ def resolve(browser: Browser, settings: Settings, path: str) -> Place:
     Raises NotPossible when its directory does not exist.
     """
     names = names_of(settings.nfs.export, path)
+    path = shown(path)
     place = Place(path, ROOT_INO, b"", browser.root())
     for name in names:
         parent = place.found()

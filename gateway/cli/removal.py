@@ -1,9 +1,13 @@
-"""Removes a tree from the bottom up: what is left at any moment is a tree."""
+"""Removes a tree from the bottom up: what is left at any moment is a tree.
+
+Names are removed only with the inodes that were found there, and only in directories that still
+have their places below the top.
+"""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gateway.cli.backlog import printable
@@ -19,7 +23,7 @@ TRIES = 3
 SHOWN = 10
 """The failures that are kept, to be shown."""
 GONE = (0, errno.ENOENT, errno.ESTALE)
-"""The answers that mean that a name is gone, whichever process removed it."""
+"""The answers that mean that a name is gone or is another inode's, whichever process did that."""
 
 Run = Callable[[Sequence[Request]], list[Answer]]
 
@@ -30,10 +34,21 @@ class _Name(NamedTuple):
     ino: int
     path: str
     """The path below the top, to be shown."""
+    above: _Name | None
+    """The directory with the name, or None for the top."""
+
+
+class _Level(NamedTuple):
+    """A directory on the way from the top to what is listed now."""
+
+    inside: list[_Name]
+    """The directories inside it."""
+    unlisted: Iterator[_Name]
+    """Those of them that are not listed yet."""
 
 
 class Removal:
-    """One removal. Memory grows with the directories of the tree, not with its files.
+    """One removal. Memory grows with the directories beside the way to the one that is listed.
 
     Parameters: browser; run, which asks at the door.
     """
@@ -49,7 +64,7 @@ class Removal:
 
     def tree(self, parent: int, name: bytes, ino: int) -> None:
         """Remove a directory and everything in it. Raises DoorClosed, TryAgain."""
-        top = _Name(parent, name, ino, "")
+        top = _Name(parent, name, ino, "", None)
         try:
             for _ in range(TRIES):
                 self.failures = []
@@ -61,23 +76,49 @@ class Removal:
             self._line.end()
 
     def _once(self, top: _Name) -> None:
-        levels = [[top]]
-        while levels[-1]:
-            below: list[_Name] = []
-            for directory in levels[-1]:
-                for entry in self._browser.entries(directory.ino):
-                    path = f"{directory.path}/{printable(entry.name)}"
-                    found = _Name(directory.ino, entry.name, entry.attr.ino, path)
-                    if entry.attr.kind == Kind.DIRECTORY:
-                        below.append(found)
-                    else:
-                        self._remove(found)
-            levels.append(below)
-        for level in reversed(levels):
-            self._flush()
-            for directory in level:
-                self._remove(directory)
+        levels = [_level([top])]
+        while levels:
+            directory = next(levels[-1].unlisted, None)
+            if directory is not None:
+                levels.append(_level(self._list(directory)))
+                continue
+            inside = levels.pop().inside
+            if inside:
+                self._flush()  # what is in them is gone before they are
+                for emptied in inside:
+                    self._remove(emptied)
         self._flush()
+
+    def _list(self, directory: _Name) -> list[_Name]:
+        """Remove what is in a directory, except the directories. Returns those."""
+        if not self._is_in_place(directory):
+            return []
+        inside = []
+        for entry in self._browser.entries(directory.ino):
+            path = f"{directory.path}/{printable(entry.name)}"
+            found = _Name(directory.ino, entry.name, entry.attr.ino, path, directory)
+            if entry.attr.kind == Kind.DIRECTORY:
+                inside.append(found)
+            else:
+                self._remove(found)
+        return inside
+
+    def _is_in_place(self, directory: _Name | None) -> bool:
+        """Return whether a directory and all above it have their names. What a client has moved
+        elsewhere is not below the top any more, and must stay."""
+        while directory is not None:
+            entry = self._browser.entry(directory.parent, directory.name)
+            if entry is None or entry.attr.ino != directory.ino:
+                [answer] = self._run([Request(Op.GETATTR, directory.ino)])
+                if answer.errno != errno.ESTALE:
+                    self._fail(directory, errno.ESTALE)
+                return False
+            directory = directory.above
+        return True
+
+    def _fail(self, name: _Name, why: int) -> None:
+        if len(self.failures) < SHOWN and (name.path, why) not in self.failures:
+            self.failures.append((name.path, why))
 
     def _remove(self, name: _Name) -> None:
         self._waiting.append(name)
@@ -85,13 +126,20 @@ class Removal:
             self._flush()
 
     def _flush(self) -> None:
-        names, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, []
+        # A client may have moved directories since they were listed.
+        directories = {name.parent: name.above for name in waiting}
+        moved = {ino for ino, above in directories.items() if not self._is_in_place(above)}
+        names = [name for name in waiting if name.parent not in moved]
         if not names:
             return
-        requests = [Request(Op.REMOVE, name.parent, name.name) for name in names]
+        requests = [Request(Op.REMOVE, name.parent, name.name, name.ino) for name in names]
         for name, answer in zip(names, self._run(requests), strict=True):
-            if answer.errno in GONE:
-                self.removed += 1
-            elif len(self.failures) < SHOWN:
-                self.failures.append((name.path, answer.errno))
+            self.removed += answer.errno == 0
+            if answer.errno not in GONE:
+                self._fail(name, answer.errno)
         self._line.show(f"{self.removed:,} names removed")
+
+
+def _level(inside: list[_Name]) -> _Level:
+    return _Level(inside, iter(inside))

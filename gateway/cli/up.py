@@ -33,6 +33,8 @@ from gateway.settings import Settings
 
 GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
+COMMAND_SECONDS = 10.0
+"""The time to wait for a command that changes names in place of the server."""
 PROBE_TIMEOUT_SECONDS = 0.5
 
 _USERS = {
@@ -63,7 +65,7 @@ def prepared(settings: Settings) -> Iterator[None]:
     """Check what must hold before the first process starts, and hold the lock while they run."""
     checks.require_data_dir(settings)
     make_directories(settings)
-    with datadir.locked(settings):
+    with datadir.locked(settings, datadir.UP, COMMAND_SECONDS):
         try:
             identity.require_surroundings(settings)
         except NamespaceError as exc:

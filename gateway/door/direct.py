@@ -7,7 +7,9 @@ every start of the server. Their clients then continue as after a restart.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -31,25 +33,31 @@ class Direct:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._namespace = Namespace(settings)
+        with _uninterrupted():
+            self._namespace = Namespace(settings)
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
-        """Run requests, many in a transaction. Returns the answers in their order."""
+        """Run requests, many in a transaction. Returns the answers in their order.
+
+        Raises KeyboardInterrupt between two transactions.
+        """
         remaining = iter(requests)
         answers: list[Answer] = []
         while batch := list(islice(remaining, TOGETHER)):
-            operations = [self._operation(request) for request in batch]
-            self._namespace.run_together([one for one in operations if one is not None])
-            answers += map(self._answer, batch, operations)
+            with _uninterrupted():
+                operations = [self._operation(request) for request in batch]
+                self._namespace.run_together([one for one in operations if one is not None])
+                answers += map(self._answer, batch, operations)
         return answers
 
     def close(self) -> None:
         """Delete the bytes of the files that lost their names, since no file is open, and close the
         namespace."""
-        try:
-            self._namespace.reclaim_all()
-        finally:
-            self._namespace.close()
+        with _uninterrupted():
+            try:
+                self._namespace.reclaim_all()
+            finally:
+                self._namespace.close()
 
     def _operation(self, request: Request) -> Operation[Any] | None:
         """Return the change that a request asks for, or None if it asks for no change."""
@@ -96,3 +104,14 @@ class Direct:
             case Op.SETATTR:
                 return Answer(errno.EPERM, None)
         return Answer(errno.ENOTSUP, None)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold SIGINT back. Inside the writer it would be the error of a change, which may be done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -6,12 +6,13 @@ there are never two. If the lock is held and no process answers, the server is s
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Protocol
 
-from gateway import clock, datadir
+from gateway import clock, datadir, port
 from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.door.remote import Remote
@@ -22,7 +23,8 @@ WAIT_SECONDS = 30.0
 """The time to wait for a server that starts or stops: it seals the files that it finds open, or
 finishes the requests that are under way."""
 POLL_SECONDS = 0.1
-COMMAND = "spillway command"
+RESTART_SECONDS = 5.0
+"""The time in which another ``spillway up`` may follow one that has ended."""
 
 
 class Door(Protocol):
@@ -52,6 +54,7 @@ def opened(settings: Settings, wait_seconds: float = WAIT_SECONDS) -> Iterator[D
 
 
 def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
+    not_before = 0.0
     while True:
         try:
             return Remote(settings)
@@ -62,17 +65,29 @@ def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
                 f"cannot reach the NFS server in {settings.run_dir}: {exc.strerror or exc}: run as "
                 "root or as the user that owns it; restart spillway up if it does not answer"
             ) from None
-        try:
-            stack.enter_context(datadir.locked(settings, COMMAND))
-        except InUse as exc:
-            if clock.monotonic_seconds() >= until:
-                raise UserError(
-                    f"the NFS server does not answer: it is starting or stopping, or does not come "
-                    f"up: look at spillway status, and try again ({exc})"
-                ) from None
-        else:
-            return _direct(settings)
+        # The server, which runs as the owner, could not use the files that another user leaves.
+        datadir.require_ours(settings)
+        now = clock.monotonic_seconds()
+        if now >= min(not_before, until):
+            try:
+                stack.enter_context(datadir.locked(settings, datadir.COMMAND))
+                return _direct(settings)
+            except InUse as exc:
+                if now >= until:
+                    raise UserError(_advice(exc)) from None
+                if exc.holder == datadir.UP:
+                    # The next up must find the lock free.
+                    not_before = now + RESTART_SECONDS
         time.sleep(POLL_SECONDS)
+
+
+def _advice(exc: InUse) -> str:
+    if exc.holder == datadir.UP:
+        return (
+            f"the NFS server does not answer: spillway up (pid {exc.pid}) is starting or stopping, "
+            "or does not come up: look at spillway status, and try again"
+        )
+    return f"another {exc.holder} (pid {exc.pid}) runs: try again when it has ended"
 
 
 def _direct(settings: Settings) -> Door:
@@ -80,6 +95,13 @@ def _direct(settings: Settings) -> Door:
         raise UserError(
             "processes of a spillway up that was killed still run: try again, or kill them: "
             "spillway status shows their pids"
+        )
+    refused = port.bind_error(settings)
+    if refused is not None and refused.errno == errno.EADDRINUSE:
+        number = settings.nfs.port
+        raise UserError(
+            f"a server listens on port {number}, and may be an NFS server that up.json does not "
+            f"name: stop it (ss -ltnp 'sport = :{number}')"
         )
     try:
         return Direct(settings)

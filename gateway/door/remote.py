@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
@@ -27,17 +28,8 @@ class Remote:
     """
 
     def __init__(self, settings: Settings) -> None:
-        # The path of a data directory may be longer than the address of a socket can be.
-        directory = os.open(settings.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(ANSWER_SECONDS)
-        try:
-            self._socket.connect(f"/proc/self/fd/{directory}/{SOCKET}")
-        except BaseException:
-            self._socket.close()
-            raise
-        finally:
-            os.close(directory)
+        self._settings = settings
+        self._connect()
         self._number = 0
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
@@ -45,6 +37,7 @@ class Remote:
 
         Raises DoorClosed. Then it is not known which of them were done.
         """
+        self._reconnect_if_closed()
         first, self._number = self._number, self._number + len(requests)
         answers: dict[int, Answer] = {}
         sent = 0
@@ -64,6 +57,31 @@ class Remote:
         except frames.Rubbish as exc:
             raise DoorClosed(f"the NFS server is of another version ({exc}): restart it") from None
         return [answers[at] for at in range(len(requests))]
+
+    def _connect(self) -> None:
+        # The path of a data directory may be longer than the address of a socket can be.
+        directory = os.open(self._settings.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(ANSWER_SECONDS)
+        try:
+            self._socket.connect(f"/proc/self/fd/{directory}/{SOCKET}")
+        except BaseException:
+            self._socket.close()
+            raise
+        finally:
+            os.close(directory)
+
+    def _reconnect_if_closed(self) -> None:
+        """Connect again if the server closed the connection while no request was under way, as it
+        does after a minute without requests. Raises DoorClosed."""
+        # An open connection has nothing to read now.
+        if not select.select([self._socket], [], [], 0)[0]:
+            return
+        self._socket.close()
+        try:
+            self._connect()
+        except OSError as exc:
+            raise DoorClosed(f"the NFS server went away: {exc.strerror}") from None
 
     def close(self) -> None:
         with suppress(OSError):

@@ -17,13 +17,15 @@ def remove(
 ) -> Removed:
     """Remove a file, link or empty directory by name (NFSv4 REMOVE does not tell them apart).
 
-    Parameters: only, inode number and ``change`` of the inode that may be removed; any other inode
-    with the name stays. Raises NotFound, NotEmpty, AccessDenied, NotPermitted, Stale.
+    Parameters: only, inode number and ``change`` (0: any) of the inode that may be removed; any
+    other inode with the name stays. Raises NotFound, NotEmpty, AccessDenied, NotPermitted, Stale.
     """
     check_name(name)
     victim = find(tx, parent, name)
-    if victim is not None and only not in (None, (victim.ino, victim.change)):
-        raise NotFound
+    if victim is not None and only is not None:
+        ino, change = only
+        if ino != victim.ino or change not in (0, victim.change):
+            raise NotFound
     if victim is None:
         permissions.require_entry_change(get_directory(tx, parent), cred)
         raise NotFound

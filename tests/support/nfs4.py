@@ -1,17 +1,17 @@
-"""A client of NFSv4.0 without a cache: each question goes to the server.
-
-It has only the operations that need no state: LOOKUP, GETATTR, READDIR.
-"""
+"""A client of NFSv4.0 without a cache: each question goes to the server."""
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple, Self
 
 GETATTR, GETFH, LOOKUP, PUTFH, PUTROOTFH, READDIR = 9, 10, 15, 22, 24, 26
-OK, NOENT, STALE, DELAY = 0, 2, 70, 10008
+CLOSE, OPEN, OPEN_CONFIRM, READ, SETCLIENTID, SETCLIENTID_CONFIRM, WRITE = 4, 18, 20, 25, 35, 36, 38
+OK, NOENT, STALE, DELAY, GRACE = 0, 2, 70, 10008, 10013
 
 _TYPE, _CHANGE, _SIZE, _FILEID, _NUMLINKS = 1, 3, 4, 20, 35
 _ATTRIBUTES = struct.pack(
@@ -63,6 +63,27 @@ class _Reply:
         return Attributes(*_FOUND.unpack(self.opaque()))
 
 
+class File:
+    """A file that a client has open."""
+
+    def __init__(self, client: Client, handle: bytes, state: bytes) -> None:
+        self._client = client
+        self.handle = handle
+        self._state = state
+
+    def read(self) -> bytes:
+        """Return the first bytes of the file. Raises Status."""
+        asked = _op(READ) + self._state + struct.pack(">QI", 0, 4096)
+        reply = self._client.call(_putfh(self.handle), asked)
+        reply.unpack("IIIII")
+        return reply.opaque()
+
+    def write(self, data: bytes) -> None:
+        """Write bytes at the beginning, durably. Raises Status."""
+        asked = _op(WRITE) + self._state + struct.pack(">QI", 0, 2) + _opaque(data)
+        self._client.call(_putfh(self.handle), asked)
+
+
 class Client:
     """A connection, as root. A context manager. Parameters: port, on loopback."""
 
@@ -80,7 +101,7 @@ class Client:
     def handle(self, *names: str) -> bytes:
         """Return the handle of a path. Raises Status."""
         steps = [_lookup(name) for name in names]
-        reply = self._call(_op(PUTROOTFH), *steps, _op(GETFH))
+        reply = self.call(_op(PUTROOTFH), *steps, _op(GETFH))
         for _ in range(len(names) + 1):
             reply.unpack("II")
         reply.unpack("II")
@@ -88,13 +109,13 @@ class Client:
 
     def lookup(self, directory: bytes, name: str) -> Attributes:
         """Return the attributes of what a name stands for. Raises Status."""
-        reply = self._call(_putfh(directory), _lookup(name), _op(GETATTR) + _ATTRIBUTES)
+        reply = self.call(_putfh(directory), _lookup(name), _op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIIIII")
         return reply.attributes()
 
     def getattr(self, handle: bytes) -> Attributes:
         """Return the attributes of a handle. Raises Status."""
-        reply = self._call(_putfh(handle), _op(GETATTR) + _ATTRIBUTES)
+        reply = self.call(_putfh(handle), _op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIII")
         return reply.attributes()
 
@@ -104,7 +125,7 @@ class Client:
         cookie, verifier, is_end = 0, b"\0" * 8, 0
         while not is_end:
             listing = struct.pack(">Q8sII", cookie, verifier, 8192, 32768) + struct.pack(">I", 0)
-            reply = self._call(_putfh(directory), _op(READDIR) + listing)
+            reply = self.call(_putfh(directory), _op(READDIR) + listing)
             reply.unpack("IIII")
             high, low = reply.unpack("II")
             verifier = struct.pack(">II", high, low)
@@ -116,12 +137,42 @@ class Client:
             is_end = reply.number()
         return found
 
-    def _call(self, *operations: bytes) -> _Reply:
+    @contextmanager
+    def opened(self, directory: bytes, name: str) -> Iterator[File]:
+        """Open a file, which is made if there is none, for reading and writing. Raises Status."""
+        program = struct.pack(">I", 0) + _opaque(b"tcp") + _opaque(b"127.0.0.1.0.0")
+        asked = os.urandom(8) + _opaque(os.urandom(8)) + program + struct.pack(">I", 0)
+        reply = self.call(_op(SETCLIENTID) + asked)
+        reply.unpack("II")
+        client = struct.pack(">QQ", *reply.unpack("QQ"))  # with the verifier
+        self.call(_op(SETCLIENTID_CONFIRM) + client)
+        how = struct.pack(">III", 0, 3, 0) + client[:8] + _opaque(b"owner")
+        how += struct.pack(">IIIII", 1, 0, 0, 0, 0) + _opaque(name.encode())
+        reply = self.call(_putfh(directory), _op(OPEN) + how, _op(GETFH))
+        reply.unpack("IIII")
+        state = struct.pack(">4I", *reply.unpack("4I"))
+        reply.unpack("IQQ")
+        must_confirm = reply.number() & 2
+        reply.unpack(f"{reply.number()}I")
+        reply.unpack("III")
+        handle = reply.opaque()
+        if must_confirm:
+            confirm = _op(OPEN_CONFIRM) + state + struct.pack(">I", 1)
+            reply = self.call(_putfh(handle), confirm)
+            reply.unpack("IIII")
+            state = struct.pack(">4I", *reply.unpack("4I"))
+        try:
+            yield File(self, handle, state)
+        finally:
+            self.call(_putfh(handle), _op(CLOSE) + struct.pack(">I", 2) + state)
+
+    def call(self, *operations: bytes) -> _Reply:
+        """Have operations done. Raises Status."""
         while True:
             try:
                 return self._ask(operations)
             except Status as exc:
-                if exc.number != DELAY:
+                if exc.number not in (DELAY, GRACE):
                     raise
 
     def _ask(self, operations: Sequence[bytes]) -> _Reply:

@@ -71,6 +71,7 @@ ALLOWED = {
     },
     "gateway.state": {"gateway.proc", "gateway.settings"},
     "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
+    "gateway.port": {"gateway.settings"},
     "gateway.door": {
         "gateway.types",
         "gateway.errors",
@@ -78,6 +79,7 @@ ALLOWED = {
         "gateway.settings",
         "gateway.state",
         "gateway.datadir",
+        "gateway.port",
         "gateway.db",
         "gateway.namespace",
         "gateway.door",

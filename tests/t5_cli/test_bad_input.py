@@ -226,7 +226,7 @@ def test_database_of_a_newer_program(site: Site, command: str) -> None:
 
 def test_no_migration_under_a_running_gateway(site: Site) -> None:
     (site.settings.data_dir / "namespace.db").unlink()
-    with datadir.locked(site.settings):
+    with datadir.locked(site.settings, datadir.UP):
         result = spillway("init", "--config", site.config)
     assert_refused(result, "another spillway up", f"kill {os.getpid()}")
 

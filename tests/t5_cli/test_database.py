@@ -44,7 +44,7 @@ def test_what_cannot_be_repaired_is_left_and_said(site: Site) -> None:
 
 
 def test_not_beside_a_running_gateway(site: Site) -> None:
-    with datadir.locked(site.settings):
+    with datadir.locked(site.settings, datadir.UP):
         done = spillway("fsck", "--config", site.config)
     assert done.returncode == 2
     assert "stop it first" in done.stderr

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import signal
+import socket
 import subprocess
-from contextlib import redirect_stderr, redirect_stdout
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Any
 
 import pytest
 
 from gateway import datadir
+from gateway.cli.backlog import printable
 from gateway.cli.main import main
+from gateway.cli.removal import Removal
+from gateway.cli.up import prepared
 from gateway.data.layout import DataFiles
 from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
 from gateway.errors import UserError
+from gateway.namespace import facade
+from gateway.namespace.browse import Browser, Entry
 from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
+from tests.support.tools import run_as_root
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t5_cli.site import PROGRAM, Site, environ
+from tests.t5_cli.site import PROGRAM, Site, environ, spillway
 
 MODE = SetAttr(mode=0o644)
 TREE = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
@@ -145,16 +157,44 @@ def test_what_is_being_written_has_the_size_of_its_data_file(site: Site) -> None
     assert not facts(site, "f")["open_for_writing"]
 
 
-def test_who_has_the_data_directory_is_waited_for(site: Site) -> None:
-    with datadir.locked(site.settings), pytest.raises(UserError) as refused:  # noqa: SIM117
+@pytest.mark.parametrize(
+    ("who", "advice"),
+    [(datadir.UP, "starting or stopping"), (datadir.COMMAND, "when it has ended")],
+)
+def test_who_has_the_data_directory_is_waited_for(site: Site, who: str, advice: str) -> None:
+    with datadir.locked(site.settings, who), pytest.raises(UserError) as refused:  # noqa: SIM117
         with opened(site.settings, wait_seconds=0.3):
             raise AssertionError
-    assert "starting or stopping" in str(refused.value)
-    assert f"pid {os.getpid()}" in str(refused.value)
+    assert advice in str(refused.value)
+    assert f"{who} (pid {os.getpid()})" in str(refused.value)
+    assert "kill" not in str(refused.value)
     with opened(site.settings) as door:
         with pytest.raises(UserError, match="another spillway command"):
-            datadir.locked(site.settings).__enter__()
+            datadir.locked(site.settings, who).__enter__()
         assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+
+
+def test_a_command_that_waits_leaves_the_lock_to_the_next_up(site: Site) -> None:
+    def ask() -> None:
+        with pytest.raises(UserError), opened(site.settings, wait_seconds=3):
+            raise AssertionError
+
+    with ThreadPoolExecutor() as pool:
+        with datadir.locked(site.settings, datadir.UP):
+            waiting = pool.submit(ask)
+            time.sleep(0.5)
+        time.sleep(0.5)
+        with datadir.locked(site.settings, datadir.UP):
+            waiting.result()
+
+
+def test_up_waits_for_a_command(site: Site) -> None:
+    held = ExitStack()
+    held.enter_context(datadir.locked(site.settings, datadir.COMMAND))
+    timer = threading.Timer(1, held.close)
+    timer.start()
+    with prepared(site.settings):
+        timer.join()
 
 
 def test_processes_that_a_killed_up_left_are_not_run_beside(
@@ -165,6 +205,14 @@ def test_processes_that_a_killed_up_left_are_not_run_beside(
     (site.settings.run_dir / "up.json").write_text(json.dumps({"children": {"ganesha": me}}))
     assert "still run" in run(site, "mkdir", "d", status=2)
     assert run(site, "ls") == ""
+
+
+def test_a_server_on_the_port_is_not_run_beside(site: Site) -> None:
+    """Nothing else tells of a server whose up.json is lost."""
+    with socket.create_server(("127.0.0.1", site.port)):
+        assert f"port {site.port}" in run(site, "mkdir", "d", status=2)
+    assert run(site, "ls") == ""
+    run(site, "mkdir", "d")
 
 
 def populate(site: Site, count: int) -> None:
@@ -189,13 +237,17 @@ def count(site: Site) -> int:
     return int(found)
 
 
+def remove_big(site: Site, **how: Any) -> subprocess.Popen[bytes]:
+    command = [str(PROGRAM), "rm", "--config", str(site.config), "-r", "big"]
+    return subprocess.Popen(command, env=environ(), stdout=subprocess.DEVNULL, **how)
+
+
 def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
     populate(site, TREE)
     before = count(site)
     assert before > TREE
     for _ in range(2):
-        command = [str(PROGRAM), "rm", "--config", str(site.config), "-r", "big"]
-        running = subprocess.Popen(command, env=environ(), stdout=subprocess.DEVNULL)
+        running = remove_big(site)
         until(lambda before=before: count(site) < before, "removed names")  # type: ignore[misc]
         os.kill(running.pid, signal.SIGKILL)
         assert running.wait() == -signal.SIGKILL
@@ -206,3 +258,123 @@ def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
     assert run(site, "ls") == ""
     assert run(site, "fsck") == "0 problems found, 0 left\n"
     assert run(site, "rm", "-rf", "big") == ""
+
+
+def test_a_removal_that_is_interrupted_ends_and_is_repeated(site: Site) -> None:
+    populate(site, TREE)
+    before = count(site)
+    for _ in range(3):
+        running = remove_big(site, stderr=subprocess.PIPE)
+        until(lambda before=before: count(site) < before, "removed names")  # type: ignore[misc]
+        running.send_signal(signal.SIGINT)
+        _out, error = running.communicate()
+        assert (running.returncode, error) == (130, b"")
+        assert 0 < count(site) < before
+        before = count(site)
+    assert run(site, "fsck") == "0 problems found, 0 left\n"
+
+
+@pytest.mark.parametrize("inside", ["__init__", "run_together", "reclaim_all"])
+def test_an_interrupt_waits_for_the_end_of_a_step(
+    site: Site, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    step = getattr(facade.Namespace, inside)
+    ended = []
+
+    def interrupted(*args: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        step(*args)
+        ended.append(inside)
+
+    with monkeypatch.context() as context:
+        context.setattr(facade.Namespace, inside, interrupted)
+        run(site, "mkdir", "d", status=130)
+    assert ended == [inside]
+    assert run(site, "ls") == ("" if inside == "__init__" else "d\n")
+
+
+@pytest.mark.parametrize("moved", ["top/keep", "top"])
+@pytest.mark.parametrize("at", [0, 1], ids=["before", "after"])
+def test_what_a_client_moves_out_of_a_tree_stays(site: Site, moved: str, at: int) -> None:
+    """A client moves at the moment at which the removal begins to list, or has listed."""
+    run(site, "mkdir", "-p", "safe", "top/keep/inside", "top/other")
+    make_file(site, "top/keep/inside/model", b"bytes")
+    top = facts(site, "top")["ino"]
+    with Browser(site.settings) as browser, opened(site.settings) as door:
+        entry = browser.entry(ROOT_INO, b"safe")
+        assert entry is not None
+        move = Request(Op.RENAME, ROOT_INO, b"top", entry.attr.ino, b"moved")
+        if moved == "top/keep":
+            move = Request(Op.RENAME, top, b"keep", entry.attr.ino, b"moved")
+        moving = Moving(browser, lambda: door.run([move]), at)
+        removal = Removal(moving, door.run)
+        removal.tree(ROOT_INO, b"top", top)
+    assert (b"model" in moving.listed) == bool(at)
+    kept = "safe/moved/inside" if moved == "top/keep" else "safe/moved/keep/inside"
+    assert run(site, "ls", kept) == "model\n"
+    assert [why for _path, why in removal.failures] == [errno.ESTALE]
+
+
+class Moving(Browser):
+    """Lets a client act while "inside" is listed (0), or "model" inside it (1)."""
+
+    def __init__(self, browser: Browser, act: Callable[[], object], at: int) -> None:
+        self.__dict__.update(browser.__dict__)
+        self._act = act
+        self._at = (b"inside", b"model")[at]
+        self.listed: list[bytes] = []
+
+    def entries(self, parent: int) -> Iterator[Entry]:
+        found = list(super().entries(parent))
+        self.listed += [entry.name for entry in found]
+        if any(entry.name == self._at for entry in found):
+            self._act()
+        return iter(found)
+
+
+def test_a_name_that_is_another_inode_by_now_stays(site: Site) -> None:
+    make_file(site, "f", b"old")
+    old = facts(site, "f")["ino"]
+    with opened(site.settings) as door:
+        removals = [Request(Op.REMOVE, ROOT_INO, b"f", ino) for ino in (old + 1, old)]
+        assert [door.run([one])[0].errno for one in removals] == [errno.ENOENT, 0]
+
+
+def test_root_does_not_change_the_directory_of_another_user(site: Site) -> None:
+    """The server, which runs as the owner, could not use a lock or a stamp of root."""
+    data_dir = site.settings.data_dir
+    (site.settings.run_dir / "up.lock").unlink(missing_ok=True)
+    data_dir.chmod(0o755)
+    run_as_root("chown", "-R", "65534", data_dir)
+    before = {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")}
+    try:
+        assert "sudo -u '#65534'" in run(site, "mkdir", "d", status=2)
+        assert not {path for path in data_dir.rglob("*") if path.stat().st_uid != 65534}
+        assert {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")} == before
+    finally:
+        run_as_root("chown", "-R", str(os.geteuid()), data_dir)
+    run(site, "mkdir", "d")
+
+
+@pytest.mark.parametrize("name", [b"\xff", b"\x1b[2J\n"])
+def test_a_path_of_any_bytes_is_shown_so_that_a_terminal_can(site: Site, name: bytes) -> None:
+    def ask(command: str, *args: str, status: int = 0) -> str:
+        """The command runs as a process, because its stdout must have an encoding."""
+        result = spillway(command, "--config", site.config, *args)
+        assert result.returncode == status, result
+        output = result.stdout + result.stderr
+        assert "Traceback" not in output
+        assert all(line.isprintable() for line in output.splitlines())
+        return output
+
+    path = os.fsdecode(name)
+    escaped = printable(name)
+    ask("mkdir", path, "d")
+    assert escaped in ask("mkdir", path, status=1)
+    assert escaped in ask("stat", path)
+    assert escaped in ask("ls", path, "d")
+    assert escaped in ask("ls", "--json", "-l", "/").replace("\\\\", "\\")
+    assert escaped in ask("mv", f"{path}x", "d", status=1)
+    assert escaped in ask("mv", path, f"d/{path}", "d", status=2)
+    assert escaped in ask("rm", path, status=1)
+    assert f"{escaped}: 1 names removed" in ask("rm", "-r", path)

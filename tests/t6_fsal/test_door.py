@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gateway.data.layout import DataFiles
 from gateway.db.models import ROOT_INO
 from gateway.door.door import Door, opened
 from gateway.door.frames import Op, Request
@@ -23,6 +24,7 @@ from gateway.settings import Settings
 from gateway.types import Attr, Cred, SetAttr
 from tests.conformance.server import Server
 from tests.support import nfs4
+from tests.support.volumes import query
 from tests.support.waiting import until
 
 RENAMES = int(os.environ.get("SPILLWAY_DOOR_RENAMES", "600"))
@@ -215,6 +217,57 @@ def test_what_the_door_makes_and_removes_is_seen_at_once(site: Site) -> None:
             assert stale.value.number == nfs4.STALE
 
 
+def is_reclaimed(site: Site, path: Path) -> bool:
+    """Whether neither the row nor the bytes of a file are there."""
+    ino = int(path.name.partition(".")[0])
+    return not query(site.settings, "SELECT 1 FROM inode WHERE ino = :ino", ino=ino) and (
+        not path.exists()
+    )
+
+
+def data_file(site: Site, ino: int) -> Path:
+    [[epoch]] = query(site.settings, "SELECT epoch FROM inode WHERE ino = :ino", ino=ino)
+    path = DataFiles(site.settings.files_dir).path(ino, epoch)
+    assert path.exists()
+    return path
+
+
+@pytest.mark.parametrize("op", [Op.REMOVE, Op.RENAME])
+def test_a_file_that_the_door_removed_is_reclaimed(site: Site, op: Op) -> None:
+    """A client has looked it up, so the server has an entry of it in its cache."""
+    client = site.client
+    top = site.ask(Op.MKDIR, ROOT_INO, b"cached%d" % op).ino
+    directory = client.handle("export", f"cached{op:d}")
+    with client.opened(directory, "other") as file:
+        file.write(b"other")
+    with client.opened(directory, "file") as file:
+        file.write(b"bytes")
+        path = data_file(site, client.getattr(file.handle).fileid)
+    assert client.lookup(directory, "file").size == 5
+    assert set(client.names(directory)) == {"file", "other"}
+    if op is Op.REMOVE:
+        site.ask(op, top, b"file")
+    else:
+        site.ask(op, top, b"other", ino2=top, name2=b"file")
+    until(lambda: is_reclaimed(site, path), "a reclaimed file")
+
+
+def test_a_file_that_the_door_removed_stays_until_its_last_close(site: Site) -> None:
+    client = site.client
+    top = site.ask(Op.MKDIR, ROOT_INO, b"open").ino
+    with client.opened(client.handle("export", "open"), "file") as file:
+        file.write(b"bytes")
+        path = data_file(site, client.getattr(file.handle).fileid)
+        site.ask(Op.REMOVE, top, b"file")
+        time.sleep(2.5)  # longer than until the next try
+        assert client.getattr(file.handle).names == 0
+        assert file.read() == b"bytes"
+        file.write(b"BYTES")
+        assert file.read() == b"BYTES"
+        assert not is_reclaimed(site, path)
+    until(lambda: is_reclaimed(site, path), "a reclaimed file")
+
+
 def test_credentials_are_those_of_the_request(site: Site) -> None:
     top = site.ask(Op.MKDIR, ROOT_INO, b"private", wanted=SetAttr(mode=0o770, gid=7))
     asked = [
@@ -234,8 +287,6 @@ def test_credentials_are_those_of_the_request(site: Site) -> None:
 
 
 def test_a_row_that_was_changed_beside_the_server_is_seen_after_invalidate(site: Site) -> None:
-    from tests.support.volumes import query
-
     made = site.ask(Op.MKDIR, ROOT_INO, b"beside")
     handle = site.client.handle("export", "beside")
     before = site.client.getattr(handle).change
@@ -295,6 +346,8 @@ def test_the_door_is_closed_with_the_server(tmp_path: Path) -> None:
             stale = path.stat().st_ino
             server.crash()
             until(lambda: path.stat().st_ino != stale, "a new door")
+            # Nothing was under way when the connection ended.
+            assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
         with opened(server.settings) as door:
             assert isinstance(door, Remote)
             assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0

@@ -20,6 +20,7 @@ from gateway.door.remote import UNDER_WAY
 from tests.support import nfs4
 from tests.support.gateway import PROGRAM, Gateway, Values
 from tests.support.postgres import PostgresServer
+from tests.support.s3server import free_port
 
 FILES = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
 
@@ -111,7 +112,8 @@ def test_a_second_gateway_changes_nothing(tmp_path: Path, postgres: PostgresServ
         # The second gateway has the same database and the same files, but a lock of its own.
         settings = config.load(gateway.config, {})
         other = tmp_path / "other.toml"
-        other.write_text(gateway.config.read_text().replace("/first/data", "/second"))
+        text = gateway.config.read_text().replace("/first/data", "/second")
+        other.write_text(text.replace(f"port = {gateway.port}", f"port = {free_port()}"))
         second = tmp_path / "second"
         second.mkdir()
         (second / "run").mkdir()
