@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from gateway.settings import Settings
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.volumes import make_settings, make_volume
+
+# A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
+# Tests that interrupt a command would then wait for its end.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
