@@ -15,7 +15,8 @@ drain, and now and then as a safety net, for what none of this finds.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -104,7 +105,6 @@ class Survey:
 
     def plan(self, context: Context, _after: int | str | None) -> Page:
         """Plan the next uploads, or what stands in their way."""
-        started = clock.monotonic_seconds()
         now_ns = clock.now_ns()
         if now_ns < self._now_ns:
             # The clock went back: what was sealed before has times that only a reading of
@@ -112,16 +112,10 @@ class Survey:
             self._full_at = 0.0
         self._now_ns = now_ns
         try:
-            jobs, is_last = self._plan(context, now_ns)
-        except Lost as exc:
-            log.warning("%s: everything that is dirty is read again", exc)
-            self.restart()
+            with self._restarting():
+                jobs, is_last = self._plan(context, now_ns)
+        except Lost:
             return Page([], 0)
-        except BaseException:
-            # Rows that were read and not looked at would not be read again.
-            self.restart()
-            raise
-        self._spent_seconds += clock.monotonic_seconds() - started
         # A drain that plans in each poll interval follows the journal by that.
         self._follow_at = clock.monotonic_seconds() + 2 * self._poll_seconds
         has_more = bool(self._order) or self._fresh is not None or not is_last
@@ -149,21 +143,29 @@ class Survey:
         hours."""
         if self._reader is None or clock.monotonic_seconds() < self._follow_at:
             return
+        try:
+            with self._restarting():
+                with context.reading() as view:
+                    ahead_ns = context.settings.drain_ahead_ns
+                    is_last = self._read(view, self._reader, clock.now_ns(), ahead_ns)
+                self._save(context, self._reader)
+        except Lost:
+            return
+        self._follow_at = clock.monotonic_seconds() + (self._poll_seconds if is_last else 0.0)
+
+    @contextmanager
+    def _restarting(self) -> Iterator[None]:
+        """Count the time of a reading, and restart after an error: rows that were read and not
+        looked at would not be read again."""
         started = clock.monotonic_seconds()
         try:
-            with context.reading() as view:
-                ahead_ns = context.settings.drain_ahead_ns
-                is_last = self._read(view, self._reader, clock.now_ns(), ahead_ns)
-            self._save(context, self._reader)
-        except Lost as exc:
-            log.warning("%s: everything that is dirty is read again", exc)
-            self.restart()
-            return
-        except BaseException:
+            yield
+        except BaseException as exc:
+            if isinstance(exc, Lost):
+                log.warning("%s: everything that is dirty is read again", exc)
             self.restart()
             raise
         self._spent_seconds += clock.monotonic_seconds() - started
-        self._follow_at = clock.monotonic_seconds() + (self._poll_seconds if is_last else 0.0)
 
     def _read(self, view: View, reader: Reader, now_ns: int, ahead_ns: int) -> bool:
         """Read on by age and in the journal, for a bounded time. Returns False if the journal has
