@@ -15,10 +15,11 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 6
+ABI = 7
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
+EMPTIED = 4
 
 SET_MODE, SET_UID, SET_GID, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16
 
@@ -48,6 +49,9 @@ CHANGES = (
     "damage",
     "setxattr",
     "removexattr",
+    "evict",
+    "arrived",
+    "note_reads",
 )
 """The operations that change the namespace."""
 OPERATIONS = (*READS, *CHANGES, "space", "flow")
@@ -76,7 +80,7 @@ class AttrStruct(ctypes.Structure):
         ("uid", u32),
         ("gid", u32),
         ("nlink", u32),
-        ("pad", u32),
+        ("residency", u32),
     )
 
 
@@ -107,6 +111,10 @@ class SealStruct(ctypes.Structure):
 
 class OrphanStruct(ctypes.Structure):
     _fields_ = (("ino", u64), ("epoch", u64), ("status", i32), ("pad", u32))
+
+
+class ReadStruct(ctypes.Structure):
+    _fields_ = (("ino", u64), ("read_ns", i64))
 
 
 class SpaceStruct(ctypes.Structure):
@@ -193,6 +201,8 @@ class TableStruct(ctypes.Structure):
         ("dirty_limit_bytes", u64),
         ("slow_per_mille", u32),
         ("full_wait_ms", u32),
+        ("park_ms", u32),
+        ("pad", u32),
         ("files_dir", ctypes.c_char * 4096),
         ("run_dir", ctypes.c_char * 4096),
         ("batch", Callback),
@@ -286,6 +296,7 @@ def put_attr(out: Any, attr: Attr) -> None:
     out.uid = attr.uid
     out.gid = attr.gid
     out.nlink = attr.nlink
+    out.residency = attr.residency
 
 
 def put_directories(reply: Any, request: Any, changed: list[Attr]) -> None:

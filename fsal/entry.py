@@ -15,6 +15,9 @@ from gateway.namespace.facade import Namespace
 from gateway.namespace.space import Space
 
 NO_LIMIT = 2**64 - 1
+PARK_SECONDS = 5.0
+"""The time that a READ waits for bytes of the bucket. A client whose READs all wait renews its
+lease only after it."""
 
 _alive: list[object] = []
 """Objects that C points to. C would call a callback also after Python freed it."""
@@ -49,6 +52,7 @@ def start(config_path: str, table_address: int) -> bool:
     table.dirty_limit_bytes = limits.dirty_limit_bytes or NO_LIMIT
     table.slow_per_mille = int(limits.slow_from * 1000)
     table.full_wait_ms = int(limits.full_wait_seconds * 1000)
+    table.park_ms = int(min(PARK_SECONDS, settings.nfs.lease_seconds / 4) * 1000)
     verbs = Verbs(namespace, Space(settings, namespace))
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)

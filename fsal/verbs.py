@@ -21,7 +21,7 @@ from fsal.bridge import (
 )
 from gateway.db.writer import Operation
 from gateway.errors import TooBig
-from gateway.namespace import content, create, remove, rename, xattr
+from gateway.namespace import content, create, remove, rename, residency, xattr
 from gateway.namespace.facade import Namespace
 from gateway.namespace.setattr import setattr_
 from gateway.namespace.space import Level, Space
@@ -197,7 +197,25 @@ class Verbs:
         )
 
     def open_write(self, request: Any) -> Change:
-        return self._make(Operation(content.open_write, request.ino))
+        is_emptied = bool(request.flags & bridge.EMPTIED)
+        return self._make(Operation(content.open_write, request.ino, is_emptied))
+
+    def evict(self, request: Any) -> Change:
+        return self._make(Operation(residency.evict, request.ino, request.cookie))
+
+    def arrived(self, request: Any) -> Change:
+        return self._make(
+            Operation(residency.arrived, request.ino, request.ino2, request.cookie)
+        )
+
+    def note_reads(self, request: Any) -> Change:
+        reads = (bridge.ReadStruct * request.entries_max).from_address(request.buffer)
+        operation = Operation(residency.note_reads, [(one.ino, one.read_ns) for one in reads])
+
+        def finish(_request: Any, _reply: Any) -> None:
+            operation.outcome()
+
+        return [operation], finish
 
     def seal(self, request: Any) -> Change:
         waiting = request.seals[: request.entries_max]

@@ -14,6 +14,9 @@ from gateway.schedule import parse
 
 Check = Callable[[Any], str | None]
 
+_SIZE = re.compile("([0-9]{1,9})([MGT]iB)")
+_SHIFTS = {"MiB": 20, "GiB": 30, "TiB": 40}
+
 
 def at_least(low: float) -> Check:
     return lambda value: None if value >= low else f"must be at least {low:g}"
@@ -77,6 +80,26 @@ def weights_of(value: tuple[str, ...]) -> str | None:
         weights(value)
     except ValueError as exc:
         return f'has {exc}; each must look like "NAME=4", from 1 to 1000'
+    return None
+
+
+def sizes(value: tuple[str, ...]) -> dict[str, int]:
+    """Parse entries of the form ``NAME=500GiB``. Raises ValueError."""
+    found = {}
+    for item in value:
+        name, equals, text = item.rpartition("=")
+        match = _SIZE.fullmatch(text)
+        if not (name and equals and match):
+            raise ValueError(item)
+        found[name] = int(match[1]) << _SHIFTS[match[2]]
+    return found
+
+
+def sizes_of(value: tuple[str, ...]) -> str | None:
+    try:
+        sizes(value)
+    except ValueError as exc:
+        return f'has {exc}; each must look like "NAME=500GiB" (MiB, GiB or TiB)'
     return None
 
 

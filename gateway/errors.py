@@ -19,6 +19,7 @@
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
         │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace, NoAttribute, TooBig,
         │   CrossesItself
+        ├── Busy                  the file is open, or not clean: it cannot be evicted now
         ├── Stale                 the inode is gone: it kills Ganesha's cache entry, no other use
         └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
 
@@ -171,6 +172,12 @@ class TooBig(NamespaceError):
     """The value of an extended attribute is larger than the gateway can keep."""
 
     errno = errno.ERANGE
+
+
+class Busy(NamespaceError):
+    """The file is open, or its bytes are not safe in the bucket. It cannot be evicted now."""
+
+    errno = errno.EBUSY
 
 
 class Stale(NamespaceError):

@@ -249,6 +249,69 @@ class DrainSettings:
 
 
 @dataclass(frozen=True)
+class CacheSettings:
+    evict_from: float = _key(
+        "Share of the disk from which on the bytes of files that the bucket has are evicted. At\n"
+        "most 95 % of space.slow_from counts: writers are not slowed before anything is evicted.",
+        0.8,
+        checks.between(0.05, 0.99),
+    )
+    evict_to: float = _key(
+        "Share of the disk down to which they are evicted, those that were not used for the\n"
+        "longest time first. At most evict_from.",
+        0.7,
+        checks.between(0.0, 0.99),
+    )
+    limits: tuple[str, ...] = _key(
+        "How many bytes of clean files directories directly below the export may keep on the\n"
+        'disk, like ["scratch=500GiB"]. Others have no limit of their own.',
+        (),
+        checks.sizes_of,
+    )
+    keep: tuple[str, ...] = _key(
+        "Files that are never evicted: shell patterns of the whole path below the export, like\n"
+        '["production/*"].',
+        (),
+    )
+    keep_seconds: float = _key(
+        "Files that were read or written in the last so many seconds are not evicted.",
+        0.0,
+        checks.at_least(0),
+    )
+    workers: int = _key(
+        "Requests for evicted bytes at the same time. Each takes about 1 MiB of memory.",
+        16,
+        checks.between(1, 256),
+    )
+    bytes_per_second: int = _key(
+        "Most bytes read from the bucket in a second, on average. 0: no limit.",
+        0,
+        checks.at_least(0),
+    )
+    requests_per_second: float = _key(
+        "Most requests for them in a second, on average. 0: no limit.", 0.0, checks.at_least(0)
+    )
+    read_ahead: bool = _key(
+        "Fetch the other evicted files of a directory too, as soon as two of them are read in the\n"
+        "order of their names, as a job that restarts reads its shards.",
+        True,
+    )
+    restore_tier: str = _key(
+        "How fast objects of an archive are asked back: Standard, Bulk or Expedited.",
+        "Standard",
+        checks.one_of(("Standard", "Bulk", "Expedited")),
+    )
+    restore_days: int = _key(
+        "For how many days they stay readable.", 7, checks.between(1, 365)
+    )
+    restore_wait_seconds: float = _key(
+        "How long a client waits for them (NFS4ERR_DELAY) before it is told EIO.",
+        60.0,
+        checks.at_least(0),
+    )
+
+
+@dataclass(frozen=True)
 class NamespaceSettings:
     url: str = _key(
         "Database of the namespace. Empty: SQLite in data_dir.",
@@ -266,6 +329,7 @@ class Settings:
     space: SpaceSettings
     bucket: BucketSettings
     drain: DrainSettings
+    cache: CacheSettings
     namespace: NamespaceSettings
     source: Path
     """The file that the settings were read from."""
@@ -315,5 +379,6 @@ SECTIONS: Mapping[str, type[Any]] = {
     "space": SpaceSettings,
     "bucket": BucketSettings,
     "drain": DrainSettings,
+    "cache": CacheSettings,
     "namespace": NamespaceSettings,
 }

@@ -26,11 +26,9 @@ class Residency(IntEnum):
     """The place of a regular file's bytes."""
 
     ABSENT = 0
-    """The bytes are only in the bucket."""
-    HYDRATING = 1
-    """The bytes are on their way back from the bucket."""
+    """The bytes are in the bucket. Verified blocks of them may be in the local data file."""
     RESIDENT = 2
-    """The bytes are on the local disk."""
+    """All bytes are in the local data file. Kinds without bytes are resident too."""
 
 
 class Attr(NamedTuple):
@@ -58,6 +56,7 @@ class Attr(NamedTuple):
     """major << 32 | minor of a device node."""
     epoch: int
     """Suffix of the local data file's name. Each eviction moves it."""
+    residency: int = Residency.RESIDENT
 
 
 class Dirent(NamedTuple):

@@ -13,10 +13,13 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 6
+#define SPW_ABI 7
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
+
+/* The place of a file's bytes (gateway/types.py). */
+enum spw_residency { SPW_ABSENT = 0, SPW_RESIDENT = 2 };
 
 enum spw_op {
 	/* reads */
@@ -29,7 +32,7 @@ enum spw_op {
 	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: too long) */
 	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
 	SPW_DAMAGES,       /* cookie = after ino, buffer       -> count, numbers in the buffer */
-	/* changes of the namespace, SPW_CREATE to SPW_REMOVEXATTR */
+	/* changes of the namespace, SPW_CREATE to SPW_NOTE_READS */
 	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr, parent */
 	SPW_MKDIR,         /* ino, name, set                   -> attr, parent */
 	SPW_SYMLINK_OP,    /* ino, name, name2 = target, set   -> attr, parent */
@@ -39,12 +42,15 @@ enum spw_op {
 	SPW_REMOVE,        /* ino, name; ino2, cookie: the only inode and change to remove
 			    *                                  -> removed, parent */
 	SPW_SETATTR,       /* ino, set                         -> attr */
-	SPW_OPEN_WRITE,    /* ino                              -> attr */
+	SPW_OPEN_WRITE,    /* ino, flags                       -> attr (EAGAIN: its bytes are absent) */
 	SPW_SEAL,          /* seals                            -> attr and status in each */
 	SPW_RECLAIM,       /* orphans                          -> status in each */
 	SPW_DAMAGE,        /* ino, name = reason; no name: the file is whole again */
 	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
 	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
+	SPW_EVICT,         /* ino, cookie = content version    -> attr (EBUSY: not clean) */
+	SPW_ARRIVED,       /* ino, ino2 = epoch, cookie = content version -> attr */
+	SPW_NOTE_READS,    /* buffer of spw_read, entries_max of them */
 	/* calls that neither wait in a queue nor keep others waiting */
 	SPW_SPACE,         /* space                            -> dirty_bytes */
 	SPW_FLOW,          /* ino, name = client's address     -> attr.ino = top, count = weight */
@@ -57,6 +63,7 @@ enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
 /* spw_request.flags */
 #define SPW_HAS_VERIFIER 1u
 #define SPW_FOR_WRITING 2u
+#define SPW_EMPTIED 4u /* the writer empties the file: no byte of it is needed */
 
 /* spw_setattr.mask */
 #define SPW_SET_MODE 1u
@@ -83,7 +90,7 @@ struct spw_attr {
 	uint32_t uid;
 	uint32_t gid;
 	uint32_t nlink;
-	uint32_t pad;
+	uint32_t residency; /* enum spw_residency */
 };
 
 struct spw_setattr {
@@ -117,6 +124,12 @@ struct spw_orphan {
 	uint64_t epoch;
 	int32_t status; /* 0: its row is deleted; preset to EIO by C */
 	uint32_t pad;
+};
+
+/* A file that was read. */
+struct spw_read {
+	uint64_t ino;
+	int64_t read_ns; /* to the minute */
 };
 
 /* The room that is left for bytes. The namespace gets it once a second. */
@@ -209,6 +222,8 @@ struct spw_table {
 	uint64_t dirty_limit_bytes; /* UINT64_MAX: no limit */
 	uint32_t slow_per_mille;    /* filled part of limit or disk from which writers are slowed */
 	uint32_t full_wait_ms;      /* how long a writer gets "wait" before it gets ENOSPC */
+	uint32_t park_ms;           /* how long a READ of absent bytes waits before it gets "wait" */
+	uint32_t pad;
 	char files_dir[4096];
 	char run_dir[4096]; /* of sockets */
 	spw_batch_fn batch;

@@ -15,7 +15,7 @@
 #include "bridge.h"
 
 #define SPW_DOOR_MAGIC 0x524f4f44u
-#define SPW_DOOR_VERSION 1u
+#define SPW_DOOR_VERSION 2u
 #define SPW_DOOR_FRAME_BYTES 8192u /* the longest frame */
 #define SPW_DOOR_GROUPS 64u
 #define SPW_DOOR_NAME_BYTES 4096u /* the namespace decides which name is too long */
@@ -31,10 +31,16 @@ enum spw_door_op {
 	SPW_DOOR_REMOVE,      /* ino, name; ino2, change: only this inode, with this change or 0 */
 	SPW_DOOR_SETATTR,     /* ino, set; uid 0           -> attr */
 	SPW_DOOR_INVALIDATE,  /* ino: its row was changed beside the server */
-	/* For cold reads. They are answered with ENOTSUP until cold reads exist. */
-	SPW_DOOR_EVICT,
-	SPW_DOOR_WANTED,
-	SPW_DOOR_PRESENT,
+	/* From here on only the hydrator and root ask. Offset and length are in bytes. */
+	SPW_DOOR_EVICT,       /* ino, change = content version -> attr; the data file is deleted */
+	SPW_DOOR_WANTED,      /* ino = number of the hydrator's start, ino2 = ms to wait for one
+			       *   -> attr, offset, length of bytes that a client waits for; ino 0: none */
+	SPW_DOOR_PRESENT,     /* ino, ino2 = epoch, offset, length: bytes that are verified and in
+			       *   the data file (ESTALE: the file has another epoch) */
+	SPW_DOOR_ARRIVED,     /* ino, ino2 = epoch, change = content version: the whole file is on
+			       *   stable storage            -> attr */
+	SPW_DOOR_FAILED,      /* ino, ino2 = epoch, change = errno: the bytes that clients wait for
+			       *   cannot be had */
 };
 
 struct spw_door_head {
@@ -51,6 +57,8 @@ struct spw_door_body {
 	uint64_t ino;
 	uint64_t ino2;
 	uint64_t change;
+	uint64_t offset;
+	uint64_t length;
 	struct spw_setattr set;
 	uint32_t uid;
 	uint32_t gid;
@@ -65,6 +73,8 @@ struct spw_door_answer {
 	int32_t status; /* 0 or an errno */
 	uint32_t pad;
 	struct spw_attr attr; /* ino 0: none */
+	uint64_t offset;
+	uint64_t length;
 };
 
 enum spw_door_verdict {

@@ -108,8 +108,9 @@ class Inode(Base):
     """1 from the first writer's open until the seal at the last writer's close."""
     drain_after_ns: Mapped[int]
     """The drain leaves the file alone before this time: it settles, or clients may reclaim it."""
-    residency: Mapped[int] = mapped_column(Integer)
     epoch: Mapped[int]
+    """Suffix of the data file's name. Each eviction moves it."""
+    residency: Mapped[int] = mapped_column(Integer)
 
     __table_args__ = (
         CheckConstraint(f"kind BETWEEN {min(Kind):d} AND {max(Kind):d}", name="kind"),
@@ -219,6 +220,50 @@ class BlockDigest(Base):
     crcs: Mapped[bytes]
     """CRC-64/NVME of each block in order, 8 bytes each, the most significant first; at most 1 MiB.
     Of a block in a hole it is that of zeros."""
+
+
+class Presence(Base):
+    """The blocks of an absent file that are in its data file, verified and on stable storage."""
+
+    __tablename__ = "presence"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    epoch: Mapped[int]
+    """Of the data file. A row with another epoch than the inode's says nothing."""
+    block_bytes: Mapped[int]
+    """As in ``block_digest``."""
+    blocks: Mapped[bytes]
+    """A bit for each block, the first in the lowest bit of the first byte."""
+
+
+class Eviction(Base):
+    """A data file that no row needs any more. The row is deleted after the file: a start deletes
+    the files that a crash left."""
+
+    __tablename__ = "eviction"
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+class Warming(Base):
+    """An absent file that a person wants whole on the local disk. Its arrival deletes the row."""
+
+    __tablename__ = "warming"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    asked_ns: Mapped[int]
+
+
+class LastRead(Base):
+    """The time of a file's last read, to the minute. Files that were never read have no row."""
+
+    __tablename__ = "last_read"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    read_ns: Mapped[int]
 
 
 class Digest(Base):

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from gateway.db import models
-from gateway.db.compiled import Session, Statement, b
+from gateway.db.compiled import Session, Statement, b, given
 from gateway.types import Attr, Kind, Residency
 
 volume: Any = models.Volume.__table__
@@ -26,6 +26,10 @@ dirent: Any = models.Dirent.__table__
 xattr: Any = models.Xattr.__table__
 object_: Any = models.Object.__table__
 block_digest: Any = models.BlockDigest.__table__
+presence: Any = models.Presence.__table__
+eviction: Any = models.Eviction.__table__
+warming: Any = models.Warming.__table__
+last_read: Any = models.LastRead.__table__
 digest: Any = models.Digest.__table__
 endpoint: Any = models.Endpoint.__table__
 upload: Any = models.Upload.__table__
@@ -44,6 +48,7 @@ reader: Any = models.Reader.__table__
 IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")
 IS_DIRECTORY = inode.c.kind == literal_column(f"{Kind.DIRECTORY:d}")
 IS_RESIDENT = inode.c.residency == literal_column(f"{Residency.RESIDENT:d}")
+IS_ABSENT = inode.c.residency == literal_column(f"{Residency.ABSENT:d}")
 IS_DIRTY = (IS_REGULAR, inode.c.content_version > inode.c.drained_version)
 """A regular file whose version the bucket does not have."""
 
@@ -107,11 +112,29 @@ REPARENT = Statement(
 )
 OPEN_WRITE = Statement(
     update(inode)
-    .where(inode.c.ino == b("the_ino"), IS_REGULAR)
+    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_RESIDENT)
     .values(
         write_open=1,
         content_version=inode.c.content_version + 1,
         change=inode.c.change + 1,
+    )
+    .returning(*ATTR)
+)
+OPEN_EMPTIED = Statement(
+    update(inode)
+    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_ABSENT)
+    .values(
+        write_open=1,
+        content_version=inode.c.content_version + 1,
+        change=inode.c.change + 1,
+        residency=Residency.RESIDENT,
+        # After a crash the data file of the new epoch is missing, which is right for 0 bytes. The
+        # old one may have some blocks only.
+        epoch=inode.c.epoch + 1,
+        size=0,
+        used=0,
+        mtime_ns=b("now_ns"),
+        ctime_ns=b("now_ns"),
     )
     .returning(*ATTR)
 )
@@ -187,6 +210,67 @@ FILES_WITH_BYTES = Statement(
     .limit(b("most"))
 )
 DIRTY_BYTES = Statement(select(func.coalesce(func.sum(inode.c.used), 0)).where(*IS_DIRTY))
+
+# residency
+EVICT = Statement(
+    update(inode)
+    .where(
+        inode.c.ino == b("the_ino"),
+        IS_REGULAR,
+        inode.c.nlink > 0,
+        inode.c.size > 0,
+        inode.c.write_open == 0,
+        inode.c.content_version == b("content_version"),
+        inode.c.drained_version == inode.c.content_version,
+        or_(IS_RESIDENT, exists().where(presence.c.ino == inode.c.ino)),
+        exists().where(
+            object_.c.ino == inode.c.ino,
+            object_.c.content_version == inode.c.content_version,
+            object_.c.size == inode.c.size,
+            block_digest.c.ino == object_.c.ino,
+        ),
+        ~exists().where(damage.c.ino == inode.c.ino),
+        ~exists().where(rekey.c.ino == inode.c.ino),
+    )
+    .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
+    .returning(*ATTR)
+)
+"""Makes a file absent whose version the bucket has, with digests to verify it by."""
+ARRIVED = Statement(
+    update(inode)
+    .where(
+        inode.c.ino == b("the_ino"),
+        IS_ABSENT,
+        inode.c.epoch == b("the_epoch"),
+        inode.c.content_version == b("content_version"),
+    )
+    .values(residency=Residency.RESIDENT)
+    .returning(*ATTR)
+)
+EVICTION_INSERT = Statement(insert(eviction))
+EVICTIONS = Statement(
+    select(eviction.c.ino, eviction.c.epoch)
+    .order_by(eviction.c.ino, eviction.c.epoch)
+    .limit(b("most"))
+)
+_EVICTED = given("evicted", ino=int, epoch=int)
+EVICTIONS_DELETE = Statement(
+    delete(eviction).where(
+        exists().where(eviction.c.ino == _EVICTED.c.ino, eviction.c.epoch == _EVICTED.c.epoch)
+    )
+)
+PRESENCE_DELETE = Statement(delete(presence).where(presence.c.ino == b("the_ino")))
+WARMING_DELETE = Statement(delete(warming).where(warming.c.ino == b("the_ino")))
+_READS = given("reads", ino=int, read_ns=int)
+LAST_READ_DELETE = Statement(delete(last_read).where(last_read.c.ino.in_(select(_READS.c.ino))))
+LAST_READ_INSERT = Statement(
+    insert(last_read).from_select(
+        ["ino", "read_ns"],
+        select(_READS.c.ino, _READS.c.read_ns).select_from(
+            _READS.join(inode, inode.c.ino == _READS.c.ino)
+        ),
+    )
+)
 
 # damage
 CONTENT_VERSION = Statement(select(inode.c.content_version).where(inode.c.ino == b("ino")))

@@ -16,7 +16,7 @@ from typing import Any
 from gateway.db.writer import Operation
 from gateway.door.frames import Answer, Op, Request
 from gateway.errors import GatewayError, errno_of
-from gateway.namespace import create, remove, rename
+from gateway.namespace import create, remove, rename, residency
 from gateway.namespace.facade import Namespace
 from gateway.namespace.setattr import setattr_
 from gateway.settings import Settings
@@ -61,7 +61,7 @@ class Direct:
 
     def _operation(self, request: Request) -> Operation[Any] | None:
         """Return the change that a request asks for, or None if it asks for no change."""
-        op, ino, name, ino2, name2, change, wanted, cred = request
+        op, ino, name, ino2, name2, change, wanted, cred, _offset, _length = request
         generation = self._namespace.boot.generation
         match op:
             case Op.MKDIR:
@@ -79,6 +79,8 @@ class Direct:
                 return Operation(remove.remove, cred, ino, name, only)
             case Op.SETATTR if cred.uid == 0:
                 return Operation(setattr_, ino, wanted)
+            case Op.EVICT:
+                return Operation(residency.evict, ino, change)
         return None
 
     def _answer(self, request: Request, operation: Operation[Any] | None) -> Answer:
@@ -90,6 +92,8 @@ class Direct:
             return Answer(errno_of(exc), None)
         if request.op is Op.RENAME:
             result, _removed = result
+        elif request.op is Op.EVICT:
+            self._namespace.files.remove(request.ino, result.epoch - 1)
         return Answer(0, result if isinstance(result, Attr) else None)
 
     def _other(self, request: Request) -> Answer:

@@ -10,18 +10,19 @@ from typing import NamedTuple
 from gateway.types import ROOT_CRED, Attr, Cred, SetAttr
 
 MAGIC = 0x524F4F44
-VERSION = 1
+VERSION = 2
 FRAME_BYTES = 8192
 
 _HEAD = struct.Struct("=IHHIIQ")
-_BODY = struct.Struct("=QQQqqIIIIIIIIII")
+_BODY = struct.Struct("=QQQQQqqIIIIIIIIII")
 _STATUS = struct.Struct("=iI")
 _ATTR = struct.Struct("=QQQQQQQqqqqIIIIII")
-ANSWER_BYTES = _HEAD.size + _STATUS.size + _ATTR.size
+_RANGE = struct.Struct("=QQ")
+ANSWER_BYTES = _HEAD.size + _STATUS.size + _ATTR.size + _RANGE.size
 
 
 class Op(IntEnum):
-    """The operations. 10 to 12 are kept for cold reads."""
+    """The operations. From EVICT on, only the hydrator and root ask."""
 
     LOOKUP = 1
     GETATTR = 2
@@ -32,6 +33,11 @@ class Op(IntEnum):
     REMOVE = 7
     SETATTR = 8
     INVALIDATE = 9
+    EVICT = 10
+    WANTED = 11
+    PRESENT = 12
+    ARRIVED = 13
+    FAILED = 14
 
 
 class Request(NamedTuple):
@@ -46,6 +52,10 @@ class Request(NamedTuple):
     change: int = 0
     wanted: SetAttr = SetAttr()
     cred: Cred = ROOT_CRED
+    offset: int = 0
+    """Bytes."""
+    length: int = 0
+    """Bytes."""
 
 
 class Answer(NamedTuple):
@@ -54,6 +64,8 @@ class Answer(NamedTuple):
     errno: int
     """0 if the request was done."""
     attr: Attr | None
+    offset: int = 0
+    length: int = 0
 
 
 class Rubbish(ValueError):
@@ -68,7 +80,7 @@ def encode(number: int, request: Request) -> bytes:
     mask = sum(1 << bit for bit, value in enumerate(values) if value is not None)
     mode, uid, gid, atime_ns, mtime_ns = (value or 0 for value in values)
     body = _BODY.pack(
-        *(request.ino, request.ino2, request.change),
+        *(request.ino, request.ino2, request.change, request.offset, request.length),
         *(atime_ns, mtime_ns, mask, mode, uid, gid),
         *(cred.uid, cred.gid, len(cred.groups), len(request.name), len(request.name2), 0),
     )
@@ -84,13 +96,14 @@ def decode(frame: bytes) -> tuple[int, Answer]:
 
     Raises Rubbish.
     """
-    magic, version, _op, length, _pad, number = _HEAD.unpack_from(frame)
-    if magic != MAGIC or version != VERSION or length != ANSWER_BYTES:
-        raise Rubbish(f"version {version}, {length} bytes")
+    magic, version, _op, frame_bytes, _pad, number = _HEAD.unpack_from(frame)
+    if magic != MAGIC or version != VERSION or frame_bytes != ANSWER_BYTES:
+        raise Rubbish(f"version {version}, {frame_bytes} bytes")
     error, _pad = _STATUS.unpack_from(frame, _HEAD.size)
     found = _ATTR.unpack_from(frame, _HEAD.size + _STATUS.size)
     ino, generation, size, used, change, rdev, epoch, atime, mtime, ctime, btime, *rest = found
-    kind, mode, uid, gid, nlink, _pad = rest
+    kind, mode, uid, gid, nlink, residency = rest
+    offset, length = _RANGE.unpack_from(frame, ANSWER_BYTES - _RANGE.size)
     attr = Attr(
         ino=ino,
         generation=generation,
@@ -108,5 +121,6 @@ def decode(frame: bytes) -> tuple[int, Answer]:
         change=change,
         rdev=rdev,
         epoch=epoch,
+        residency=residency,
     )
-    return number, Answer(error, attr if ino else None)
+    return number, Answer(error, attr if ino else None, offset, length)

@@ -8,24 +8,32 @@ from __future__ import annotations
 
 from gateway.db import statements as sql
 from gateway.db.writer import Tx
-from gateway.errors import InvalidArgument, Stale
+from gateway.errors import InvalidArgument, Stale, TryAgain
 from gateway.namespace.lookup import get
-from gateway.types import Attr, Sealed
+from gateway.namespace.residency import open_emptied
+from gateway.types import Attr, Kind, Sealed
 
 CRASH_CHANGE_STEP = 1 << 32
 """Added to ``change`` when a file is sealed after a crash. It is more than the number of writes
 that the file can have had, so a value that a client saw never comes back for other bytes."""
 
 
-def open_write(tx: Tx, ino: int) -> Attr:
+def open_write(tx: Tx, ino: int, is_emptied: bool = False) -> Attr:
     """Open a file for its first writer. From here on the data file is newer than the bucket.
 
-    Raises InvalidArgument if the inode is not a regular file, Stale.
+    Parameters: is_emptied, whether the writer empties the file before it writes. Raises TryAgain
+    for an absent file that is not emptied; InvalidArgument if the inode is not a regular file;
+    Stale.
     """
     row = tx.change(sql.OPEN_WRITE, the_ino=ino)
     if row is None:
-        get(tx, ino)
-        raise InvalidArgument
+        attr = get(tx, ino)
+        if attr.kind != Kind.REGULAR:
+            raise InvalidArgument
+        emptied = open_emptied(tx, ino) if is_emptied else None
+        if emptied is None:
+            raise TryAgain
+        return emptied
     tx.touch(ino)
     return Attr(*row)
 

@@ -16,7 +16,7 @@ from gateway.errors import (
 )
 from gateway.namespace import permissions
 from gateway.namespace.lookup import check_new_name, find, get, get_directory
-from gateway.types import LINK_MAX, SYMLINK_MAX_BYTES, Attr, Cred, Kind, Residency, SetAttr
+from gateway.types import LINK_MAX, SYMLINK_MAX_BYTES, Attr, Cred, Kind, SetAttr
 
 _SPECIAL = (Kind.CHARACTER, Kind.BLOCK, Kind.SOCKET, Kind.FIFO)
 
@@ -203,7 +203,6 @@ def _insert(
         drained_version=0,
         write_open=write_open,
         drain_after_ns=0,
-        residency=Residency.RESIDENT,
     )
     add_name(tx, directory.ino, name, attr.ino)
     tx.touch(attr.ino)

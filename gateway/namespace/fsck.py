@@ -21,7 +21,8 @@ from gateway.errors import IdentityError
 from gateway.namespace import identity, lostfound
 from gateway.types import Kind, Residency
 
-_REGULAR, _DIRECTORY, _RESIDENT = int(Kind.REGULAR), int(Kind.DIRECTORY), int(Residency.RESIDENT)
+_REGULAR, _DIRECTORY = int(Kind.REGULAR), int(Kind.DIRECTORY)
+_ABSENT, _RESIDENT = int(Residency.ABSENT), int(Residency.RESIDENT)
 
 
 class Problem(NamedTuple):
@@ -157,6 +158,17 @@ CHECKS = (
         "object {1} of inode {0} has version {2}, the inode says {3}",
     ),
     Check(
+        "absent without object",
+        _sql(
+            "SELECT i.ino, i.content_version FROM inode i"
+            f" WHERE i.residency = {_ABSENT} AND i.nlink > 0 AND NOT EXISTS (SELECT 1 FROM object o"
+            " JOIN block_digest b ON b.ino = o.ino"
+            " WHERE o.ino = i.ino AND o.content_version = i.content_version)"
+        ),
+        "the bytes of inode {0} (version {1}) are not on this disk, and no object with digests is"
+        " recorded for them",
+    ),
+    Check(
         "drained without object",
         _sql(
             "SELECT i.ino, i.drained_version FROM inode i LEFT JOIN object o ON o.ino = i.ino"
@@ -184,6 +196,7 @@ _DAMAGED = _sql(
     "SELECT d.ino, d.reason FROM damage d JOIN inode i ON i.ino = d.ino"
     " WHERE i.nlink > 0 ORDER BY d.ino"
 )
+_EVICTED = _sql("SELECT ino, epoch FROM eviction")
 _FILES = _sql(
     "SELECT ino, epoch, size, write_open, nlink, residency FROM inode"
     f" WHERE kind = {_REGULAR} ORDER BY ino"
@@ -245,9 +258,11 @@ def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[P
             yield Problem(
                 "size", f"inode {ino} has {size} bytes, its data file {path} {found_bytes}", ""
             )
+    # The next start deletes these files.
+    evicted = set(map(tuple, session.all(_EVICTED)))
     is_ours = identity.owns(session, files)
     for ino, epoch in files.walk():
-        if (ino, epoch) not in known:
+        if (ino, epoch) not in known and (ino, epoch) not in evicted:
             if repair and is_ours:
                 files.set_aside(ino, epoch)
             # The file is never deleted: a database restored from a backup knows less than the disk.

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from gateway import clock, failpoints
 from gateway.data.layout import DataFiles, SyncError
 from gateway.db import statements as sql
-from gateway.db.compiled import Session
+from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import FIRST_COOKIE, FIRST_FREE_INO, ROOT_INO
 from gateway.db.writer import Operation, Tx, Writer
 from gateway.namespace import content, remove
-from gateway.types import Attr, Kind, Residency, Sealed
+from gateway.types import Attr, Kind, Sealed
 
 log = logging.getLogger("spillway.volume")
 
@@ -90,7 +90,6 @@ def _insert_root(session: Session) -> None:
         drained_version=0,
         write_open=0,
         drain_after_ns=0,
-        residency=Residency.RESIDENT,
     )
 
 
@@ -109,6 +108,7 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     come back and continue to write. Returns how many were sealed and how many reclaimed.
     """
     reclaimed = reclaim(writer, files)
+    _finish_evictions(writer, files)
     sealed = 0
     for batch in _batches(writer.run(_write_open)):
         seals: list[Operation[Any]] = []
@@ -124,6 +124,14 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
         failpoints.hit(failpoints.RECOVER_AFTER_SEAL)
         sealed += len(seals)
     return sealed, reclaimed
+
+
+def _finish_evictions(writer: Writer, files: DataFiles) -> None:
+    """Delete the data files of evictions that a crash interrupted."""
+    while evicted := writer.run(_evictions):
+        for ino, epoch in evicted:
+            files.remove(ino, epoch)
+        writer.run(_evictions_end, evicted)
 
 
 def reclaim(writer: Writer, files: DataFiles) -> int:
@@ -147,6 +155,14 @@ def _batches(rows: Sequence[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
     remaining = iter(rows)
     while batch := list(islice(remaining, RECOVERED_TOGETHER)):
         yield batch
+
+
+def _evictions(tx: Tx) -> list[Sequence[Any]]:
+    return tx.all(sql.EVICTIONS, most=RECOVERED_TOGETHER)
+
+
+def _evictions_end(tx: Tx, evicted: Sequence[Sequence[Any]]) -> None:
+    tx.run(sql.EVICTIONS_DELETE, evicted=rows_of([tuple(row) for row in evicted]))
 
 
 def _orphans(tx: Tx) -> list[Sequence[Any]]:
