@@ -14,7 +14,17 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from tests.bench import contention, drain, experiments, journalled, names, report, saves, sites
+from tests.bench import (
+    cold,
+    contention,
+    drain,
+    experiments,
+    journalled,
+    names,
+    report,
+    saves,
+    sites,
+)
 from tests.bench.experiments import Experiment
 from tests.bench.rows import Measured, Target
 from tests.support.postgres import PostgresServer
@@ -24,7 +34,7 @@ ALTERNATIONS = 7
 QUICK_ALTERNATIONS = 3
 DRAIN_ALTERNATIONS = 5
 
-GROUPS = ("bytes", "tmpfs", "names", "contention", "listings", "memory", "saves", "drain")
+GROUPS = ("bytes", "tmpfs", "names", "contention", "listings", "memory", "saves", "drain", "cold")
 QUICK_GROUPS = ("bytes", "tmpfs", "names", "contention", "listings")
 
 
@@ -60,8 +70,9 @@ class Bench:
                     found[group] = self._said(
                         saves.measure(self._directory / "saves", self._alternations)
                     )
-                elif group == "drain":
-                    measured = drain.measure(self._directory, DRAIN_ALTERNATIONS)
+                elif group in ("drain", "cold"):
+                    module = drain if group == "drain" else cold
+                    measured = module.measure(self._directory, DRAIN_ALTERNATIONS)
                     found[group] = [row for rows in measured for row in self._said(rows)]
                 else:
                     times = 1 if group == "memory" else self._alternations
@@ -150,6 +161,7 @@ TITLES = {
     "memory": "Memory",
     "saves": "A whole save, beside gateways to the same S3 server",
     "drain": "The drain",
+    "cold": "Cold reads",
 }
 
 

@@ -73,10 +73,7 @@ class File:
 
     def read(self) -> bytes:
         """Return the first bytes of the file. Raises Status."""
-        asked = _op(READ) + self._state + struct.pack(">QI", 0, 4096)
-        reply = self._client.call(_putfh(self.handle), asked)
-        reply.unpack("IIIII")
-        return reply.opaque()
+        return self._client.read(self.handle, 0, 4096, self._state)
 
     def write(self, data: bytes) -> None:
         """Write bytes at the beginning, durably. Raises Status."""
@@ -118,6 +115,13 @@ class Client:
         reply = self.call(_putfh(handle), _op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIII")
         return reply.attributes()
+
+    def read(self, handle: bytes, offset: int, count: int, state: bytes = bytes(16)) -> bytes:
+        """Return bytes of a file. Raises Status. Parameters: state, of an open, if there is one."""
+        asked = _op(READ) + state + struct.pack(">QI", offset, count)
+        reply = self.call(_putfh(handle), asked)
+        reply.unpack("IIIII")
+        return reply.opaque()
 
     def names(self, directory: bytes) -> list[str]:
         """Return the whole listing of a directory. Raises Status."""

@@ -1,0 +1,241 @@
+"""Compares cold reads through NFS with ``rclone copy`` and boto3's download of the same objects.
+
+All of them read from the same server (``rclone serve s3``), in turn. Before each run of ours the
+files are evicted. The peers write local files, which ours does too: the hydrator's data files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from boto3.s3.transfer import TransferConfig
+
+from gateway import config
+from tests.bench import drain, load
+from tests.bench.experiments import Experiment
+from tests.bench.load import MIB
+from tests.bench.rows import Measured, Row, Target
+from tests.support.gateway import Gateway
+from tests.support.nfs4 import Client
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.waiting import until
+
+BUCKET = "bench"
+CONNECTIONS = 8
+READERS = 16
+BLOCK_BYTES = 4 * MIB
+ONE_FILE_MIB = 256
+
+
+class Files(NamedTuple):
+    """Files of one size, each read over a connection of its own."""
+
+    number: int
+    mib: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.number} x {self.mib} MiB"
+
+    @property
+    def directory(self) -> str:
+        return f"cold{self.number}"
+
+
+LOADS = (Files(8, 64), Files(1, 1024))
+
+
+class Site:
+    """A gateway whose files are all in the bucket."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.server = stack.enter_context(RcloneServer(directory / "s3"))
+        self.server.client().create_bucket(Bucket=BUCKET)
+        self.gateway = Gateway(
+            directory / "gateway",
+            bucket=BUCKET,
+            endpoint_url=self.server.url,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+            # Restarts read whole directories, which would make the second run of a pair warm.
+            values={"cache": {"read_ahead": False}},
+        )
+        self.scratch = directory / "scratch"
+        self._conf = directory / "rclone.conf"
+        self._conf.write_text(
+            f"[from]\ntype = s3\nprovider = Other\nendpoint = {self.server.url}\n"
+            f"access_key_id = {ACCESS_KEY}\nsecret_access_key = {SECRET_KEY}\n"
+        )
+        stack.enter_context(self.gateway)
+        self._export = config.load(self.gateway.config, {}).nfs.export
+
+    def make(self, files: Files) -> None:
+        """Write files and drain them."""
+        self._nfs("write", files)
+        self.gateway.until_drained(300.0)
+
+    def _nfs(self, work: str, files: Files) -> load.Load:
+        options = ("--dir", files.directory, "--file", files.mib * MIB, "--depth", 8)
+        return load.nfs(
+            *(self.gateway.port, work, *options, "--connections", files.number),
+            export=self._export,
+        )
+
+    def evict(self, path: str) -> None:
+        """Evict a file or directory, as soon as the last reader has closed it."""
+        until(
+            lambda: self.gateway.spillway("evict", path, check=False).returncode == 0,
+            f"the eviction of {path}",
+        )
+
+    def cold(self, files: Files, _number: int) -> list[float]:
+        """Read evicted files through NFS. Returns MiB/s and processor seconds per GiB."""
+        self.evict(files.directory)
+        before = self._own_seconds()
+        rate = self._nfs("read", files).mib_per_second
+        used = self._own_seconds() - before
+        return [rate, used / (files.number * files.mib / 1024)]
+
+    def warm(self, files: Files, _number: int) -> list[float]:
+        """Read the same files when they are on the disk."""
+        return [self._nfs("read", files).mib_per_second]
+
+    def _own_seconds(self) -> float:
+        return sum(drain.used_seconds(self.gateway.pid(name)) for name in ("ganesha", "cache"))
+
+    def rclone(self, files: Files, _number: int) -> list[float]:
+        """Copy the objects to local files."""
+        command = [
+            *(str(Path(sys.executable).with_name("rclone")), "--config", str(self._conf), "copy"),
+            *("--transfers", str(CONNECTIONS), "--multi-thread-streams", "8"),
+            *(f"from:{BUCKET}/{files.directory}", str(self.scratch)),
+        ]
+        before = drain.ended_seconds()
+        started = time.perf_counter()
+        subprocess.run(command, check=True)
+        seconds = time.perf_counter() - started
+        shutil.rmtree(self.scratch)
+        amount = files.number * files.mib
+        return [amount / seconds, (drain.ended_seconds() - before) / (amount / 1024)]
+
+    def boto(self, files: Files, _number: int) -> list[float]:
+        """Download the objects to local files with boto3."""
+        client = self.server.client()
+        self.scratch.mkdir()
+        listed = client.list_objects_v2(Bucket=BUCKET, Prefix=f"{files.directory}/")["Contents"]
+        how = TransferConfig(max_concurrency=CONNECTIONS)
+        started = time.perf_counter()
+        threads = [
+            threading.Thread(
+                target=client.download_file,
+                args=(BUCKET, one["Key"], str(self.scratch / Path(one["Key"]).name)),
+                kwargs={"Config": how},
+            )
+            for one in listed
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - started
+        shutil.rmtree(self.scratch)
+        return [files.number * files.mib / seconds]
+
+    def first_byte(self, files: Files, _number: int) -> list[float]:
+        """Read one byte of an evicted file. Returns milliseconds."""
+        self.evict(files.directory)
+        with Client(self.gateway.port) as client:
+            handle = client.handle(self._export.strip("/"), files.directory, self._first(files))
+            started = time.perf_counter()
+            client.read(handle, 0, 1)
+            return [(time.perf_counter() - started) * 1e3]
+
+    def one_get(self, files: Files, _number: int) -> list[float]:
+        """GET the first block of the object. Returns milliseconds."""
+        client = self.server.client()
+        key = f"{files.directory}/{self._first(files)}"
+        client.head_object(Bucket=BUCKET, Key=key)  # connects
+        started = time.perf_counter()
+        answer = client.get_object(Bucket=BUCKET, Key=key, Range=f"bytes=0-{BLOCK_BYTES - 1}")
+        answer["Body"].read()
+        return [(time.perf_counter() - started) * 1e3]
+
+    def _first(self, files: Files) -> str:
+        stored = self.server.directory / BUCKET / files.directory
+        return min(path.name for path in stored.iterdir())
+
+    def fetched(self, files: Files, _number: int) -> list[float]:
+        """Have many clients read one evicted file at once. Returns fetched bytes per byte."""
+        self.evict(files.directory)
+        before = self._fetched_bytes()
+        name = self._first(files)
+        threads = [threading.Thread(target=self._read, args=(files, name)) for _ in range(READERS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        time.sleep(1.5)  # the report is written once a second
+        return [(self._fetched_bytes() - before) / (files.mib * MIB)]
+
+    def _read(self, files: Files, name: str) -> None:
+        with Client(self.gateway.port) as client:
+            handle = client.handle(self._export.strip("/"), files.directory, name)
+            for offset in range(0, files.mib * MIB, MIB):
+                client.read(handle, offset, MIB)
+
+    def _fetched_bytes(self) -> int:
+        report = json.loads((self.gateway.data_dir / "run" / "cache.json").read_text())
+        fetched: int = report["counters"]["fetched_bytes"]
+        return fetched
+
+
+def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
+    """Measure. Parameters: directory, on the disk to measure."""
+    scratch = Path(tempfile.mkdtemp(dir=directory))
+    try:
+        with ExitStack() as stack:
+            site = Site(scratch, stack)
+            for files in LOADS:
+                site.make(files)
+                for experiment in _experiments(site, files):
+                    yield experiment.run(pairs)
+            one = Files(1, ONE_FILE_MIB)
+            shared = Row(f"bytes fetched by {READERS} readers of {one.name}", "evicted", "", "")
+            site.gateway.spillway("rm", "-r", one.directory)
+            site.make(one)
+            values = tuple(site.fetched(one, number)[0] for number in range(pairs))
+            row = Row(shared.work, shared.setting, "its size", "x", Target(1.05, True), "ours")
+            yield [Measured(row, values, tuple(1.0 for _ in values))]
+    finally:
+        shutil.rmtree(scratch)
+
+
+def _experiments(site: Site, files: Files) -> Iterator[Experiment]:
+    setting = f"evicted, {files.number} connection{'s' if files.number > 1 else ''} x 8"
+    work = f"cold read of {files.name}"
+    cost = Row(f"{work}: processors", setting, drain.PEER, "s/GiB")
+    yield Experiment(
+        (Row(work, setting, drain.PEER, "MiB/s", Target(1.0)), cost),
+        partial(site.cold, files),
+        partial(site.rclone, files),
+    )
+    yield Experiment(
+        (Row(work, setting, "boto3 download", "MiB/s", Target(1.0)),),
+        lambda number: site.cold(files, number)[:1],
+        partial(site.boto, files),
+    )
+    first = Row(
+        f"first byte of {files.name}", "evicted", "a GET of a block", "ms", Target(1.5, True)
+    )
+    yield Experiment((first,), partial(site.first_byte, files), partial(site.one_get, files))

@@ -1,0 +1,90 @@
+"""The kernel's client reads, changes and truncates files whose bytes were evicted."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tests.support.client import MOUNT, read_back, save
+from tests.support.vm.client import ClientVm
+from tests.support.waiting import until
+from tests.t7_nfs.conftest import BUCKET, MIB, MakeSite, Site
+
+
+def used_bytes(site: Site) -> int:
+    """Return the allocated bytes of all data files."""
+    files = site.gateway.data_dir / "files"
+    return sum(path.stat().st_blocks * 512 for path in files.rglob("*.[0-9]*"))
+
+
+def evict(site: Site, *paths: str) -> None:
+    # The client closes a file some time after its last read.
+    def evicted() -> bool:
+        return site.gateway.spillway("evict", *paths, check=False).returncode == 0
+
+    until(evicted, f"{paths} are evicted")
+
+
+def test_a_cold_checkpoint_is_read_back(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site()
+    files, _seconds = save(vm, "step_1", ranks=4, mib=6)
+    site.gateway.until_drained()
+    evict(site, "step_1")
+    assert used_bytes(site) < MIB
+    assert vm.run(f"stat -c %s {MOUNT}/step_1/*").stdout.split() == [str(6 * MIB)] * 4
+    assert read_back(vm, "step_1") == files
+    until(lambda: used_bytes(site) >= 4 * 6 * MIB, "all files to be whole again")
+    # They are served from the disk now, also without the bucket.
+    site.server.stop()
+    assert read_back(vm, "step_1") == files
+
+
+def test_a_cold_file_is_changed_and_emptied(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site()
+    vm.run(f"cd {MOUNT} && head -c 9000000 /dev/urandom > a && cp a b && cp a {'/tmp'}/a && sync")
+    site.gateway.until_drained()
+    evict(site, "a", "b")
+    vm.drop_caches()
+    vm.run(f"cd {MOUNT} && printf more >> a && printf more >> /tmp/a && cmp a /tmp/a && : > b")
+    assert vm.run(f"stat -c %s {MOUNT}/a {MOUNT}/b").stdout.split() == ["9000004", "0"]
+    site.gateway.until_drained()
+    evict(site, "a")
+    vm.drop_caches()
+    vm.run(f"cmp {MOUNT}/a /tmp/a")
+    checked = site.gateway.status()
+    assert checked["dirty"]["files"] == 0
+
+
+def test_a_damaged_object_is_an_error_and_no_wrong_byte(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site()
+    save(vm, "step_1", ranks=2, mib=6)
+    site.gateway.until_drained()
+    evict(site, "step_1")
+    vm.drop_caches()
+    stored = site.server.directory / BUCKET / "step_1" / "rank_00_0.pt"
+    flip(stored, 5 * MIB)
+    done = vm.run(f"cat {MOUNT}/step_1/rank_00_0.pt > /dev/null", check=False)
+    assert done.exit_status != 0 and "Input/output error" in done.stderr
+    vm.run(f"cat {MOUNT}/step_1/rank_01_0.pt > /dev/null")
+    shown = json.dumps(site.gateway.status())
+    assert "step_1/rank_00_0.pt" in shown
+    flip(stored, 5 * MIB)
+    until(
+        lambda: (
+            vm.run(f"cat {MOUNT}/step_1/rank_00_0.pt > /dev/null", check=False).exit_status == 0
+        ),
+        "the file after its object was repaired",
+        90.0,
+    )
+
+
+def flip(path: Path, offset: int) -> None:
+    """Flip a byte, and leave the modification time, from which rclone makes no ETag, as it is."""
+    found = path.stat()
+    with path.open("r+b") as file:
+        file.seek(offset)
+        [byte] = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
