@@ -112,7 +112,7 @@ class Site:
         return [self._nfs("read", files).mib_per_second]
 
     def _own_seconds(self) -> float:
-        return sum(drain.used_seconds(self.gateway.pid(name)) for name in ("ganesha", "cache"))
+        return sum(drain.family_seconds(self.gateway.pid(name)) for name in ("ganesha", "cache"))
 
     def rclone(self, files: Files, _number: int) -> list[float]:
         """Copy the objects to local files."""
@@ -121,13 +121,13 @@ class Site:
             *("--transfers", str(CONNECTIONS), "--multi-thread-streams", "8"),
             *(f"from:{BUCKET}/{files.directory}", str(self.scratch)),
         ]
-        before = drain.ended_seconds()
+        before = drain.children_seconds()
         started = time.perf_counter()
         subprocess.run(command, check=True)
         seconds = time.perf_counter() - started
         shutil.rmtree(self.scratch)
         amount = files.number * files.mib
-        return [amount / seconds, (drain.ended_seconds() - before) / (amount / 1024)]
+        return [amount / seconds, (drain.children_seconds() - before) / (amount / 1024)]
 
     def boto(self, files: Files, _number: int) -> list[float]:
         """Download the objects to local files with boto3."""

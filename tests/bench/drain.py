@@ -146,13 +146,13 @@ class Bench:
             )
             peak = _Peak(process.pid)
             used_seconds = self.server.processor_seconds()
-            own_seconds = used_seconds(process.pid)
+            own_seconds = family_seconds(process.pid)
             started = time.perf_counter()
             query(self.settings, "UPDATE inode SET drain_after_ns = 0 WHERE kind = 1")
             while query(self.settings, _ANY_DIRTY):
                 time.sleep(0.02)
             seconds = time.perf_counter() - started
-            own_seconds = used_seconds(process.pid) - own_seconds
+            own_seconds = family_seconds(process.pid) - own_seconds
             used_seconds = self.server.processor_seconds() - used_seconds
             return Run(seconds, peak.end(), used_seconds, own_seconds)
         finally:
@@ -173,7 +173,7 @@ class Bench:
             *(str(self.tree), f"to:{BUCKET}/rclone-{number}"),
         ]
         used_seconds = self.server.processor_seconds()
-        own_seconds = ended_seconds()
+        own_seconds = children_seconds()
         started = time.perf_counter()
         process = subprocess.Popen(command)
         peak = _Peak(process.pid)
@@ -181,7 +181,7 @@ class Bench:
             raise RuntimeError("rclone copy failed")
         seconds = time.perf_counter() - started
         used_seconds = self.server.processor_seconds() - used_seconds
-        return Run(seconds, peak.end(), used_seconds, ended_seconds() - own_seconds)
+        return Run(seconds, peak.end(), used_seconds, children_seconds() - own_seconds)
 
     def forget(self, name: str) -> None:
         """Delete the objects of a run to free their space."""
@@ -228,7 +228,7 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def used_seconds(pid: int) -> float:
+def family_seconds(pid: int) -> float:
     """Processor time of a process and its children, also of those that ended."""
     ticks = 0
     for one in _family(pid):
@@ -237,7 +237,7 @@ def used_seconds(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def ended_seconds() -> float:
+def children_seconds() -> float:
     """Processor time of all children of this process that ended and were waited for."""
     found = resource.getrusage(resource.RUSAGE_CHILDREN)
     return found.ru_utime + found.ru_stime
