@@ -1,4 +1,4 @@
-"""Reads the files in which running processes report: run/up.json and run/drain.json."""
+"""Reads the files in which running processes report: up.json, drain.json and cache.json in run/."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from gateway.settings import Settings
 
 UP = "up.json"
 DRAIN = "drain.json"
+CACHE = "cache.json"
+"""Of the hydrator."""
 
 
 def read(settings: Settings, name: str) -> dict[str, Any] | None:

@@ -14,7 +14,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gateway.cli import adopt, bucket, change, database, drain, init, look, queue, status, up
+from gateway.cli import (
+    adopt,
+    bucket,
+    change,
+    database,
+    drain,
+    evict,
+    init,
+    look,
+    queue,
+    status,
+    up,
+    warm,
+)
 from gateway.errors import UserError
 from gateway.settings import DEFAULT_CONFIG
 
@@ -43,6 +56,8 @@ SUBCOMMANDS = (
     Subcommand("mkdir", "make directories", change.mkdir_arguments, change.mkdir),
     Subcommand("mv", "rename or move", change.mv_arguments, change.mv),
     Subcommand("rm", "remove files and trees", change.rm_arguments, change.rm),
+    Subcommand("evict", "free the disk of what the bucket has", evict.arguments, evict.run),
+    Subcommand("warm", "bring evicted files back to the disk", warm.arguments, warm.run),
     Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),

@@ -17,7 +17,7 @@ from gateway.db.models import ROOT_INO
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
-from gateway.types import Kind
+from gateway.types import Kind, Residency
 
 _TYPES = {
     Kind.REGULAR: ("file", stat.S_IFREG),
@@ -28,6 +28,10 @@ _TYPES = {
     Kind.FIFO: ("fifo", stat.S_IFIFO),
     Kind.DIRECTORY: ("directory", stat.S_IFDIR),
 }
+
+
+LINKS_MAX = 40
+"""The symbolic links of one path that are followed, as in Linux."""
 
 
 class NotPossible(Exception):
@@ -106,6 +110,65 @@ def resolve(browser: Browser, settings: Settings, path: str) -> Place:
     return place
 
 
+def follow(browser: Browser, settings: Settings, path: str) -> Place:
+    """Find a path, and follow symbolic links that lead to a place in the namespace.
+
+    Raises NotPossible when there is nothing, or when a link leads out of the export.
+    """
+    waiting = names_of(settings.nfs.export, path)[::-1]
+    path = shown(path)
+    way = [Place(path, ROOT_INO, b"", browser.root())]
+    links: list[str] = []
+    while waiting:
+        name, above = waiting.pop(), way[-1].found()
+        through = f", through the symbolic link to {links[-1]}" if links else ""
+        if name == b"..":
+            if len(way) == 1:
+                raise NotPossible(f"{path}: it leads out of the export{through}")
+            way.pop()
+            continue
+        if above.attr.kind != Kind.DIRECTORY:
+            raise NotPossible(f"{path}: {printable(way[-1].name)} is not a directory{through}")
+        place = Place(path, above.attr.ino, name, browser.entry(above.attr.ino, name))
+        if place.entry is None:
+            raise NotPossible(
+                f"{path}: there is no {printable(name)}{through}: spillway ls shows what is"
+            )
+        if place.entry.attr.kind != Kind.SYMLINK:
+            way.append(place)
+            continue
+        target = browser.target(place.entry.attr.ino)
+        links.append(printable(target))
+        if len(links) > LINKS_MAX:
+            raise NotPossible(f"{path}: more than {LINKS_MAX} symbolic links follow each other")
+        if target.startswith(b"/"):
+            export = os.fsencode(settings.nfs.export)
+            if not f"{os.fsdecode(target)}/".startswith(f"{settings.nfs.export}/"):
+                raise NotPossible(
+                    f"{path}: the symbolic link to {links[-1]} leads out of the export: name the "
+                    "directory itself"
+                )
+            target, way = target[len(export) :], way[:1]
+        waiting += [one for one in target.split(b"/") if one not in (b"", b".")][::-1]
+    return way[-1]
+
+
+def files_below(browser: Browser, place: Place) -> Iterator[tuple[str, Entry]]:
+    """Yield the regular files at or below a place, with their paths as they can be shown."""
+    entry = place.found()
+    if entry.attr.kind == Kind.REGULAR:
+        yield place.path, entry
+    waiting = [(place.path.rstrip("/"), entry.attr.ino)] if place.is_directory else []
+    while waiting:
+        above, ino = waiting.pop()
+        for child in browser.entries(ino):
+            path = f"{above}/{printable(child.name)}"
+            if child.attr.kind == Kind.DIRECTORY:
+                waiting.append((path, child.attr.ino))
+            elif child.attr.kind == Kind.REGULAR:
+                yield path, child
+
+
 def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
     """Return the facts about an inode, for people and scripts."""
     attr = entry.attr
@@ -124,6 +187,8 @@ def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
         "made": _time(attr.btime_ns),
         "open_for_writing": entry.is_open,
     }
+    if attr.kind == Kind.REGULAR:
+        found["bytes"] = browser.place_of_bytes(attr)
     if attr.kind == Kind.SYMLINK:
         found["target"] = printable(browser.target(attr.ino))
     return found
@@ -139,6 +204,8 @@ def long_line(browser: Browser, entry: Entry, shown: str) -> str:
     )
     if attr.kind == Kind.SYMLINK:
         line += f" -> {printable(browser.target(attr.ino))}"
+    if attr.kind == Kind.REGULAR and attr.residency != Residency.RESIDENT:
+        line += f" ({browser.place_of_bytes(attr)})"
     return line
 
 

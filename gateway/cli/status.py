@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import clock, config, state
-from gateway.cli import backlog
+from gateway.cli import backlog, cached
 from gateway.cli.units import duration, size
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -61,8 +61,10 @@ def gather(settings: Settings) -> dict[str, Any]:
     refused = drain is not None and drain["alive"] and _part(drain, "bucket")["state"] == "refused"
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
+    cache = cached.gather(settings)
+    is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
     return {
-        "healthy": alive and bucket["reachable"] and not refused and not full and not waiting.stuck,
+        "healthy": alive and bucket["reachable"] and is_well,
         "config": str(settings.source),
         "data_dir": str(settings.data_dir),
         "processes": processes,
@@ -80,6 +82,7 @@ def gather(settings: Settings) -> dict[str, Any]:
             "first": [one._asdict() for one in waiting.stuck[:STUCK_SHOWN]],
         },
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
+        "cache": cache,
         "disk": _disk(settings),
         "space": space,
     }
@@ -96,7 +99,7 @@ def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
         }
     }
     entries = state.children(up)
-    for name in ("ganesha", "drain"):
+    for name in ("ganesha", "drain", "cache"):
         entry = entries.get(name, {})
         lives = state.alive(entry)
         found[name] = {
@@ -227,6 +230,7 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         f"{size(disk['used_bytes'])} used ({share:.0f} %), {size(disk['free_bytes'])} free "
         f"at {disk['path']}",
     )
+    yield from cached.lines(facts["cache"], share / 100)
     if facts["space"] is not None:
         yield "space", _space_text(facts["space"])
 

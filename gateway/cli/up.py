@@ -1,4 +1,6 @@
-"""`spillway up`: checks the machine, then runs the NFS server and the drain in the foreground.
+"""`spillway up`: checks the machine, then runs the NFS server, the drain and the cache.
+
+The cache is the process of the hydrator and the evictor.
 
 It decides the order of starting and stopping, handles the signals, and writes run/up.json, which
 `status` reads.
@@ -33,6 +35,7 @@ from gateway.settings import Settings
 
 GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
+CACHE_STOP_SECONDS = 10.0
 COMMAND_SECONDS = 10.0
 """The time to wait for a command that changes names in place of the server."""
 PROBE_TIMEOUT_SECONDS = 0.5
@@ -82,8 +85,8 @@ def prepared(settings: Settings) -> Iterator[None]:
 
 
 def commands(settings: Settings) -> list[Command]:
-    """Return the commands of the NFS server and the drain, in the order of starting."""
-    return [ganesha(settings), drain(settings)]
+    """Return the commands of the NFS server, the drain and the cache, in the order of starting."""
+    return [ganesha(settings), drain(settings), cache(settings)]
 
 
 def ganesha(settings: Settings) -> Command:
@@ -108,14 +111,22 @@ def ganesha(settings: Settings) -> Command:
 
 
 def drain(settings: Settings) -> Command:
+    return _module("drain", settings, DRAIN_STOP_SECONDS)
+
+
+def cache(settings: Settings) -> Command:
+    return _module("cache", settings, CACHE_STOP_SECONDS)
+
+
+def _module(name: str, settings: Settings, stop_seconds: float) -> Command:
     # With -P a directory named gateway in the working directory is not taken for the program.
-    argv = (sys.executable, "-P", "-m", "gateway.drain", "--config", str(settings.source))
+    argv = (sys.executable, "-P", "-m", f"gateway.{name}", "--config", str(settings.source))
     return Command(
-        name="drain",
+        name=name,
         argv=argv,
         # With a buffer, lines would come late, and the last lines before a kill never.
         environ={**os.environ, "PYTHONUNBUFFERED": "1"},
-        stop_seconds=DRAIN_STOP_SECONDS,
+        stop_seconds=stop_seconds,
         advice="read its lines above",
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,6 +68,11 @@ class DataFiles:
         """Delete a data file. Call it only after the commit that deleted its row."""
         with suppress(FileNotFoundError):
             self.path(ino, epoch).unlink()
+
+    def sync_shards(self, inos: Iterable[int]) -> None:
+        """Make deletions of data files of these inodes durable. Raises OSError."""
+        for shard in {ino % SHARDS for ino in inos}:
+            sync_directory(self.root / f"{shard:02x}")
 
     @property
     def aside(self) -> Path:

@@ -12,7 +12,7 @@ one of these runs at a time (gateway/CONCURRENCY.md).
 While there is no reader, no row is added. A reader that saves its position prunes the rows that all
 readers have passed. A reader that falls more than KEPT_MAX rows behind is dropped (``tidy``). It
 then gets ``Lost``, as does a reader whose database was restored, and reads the whole namespace
-again.
+again. The row of a dropped reader has the position DROPPED, which people see, until it begins anew.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ STORED = 4
 KEPT_MAX = 2_000_000
 """The rows that are kept: 60 MB if changes come one by one, 1 GB if each row has 64 of them.
 Reading more rows would take longer than reading the namespace."""
+DROPPED = -1
 PRUNED_BY_SAVE = 512
 PRUNED_BY_TIDY = 2048
 """The rows that one transaction prunes. A row of a full batch fills a page of the database, so
@@ -50,7 +51,7 @@ NOTE_INSERT = Statement(
     insert(journal).from_select(
         ["what", "inos"],
         select(bindparam("what", type_=Integer), bindparam("inos", type_=String)).where(
-            exists(select(reader.c.name))
+            exists(select(reader.c.name).where(reader.c.position > DROPPED))
         ),
     )
 )
@@ -67,7 +68,7 @@ ENDS = Statement(
     select(
         select(func.min(journal.c.seq)).scalar_subquery(),
         _LAST,
-        select(func.min(reader.c.position)).scalar_subquery(),
+        select(func.min(reader.c.position)).where(reader.c.position > DROPPED).scalar_subquery(),
     )
 )
 """Selects the first row, the last row, and the position of the reader that is furthest behind."""
@@ -84,9 +85,18 @@ STANDING = Statement(
 READER_INSERT = Statement(insert(reader))
 READER_DELETE = Statement(delete(reader).where(reader.c.name == b("reader")))
 READER_MOVE = Statement(
-    update(reader).where(reader.c.name == b("reader")).values(position=b("new_position"))
+    update(reader)
+    .where(reader.c.name == b("reader"), reader.c.position > DROPPED)
+    .values(position=b("new_position"))
 )
-READERS_BEHIND = Statement(delete(reader).where(reader.c.position < b("least")))
+READERS_BEHIND = Statement(
+    update(reader)
+    .where(reader.c.position < b("least"), reader.c.position > DROPPED)
+    .values(position=DROPPED)
+)
+READERS_DROPPED = Statement(
+    select(reader.c.name).where(reader.c.position == DROPPED).order_by(reader.c.name)
+)
 READERS_FORGET = Statement(delete(reader))
 
 
@@ -153,7 +163,7 @@ class Reader:
     def resume(self, session: Session) -> None:
         """Begin at the saved position. Raises Lost."""
         found = self._standing(session, None)
-        if found.saved is None or found.saved > found.last:
+        if found.saved is None or not DROPPED < found.saved <= found.last:
             raise Lost(f"the journal was not kept for reader {self.name!r}")
         self._at, self._position = found, found.saved
 
@@ -206,14 +216,19 @@ def _prune(session: Session, most: int) -> None:
         session.run(PRUNE, upto=upto)
 
 
+def dropped(session: Session) -> list[str]:
+    """Return the readers that were dropped and have not begun anew."""
+    return [name for (name,) in session.all(READERS_DROPPED)]
+
+
 def tidy(session: Session) -> None:
     """Drop readers that are too far behind, and prune, inside a write transaction. The NFS server
     does this from time to time: a reader that is gone would keep rows for ever."""
     row = session.one(ENDS)
     if row is not None and row[2] is not None and row[1] is not None:
         least = row[1] - KEPT_MAX
-        if row[2] < least and (dropped := session.run(READERS_BEHIND, least=least)):
-            log.warning("dropped %d readers of the journal, over %d behind", dropped, KEPT_MAX)
+        if row[2] < least and (count := session.run(READERS_BEHIND, least=least)):
+            log.warning("dropped %d readers of the journal, over %d behind", count, KEPT_MAX)
     _prune(session, PRUNED_BY_TIDY)
 
 

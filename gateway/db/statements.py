@@ -228,6 +228,9 @@ EVICT = Statement(
             object_.c.content_version == inode.c.content_version,
             object_.c.size == inode.c.size,
             block_digest.c.ino == object_.c.ino,
+            # A request that was given up may still replace or delete what is at the key.
+            ~exists().where(doubt.c.key == object_.c.key),
+            ~exists().where(upload.c.key == object_.c.key),
         ),
         ~exists().where(damage.c.ino == inode.c.ino),
         ~exists().where(rekey.c.ino == inode.c.ino),

@@ -50,6 +50,13 @@ _FILES_AFTER = Statement(
     .order_by(sql.inode.c.ino)
     .limit(b("most"))
 )
+_ABSENT_AFTER = Statement(
+    select(sql.inode.c.ino, sql.inode.c.epoch)
+    .where(sql.IS_REGULAR, sql.IS_ABSENT, sql.inode.c.ino > b("after"))
+    .order_by(sql.inode.c.ino)
+    .limit(b("most"))
+)
+_PRESENCE_FORGET = Statement(delete(sql.presence))
 _TAKE_BYTES = Statement(
     update(sql.inode)
     .where(sql.inode.c.ino == b("the_ino"))
@@ -112,6 +119,7 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
         marks = () if stamped is None else stamped.marks
         is_older = found.mark not in marks and found.mark < max(marks, default=0)
         adopted = _compare(database, connection, files, is_older=is_older)
+        _part_from_absent(database, connection, files)
         with database.transaction(connection):
             # A restored database would otherwise hand out the numbers of these files again.
             largest = max((ino for ino, _epoch in files.walk()), default=0)
@@ -160,6 +168,23 @@ def _compare(
                     content.damaged(tx, ino, reason)
         looked, after = looked + len(rows), rows[-1][0]
     return Adopted(looked, damaged, taken)
+
+
+def _part_from_absent(database: Database, connection: object, files: DataFiles) -> None:
+    """Move away the data files of absent files, and forget which blocks they have.
+
+    If the database is older, such a file may have become whole since, and a client may have written
+    into it. If the disk is older, it may lack blocks that the database believes in.
+    """
+    session = Session(connection, database.dialect)
+    after = 0
+    while rows := session.all(_ABSENT_AFTER, after=after, most=PAGE):
+        for ino, epoch in rows:
+            if files.path(ino, epoch).exists():
+                files.set_aside(ino, epoch)
+        after = rows[-1][0]
+    with database.transaction(connection):
+        session.run(_PRESENCE_FORGET)
 
 
 def _take(session: Session, ino: int, found: os.stat_result) -> None:

@@ -15,10 +15,10 @@ from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.db.statements import ATTR, dirent, inode
+from gateway.db.statements import ATTR, dirent, inode, presence
 from gateway.namespace import lookup
 from gateway.settings import Settings
-from gateway.types import Attr
+from gateway.types import Attr, Residency
 
 PAGE = 1024
 """The entries that are read at a time."""
@@ -32,6 +32,10 @@ ENTRIES = Statement(
     .limit(b("most"))
 )
 ENTRY = Statement(_ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.name == b("name")))
+
+PRESENT = Statement(
+    select(presence.c.ino).where(presence.c.ino == b("ino"), presence.c.epoch == b("epoch"))
+)
 
 
 class Entry(NamedTuple):
@@ -82,6 +86,14 @@ class Browser:
         """Return the target of a symbolic link. Raises Stale."""
         with self._database.reader() as connection:
             return lookup.readlink(self._session(connection), ino)
+
+    def place_of_bytes(self, attr: Attr) -> str:
+        """Return where the bytes of a file are: resident, absent or partial."""
+        if attr.residency == Residency.RESIDENT:
+            return "resident"
+        with self._database.reader() as connection:
+            row = self._session(connection).one(PRESENT, ino=attr.ino, epoch=attr.epoch)
+        return "absent" if row is None else "partial"
 
     def _page(self, parent: int, cookie: int) -> list[Sequence[Any]]:
         with self._database.reader() as connection:

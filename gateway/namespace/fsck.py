@@ -172,7 +172,9 @@ CHECKS = (
         "drained without object",
         _sql(
             "SELECT i.ino, i.drained_version FROM inode i LEFT JOIN object o ON o.ino = i.ino"
-            " WHERE i.drained_version > 0 AND i.nlink > 0 AND o.ino IS NULL"
+            # Of an absent file nothing but the object has the bytes: it is reported above.
+            f" WHERE i.drained_version > 0 AND i.nlink > 0 AND i.residency = {_RESIDENT}"
+            " AND o.ino IS NULL"
         ),
         "inode {0} is said to be drained (version {1}) and has no object",
         "marked as not drained: it will be uploaded again",

@@ -31,6 +31,7 @@ def evict(tx: Tx, ino: int, content_version: int) -> Attr:
         raise Busy
     attr = Attr(*row)
     tx.run(sql.PRESENCE_DELETE, the_ino=ino)
+    tx.run(sql.WARMING_DELETE, the_ino=ino)
     tx.run(sql.EVICTION_INSERT, ino=ino, epoch=attr.epoch - 1)
     tx.touch(ino)
     return attr

@@ -131,6 +131,8 @@ def _finish_evictions(writer: Writer, files: DataFiles) -> None:
     while evicted := writer.run(_evictions):
         for ino, epoch in evicted:
             files.remove(ino, epoch)
+        # After a power cut no row would name a data file that came back.
+        files.sync_shards(ino for ino, _epoch in evicted)
         writer.run(_evictions_end, evicted)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gateway.db.writer import Operation, Tx
-from gateway.namespace import content, create, facade, remove, rename, xattr
+from gateway.namespace import content, create, facade, remove, rename, residency, xattr
 from gateway.namespace.setattr import setattr_
 from gateway.types import Attr, Cred, Removed, Sealed, SetAttr
 
@@ -80,6 +80,20 @@ class Namespace(facade.Namespace):
         if path.exists():
             os.utime(path, ns=(attr.mtime_ns, attr.mtime_ns))
         return attr
+
+    def open_emptied(self, ino: int) -> Attr:
+        """Open an inode for a writer that empties it, as OPEN with TRUNC does."""
+        return self.run(content.open_write, ino, True)
+
+    def evict(self, ino: int, content_version: int) -> Attr:
+        """Make a file absent. The caller deletes the data file of the epoch before."""
+        return self.run(residency.evict, ino, content_version)
+
+    def arrived(self, ino: int, epoch: int, content_version: int) -> Attr:
+        return self.run(residency.arrived, ino, epoch, content_version)
+
+    def note_reads(self, reads: Sequence[tuple[int, int]]) -> None:
+        self.run(residency.note_reads, reads)
 
     def seal(self, ino: int, data: Sealed) -> Attr:
         return self.run(content.seal, ino, data, self.settle_ns)

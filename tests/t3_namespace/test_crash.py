@@ -25,6 +25,7 @@ from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
 STEPS_MAX = 40
+NAMES = [b"file", b"drained", b"gone", b"absent"]
 ROOT = 2
 
 context = multiprocessing.get_context("forkserver")
@@ -39,21 +40,39 @@ class Scene(NamedTuple):
     file: int
     drained: int
     orphan: int
+    absent: int
 
 
 def prepare(ns: Namespace, settings: Settings) -> Scene:
     full = ns.mkdir(ROOT_CRED, ROOT, b"full", SetAttr(mode=0o755)).ino
     other = ns.mkdir(ROOT_CRED, ROOT, b"other", SetAttr(mode=0o755)).ino
     ns.mkdir(ROOT_CRED, ROOT, b"empty", SetAttr(mode=0o755))
-    made = [ns.create(ROOT_CRED, full, name, SetAttr()) for name in (b"file", b"drained", b"gone")]
+    made = [ns.create(ROOT_CRED, full, name, SetAttr()) for name in NAMES]
     for attr in made:
         ns.files.path(attr.ino, attr.epoch).write_bytes(b"12345")
         ns.seal(attr.ino, Sealed(5, 4096, 1, 1))
-    file, drained, orphan = (attr.ino for attr in made)
-    query(settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=drained)
-    query(settings, "INSERT INTO object VALUES (:ino, 'k', 1, 5, 'e', 'c', 1)", ino=drained)
+    file, drained, orphan, absent = (attr.ino for attr in made)
+    for ino, key in ((drained, "k"), (absent, "a")):
+        query(settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
+        query(
+            settings,
+            "INSERT INTO object VALUES (:ino, :key, 1, 5, 'e', 'c', 1)",
+            ino=ino,
+            key=key,
+        )
+        query(settings, "INSERT INTO block_digest VALUES (:ino, 4194304, :crc)", ino=ino, crc=b"8")
     ns.remove(ROOT_CRED, full, b"gone")
-    return Scene(full, other, file, drained, orphan)
+    epoch = ns.evict(absent, 1).epoch
+    query(
+        settings,
+        "INSERT INTO presence VALUES (:ino, :epoch, 4194304, :blocks)",
+        ino=absent,
+        epoch=epoch,
+        blocks=b"1",
+    )
+    query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=absent)
+    ns.files.path(absent, epoch).write_bytes(b"12345")
+    return Scene(full, other, file, drained, orphan, absent)
 
 
 Mutation = Callable[[Namespace, Scene], object]
@@ -71,6 +90,9 @@ MUTATIONS: dict[str, Mutation] = {
     "rename directory over": lambda ns, s: ns.rename(ROOT_CRED, ROOT, b"full", ROOT, b"empty"),
     "setattr": lambda ns, s: ns.setattr(s.file, SetAttr(mode=0o600, mtime_ns=5)),
     "open_write": lambda ns, s: ns.open_write(s.drained),
+    "open_write and empty": lambda ns, s: ns.open_emptied(s.absent),
+    "evict": lambda ns, s: ns.evict(s.drained, 1),
+    "arrived": lambda ns, s: ns.arrived(s.absent, ns.getattr(s.absent).epoch, 1),
 }
 
 
@@ -97,8 +119,12 @@ def dump(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
         "inodes": query(
             settings,
             "SELECT kind, mode, uid, gid, nlink, size, change, parent, content_version,"
-            " drained_version, write_open FROM inode WHERE nlink > 0"
+            " drained_version, write_open, residency, epoch FROM inode WHERE nlink > 0"
             " ORDER BY kind, nlink, change, size, mode, content_version",
+        ),
+        "cache": query(
+            settings,
+            "SELECT 'presence' FROM presence UNION ALL SELECT 'warming' FROM warming ORDER BY 1",
         ),
         "bucket": query(
             settings,

@@ -29,6 +29,8 @@ FOR_GOOD = "needs a person: "
 FOR_GOOD_TRIES = 2
 """One try is not enough: the first time, a client may have been changing the file."""
 
+_WORKS = {work.value for work in Work}
+
 RETRIES = Statement(
     select(retry.c.work, retry.c.ino, retry.c.key, retry.c.tries, retry.c.error, retry.c.next_ns)
 )
@@ -52,9 +54,11 @@ NO_FAILURE = Failure(0, "", 0)
 
 
 def failures(session: Session) -> Iterator[tuple[JobId, Failure]]:
-    """Yield the failures that are recorded in the database."""
+    """Yield the failures of the drain that are recorded in the database. The hydrator records its
+    own."""
     for work, ino, key, *failure in session.all(RETRIES):
-        yield JobId(Work(work), ino, key), Failure(*failure)
+        if work in _WORKS:
+            yield JobId(Work(work), ino, key), Failure(*failure)
 
 
 def needs_person(tries: int, error: str) -> bool:

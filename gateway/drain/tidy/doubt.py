@@ -50,9 +50,16 @@ def look(context: Context, key: str) -> Outcome:
         if stored is None:
             _bury(view, key, head, ino)
         elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
-            view.session.run(own.NOT_DRAINED, the_ino=stored.ino)
-            view.note((stored.ino,), CHANGED | STORED)
-            log.warning("%s is not what was recorded: it will be sent again", key)
+            if view.session.run(own.NOT_DRAINED, the_ino=stored.ino):
+                view.note((stored.ino,), CHANGED | STORED)
+                log.warning("%s is not what was recorded: it will be sent again", key)
+            else:
+                log.error(
+                    "%s is not what was recorded, and its bytes are not on the local disk: restore "
+                    "the version %s of the object",
+                    key,
+                    stored.etag,
+                )
         view.session.run(own.DOUBT_DELETE, the_key=key)
         if look_ns == 0:
             view.doubt_later(key, ino)

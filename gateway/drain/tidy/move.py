@@ -197,7 +197,7 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
     file = before.file
     try:
         if not before.is_whole:
-            raise DataFileError("its bytes are not on the local disk, or are damaged")
+            raise DataFileError(_why_not_whole(file))
         is_read = _require_local(context, file, stored, row[0])
     except DataFileError as exc:
         raise ObjectRefused(f"{why}; it is not sent again instead: {exc}") from exc
@@ -217,6 +217,12 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
             _release(view, stored)
     log.warning("%s: the file is sent again from its local bytes", why)
     return Outcome.DONE
+
+
+def _why_not_whole(file: File) -> str:
+    if file.is_resident:
+        return "its bytes on the local disk are damaged"
+    return "its bytes are only in the bucket: bring them to the disk: spillway warm"
 
 
 def _require_local(context: Context, file: File, stored: Object, recorded: str | None) -> bool:

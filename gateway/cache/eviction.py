@@ -1,0 +1,135 @@
+"""Makes files absent: looks at each object, asks at the door, and tidies up afterwards.
+
+Missing evidence evicts nothing. The object must be there with the recorded size and ETag right
+before the request, and the server decides by the rows as they are then (``namespace.residency``).
+Two processes may evict the same files at once: the second one gets EBUSY.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from gateway.cache.candidates import Candidate
+from gateway.data.layout import DataFiles
+from gateway.db import statements as sql
+from gateway.db.compiled import Session, rows_of
+from gateway.db.engine import Database
+from gateway.door.frames import Answer, Op, Request
+from gateway.errors import ObjectRefused
+from gateway.settings import Settings
+
+if TYPE_CHECKING:
+    # The import is for types only: boto3 takes half a second to import.
+    from gateway.objectstore.s3 import S3Store
+
+log = logging.getLogger("cache")
+
+TOGETHER = 64
+"""The requests at the door at a time: as many as the server takes from one peer."""
+HEADS = 8
+"""The objects that are looked at at a time."""
+LEFT_MAX = 1024
+
+Ask = Callable[[Sequence[Request]], list[Answer]]
+"""Has requests answered at the door, as ``Door.run`` does."""
+
+
+class Verdict(StrEnum):
+    """What became of a candidate, as people see it."""
+
+    EVICTED = "evicted"
+    BUSY = "open, or changed a moment ago"
+    DIFFERS = "the bucket does not have the object that was recorded"
+    LATER = "the NFS server has no time now"
+    GONE = "deleted meanwhile"
+
+
+_VERDICTS = {
+    0: Verdict.EVICTED,
+    errno.EBUSY: Verdict.BUSY,
+    errno.ESTALE: Verdict.GONE,
+}
+
+
+class Eviction:
+    """Evicts files. A context manager that ends its threads.
+
+    Parameters: settings; database; store, which answers HEAD.
+    """
+
+    def __init__(self, settings: Settings, database: Database, store: S3Store) -> None:
+        self._files = DataFiles(settings.files_dir)
+        self._database = database
+        self._store = store
+        self._stack = ExitStack()
+        self._pool = self._stack.enter_context(ThreadPoolExecutor(HEADS, "cache-head"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def run(self, ask: Ask, candidates: Sequence[Candidate]) -> list[Verdict]:
+        """Evict up to TOGETHER files. Returns what became of each, in order.
+
+        Raises DoorClosed; StoreUnavailable, StoreRefused before anything was requested; OSError,
+        NamespaceError after the evictions, whose rows are left then.
+        """
+        there = list(self._pool.map(self._is_there, candidates))
+        wanted = [one for one, is_there in zip(candidates, there, strict=True) if is_there]
+        answers = ask([Request(Op.EVICT, one.ino, change=one.content_version) for one in wanted])
+        verdicts = {one.ino: Verdict.DIFFERS for one in candidates}
+        evicted = []
+        for one, answer in zip(wanted, answers, strict=True):
+            verdicts[one.ino] = _VERDICTS.get(answer.errno, Verdict.LATER)
+            if answer.errno == 0 and answer.attr is not None:
+                evicted.append((one.ino, answer.attr.epoch - 1))
+            elif verdicts[one.ino] is Verdict.LATER:
+                log.info("inode %d: not evicted now: errno %d", one.ino, answer.errno)
+        self._forget(evicted)
+        return [verdicts[one.ino] for one in candidates]
+
+    def forget_left(self) -> None:
+        """Delete the rows that an evictor left which was killed, or whose answers were lost."""
+        with self._database.reader() as connection:
+            rows = Session(connection, self._database.dialect).all(sql.EVICTIONS, most=LEFT_MAX)
+        self._forget((ino, epoch) for ino, epoch in rows)
+
+    def _is_there(self, one: Candidate) -> bool:
+        """Return whether the bucket has the object of a candidate as it was recorded."""
+        try:
+            head = self._store.head(one.key)
+        except ObjectRefused as exc:
+            log.warning("inode %d stays on the disk: %s", one.ino, exc)
+            return False
+        if head is not None and (head.size, head.etag) == (one.size, one.etag):
+            return True
+        what = "is missing" if head is None else "is not what was recorded"
+        log.warning("inode %d stays on the disk: the object %s %s", one.ino, one.key, what)
+        return False
+
+    def _forget(self, evicted: Iterable[tuple[int, int]]) -> None:
+        """Delete the rows of evictions whose data files are gone, for good.
+
+        Without the fsync a power cut could bring a data file back that no row names any more.
+        """
+        gone = [(ino, epoch) for ino, epoch in evicted if not self._files.path(ino, epoch).exists()]
+        if not gone:
+            return
+        self._files.sync_shards(ino for ino, _epoch in gone)
+        with self._database.reader() as connection, self._database.transaction(connection):
+            session = Session(connection, self._database.dialect)
+            session.run(sql.EVICTIONS_DELETE, evicted=rows_of(gone))

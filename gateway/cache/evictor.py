@@ -1,0 +1,214 @@
+"""Keeps room on the local disk: evicts files above a watermark, before a save needs the room.
+
+Below the watermark the evictor looks at the disk only, at no table. Directories with a limit of
+their own (``cache.limits``) are the exception: their bytes are counted from time to time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from gateway import checks, clock
+from gateway.cache.candidates import Candidate, Directory, Finder, survey
+from gateway.cache.eviction import TOGETHER, Eviction, Verdict
+from gateway.cache.growth import Growth
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.door.door import Door
+from gateway.errors import DoorClosed, NamespaceError, UserError
+from gateway.namespace import identity
+from gateway.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.objectstore.s3 import S3Store
+
+log = logging.getLogger("cache")
+
+NEAR_SECONDS = 1.0
+FAR_SECONDS = 10.0
+NEAR = 0.05
+"""This share of the disk below the watermark, the disk is looked at every NEAR_SECONDS."""
+BEFORE_SLOW = 0.95
+"""The watermark is at most this share of the mark at which writers are slowed."""
+MARGIN = 0.02
+"""The share of the disk that is evicted at least, so that not every second evicts a little."""
+LIMITS_SECONDS = 60.0
+LIMIT_TO = 0.9
+REST = 9
+"""The rest after a look at the tables takes this many times as long as the look."""
+AGAIN_SECONDS = {Verdict.BUSY: 60.0, Verdict.DIFFERS: 600.0, Verdict.LATER: 10.0}
+"""For so long a file that could not be evicted is left alone."""
+REPORT = "cache-evictor.json"
+
+
+class Room(NamedTuple):
+    """The disk of the data files, in bytes."""
+
+    total: int
+    used: int
+    """All that writers cannot have, as the NFS server counts it."""
+
+
+class Evictor:
+    """Evicts files of one gateway. Not safe to use from several threads.
+
+    Parameters: settings; database; store; open_door, which opens the door; fetched_bytes, which
+    returns how many bytes the hydrator has written to the disk since it started: reads are no
+    saves; stop, which ends a step early.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        store: S3Store,
+        open_door: Callable[[], AbstractContextManager[Door]],
+        fetched_bytes: Callable[[], int] = lambda: 0,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._store = store
+        self._open_door = open_door
+        self._fetched_bytes = fetched_bytes
+        self._stop = stop or threading.Event()
+        self._growth = Growth(settings.run_dir / REPORT)
+        self._limits = checks.sizes(settings.cache.limits)
+        self._limits_at = 0.0
+        self._look_at = 0.0
+        """Monotonic seconds before which no table is looked at."""
+        self._skipped: dict[int, float] = {}
+        """Monotonic seconds until which a file is left alone, by inode."""
+        self._said = ""
+        self.counts: Counter[str] = Counter()
+        """Files of this run by verdict, and the bytes that were freed (``evicted_bytes``)."""
+
+    def step(self) -> float:
+        """Look at the disk, and evict if it is too full. Returns seconds until the next step."""
+        try:
+            room = self._room()
+        except OSError as exc:
+            self._say(f"cannot look at the disk: {exc.strerror}")
+            return FAR_SECONDS
+        target, start = self._marks(room)
+        now = clock.monotonic_seconds()
+        is_full = room.used > start and now >= self._look_at
+        is_counted = self._limits and now >= self._limits_at
+        if is_full or is_counted:
+            try:
+                identity.require_surroundings(self._settings)
+                self._evict(room.used - target if room.used > start else 0)
+                self._said = ""
+            except (UserError, NamespaceError, DoorClosed, OSError) as exc:
+                # The disk may not be mounted, or the server or the bucket be away.
+                self._say(f"nothing is evicted now: {exc}")
+                return FAR_SECONDS
+            spent_seconds = clock.monotonic_seconds() - now
+            self._look_at = clock.monotonic_seconds() + REST * spent_seconds
+            self._limits_at = clock.monotonic_seconds() + max(LIMITS_SECONDS, REST * spent_seconds)
+        return NEAR_SECONDS if room.used > start - NEAR * room.total else FAR_SECONDS
+
+    def _room(self) -> Room:
+        found = os.statvfs(self._settings.files_dir)
+        unit = found.f_frsize
+        room = Room(found.f_blocks * unit, (found.f_blocks - found.f_bavail) * unit)
+        self._growth.saw(room.used + self.counts["evicted_bytes"] - self._fetched_bytes())
+        return room
+
+    def _marks(self, room: Room) -> tuple[int, int]:
+        """Return the use of the disk down to which, and above which, files are evicted."""
+        cache, space = self._settings.cache, self._settings.space
+        slow = max(0, int(space.slow_from * room.total) - space.reserve_bytes)
+        margin = int(MARGIN * room.total)
+        high = int(min(cache.evict_from * room.total, BEFORE_SLOW * slow))
+        low = min(int(cache.evict_to * room.total), high - margin)
+        # The next save is as large as the largest of the last day.
+        saved = slow - self._growth.largest_bytes
+        start = min(high, saved)
+        target = min(low, saved - margin) if room.used > high else saved - margin
+        return max(0, target), max(0, start)
+
+    def _evict(self, wanted_bytes: int) -> None:
+        """Evict files of so many bytes, and what directories have above their limits.
+
+        Raises UserError, NamespaceError, DoorClosed, OSError.
+        """
+        now = clock.monotonic_seconds()
+        self._skipped = {ino: until for ino, until in self._skipped.items() if until > now}
+        with self._database.reader() as connection:
+            finder = Finder(Session(connection, self._database.dialect), self._settings)
+            directories = survey(Session(connection, self._database.dialect))
+            wishes = list(_above_limits(finder, directories, self._limits))
+            if wanted_bytes > 0:
+                found: Iterator[Candidate] = chain(finder.partial(), finder.inside(directories))
+                # What is above a limit goes anyway.
+                wishes.append((wanted_bytes - sum(much for much, _one in wishes), found))
+            if not any(much > 0 for much, _found in wishes):
+                return
+            with (
+                Eviction(self._settings, self._database, self._store) as eviction,
+                self._open_door() as door,
+            ):
+                eviction.forget_left()
+                for much, found in wishes:
+                    self._free(eviction, door, much, found)
+
+    def _free(
+        self, eviction: Eviction, door: Door, wanted_bytes: int, found: Iterable[Candidate]
+    ) -> None:
+        """Evict candidates until so many bytes are free."""
+        remaining = (one for one in found if one.ino not in self._skipped)
+        freed_bytes = 0
+        while freed_bytes < wanted_bytes and not self._stop.is_set():
+            batch = _batch(remaining, wanted_bytes - freed_bytes)
+            if not batch:
+                return
+            verdicts = eviction.run(door.run, batch)
+            now = clock.monotonic_seconds()
+            for one, verdict in zip(batch, verdicts, strict=True):
+                self.counts[verdict.name.lower()] += 1
+                if verdict is Verdict.EVICTED:
+                    freed_bytes += one.used
+                    self.counts["evicted_bytes"] += one.used
+                elif verdict in AGAIN_SECONDS:
+                    self._skipped[one.ino] = now + AGAIN_SECONDS[verdict]
+        log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
+
+    def _say(self, what: str) -> None:
+        if what != self._said:
+            log.warning("%s", what)
+        self._said = what
+
+
+def _batch(candidates: Iterator[Candidate], wanted_bytes: int) -> list[Candidate]:
+    """Return the next candidates, as many as are needed for so many bytes, at most TOGETHER."""
+    batch: list[Candidate] = []
+    for one in islice(candidates, TOGETHER):
+        batch.append(one)
+        wanted_bytes -= one.used
+        if wanted_bytes <= 0:
+            break
+    return batch
+
+
+def _above_limits(
+    finder: Finder, directories: Iterable[Directory], limits: dict[str, int]
+) -> Iterator[tuple[int, Iterator[Candidate]]]:
+    """Yield how many bytes a top directory has above its limit, and the candidates in it."""
+    if not limits:
+        return
+    below: dict[bytes | None, list[Directory]] = {}
+    for one in directories:
+        below.setdefault(finder.top_of(one.ino), []).append(one)
+    for name, limit_bytes in limits.items():
+        inside = below.get(name.encode("utf-8", "surrogateescape"), [])
+        kept_bytes = sum(one.used for one in inside)
+        if kept_bytes > limit_bytes:
+            yield kept_bytes - int(LIMIT_TO * limit_bytes), finder.inside(inside)

@@ -1,0 +1,70 @@
+"""The wishes of people for whole files on the local disk, and how far the hydrator is with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sqlalchemy import BigInteger, and_, bindparam, exists, insert, literal_column, select
+
+from gateway import clock
+from gateway.db.compiled import Session, Statement, given_numbers, numbers_of
+from gateway.db.statements import IS_ABSENT, inode, presence, retry, warming
+
+HYDRATE = "hydrate"
+"""The work of the hydrator's rows of ``retry``."""
+
+_INOS = given_numbers("inos")
+WISH = Statement(
+    insert(warming).from_select(
+        ["ino", "asked_ns"],
+        select(inode.c.ino, bindparam("now_ns", type_=BigInteger))
+        .select_from(_INOS.join(inode, inode.c.ino == _INOS.c.value))
+        .where(
+            IS_ABSENT,
+            inode.c.nlink > 0,
+            ~exists().where(warming.c.ino == inode.c.ino),
+        ),
+    )
+)
+LEFT = Statement(
+    select(inode.c.ino, inode.c.size, presence.c.block_bytes, presence.c.blocks, retry.c.error)
+    .select_from(
+        _INOS.join(inode, inode.c.ino == _INOS.c.value)
+        .join(warming, warming.c.ino == inode.c.ino)
+        .outerjoin(
+            presence,
+            and_(presence.c.ino == inode.c.ino, presence.c.epoch == inode.c.epoch),
+        )
+        .outerjoin(
+            retry,
+            and_(retry.c.ino == inode.c.ino, retry.c.work == literal_column(f"'{HYDRATE}'")),
+        )
+    )
+    .where(IS_ABSENT)
+)
+"""Selects those of some files that are wanted whole and are not yet."""
+
+
+class Left(NamedTuple):
+    """An absent file that somebody wants whole."""
+
+    ino: int
+    missing_bytes: int
+    error: str | None
+    """Why the last try to fetch it failed, or None."""
+
+
+def wish(session: Session, inos: Iterable[int]) -> None:
+    """Record that those of some files that are absent are wanted whole, inside a write
+    transaction."""
+    session.run(WISH, inos=numbers_of(inos), now_ns=clock.now_ns())
+
+
+def left(session: Session, inos: Iterable[int]) -> list[Left]:
+    """Return those of some files that are still wanted and have not arrived."""
+    found = {}
+    for ino, size, block_bytes, blocks, error in session.all(LEFT, inos=numbers_of(inos)):
+        here = 0 if blocks is None else int.from_bytes(bytes(blocks)).bit_count() * block_bytes
+        found[ino] = Left(ino, max(0, size - here), error)
+    return list(found.values())

@@ -1,0 +1,100 @@
+"""What `spillway status` says of the local disk as a cache: files on it and not, the hydrator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import func, select
+
+from gateway import state
+from gateway.cli.backlog import shown
+from gateway.cli.units import size
+from gateway.db import journal
+from gateway.db.compiled import Session, Statement
+from gateway.db.engine import Database
+from gateway.db.statements import IS_REGULAR, inode
+from gateway.errors import NamespaceError, UserError
+from gateway.settings import Settings
+from gateway.types import Residency
+
+DAMAGED_SHOWN = 5
+REMEDY = "restore the version of its object that was uploaded, or delete the file"
+
+COUNTS = Statement(
+    select(inode.c.residency, func.count(), func.sum(inode.c.used), func.sum(inode.c.size))
+    .where(IS_REGULAR, inode.c.nlink > 0)
+    .group_by(inode.c.residency)
+)
+
+
+def gather(settings: Settings) -> dict[str, Any]:
+    """Return the facts. Raises UserError."""
+    database = Database(settings.database_url)
+    try:
+        with database.reader() as connection:
+            session = Session(connection, database.dialect)
+            counts = {row[0]: row[1:] for row in session.all(COUNTS)}
+            dropped = journal.dropped(session)
+    except NamespaceError as exc:
+        raise UserError(f"cannot read the database {database.url}: {exc}") from None
+    finally:
+        database.close()
+    resident = counts.get(Residency.RESIDENT, (0, 0, 0))
+    absent = counts.get(Residency.ABSENT, (0, 0, 0))
+    report = state.read(settings, state.CACHE)
+    return {
+        # On PostgreSQL the sums are Decimals, which JSON does not know.
+        "resident": {"files": resident[0], "bytes": int(resident[1])},
+        "absent": {"files": absent[0], "bytes": int(absent[2])},
+        "evict_from": settings.cache.evict_from,
+        "evict_to": settings.cache.evict_to,
+        "hydrator": None if report is None else {**report, "alive": state.alive(report)},
+        "dropped_readers": dropped,
+    }
+
+
+def damaged(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the files that the hydrator could not fetch, from the facts of ``gather``."""
+    found = (facts["hydrator"] or {}).get("damaged")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def lines(facts: dict[str, Any], used_share: float) -> Iterator[tuple[str, str]]:
+    """Yield label and value of each line, for a person.
+
+    Parameters: facts, of ``gather``; used_share, of the disk.
+    """
+    here, away = facts["resident"], facts["absent"]
+    text = f"{here['files']:,} files, {size(here['bytes'])}"
+    if away["files"]:
+        text += f"; only in the bucket: {away['files']:,} files, {size(away['bytes'])}"
+    yield "on the disk", text
+    yield (
+        "evicting",
+        f"from {100 * facts['evict_from']:.0f} % of the disk down to "
+        f"{100 * facts['evict_to']:.0f} %; {100 * used_share:.0f} % are used",
+    )
+    yield "fetching", _fetching(facts["hydrator"])
+    found = damaged(facts)
+    for one in found[:DAMAGED_SHOWN]:
+        what, why = shown(str(one.get("path"))), shown(str(one.get("reason")))
+        yield "damaged", f"{what}: {why}: {REMEDY}"
+    if len(found) > DAMAGED_SHOWN:
+        yield "damaged", f"and {len(found) - DAMAGED_SHOWN} more: spillway status --json"
+    for name in facts["dropped_readers"]:
+        yield "journal", f"reader {shown(name)} fell behind and must read everything again"
+
+
+def _fetching(report: dict[str, Any] | None) -> str:
+    if report is None:
+        return "the hydrator has not reported yet"
+    if not report["alive"]:
+        return "stopped"
+    files, thawing, counters = (report.get(name) for name in ("files", "thawing", "counters"))
+    texts = [f"{len(files)} files" if isinstance(files, list) and files else "no file"]
+    if isinstance(thawing, list) and thawing:
+        texts.append(f"{len(thawing)} objects are asked back from the archive")
+    if isinstance(counters, dict):
+        texts += [f"{shown(str(name)).replace('_', ' ')} {n}" for name, n in counters.items() if n]
+    return ", ".join(texts)

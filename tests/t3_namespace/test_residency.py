@@ -1,0 +1,307 @@
+"""Files are evicted only under every condition, come back whole, and no data file is lost by it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from gateway import errors
+from gateway.data import layout
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.namespace import adopt, fsck
+from gateway.settings import Settings
+from gateway.types import ROOT_CRED, Attr, Residency, Sealed, SetAttr
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
+from tests.t3_namespace.test_names import ROOT, create, mkdir
+
+DATA = b"12345"
+
+
+def record_object(settings: Settings, ino: int, key: str) -> None:
+    """Record a file as drained, with digests, as the drain does."""
+    query(
+        settings, "UPDATE inode SET drained_version = content_version WHERE ino = :ino", ino=ino
+    )
+    query(
+        settings,
+        "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', 1 FROM inode"
+        " WHERE ino = :ino",
+        ino=ino,
+        key=key,
+    )
+    query(
+        settings,
+        "INSERT INTO block_digest VALUES (:ino, 4194304, :crcs)",
+        ino=ino,
+        crcs=b"12345678",
+    )
+
+
+def save(namespace: Namespace, settings: Settings, name: bytes = b"f") -> Attr:
+    """Make a clean file."""
+    attr = create(namespace, name)
+    namespace.files.path(attr.ino, attr.epoch).write_bytes(DATA)
+    sealed = namespace.seal(attr.ino, Sealed(len(DATA), 4096, 77, 1))
+    record_object(settings, attr.ino, name.decode())
+    return sealed
+
+
+def evict(namespace: Namespace, attr: Attr, version: int = 1) -> Attr:
+    """Evict a file as the server does, with its data file."""
+    evicted = namespace.evict(attr.ino, version)
+    namespace.files.remove(attr.ino, evicted.epoch - 1)
+    return evicted
+
+
+def fetched(namespace: Namespace, settings: Settings, attr: Attr, data: bytes) -> None:
+    """Put some verified blocks into the data file, as the hydrator does."""
+    namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
+    query(
+        settings,
+        "INSERT INTO presence VALUES (:ino, :epoch, 4194304, :blocks)",
+        ino=attr.ino,
+        epoch=attr.epoch,
+        blocks=b"\1",
+    )
+
+
+def count(settings: Settings, table: str) -> int:
+    [(found,)] = query(settings, f"SELECT count(*) FROM {table}")
+    return int(found)
+
+
+def problems(settings: Settings, *, repair: bool = False) -> list[str]:
+    found = fsck.check(
+        Database(settings.database_url), DataFiles(settings.files_dir), repair=repair
+    )
+    return [problem.check for problem in found]
+
+
+def test_a_clean_file_is_evicted_and_arrives_again(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = save(namespace, settings)
+    evicted = namespace.evict(attr.ino, 1)
+    assert evicted == attr._replace(epoch=attr.epoch + 1, residency=Residency.ABSENT)
+    assert evicted == namespace.getattr(attr.ino)
+    assert query(settings, "SELECT ino, epoch FROM eviction") == [(attr.ino, attr.epoch)]
+    fetched(namespace, settings, evicted, DATA)
+    query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=attr.ino)
+    for epoch, version in ((attr.epoch, 1), (evicted.epoch, 2)):
+        with pytest.raises(errors.Stale):
+            namespace.arrived(attr.ino, epoch, version)
+    arrived = namespace.arrived(attr.ino, evicted.epoch, 1)
+    assert arrived == evicted._replace(residency=Residency.RESIDENT)
+    assert count(settings, "presence") == count(settings, "warming") == 0
+    assert namespace.arrived(attr.ino, evicted.epoch, 1) == arrived
+    with pytest.raises(errors.Stale):
+        namespace.arrived(attr.ino, evicted.epoch + 1, 1)
+
+
+CONDITIONS = {
+    "dirty": "UPDATE inode SET content_version = 2 WHERE ino = {ino}",
+    "another version in the bucket": "UPDATE object SET content_version = 0 WHERE ino = {ino}",
+    "another size in the bucket": "UPDATE object SET size = 6 WHERE ino = {ino}",
+    "open": "UPDATE inode SET write_open = 1 WHERE ino = {ino}",
+    "no name": "UPDATE inode SET nlink = 0 WHERE ino = {ino}",
+    "no object": "DELETE FROM object WHERE ino = {ino}",
+    "no digests": "DELETE FROM block_digest WHERE ino = {ino}",
+    "damage": "INSERT INTO damage VALUES ({ino}, 1, 'lost', 1)",
+    "rekey": "INSERT INTO rekey VALUES ({ino}, 1)",
+    "a late request for its key": "INSERT INTO doubt VALUES ('{key}', 0, 1, 1)",
+    "an upload to its key": "INSERT INTO upload VALUES (9999, 1, '{key}', 'id', 1, 1, 0)",
+}
+
+
+def test_nothing_else_is_evicted(namespace: Namespace, settings: Settings) -> None:
+    evicted = []
+    for number, (name, change) in enumerate(CONDITIONS.items()):
+        key = f"f{number}"
+        attr = save(namespace, settings, key.encode())
+        query(settings, change.format(ino=attr.ino, key=key))
+        before = namespace.getattr(attr.ino)
+        # The caller knows the newest version; only the other conditions can refuse.
+        for version in (1, 2):
+            try:
+                namespace.evict(attr.ino, version)
+                evicted.append(name)
+            except errors.Busy:
+                assert namespace.getattr(attr.ino) == before
+    empty = save(namespace, settings, b"empty")
+    query(settings, "UPDATE inode SET size = 0 WHERE ino = :ino", ino=empty.ino)
+    query(settings, "UPDATE object SET size = 0 WHERE ino = :ino", ino=empty.ino)
+    with pytest.raises(errors.Busy):
+        namespace.evict(empty.ino, 1)
+    assert evicted == []
+    assert count(settings, "eviction") == 0
+
+
+def test_a_version_that_the_caller_did_not_see_is_not_evicted(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = save(namespace, settings)
+    for version in (0, 2):
+        with pytest.raises(errors.Busy):
+            namespace.evict(attr.ino, version)
+    with pytest.raises(errors.Busy):
+        namespace.evict(mkdir(namespace, b"d").ino, 0)
+    with pytest.raises(errors.Stale):
+        namespace.evict(987_654, 1)
+    assert namespace.evict(attr.ino, 1).residency == Residency.ABSENT
+
+
+def test_an_absent_file_is_evicted_again_only_if_it_has_blocks(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = evict(namespace, save(namespace, settings))
+    with pytest.raises(errors.Busy):
+        namespace.evict(attr.ino, 1)
+    fetched(namespace, settings, attr, DATA)
+    query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=attr.ino)
+    again = namespace.evict(attr.ino, 1)
+    assert again.epoch == attr.epoch + 1
+    assert count(settings, "presence") == count(settings, "warming") == 0
+    assert query(settings, "SELECT epoch FROM eviction ORDER BY epoch") == [
+        (attr.epoch - 1,),
+        (attr.epoch,),
+    ]
+
+
+def test_an_absent_file_is_opened_for_writing_only_if_it_is_emptied(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = evict(namespace, save(namespace, settings))
+    fetched(namespace, settings, attr, DATA)
+    query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=attr.ino)
+    with pytest.raises(errors.TryAgain):
+        namespace.open_write(attr.ino)
+    assert namespace.getattr(attr.ino) == attr
+    emptied = namespace.open_emptied(attr.ino)
+    assert (emptied.size, emptied.used, emptied.epoch) == (0, 0, attr.epoch + 1)
+    assert (emptied.residency, emptied.change) == (Residency.RESIDENT, attr.change + 1)
+    assert emptied.mtime_ns == emptied.ctime_ns > attr.mtime_ns
+    assert count(settings, "presence") == count(settings, "warming") == 0
+    assert query(
+        settings, "SELECT write_open, content_version, drained_version FROM inode WHERE kind = 1"
+    ) == [(1, 2, 1)]
+    # The answer may be lost: a start seals what is there, nothing, and deletes the old blocks.
+    namespace.close()
+    after = Namespace(settings)
+    assert after.getattr(attr.ino).size == 0
+    assert not after.files.path(attr.ino, attr.epoch).exists()
+    after.close()
+    assert problems(settings) == []
+
+
+def test_a_resident_file_that_is_emptied_keeps_its_data_file(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = save(namespace, settings)
+    opened = namespace.open_emptied(attr.ino)
+    assert (opened.epoch, opened.size) == (attr.epoch, len(DATA))
+    assert count(settings, "eviction") == 0
+
+
+def test_reads_are_noted_for_files_that_exist(namespace: Namespace, settings: Settings) -> None:
+    first, second = save(namespace, settings, b"f"), save(namespace, settings, b"g")
+    namespace.note_reads([(first.ino, 5), (987_654, 6)])
+    namespace.note_reads([(first.ino, 7), (second.ino, 8)])
+    namespace.note_reads([])
+    assert query(settings, "SELECT ino, read_ns FROM last_read ORDER BY ino") == [
+        (first.ino, 7),
+        (second.ino, 8),
+    ]
+
+
+def test_a_start_deletes_the_data_files_of_evictions_and_no_others(
+    namespace: Namespace, settings: Settings
+) -> None:
+    evicted, partial, other = (save(namespace, settings, name) for name in (b"a", b"b", b"c"))
+    namespace.evict(evicted.ino, 1)
+    absent = namespace.evict(partial.ino, 1)
+    fetched(namespace, settings, absent, DATA[:2])
+    namespace.close()
+    # A data file that an eviction row names is no riddle.
+    assert problems(settings) == []
+    Namespace(settings).close()
+    assert set(DataFiles(settings.files_dir).walk()) == {
+        (absent.ino, absent.epoch),
+        (other.ino, other.epoch),
+    }
+    assert count(settings, "eviction") == 0
+    assert count(settings, "presence") == 1
+    assert problems(settings) == []
+
+
+def test_the_deletions_of_a_start_are_durable_before_their_rows_go(
+    namespace: Namespace, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace.evict(save(namespace, settings).ino, 1)
+    namespace.close()
+    synced: list[int] = []
+    sync = layout.sync_directory
+
+    def spy(path: object) -> None:
+        synced.append(count(settings, "eviction"))
+        sync(path)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(layout, "sync_directory", spy)
+    Namespace(settings).close()
+    assert synced == [1]
+
+
+def test_fsck_knows_what_is_not_on_the_disk(namespace: Namespace, settings: Settings) -> None:
+    attr = evict(namespace, save(namespace, settings))
+    fetched(namespace, settings, attr, DATA[:1])
+    namespace.close()
+    assert problems(settings) == []
+    query(settings, "DELETE FROM object")
+    # Nothing else has the bytes: to call the file dirty would upload a file with holes.
+    assert problems(settings, repair=True) == ["absent without object"]
+    assert query(settings, "SELECT residency, drained_version FROM inode WHERE kind = 1") == [
+        (Residency.ABSENT, 1)
+    ]
+    assert problems(settings) == ["absent without object"]
+
+
+def age(settings: Settings) -> None:
+    """Make the database older than the data files."""
+    query(settings, "UPDATE volume SET mark = mark - 1")
+
+
+def keep(_settings: Settings) -> None:
+    """Leave the database as it is: the disk was replaced."""
+    (_settings.files_dir / "stamp.json").unlink()
+
+
+@pytest.mark.parametrize("how", [age, keep])
+def test_adopted_files_are_not_taken_for_the_blocks_of_absent_ones(
+    namespace: Namespace, settings: Settings, how: Callable[[Settings], None]
+) -> None:
+    """The hydrator would overwrite what a client wrote after the backup, or believe in zeros."""
+    attr = evict(namespace, save(namespace, settings))
+    fetched(namespace, settings, attr, b"newer")
+    namespace.close()
+    how(settings)
+    files = DataFiles(settings.files_dir)
+    adopt.adopt_files(Database(settings.database_url), files)
+    assert count(settings, "presence") == 0
+    assert not files.path(attr.ino, attr.epoch).exists()
+    assert (files.aside / f"{attr.ino}.{attr.epoch}").read_bytes() == b"newer"
+    Namespace(settings).close()
+    assert problems(settings) == []
+
+
+def test_removing_an_absent_file_leaves_nothing(namespace: Namespace, settings: Settings) -> None:
+    attr = evict(namespace, save(namespace, settings))
+    fetched(namespace, settings, attr, DATA[:1])
+    removed = namespace.remove(ROOT_CRED, ROOT, b"f")
+    assert (removed.nlink, removed.epoch) == (0, attr.epoch)
+    namespace.reclaim(attr.ino, removed.epoch)
+    assert [os.fspath(path) for path in settings.files_dir.glob("*/*")] == []
+    assert query(settings, "SELECT key FROM tombstone") == [("f",)]
+    assert namespace.setattr(ROOT, SetAttr()).ino == ROOT

@@ -1,0 +1,1 @@
+"""The local disk as a cache: eviction, cold reads and warm-up."""

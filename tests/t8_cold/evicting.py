@@ -1,0 +1,139 @@
+"""A gateway on a small disk, with a drained namespace, and its evictor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import clock
+from gateway.cache.evictor import Evictor
+from gateway.db.engine import Database
+from gateway.door.direct import Direct
+from gateway.door.frames import Answer, Request
+from gateway.objectstore.s3 import S3Store
+from gateway.types import Residency
+from tests.support.namespace import Namespace
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import RcloneServer
+from tests.support.tools import run_as_root
+from tests.support.volumes import query
+from tests.t4_drain.site import Site
+
+DISK_BYTES = 16 << 20
+FILE_BYTES = 512 << 10
+HOUR_NS = 3600 * clock.NS
+
+
+@contextmanager
+def tmpfs(directory: Path) -> Iterator[None]:
+    """Mount a disk of DISK_BYTES on a directory."""
+    directory.mkdir(parents=True)
+    ours = f"size={DISK_BYTES},uid={os.geteuid()},gid={os.getegid()}"
+    run_as_root("mount", "-t", "tmpfs", "-o", ours, "tmpfs", directory)
+    try:
+        yield
+    finally:
+        run_as_root("umount", "--lazy", directory)
+
+
+class Door:
+    """The door of a stopped gateway, which keeps the requests.
+
+    Parameters: direct; asked, which gets the requests.
+    """
+
+    def __init__(self, direct: Direct, asked: list[Request]) -> None:
+        self._direct = direct
+        self._asked = asked
+
+    def run(self, requests: Sequence[Request]) -> list[Answer]:
+        self._asked += requests
+        return self._direct.run(requests)
+
+    def close(self) -> None:
+        self._direct.close()
+
+
+class Cold(Site):
+    """A gateway whose namespace is closed while its evictor works."""
+
+    asked: list[Request]
+    """The requests of the evictors at the door."""
+
+    def set(self, section: str, **values: Any) -> None:
+        """Set keys of a section of the configuration."""
+        self.values.setdefault(section, {}).update(values)
+        self.configure()
+
+    def save(self, directory: str, files: int, hours_ago: float) -> list[int]:
+        """Make a directory of drained files that were uploaded some hours ago. Returns them."""
+        inos = [
+            self.write(f"{directory}/f{number:02}", os.urandom(FILE_BYTES))
+            for number in range(files)
+        ]
+        self.drain()
+        stored_ns = clock.now_ns() - int(hours_ago * HOUR_NS)
+        for ino in inos:
+            self.run("UPDATE object SET stored_ns = :ns WHERE ino = :ino", ns=stored_ns, ino=ino)
+        return inos
+
+    def read(self, ino: int, hours_ago: float) -> None:
+        read_ns = clock.now_ns() - int(hours_ago * HOUR_NS)
+        self.run("DELETE FROM last_read WHERE ino = :ino", ino=ino)
+        self.run("INSERT INTO last_read VALUES (:ino, :ns)", ino=ino, ns=read_ns)
+
+    def run(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+        return query(self.settings, statement, **values)
+
+    @contextmanager
+    def door(self) -> Iterator[Door]:
+        """Open the namespace in place of a server."""
+        self.namespace.close()
+        try:
+            with closing(Door(Direct(self.settings), self.asked)) as door:
+                yield door
+        finally:
+            self.namespace = Namespace(self.settings)
+
+    def evictor(self) -> Evictor:
+        """Return a new evictor."""
+        database = Database(self.settings.database_url)
+        return Evictor(self.settings, database, S3Store(self.settings), self.door)
+
+    def absent(self) -> set[int]:
+        """Return the absent files. Their data files are gone, and no others."""
+        rows = self.run("SELECT ino, epoch, residency, size FROM inode WHERE kind = 1")
+        absent = {ino for ino, _epoch, residency, _size in rows if residency == Residency.ABSENT}
+        for ino, epoch, _residency, size in rows:
+            there = self.namespace.files.path(ino, epoch).exists()
+            assert there == (ino not in absent and size > 0), f"data file of inode {ino}"
+        return absent
+
+    def used_bytes(self) -> int:
+        found = os.statvfs(self.settings.files_dir)
+        return (found.f_blocks - found.f_bavail) * found.f_frsize
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RcloneServer]:
+    with RcloneServer(tmp_path_factory.mktemp("s3") / "rclone") as server:
+        yield server
+
+
+@pytest.fixture
+def cold(store: RcloneServer, tmp_path: Path) -> Iterator[Cold]:
+    """Make a gateway whose data files are on a disk of 16 MiB: the watermarks are 12.8 and 8."""
+    with tmpfs(tmp_path / "gateway" / "data" / "files"), S3Proxy(store.port) as proxy:
+        site = Cold(tmp_path / "gateway", store, f"b{os.urandom(4).hex()}", proxy)
+        site.asked = []
+        site.set("space", reserve_bytes=0)
+        site.set("cache", evict_from=0.8, evict_to=0.5)
+        try:
+            yield site
+        finally:
+            site.close()

@@ -1,0 +1,387 @@
+"""The evictor: it keeps room on the disk, in its order, and evicts nothing on missing evidence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import clock
+from gateway.cache import evictor as evictor_module
+from gateway.cache.candidates import Finder, survey
+from gateway.cache.eviction import Eviction, Verdict
+from gateway.cache.evictor import FAR_SECONDS, NEAR_SECONDS, Evictor
+from gateway.cache.growth import Growth
+from gateway.data import layout, stamp
+from gateway.data.layout import DataFiles
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.door.direct import Direct
+from gateway.door.frames import Answer, Op, Request
+from gateway.errors import DoorClosed, TryAgain
+from gateway.namespace import fsck
+from gateway.objectstore.s3 import S3Store
+from gateway.settings import Settings
+from tests.support.s3proxy import Act
+from tests.t8_cold.evicting import DISK_BYTES, FILE_BYTES, Cold, cold, store
+
+__all__ = ["cold", "store"]
+
+context = multiprocessing.get_context("forkserver")
+
+
+def evicted(site: Cold) -> list[int]:
+    """Return the files whose eviction was requested, in order."""
+    return [request.ino for request in site.asked if request.op is Op.EVICT]
+
+
+def heads(site: Cold) -> list[str]:
+    return [one.key for one in site.proxy.requests if one.operation == "HEAD"]
+
+
+class Untouched(Database):
+    """A database that nobody may use."""
+
+    def reader(self) -> Any:
+        raise AssertionError("the database was used below the watermark")
+
+
+def test_above_the_watermark_whole_old_directories_go_first(cold: Cold) -> None:
+    newest = cold.save("run3", 8, hours_ago=1)
+    oldest = cold.save("run1", 8, hours_ago=9)
+    middle = cold.save("run2", 8, hours_ago=8)
+    idle = Evictor(
+        cold.settings, Untouched(cold.settings.database_url), S3Store(cold.settings), cold.door
+    )
+    assert cold.used_bytes() == pytest.approx(0.75 * DISK_BYTES, rel=0.02)
+    assert idle.step() == NEAR_SECONDS
+    more = cold.save("run4", 6, hours_ago=0.5)
+    # A single file of the oldest directory was read an hour ago, and makes it the second oldest.
+    cold.read(oldest[3], hours_ago=1.5)
+    used = cold.used_bytes()
+    assert used > 0.8 * DISK_BYTES
+    working = cold.evictor()
+    assert working.step() == NEAR_SECONDS
+    # The oldest directory is gone; of the next one as many as are needed, the longest unused first.
+    files = -(-(used - DISK_BYTES // 2) // FILE_BYTES)
+    rest = [ino for ino in oldest if ino != oldest[3]]
+    assert evicted(cold) == [*middle, *rest[: files - 8]]
+    assert cold.absent() == set(evicted(cold))
+    assert cold.used_bytes() <= DISK_BYTES // 2
+    assert cold.run("SELECT * FROM eviction") == []
+    assert working.counts["evicted"] == files
+    assert working.counts["evicted_bytes"] == files * FILE_BYTES
+    # Below the mark again, the next look is at the disk only, and not soon.
+    assert working.step() == FAR_SECONDS
+    assert len(evicted(cold)) == files
+    assert not cold.absent() & {*newest, *more}
+    database = Database(cold.settings.database_url)
+    assert fsck.check(database, DataFiles(cold.settings.files_dir)) == []
+
+
+def test_an_object_that_is_not_what_was_recorded_keeps_its_file(
+    cold: Cold, caplog: pytest.LogCaptureFixture
+) -> None:
+    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    deleted, replaced, other = cold.save("run", 3, hours_ago=1)
+    cold.save("more", 1, hours_ago=0.1)
+    cold.client.delete_object(Bucket=cold.bucket, Key="team/run/run/f00")
+    cold.client.put_object(Bucket=cold.bucket, Key="team/run/run/f01", Body=b"x" * FILE_BYTES)
+    working = cold.evictor()
+    working.step()
+    assert deleted not in cold.absent()
+    assert replaced not in cold.absent()
+    assert other in cold.absent()
+    assert {deleted, replaced}.isdisjoint(evicted(cold))
+    assert working.counts["differs"] == 2
+    assert "team/run/run/f00 is missing" in caplog.text
+    assert "team/run/run/f01 is not what was recorded" in caplog.text
+    # They are not asked for again at once.
+    cold.proxy.forget()
+    working._look_at = 0.0
+    working.step()
+    assert heads(cold) == []
+    assert working.counts["differs"] == 2
+
+
+def test_a_bucket_that_does_not_answer_evicts_nothing(cold: Cold) -> None:
+    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    cold.proxy.inject(Act.FAIL, lambda request: request.operation == "HEAD", times=math.inf)
+    assert cold.evictor().step() == FAR_SECONDS
+    assert cold.absent() == set()
+
+
+def test_what_is_kept_or_not_at_home_stays(cold: Cold) -> None:
+    cold.set("cache", evict_from=0.1, evict_to=0.0, keep=["production/*"], keep_seconds=600.0)
+    kept = cold.save("production/a", 1, hours_ago=5)
+    fresh = cold.save("fresh", 1, hours_ago=0.1)
+    renamed = cold.save("old/a/b", 1, hours_ago=5) + cold.save("there/a", 1, hours_ago=5)
+    moved = cold.save("here", 1, hours_ago=5)
+    linked = cold.save("linked", 1, hours_ago=5)
+    gone = cold.save("gone", 2, hours_ago=5)
+    cold.rename("old", "new")
+    cold.rename("there", "elsewhere")
+    cold.rename("elsewhere", "there")
+    cold.rename("here/f00", "here/other")
+    # Nothing says that the object has a wrong key, as after a restored backup.
+    cold.run("DELETE FROM rekey WHERE ino = :ino", ino=moved[0])
+    cold.link("linked/f00", "production/second")
+    cold.link("gone/f00", "a second name")
+    dirty = cold.write("dirty", b"x" * FILE_BYTES)
+    cold.evictor().step()
+    assert cold.absent() == set(gone)
+    assert {*kept, *fresh, *renamed, *moved, *linked, dirty}.isdisjoint(evicted(cold))
+    # When the bucket has followed the rename, and nothing is fresh any more, they go.
+    cold.drain()
+    cold.set("cache", keep_seconds=0.0)
+    cold.evictor().step()
+    assert cold.absent() == {*gone, *renamed, *fresh, dirty}
+
+
+def test_top_directories_have_limits_of_their_own(cold: Cold) -> None:
+    cold.set("cache", limits=["scratch=3MiB", "missing=1MiB"])
+    scratch = cold.save("scratch/a/b", 5, hours_ago=2) + cold.save("scratch/c", 3, hours_ago=1)
+    cold.save("other", 8, hours_ago=9)
+    working = cold.evictor()
+    assert working.step() == FAR_SECONDS
+    # 4 MiB are there, 0.9 of 3 MiB may stay.
+    assert cold.absent() == set(scratch[:3])
+    asked = len(cold.asked)
+    cold.save("scratch/d", 4, hours_ago=0)
+    working.step()
+    assert len(cold.asked) == asked, "the next count is due in a minute"
+
+
+def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
+    old, used, wanted = cold.save("run", 3, hours_ago=9)
+    fresh = cold.save("fresh", 1, hours_ago=9)[0]
+    with cold.door() as door:
+        door.run([Request(Op.EVICT, ino, change=1) for ino in (old, used, wanted, fresh)])
+    absent = cold.absent()
+    cold.run("DELETE FROM eviction")
+    before = cold.write("young", os.urandom(FILE_BYTES))
+    cold.drain()
+    for ino in absent:
+        [(epoch,)] = cold.run("SELECT epoch FROM inode WHERE ino = :ino", ino=ino)
+        path = cold.namespace.files.path(ino, epoch)
+        path.write_bytes(os.urandom(FILE_BYTES))
+        if ino != fresh:
+            os.utime(path, ns=(0, clock.now_ns() - 3600 * clock.NS))
+        insert = "INSERT INTO presence VALUES (:ino, :epoch, 4194304, :blocks)"
+        cold.run(insert, ino=ino, epoch=epoch, blocks=b"\1")
+    cold.read(used, hours_ago=0)
+    cold.run("INSERT INTO warming VALUES (:ino, 1)", ino=wanted)
+    cold.asked.clear()
+    cold.set("cache", evict_from=0.05, evict_to=0.0)
+    cold.evictor().step()
+    assert evicted(cold) == [old, before]
+    assert not any(cold.settings.files_dir.glob(f"*/{old}.*"))
+
+
+def unmounted(site: Cold) -> None:
+    (site.settings.files_dir / stamp.NAME).unlink()
+
+
+def foreign(site: Cold) -> None:
+    path = site.settings.files_dir / stamp.NAME
+    path.write_text(json.dumps({**json.loads(path.read_text()), "gateway": "00" * 16}))
+
+
+@pytest.mark.parametrize("break_", [unmounted, foreign])
+def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> None:
+    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    before = (cold.settings.files_dir / stamp.NAME).read_text()
+    working = cold.evictor()
+
+    @contextmanager
+    def trusting() -> Iterator[Any]:
+        """Open the door of a server that has not noticed."""
+        (cold.settings.files_dir / stamp.NAME).write_text(before)
+        with cold.door() as door:
+            yield door
+
+    working._open_door = trusting
+    break_(cold)
+    assert working.step() == FAR_SECONDS
+    assert cold.asked == []
+    (cold.settings.files_dir / stamp.NAME).write_text(before)
+    assert cold.absent() == set()
+
+
+def test_room_for_the_next_save_is_made_before_it(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cold.set("cache", evict_from=0.8, evict_to=0.7)
+    working = cold.evictor()
+    working.step()
+    cold.save("save1", 12, hours_ago=5)  # 6 MiB
+    assert working.step() == FAR_SECONDS
+    assert working._growth.largest_bytes == pytest.approx(12 * FILE_BYTES, rel=0.05)
+    assert cold.absent() == set()
+    # After a restart the last save is still known: the next one needs as much below 14.4 MiB.
+    now = clock.monotonic_seconds()
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now + 700)
+    again = cold.evictor()
+    saved = cold.save("save2", 8, hours_ago=1)  # 4 MiB more, which fit
+    again.step()
+    assert cold.used_bytes() < 0.7 * DISK_BYTES
+    assert cold.absent() != set()
+    assert cold.absent().isdisjoint(saved)
+    assert cold.used_bytes() <= 0.9 * DISK_BYTES - 12 * FILE_BYTES
+
+
+def test_peaks_are_forgotten_after_a_day_and_a_lost_file_means_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "growth.json"
+    times = [0.0, 1_700_000_000 * clock.NS]
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: times[0])
+    monkeypatch.setattr(clock, "now_ns", lambda: times[1])
+    growth = Growth(path)
+    assert growth.largest_bytes == 0
+    for seconds, written in ((0, 100), (300, 150), (700, 160), (1400, 160)):
+        times[0] = float(seconds)
+        growth.saw(written)
+    assert growth.largest_bytes == 50
+    assert Growth(path).largest_bytes == 50
+    times[1] += 23 * 3600 * clock.NS
+    growth.saw(160)
+    assert growth.largest_bytes == 50
+    times[1] += 2 * 3600 * clock.NS
+    growth.saw(160)
+    assert growth.largest_bytes == 0
+    path.write_text("{")
+    assert Growth(path).largest_bytes == 0
+
+
+class Refusing:
+    """A door with an answer of its own for each request."""
+
+    def __init__(self, answer: int | Exception) -> None:
+        self.answer = answer
+        self.asked = 0
+
+    def run(self, requests: Sequence[Request]) -> list[Answer]:
+        self.asked += len(requests)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return [Answer(self.answer, None) for _ in requests]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "again_seconds"),
+    [(errno.EBUSY, 60.0), (errno.EAGAIN, 10.0), (errno.ENOTSUP, 10.0), (DoorClosed("gone"), 0.0)],
+)
+def test_a_refusal_is_no_reason_to_ask_again_at_once(
+    cold: Cold,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: int | Exception,
+    again_seconds: float,
+) -> None:
+    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    door = Refusing(answer)
+    working = cold.evictor()
+    working._open_door = lambda: closing(door)
+    now = [clock.monotonic_seconds()]
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+    for passed, asked in ((0.0, 4), (again_seconds - 1, 4), (2.0, 8)):
+        if again_seconds == 0 and asked == 4 and passed != 0:
+            continue
+        now[0] += passed
+        working.step()
+        assert door.asked == asked
+    assert cold.absent() == set()
+
+
+def test_a_row_stays_until_its_deletion_is_durable(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    inos = cold.save("run", 4, hours_ago=1)
+
+    def fail(_path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    working = cold.evictor()
+    sync = layout.sync_directory
+    with cold.door() as door:
+        working._open_door = lambda: _given(door)
+        monkeypatch.setattr(layout, "sync_directory", fail)
+        assert working.step() == FAR_SECONDS
+        assert cold.run("SELECT count(*) FROM eviction") == [(4,)]
+        monkeypatch.setattr(layout, "sync_directory", sync)
+        # The next evictor finishes what is left, as soon as it has anything to do.
+        monkeypatch.setattr(evictor_module, "survey", lambda _session: [])
+        cold.evictor()._evict(1)
+    assert cold.absent() == set(inos)
+
+
+@contextmanager
+def _given(door: Any) -> Iterator[Any]:
+    yield door
+
+
+def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
+    cold.save("run", 4, hours_ago=1)
+    database = Database(cold.settings.database_url)
+    with database.reader() as connection:
+        session = Session(connection, database.dialect)
+        found = list(Finder(session, cold.settings).inside(survey(session)))
+    with cold.door() as door, Eviction(cold.settings, database, S3Store(cold.settings)) as eviction:
+        assert eviction.run(door.run, found) == [Verdict.EVICTED] * 4
+        assert eviction.run(door.run, found) == [Verdict.BUSY] * 4
+    assert cold.absent() == {one.ino for one in found}
+    epochs = cold.run("SELECT DISTINCT epoch FROM inode WHERE kind = 1")
+    assert epochs == [(found[0].epoch + 1,)]
+
+
+def die_before_unlink(settings: Settings, ino: int) -> None:
+    direct = Direct(settings)
+    layout.DataFiles.remove = lambda *_: os.kill(  # type: ignore[method-assign]
+        os.getpid(), signal.SIGKILL
+    )
+    direct.run([Request(Op.EVICT, ino, change=1)])
+
+
+def test_a_kill_between_commit_and_unlink_leaves_nothing_behind(cold: Cold) -> None:
+    [ino] = cold.save("run", 1, hours_ago=1)
+    cold.namespace.close()
+    process = context.Process(target=die_before_unlink, args=(cold.settings, ino))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert cold.settings.files_dir.joinpath(f"{ino % 256:02x}/{ino}.0").exists()
+    assert cold.run("SELECT ino, epoch FROM eviction") == [(ino, 0)]
+    database = Database(cold.settings.database_url)
+    assert fsck.check(database, DataFiles(cold.settings.files_dir)) == []
+    with cold.door():
+        pass
+    assert cold.absent() == {ino}
+    assert cold.run("SELECT * FROM eviction") == []
+
+
+def test_the_database_may_be_away(cold: Cold, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+
+    def away(_settings: Settings) -> None:
+        raise TryAgain
+
+    monkeypatch.setattr("gateway.namespace.identity.require_surroundings", away)
+    assert cold.evictor().step() == FAR_SECONDS
+    assert cold.absent() == set()
