@@ -30,8 +30,7 @@ def imported(*command: str | Path) -> set[str]:
 def test_commands_do_not_import_the_client_of_the_bucket(tmp_path: Path, command: str) -> None:
     make_volume(make_settings(tmp_path))
     toml = tmp_path / "spillway.toml"
-    values = {"gateway": {"data_dir": tmp_path}, "bucket": {"name": "b"}}
-    toml.write_text(config.render(values))
+    toml.write_text(config.render({"gateway": {"data_dir": tmp_path}, "bucket": {"name": "b"}}))
     found = imported(command, "--config", toml, *(["/"] if command == "stat" else []))
     assert "gateway" in found
     assert OF_THE_BUCKET & found == set()
