@@ -118,7 +118,7 @@ def clients(value: tuple[str, ...]) -> str | None:
             parse_client(entry)
         except ValueError as exc:
             return str(exc)
-    return None if value else "must have an entry; without one nobody could mount"
+    return None if value else "must have an entry; without one no host could mount"
 
 
 def one_of(values: Iterable[str]) -> Check:

@@ -29,6 +29,9 @@ _TYPES = {
     Kind.DIRECTORY: ("directory", stat.S_IFDIR),
 }
 
+REMOVED = "(removed)"
+"""Shown in place of the target of a symbolic link that was removed after it was listed."""
+
 
 LINKS_MAX = 40
 """The symbolic links of one path that are followed, as in Linux."""
@@ -99,7 +102,7 @@ def resolve(browser: Browser, settings: Settings, path: str) -> Place:
     for name in names:
         parent = place.found()
         if parent.attr.kind == Kind.SYMLINK:
-            target = printable(browser.target(parent.attr.ino))
+            target = _target(browser, parent.attr.ino) or REMOVED
             raise NotPossible(
                 f"{path}: {printable(parent.name)} is a symbolic link to {target}, which is not "
                 "followed here: name the directory itself"
@@ -190,7 +193,7 @@ def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
     if attr.kind == Kind.REGULAR:
         found["bytes"] = browser.place_of_bytes(attr)
     if attr.kind == Kind.SYMLINK:
-        found["target"] = printable(browser.target(attr.ino))
+        found["target"] = _target(browser, attr.ino)
     return found
 
 
@@ -203,10 +206,16 @@ def long_line(browser: Browser, entry: Entry, shown: str) -> str:
         f"{_time(attr.mtime_ns)[:19].replace('T', ' ')} {shown}"
     )
     if attr.kind == Kind.SYMLINK:
-        line += f" -> {printable(browser.target(attr.ino))}"
+        line += f" -> {_target(browser, attr.ino) or REMOVED}"
     if attr.kind == Kind.REGULAR and attr.residency != Residency.RESIDENT:
         line += f" ({browser.place_of_bytes(attr)})"
     return line
+
+
+def _target(browser: Browser, ino: int) -> str | None:
+    """Return the target of a symbolic link to be shown, or None if the link was removed."""
+    target = browser.target(ino)
+    return None if target is None else printable(target)
 
 
 def _time(time_ns: int) -> str:

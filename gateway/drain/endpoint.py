@@ -1,7 +1,7 @@
-"""What is known of a store: which checksum it verifies. Found out once, and remembered.
+"""Remembers which checksum a store verifies.
 
-A person may say it (``bucket.checksum``); else the store is asked, by the drain before its first
-upload, and by ``spillway bucket setup``.
+A person may name the checksum (``bucket.checksum``). Otherwise the store is asked once: by the
+drain before its first upload, or by ``spillway bucket setup``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ ENDPOINT_DELETE = Statement(
 
 
 def configured(bucket: BucketSettings) -> Kind | None:
-    """The checksum that a person chose; None: the store is asked."""
+    """Return the checksum that a person chose, or None if the store is to be asked."""
     return None if bucket.checksum == CHECKSUM_AUTO else Kind(bucket.checksum)
 
 
 def known(session: Session, bucket: BucketSettings) -> Kind | None:
-    """The checksum for a store; None: it was not asked yet, or its answers did not tell."""
+    """Return the checksum for a store, or None if the store was not asked yet or its answers did
+    not tell."""
     if (chosen := configured(bucket)) is not None:
         return chosen
     row = session.one(ENDPOINT, url=bucket.endpoint_url, bucket=bucket.name)
@@ -37,7 +38,7 @@ def known(session: Session, bucket: BucketSettings) -> Kind | None:
 
 
 def remember(session: Session, bucket: BucketSettings, kind: Kind) -> None:
-    """Record what a store was found to verify."""
+    """Record the kind of checksum that a store was found to verify."""
     session.run(ENDPOINT_DELETE, the_url=bucket.endpoint_url, the_bucket=bucket.name)
     session.run(
         ENDPOINT_INSERT,

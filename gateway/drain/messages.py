@@ -38,14 +38,16 @@ class Handshake(NamedTuple):
 class Task(NamedTuple):
     """Objects that a sender is told to send."""
 
-    generation: int
-    """The sender reads the credentials again when this number changes."""
+    reloads: int
+    """How often the drain has asked for the credentials to be read again. The sender reads them
+    again when this number changes."""
     objects: list[Small]
     """The sender sends them one after the other, up to the first that the store does not take."""
 
 
-class Answer(NamedTuple):
-    """The result of one object. A sender answers with a list, in the order of the objects."""
+class Attempt(NamedTuple):
+    """The result of one object, and how its request ended. A sender answers with a list, in the
+    order of the objects."""
 
     result: Result
     how: Ended

@@ -16,6 +16,7 @@ from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.db.statements import ATTR, dirent, inode, presence
+from gateway.errors import Stale
 from gateway.namespace import lookup
 from gateway.settings import Settings
 from gateway.types import Attr, Residency
@@ -82,10 +83,13 @@ class Browser:
             yield from map(self._now, rows)
             cookie = rows[-1][0]
 
-    def target(self, ino: int) -> bytes:
-        """Return the target of a symbolic link. Raises Stale."""
+    def target(self, ino: int) -> bytes | None:
+        """Return the target of a symbolic link, or None if the link was removed meanwhile."""
         with self._database.reader() as connection:
-            return lookup.readlink(self._session(connection), ino)
+            try:
+                return lookup.readlink(self._session(connection), ino)
+            except Stale:
+                return None
 
     def place_of_bytes(self, attr: Attr) -> str:
         """Return where the bytes of a file are: resident, absent or partial."""

@@ -119,7 +119,7 @@ CHECKS = (
             " GROUP BY i.ino, i.nlink HAVING i.nlink <> count(d.ino) AND count(d.ino) > 0"
         ),
         "inode {0} has link count {1} and {2} names",
-        "counted anew",
+        "counted again",
         _sql(
             "UPDATE inode SET nlink = (SELECT count(*) FROM dirent d WHERE d.ino = inode.ino)"
             " WHERE ino = :key"
@@ -135,7 +135,7 @@ CHECKS = (
             " GROUP BY i.ino, i.nlink HAVING i.nlink <> 2 + count(s.ino)"
         ),
         "directory {0} has link count {1}, its subdirectories make it {2}",
-        "counted anew",
+        "counted again",
         _sql(
             "UPDATE inode SET nlink = 2 + (SELECT count(*) FROM dirent d"
             f" JOIN inode s ON s.ino = d.ino AND s.kind = {_DIRECTORY} WHERE d.parent = inode.ino)"

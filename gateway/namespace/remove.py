@@ -74,7 +74,7 @@ def reclaim(tx: Tx, ino: int) -> bool:
 
 
 def note_renamed(tx: Tx, attr: Attr) -> None:
-    """Tell the drain, and who follows the journal, that an inode and all below have other paths."""
+    """Tell the drain, and readers of the journal, that an inode and all below have other paths."""
     if attr.kind == Kind.DIRECTORY:
         tx.touch(attr.ino, journal.CHANGED | journal.BELOW)
         _add_rekey(tx, attr.ino)

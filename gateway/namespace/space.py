@@ -30,7 +30,7 @@ class Level(IntEnum):
 
 
 _SAID = {
-    Level.ROOM: "there is room again: writers go on at full speed",
+    Level.ROOM: "there is room again: writers continue at full speed",
     Level.SLOW: "room gets short: writers are slowed to what the drain makes free",
     Level.FULL: "no room is left: writers wait and are then told ENOSPC",
 }

@@ -108,9 +108,10 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     come back and continue to write. Returns how many were sealed and how many reclaimed.
     """
     reclaimed = reclaim(writer, files)
-    _finish_evictions(writer, files)
+    write_open, evicted = writer.run(_left_over)
+    _finish_evictions(writer, files, evicted)
     sealed = 0
-    for batch in _batches(writer.run(_write_open)):
+    for batch in _batches(write_open):
         seals: list[Operation[Any]] = []
         damages: list[Operation[Any]] = []
         for ino, epoch, size, mtime_ns in batch:
@@ -126,14 +127,16 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     return sealed, reclaimed
 
 
-def _finish_evictions(writer: Writer, files: DataFiles) -> None:
+def _finish_evictions(
+    writer: Writer, files: DataFiles, evicted: Sequence[Sequence[Any]]
+) -> None:
     """Delete the data files of evictions that a crash interrupted."""
-    while evicted := writer.run(_evictions):
+    while evicted:
         for ino, epoch in evicted:
             files.remove(ino, epoch)
         # After a power cut no row would name a data file that came back.
         files.sync_shards(ino for ino, _epoch in evicted)
-        writer.run(_evictions_end, evicted)
+        evicted = writer.run(_evictions_end, evicted)
 
 
 def reclaim(writer: Writer, files: DataFiles) -> int:
@@ -159,20 +162,19 @@ def _batches(rows: Sequence[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
         yield batch
 
 
-def _evictions(tx: Tx) -> list[Sequence[Any]]:
+def _evictions_end(tx: Tx, done: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Delete the rows of evictions that are done. Returns the next ones."""
+    tx.run(sql.EVICTIONS_DELETE, evicted=rows_of([tuple(row) for row in done]))
     return tx.all(sql.EVICTIONS, most=RECOVERED_TOGETHER)
-
-
-def _evictions_end(tx: Tx, evicted: Sequence[Sequence[Any]]) -> None:
-    tx.run(sql.EVICTIONS_DELETE, evicted=rows_of([tuple(row) for row in evicted]))
 
 
 def _orphans(tx: Tx) -> list[Sequence[Any]]:
     return tx.all(sql.ORPHANS)
 
 
-def _write_open(tx: Tx) -> list[Sequence[Any]]:
-    return tx.all(sql.WRITE_OPEN)
+def _left_over(tx: Tx) -> tuple[list[Sequence[Any]], list[Sequence[Any]]]:
+    """Return the files that were open for writing, and the first evictions that are not done."""
+    return tx.all(sql.WRITE_OPEN), tx.all(sql.EVICTIONS, most=RECOVERED_TOGETHER)
 
 
 def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | str:

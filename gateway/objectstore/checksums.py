@@ -1,8 +1,8 @@
-"""The checksums by which a store and we make sure that it has what was sent. Pure.
+"""Computes the checksums that show that a store has the bytes that were sent. Pure.
 
-MD5 is what every store verifies: Content-MD5, and ETags. The newer ones cost a tenth or less of its
-processor time, and are for stores that were seen to verify them (negotiation.py). They are of whole
-objects, also of those that were sent in parts (FULL_OBJECT).
+Every store verifies MD5: Content-MD5 and ETags. The newer checksums cost a tenth of its processor
+time or less. They are used with stores that were seen to verify them (negotiation.py). A newer
+checksum is of the whole object, also when the object was sent in parts (FULL_OBJECT).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gateway.objectstore.crc64 import Crc
 
 
 class Kind(StrEnum):
-    """Which checksum goes with a body."""
+    """The kind of the checksum that goes with a body."""
 
     MD5 = "md5"
     CRC64NVME = "crc64nvme"
@@ -28,55 +28,56 @@ class Kind(StrEnum):
 
     @property
     def header(self) -> str:
-        """Of a request that has a body, and of its answer."""
+        """The header of a request that has a body, and of its answer."""
         return "Content-MD5" if self is Kind.MD5 else f"x-amz-checksum-{self}"
 
     @property
     def algorithm(self) -> str:
-        """As S3 names it."""
+        """The name of the algorithm in S3."""
         return self.upper()
 
     @property
     def field(self) -> str:
-        """Of what boto3 sends and answers; no answer has one for MD5."""
+        """The field in what boto3 sends and answers. No answer has a field for MD5."""
         return f"Checksum{self.algorithm}"
 
 
 class Sum(NamedTuple):
-    """What a store should say of some bytes."""
+    """The checksum that a store should answer for some bytes."""
 
     kind: Kind
     value: str
-    """An ETag for MD5, else in base64."""
+    """An ETag for MD5, and base64 for the other kinds."""
 
 
 class Digests(NamedTuple):
-    """Of one body."""
+    """The checksums of one body."""
 
     md5: bytes
-    """Empty when it was not asked for."""
+    """The MD5. It is empty when it was not asked for."""
     sha256: str
-    """In hex; empty when it was not asked for."""
+    """The SHA-256 in hex. It is empty when it was not asked for."""
     crcs: tuple[Crc, ...]
-    """Of the blocks of the file, or of what the body has of them."""
+    """The CRCs of the blocks of the file, or of the parts of blocks that the body has."""
     crc32c: int = 0
-    """0 when it was not asked for."""
+    """The CRC-32C. It is 0 when it was not asked for."""
 
     def value(self, kind: Kind) -> bytes:
-        """The checksum of a kind that was asked for."""
+        """Return the checksum of a kind that was asked for."""
         return self.md5 if kind is Kind.MD5 else value_of([self], kind)
 
     def header(self, kind: Kind) -> str:
-        """As it goes with the body."""
+        """Return the value of the header that goes with the body."""
         return base64.b64encode(self.value(kind)).decode()
 
     def sum(self, kind: Kind) -> Sum:
-        """What a store should say that has this body as an object or a part."""
+        """Return the checksum that a store should answer for this body, as an object or a part."""
         return Sum(kind, self.md5.hex() if kind is Kind.MD5 else self.header(kind))
 
 
 def value_of(parts: Sequence[Digests], kind: Kind) -> bytes:
-    """The checksum of a whole from its parts, in order. MD5: that of the parts' MD5s."""
+    """Return the checksum of an object from its parts, in order. For MD5 it is the MD5 of the
+    parts' MD5s."""
     if kind is Kind.MD5:
         md5s = b"".join(part.md5 for part in parts)
         return hashlib.md5(md5s, usedforsecurity=False).digest()
@@ -89,7 +90,7 @@ def value_of(parts: Sequence[Digests], kind: Kind) -> bytes:
 
 
 def sum_of(parts: Sequence[Digests], kind: Kind) -> Sum:
-    """What a store should say of an object of these parts."""
+    """Return the checksum that a store should answer for an object of these parts."""
     value = value_of(parts, kind)
     if kind is Kind.MD5:
         return Sum(kind, f"{value.hex()}-{len(parts)}")

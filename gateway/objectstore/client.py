@@ -63,10 +63,10 @@ OF_ALL_REQUESTS = _CREDENTIALS | _PERMISSION | _QUOTA | _REGION | _BUSY | {"Requ
 
 
 class Connection:
-    """The two ways to the bucket, with one set of credentials. Nothing is contacted yet.
+    """The two ways to the bucket, with one set of credentials. Making one contacts no server.
 
-    Parameters: settings; pace, what every request must pass; attempts, how often to try a request;
-    address, the URL of the bucket, if a client has told it already.
+    Parameters: settings; pace, the limits that every request keeps; attempts, how often to try a
+    request; address, the URL of the bucket, if a client has told it already.
 
     Raises: StoreRefused when the credentials file or the CA bundle exists but cannot be used.
     Without the credentials file, the first request asks boto's own chain (environment, the role of
@@ -200,7 +200,7 @@ def code_of(exc: ClientError) -> str:
 
 
 def is_lacking(exc: BucketError) -> bool:
-    """Whether a refusal may mean that the store does not know this kind of request."""
+    """Return whether a refusal may mean that the store does not know this kind of request."""
     cause = exc.__cause__
     if not isinstance(cause, ClientError):
         return False
@@ -211,7 +211,7 @@ def is_lacking(exc: BucketError) -> bool:
 
 
 def code_in(exc: BucketError) -> str:
-    """The code of the answer that an error was made of; empty: of none."""
+    """Return the code of the answer that caused an error, or "" if no answer did."""
     cause = exc.__cause__
     return code_of(cause) if isinstance(cause, ClientError) else ""
 

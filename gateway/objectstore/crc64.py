@@ -2,7 +2,7 @@
 
 The bytes come in runs (the parts of an upload), several runs at a time, each in order. A run gives
 the CRC of each block that it touches, cut at the boundaries of the blocks in the file. ``joined``
-combines the two halves of a block that two runs share. So the parts need not be whole blocks.
+combines the two halves of a block that two runs share, so a part may end inside a block.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Finds out which checksum a store verifies: it is given wrong ones, at a key of ours.
+"""Finds out which checksum a store verifies, by sending wrong checksums to a key of ours.
 
-Servers that do not know the newer checksums take wrong ones without a word, so nothing but a
-refusal shows that one is verified. A store may also refuse the header itself: it must take the
-right checksum, and tell it afterwards. All this must be so in one request and in parts.
+A server that does not know the newer checksums accepts wrong ones. Only a refusal shows that a
+checksum is verified. A store may also refuse the header itself, so it must accept the right
+checksum too, and tell it afterwards. All this must hold for whole objects and for parts.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ BODY = b"Spillway asks which checksums this store verifies.\n"
 
 
 def negotiate(settings: Settings, pace: Gate | None = None) -> Kind | None:
-    """The cheapest checksum that the store verifies; MD5, if it verifies no other.
+    """Return the cheapest checksum that the store verifies, which is MD5 if it verifies no other.
 
-    None: its answers do not tell, for now. Then MD5 is what is sure. Parameters: pace, what every
-    request must pass.
+    None means that the answers of the store did not tell this time, so the caller uses MD5 and may
+    ask again. Parameters: pace, the limits that every request keeps.
     """
     for kind in (Kind.CRC64NVME, Kind.CRC32C):
         found = _Trial(settings, kind, pace).is_verified()
         if found is not False:
             return kind if found else None
-    # A store that takes nothing at all (its key is disabled, the storage class is unknown) also
-    # refuses the wrong checksums and the right ones.
+    # A store that takes no object at all (its key is disabled, the storage class is unknown) also
+    # refuses both wrong and right checksums.
     return Kind.MD5 if _Trial(settings, Kind.MD5, pace).takes_objects() else None
 
 
 class _Trial(S3Store):
-    """The store, as if it verified one kind of checksum."""
+    """A store that is assumed to verify one kind of checksum."""
 
     def __init__(self, settings: Settings, kind: Kind, pace: Gate | None) -> None:
         super().__init__(settings, pace=pace, kind=kind)
@@ -50,12 +50,12 @@ class _Trial(S3Store):
         self._key = probe_key(settings.bucket.prefix, secrets.token_hex(8))
 
     def is_verified(self) -> bool | None:
-        """None: that is not clear."""
+        """Return whether the store verifies the checksum, or None if its answers do not tell."""
         try:
             return self._of_objects() and self._of_parts()
         except BucketError as exc:
-            # An ObjectRefused without a cause is our own verdict: the store took the object, and
-            # tells no checksum or another one.
+            # An ObjectRefused without a cause comes from our own comparison: the store took the
+            # object, and its answer has no checksum or another one.
             is_verdict = isinstance(exc, ObjectRefused) and exc.__cause__ is None
             if is_verdict or _is_refusal(exc):
                 return False
@@ -65,7 +65,7 @@ class _Trial(S3Store):
             self._delete()
 
     def takes_objects(self) -> bool:
-        """Whether the store takes an object with this checksum, as any other object of ours."""
+        """Return whether the store takes an object with this checksum, sent as any other object."""
         try:
             self.put(self._key, BODY, {})
         except BucketError as exc:
@@ -125,5 +125,6 @@ class _Trial(S3Store):
 
 
 def _is_refusal(exc: BucketError) -> bool:
-    """Whether the store refuses the checksum, or the kind of request: not us, and not for now."""
+    """Return whether the store refuses the checksum or the kind of request. False means that it
+    refuses our credentials, or cannot answer now."""
     return client.code_in(exc) == "BadDigest" or client.is_lacking(exc)

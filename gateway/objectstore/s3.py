@@ -1,12 +1,13 @@
 """Makes the S3 requests of the drain, each with its checks, without files or the database.
 
-Every body goes out with a checksum that the server verifies: Content-MD5, which every S3 server
-checks, or a newer one (x-amz-checksum-*), where the server was seen to refuse a wrong one: others
-take it without a word. What the server says it stored (the newer checksum, or an ETag that is an
-MD5; the size always) is compared before a caller may believe it. Errors come out as the three
-classes below BucketError; no message holds a secret.
+Every body is sent with a checksum that the server verifies. It is Content-MD5, which every S3
+server checks, or a newer one (x-amz-checksum-*) if the server was seen to refuse a wrong one. Each
+answer says what the server stored: the newer checksum, or an ETag that is an MD5, and the size. It
+is compared before a caller may believe it. Errors are raised as the three classes below
+BucketError. No message has a secret.
 
-Retries are few here: the drain retries, with its own pauses, and shows that it does.
+Requests are seldom repeated here: the drain repeats jobs, with its own pauses, and shows that it
+does.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ class S3Store(Requests):
     def head(self, key: str, with_sum: bool = False) -> Head | None:
         """Return what is stored at a key, or None. Raises BucketError.
 
-        Parameters: with_sum, ask also for the newer checksum, if the store verifies one. For an
-        object whose KMS key we may not use AWS refuses that, so a deletion must not ask.
+        Parameters: with_sum, ask also for the newer checksum, if the store verifies one. AWS
+        refuses that for an object whose KMS key we may not use, so a deletion must not ask.
         """
         asks = {"ChecksumMode": "ENABLED"} if with_sum and self.kind is not Kind.MD5 else {}
         try:
@@ -108,11 +109,10 @@ class S3Store(Requests):
         )
 
     def put(self, key: str, body: Body, metadata: Mapping[str, str]) -> Stored:
-        """Store an object in one request and verify it.
+        """Store an object in one request and verify it. Raises BucketError.
 
-        Its checksum in the answer, or an ETag that is the MD5 of what was sent, is the store's word
-        that it has these bytes; where there is none (encryption by the store), the object is asked
-        for. Raises BucketError.
+        The store confirms the bytes by their checksum in its answer, or by an ETag that is their
+        MD5. An answer without either (the store encrypts) makes us ask for the object.
         """
         sent, answer = self._send("put_object", key, {}, self._headers(metadata), body)
         expected = sent.digests.sum(self.kind)
@@ -145,9 +145,9 @@ class S3Store(Requests):
     def put_part(
         self, key: str, upload_id: str, number: int, body: Body, also: Collection[Kind] = ()
     ) -> Part:
-        """Send one part (numbers start at 1) and make sure of it.
+        """Send one part and verify the answer. Raises BucketError.
 
-        Parameters: also, other checksums of it that are wanted.
+        Parameters: number, from 1; also, other checksums of the part that are wanted.
         """
         query = {"partNumber": str(number), "uploadId": upload_id}
         sent, answer = self._send("upload_part", key, query, {}, body, also)
@@ -155,10 +155,10 @@ class S3Store(Requests):
         return Part(number, answer["ETag"], sent.digests)
 
     def parts(self, key: str, upload_id: str) -> dict[int, ListedPart] | None:
-        """The parts the store has of an upload, by number.
+        """Return the parts that the store has of an upload, by number.
 
-        None: it does not know the upload, or it was begun with another checksum and takes no more
-        parts with ours; then it is aborted.
+        None means that the store does not know the upload, or that the upload was begun with
+        another checksum. Then it takes no parts with ours, and it is aborted. Raises BucketError.
         """
         found: dict[int, ListedPart] = {}
         marker = 0
@@ -192,7 +192,7 @@ class S3Store(Requests):
         """Make the object of its parts and verify it. Raises BucketError.
 
         If the store no longer knows the upload, the answer to an earlier try may have been lost.
-        Then ETag or metadata must prove that the object is this one.
+        Then the checksum or the metadata must prove that the object is this one.
         """
         kind = self.kind
         expected = sum_of([part.digests for part in parts], kind)
@@ -265,8 +265,7 @@ class S3Store(Requests):
         """Copy an object inside the store and verify the copy.
 
         Parameters: head of the source (if the source has changed since, the store refuses);
-        metadata of the copy.
-        Raises: BucketError. The target is untouched then, or complete.
+        metadata of the copy. Raises BucketError; the target is then untouched, or complete.
         """
         copied = head.size > self._copy_max_bytes and self._copy_parts(
             source, target, head, metadata
@@ -363,9 +362,9 @@ class S3Store(Requests):
             raise
 
     def _verified(self, key: str, size: int, expected: Sum | None) -> Head:
-        """HEAD what was just stored and compare. A plain MD5 for an object of parts is no proof
-        either way (some servers hash the whole), so ETags are compared only form by form. A newer
-        checksum must be told: the store was chosen for it."""
+        """Ask (HEAD) for what was just stored, and compare. ETags are compared only if they have
+        the same form: some servers answer the MD5 of the whole for an object of parts. A newer
+        checksum must be in the answer, because it is used only with stores that tell it."""
         head = self.head(key, with_sum=True)
         if head is None:
             raise ObjectRefused(f"{key}: stored, but the store does not have it")

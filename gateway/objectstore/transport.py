@@ -49,7 +49,7 @@ RECORDS_MAX = 8
 _PORTS = {"http": 80, "https": 443}
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """The answer to a request."""
 
     status: int
@@ -102,7 +102,7 @@ class Transport:
         target: str,
         headers: Mapping[str, str],
         body: bytes | Iterable[memoryview],
-    ) -> Answer:
+    ) -> Response:
         """Send a request. Returns its answer, which may come before the whole body was sent.
 
         Parameters: method; target, path and query, percent-encoded; headers, with Content-Length;
@@ -130,7 +130,7 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes | Iterable[memoryview],
         asks: bool,
-    ) -> Answer:
+    ) -> Response:
         """Send a request on a connection. Returns its answer.
 
         Parameters: asks, whether to send the body only when the store wants it.
@@ -157,7 +157,7 @@ class Transport:
                         raise
                 found = connection.getresponse()
             named = {name.lower(): value for name, value in found.headers.items()}
-            answer = Answer(found.status, named, found.read())
+            answer = Response(found.status, named, found.read())
         except TimeoutError as exc:
             raise ReadTimeoutError(endpoint_url=self._address, error=exc) from exc
         except ssl.SSLError as exc:

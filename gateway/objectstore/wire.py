@@ -20,7 +20,7 @@ from gateway.objectstore import signing
 from gateway.objectstore.body import Body, digest
 from gateway.objectstore.checksums import Digests, Kind
 from gateway.objectstore.pace import TIMED_OUT, Ended, Gate, ended
-from gateway.objectstore.transport import Answer, Timeouts, Transport
+from gateway.objectstore.transport import Response, Timeouts, Transport
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Wire:
             raise ClientError(parsed, operation)
         return Put(digests, answer.headers, is_repeated)
 
-    def _send(self, request: signing.Request, body: Body) -> Answer:
+    def _send(self, request: signing.Request, body: Body) -> Response:
         added = signing.sign(request, self._credentials(), self._region, clock.now_ns() / clock.NS)
         headers = {**request.headers, **added}
         target = f"{request.path}?{request.query}" if request.query else request.path

@@ -16,6 +16,7 @@ DOCUMENTS = sorted(
 )
 README_LINES_MAX = 120
 _FILE = re.compile(r"`((?:gateway|fsal|tests|docs|migrations|\.ci)/[\w./]+\.\w+)`")
+_TEST = re.compile(r"`(?:tests/)?(?:(\w+)/)?(test_\w+\.(?:py|c))(?:::(\w+))?`")
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _ANCHOR = re.compile(r"\]\(([^):]*)#([^)]+)\)")
 
@@ -39,12 +40,32 @@ def test_files_and_links_exist(path: Path) -> None:
     assert wrong == []
 
 
-def test_promises_name_tests_that_exist() -> None:
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_exist(path: Path) -> None:
+    missing = []
+    for folder, file, test in _TEST.findall(path.read_text()):
+        found = [
+            one
+            for one in (ROOT / "tests").rglob(file)
+            if folder in ("", one.parent.name)
+            and re.search(rf"^(?:def|static void) {test}", one.read_text(), re.MULTILINE)
+        ]
+        if not found:
+            missing.append((folder, file, test))
+    assert missing == []
+
+
+def test_promises_name_tests() -> None:
     text = (ROOT / "gateway/SEMANTICS.md").read_text()
-    there = {path.name for path in (ROOT / "tests").rglob("test_*")}
-    named = set(re.findall(r"`(test_\w+\.(?:py|c))", text))
-    assert len(named) > 20
-    assert named <= there
+    assert len({file for _folder, file, _test in _TEST.findall(text)}) > 20
+
+
+def test_each_crash_window_says_whether_a_test_shows_it() -> None:
+    text = (ROOT / "gateway/CONCURRENCY.md").read_text()
+    rows = text.split("## Crash windows\n")[1].strip().splitlines()[2:]
+    assert len(rows) > 20
+    shown = [row.strip("| ").rpartition(" | ")[2] for row in rows]
+    assert [one for one in shown if one != "no test" and "::" not in one] == []
 
 
 def test_every_setting_is_explained_by_its_task() -> None:

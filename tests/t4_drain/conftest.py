@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -47,6 +48,24 @@ def moto(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     yield from _running(request, MotoServer, tmp_path_factory.mktemp("s3") / "moto")
+
+
+Counted = Callable[[], int]
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Return a function that tells how many bytes were read with ``os.preadv`` since the start of
+    the test."""
+    honest = os.preadv
+    counts: list[int] = []
+
+    def counting(fd: int, buffers: list[memoryview], offset: int) -> int:
+        counts.append(honest(fd, buffers, offset))
+        return counts[-1]
+
+    monkeypatch.setattr(os, "preadv", counting)
+    return lambda: sum(counts)
 
 
 MakeSite = Callable[..., Site]

@@ -22,9 +22,10 @@ from gateway.objectstore.crc64 import BLOCK_BYTES
 from tests.support.s3proxy import Act
 from tests.support.volumes import query
 from tests.support.waiting import until
+from tests.t4_drain.conftest import Counted
+from tests.t4_drain.interrupted import killed_after_two_parts
 from tests.t4_drain.site import MIB, Site
 from tests.t4_drain.test_checksum import flip
-from tests.t4_drain.test_parts import killed_after_two_parts
 from tests.t4_drain.test_snapshots import append, opened
 
 SIZES = [0, 9, 3 * MIB, 9 * MIB + 1, 17 * MIB]
@@ -60,9 +61,7 @@ def test_each_object_is_published_with_the_digests_of_its_blocks(
     assert found(site) == {path: of(data) for path, data in files.items()}
 
 
-def test_nothing_is_read_once_more_for_the_digests(
-    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_read_once_more_for_the_digests(rclone_site: Site, read_bytes: Counted) -> None:
     """Parts are read for their checksum and for the wire. A hole is not read at all."""
     site = rclone_site
     data = os.urandom(6 * MIB) + bytes(6 * MIB) + b"end"
@@ -71,26 +70,13 @@ def test_nothing_is_read_once_more_for_the_digests(
         file.truncate(6 * MIB)
         file.seek(12 * MIB)
         file.write(b"end")
-    read = 0
-    honest = os.preadv
-
-    def counting(fd: int, buffers: list[memoryview], offset: int) -> int:
-        nonlocal read
-        count = honest(fd, buffers, offset)
-        read += count
-        return count
-
-    monkeypatch.setattr(os, "preadv", counting)
     site.drain()
     assert found(site) == {"f": of(data)}
-    assert read <= 2 * (6 * MIB + 4096)
+    assert read_bytes() <= 2 * (6 * MIB + 4096)
 
 
 def test_a_resumed_upload_has_the_digests_of_all_its_parts(site: Site) -> None:
-    data = os.urandom(17 * MIB)
-    site.configure(part_concurrency=1)
-    site.write("f", data)
-    killed_after_two_parts(site)
+    data = killed_after_two_parts(site)
     site.drain()
     assert site.objects() == {"f": data}
     assert found(site) == {"f": of(data)}

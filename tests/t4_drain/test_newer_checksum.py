@@ -16,11 +16,11 @@ from gateway.objectstore.checksums import Digests, Kind
 from gateway.objectstore.crc64 import Crc
 from gateway.objectstore.s3 import S3Store
 from tests.support.verifier import Verifier
+from tests.t4_drain.interrupted import killed_after_two_parts, parts_sent
 from tests.t4_drain.negotiated import configured, remembered
 from tests.t4_drain.site import MIB, PREFIX, Site
 from tests.t4_drain.test_block_digests import forget, found, of
 from tests.t4_drain.test_checksum import flip, sealed_site, settle, unsettle
-from tests.t4_drain.test_parts import killed_after_two_parts, parts_sent
 
 ANY = ("PUT", "PART", "HEAD")
 SIZES = [0, 9, 3 * MIB, 9 * MIB + 1, 17 * MIB]
@@ -153,10 +153,7 @@ def test_a_copy_is_compared_with_its_source(verifying_site: Site, verifier: Veri
 
 def test_an_interrupted_upload_goes_on_by_the_newer_checksum(newer_site: Site) -> None:
     site = newer_site
-    data = os.urandom(17 * MIB)
-    site.configure(part_concurrency=1)
-    site.write("f", data)
-    killed_after_two_parts(site)
+    data = killed_after_two_parts(site)
     site.proxy.forget()
     site.drain()
     assert site.objects() == {"f": data}
@@ -169,10 +166,7 @@ def test_a_listed_part_with_another_checksum_is_sent_again(
     verifying_site: Site, verifier: Verifier
 ) -> None:
     site = configured(verifying_site, "crc64nvme")
-    data = os.urandom(17 * MIB)
-    site.configure(part_concurrency=1)
-    site.write("f", data)
-    killed_after_two_parts(site)
+    data = killed_after_two_parts(site)
     (key, upload_id) = site.rows("SELECT key, upload_id FROM upload")[0]
     S3Store(site.settings, kind=Kind.CRC64NVME).put_part(key, upload_id, 1, os.urandom(5 * MIB))
     site.proxy.forget()
@@ -184,10 +178,7 @@ def test_a_listed_part_with_another_checksum_is_sent_again(
 def test_an_upload_that_was_begun_with_md5_is_begun_anew(verifying_site: Site) -> None:
     """A store takes no part with another checksum than the upload's."""
     site = configured(verifying_site, "md5")
-    data = os.urandom(17 * MIB)
-    site.configure(part_concurrency=1)
-    site.write("f", data)
-    killed_after_two_parts(site)
+    data = killed_after_two_parts(site)
     configured(site, "crc64nvme")
     site.proxy.forget()
     site.drain()

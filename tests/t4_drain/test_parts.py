@@ -11,28 +11,13 @@ from gateway.errors import DataFileError
 from gateway.objectstore.body import BLOCK_BYTES, Section, blocks, digest
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
+from tests.t4_drain.conftest import Counted
+from tests.t4_drain.interrupted import killed_after_two_parts, parts_sent
 from tests.t4_drain.site import MIB, Site
 
 
-def killed_after_two_parts(site: Site) -> None:
-    """Kill the drain when parts 1 and 2 of a file are in the bucket and the third is not."""
-    held = site.proxy.inject(lambda r: r.query.get("partNumber") == "3", Act.HOLD)
-    with site.process() as process:
-        held.wait()
-        until(lambda: len([r for r in site.proxy.operations("PART") if r.status]) == 2, "2 parts")
-        site.kill(process)
-    held.discard()
-
-
-def parts_sent(site: Site) -> list[str]:
-    return sorted(r.query["partNumber"] for r in site.proxy.operations("PART"))
-
-
 def test_an_interrupted_upload_goes_on_where_it_was(site: Site) -> None:
-    data = os.urandom(17 * MIB)
-    site.configure(part_concurrency=1)
-    site.write("f", data)
-    killed_after_two_parts(site)
+    data = killed_after_two_parts(site)
     site.proxy.forget()
     site.drain()
     assert site.objects() == {"f": data}
@@ -46,10 +31,7 @@ def test_an_interrupted_upload_goes_on_where_it_was(site: Site) -> None:
 def test_an_upload_that_the_store_forgot_is_begun_anew(rclone_site: Site, code: str) -> None:
     """Stores answer this with different codes."""
     site = rclone_site
-    data = os.urandom(17 * MIB)
-    site.configure(part_concurrency=1)
-    site.write("f", data)
-    killed_after_two_parts(site)
+    data = killed_after_two_parts(site)
     site.proxy.inject(lambda r: r.operation == "LIST PARTS", Act.FAIL, 1, 404, code)
     site.drain()
     assert site.objects() == {"f": data}
@@ -59,10 +41,7 @@ def test_an_upload_that_the_store_forgot_is_begun_anew(rclone_site: Site, code: 
 def test_a_listed_part_with_other_bytes_is_sent_again(moto_site: Site) -> None:
     """The local bytes decide, not the number in the list. (rclone accepts no part twice.)"""
     site = moto_site
-    data = os.urandom(17 * MIB)
-    site.configure(part_concurrency=1)
-    site.write("f", data)
-    killed_after_two_parts(site)
+    data = killed_after_two_parts(site)
     (key, upload_id) = site.rows("SELECT key, upload_id FROM upload")[0]
     site.client.upload_part(
         Bucket=site.bucket, Key=key, UploadId=upload_id, PartNumber=1, Body=os.urandom(5 * MIB)
@@ -75,8 +54,6 @@ def test_a_listed_part_with_other_bytes_is_sent_again(moto_site: Site) -> None:
 
 def test_an_upload_of_an_older_version_is_not_gone_on_with(rclone_site: Site) -> None:
     site = rclone_site
-    site.write("f", os.urandom(17 * MIB))
-    site.configure(part_concurrency=1)
     killed_after_two_parts(site)
     data = os.urandom(17 * MIB)
     site.write("f", data)
@@ -100,30 +77,20 @@ def test_parts_of_a_file_are_in_flight_together(rclone_site: Site) -> None:
     assert site.objects() == {"f": data}
 
 
-def test_a_hole_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hole_is_not_read(tmp_path: Path, read_bytes: Counted) -> None:
     path = tmp_path / "sparse"
     size = 64 * BLOCK_BYTES + 5
     with path.open("wb") as file:
         file.truncate(size)
         file.seek(9 * BLOCK_BYTES)
         file.write(b"data")
-    read = 0
-    honest = os.preadv
-
-    def counting(fd: int, buffers: list[memoryview], offset: int) -> int:
-        nonlocal read
-        count = honest(fd, buffers, offset)
-        read += count
-        return count
-
-    monkeypatch.setattr(os, "preadv", counting)
     with path.open("rb", buffering=0) as held_open:
         section = Section(held_open.fileno(), BLOCK_BYTES // 2, size - BLOCK_BYTES // 2)
         whole = b"".join(bytes(block) for block in blocks(section))
         md5 = digest(section).md5
     assert whole == path.read_bytes()[BLOCK_BYTES // 2 :]
     assert md5 == digest(whole).md5
-    assert 0 < read <= 4 * BLOCK_BYTES
+    assert 0 < read_bytes() <= 4 * BLOCK_BYTES
 
 
 def test_a_file_that_ends_early_is_not_a_hole(tmp_path: Path) -> None:

@@ -145,6 +145,26 @@ def test_symbolic_links_are_named_not_followed(site: Site) -> None:
     assert run(site, "ls") == "d\n"
 
 
+def test_a_symbolic_link_is_removed_while_it_is_shown(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Browser.target
+    with opened(site.settings) as door:
+
+        def target_later(browser: Browser, ino: int) -> bytes | None:
+            door.run([Request(Op.REMOVE, ROOT_INO, b"latest")])
+            return target(browser, ino)
+
+        def show(*command: str, status: int = 0) -> str:
+            door.run([Request(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
+            return run(site, *command, status=status)
+
+        monkeypatch.setattr(Browser, "target", target_later)
+        assert "latest -> (removed)\n" in show("ls", "-l")
+        assert '"target": null' in show("ls", "--json")
+        assert "a symbolic link to (removed)" in show("ls", "latest/x", status=1)
+
+
 def test_what_is_being_written_has_the_size_of_its_data_file(site: Site) -> None:
     make_file(site, "f", b"12345", is_open=True)
     found = facts(site, "f")

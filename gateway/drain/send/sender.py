@@ -15,7 +15,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gateway.drain.messages import Answer, Handshake, Result, Small, Task
+from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
 from gateway.errors import BucketError
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended
@@ -54,21 +54,21 @@ def main() -> None:
 
 
 def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
-    generation = 0
+    reloads = 0
     while True:
         try:
             task: Task = connection.recv()
         except EOFError:
             return
-        if task.generation != generation:
-            generation = task.generation
+        if task.reloads != reloads:
+            reloads = task.reloads
             store.reload()
-        answers: list[Answer] = []
+        attempts: list[Attempt] = []
         for one in task.objects:
-            answers.append(Answer(_put(store, one), notes.how))
-            if not isinstance(answers[-1].result, Stored):
+            attempts.append(Attempt(_put(store, one), notes.how))
+            if not isinstance(attempts[-1].result, Stored):
                 break
-        connection.send(answers)
+        connection.send(attempts)
 
 
 def _put(store: S3Store, one: Small) -> Result:

@@ -13,7 +13,7 @@ from itertools import product
 from multiprocessing.connection import Connection
 from queue import LifoQueue
 
-from gateway.drain.messages import Answer, Handshake, Result, Small, Task
+from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
 from gateway.errors import BucketError, StoreRefused, StoreUnavailable
 from gateway.objectstore.client import ATTEMPTS_MAX
 from gateway.objectstore.objects import KIB, Stored
@@ -48,7 +48,7 @@ class Senders:
         self._store = store
         self._pace = pace
         self._stop = stop
-        self._generation = 0
+        self._reloads = 0
         count = settings.drain.processes
         channels = -(-settings.drain.workers // max(1, count))
         self._processes = [_Process(settings, store, channels) for _ in range(count)]
@@ -83,7 +83,7 @@ class Senders:
 
     def reload(self) -> None:
         """Read the credentials again: a person may have corrected them."""
-        self._generation += 1
+        self._reloads += 1
 
     def close(self) -> None:
         """End the processes at once."""
@@ -119,30 +119,30 @@ class Senders:
         Parameters: lost, a set that gets the keys of those whose request got no answer and is
         repeated.
         """
-        task = Task(self._generation, _first(objects) if self._pace.is_free() else [objects[0]])
+        task = Task(self._reloads, _first(objects) if self._pace.is_free() else [objects[0]])
         for _ in range(ATTEMPTS_MAX):
-            answers = self._ask(connection, task)
-            if not answers[0].how.is_lost:
+            attempts = self._ask(connection, task)
+            if not attempts[0].how.is_lost:
                 break
             lost.add(objects[0].key)
             # A connection that was idle for too long fails like this.
-        if len(answers) > 1 and answers[-1].how.is_lost:
+        if len(attempts) > 1 and attempts[-1].how.is_lost:
             # That object is the first of the next task.
-            answers.pop()
-            lost.add(objects[len(answers)].key)
-        return [answer.result for answer in answers]
+            attempts.pop()
+            lost.add(objects[len(attempts)].key)
+        return [attempt.result for attempt in attempts]
 
-    def _ask(self, connection: Connection, task: Task) -> list[Answer]:
+    def _ask(self, connection: Connection, task: Task) -> list[Attempt]:
         self._pace.admit(sum(len(one.body) for one in task.objects))
         number = self._pace.begin()
         hows = [Ended(False, is_lost=True)]
         try:
             connection.send(task)
-            answers: list[Answer] = connection.recv()
-            hows = [answer.how for answer in answers]
+            attempts: list[Attempt] = connection.recv()
+            hows = [attempt.how for attempt in attempts]
         finally:
             self._pace.end(number, *hows)
-        return answers
+        return attempts
 
 
 def _told(one: tuple[Small, Result | None], lost: set[str]) -> Result | None:

@@ -246,7 +246,7 @@ def _require_local(context: Context, file: File, stored: Object, recorded: str |
 
 
 def _release(view: View, stored: Object) -> None:
-    """Take an object row off its key. The upload row of the file names the key from now on, so the
+    """Take an object row off its key. The intent of the file names the key from now on, so the
     old object gets its tombstone only when the file is sent again or deleted."""
     begun = intent_of(view.session, stored.ino)
     if begun is None:
