@@ -127,9 +127,7 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     return sealed, reclaimed
 
 
-def _finish_evictions(
-    writer: Writer, files: DataFiles, evicted: Sequence[Sequence[Any]]
-) -> None:
+def _finish_evictions(writer: Writer, files: DataFiles, evicted: Sequence[Sequence[Any]]) -> None:
     """Delete the data files of evictions that a crash interrupted."""
     while evicted:
         for ino, epoch in evicted:
