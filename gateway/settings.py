@@ -301,9 +301,7 @@ class CacheSettings:
         "Standard",
         checks.one_of(("Standard", "Bulk", "Expedited")),
     )
-    restore_days: int = _key(
-        "For how many days they stay readable.", 7, checks.between(1, 365)
-    )
+    restore_days: int = _key("For how many days they stay readable.", 7, checks.between(1, 365))
     restore_wait_seconds: float = _key(
         "How long a client waits for them (NFS4ERR_DELAY) before it is told EIO.",
         60.0,
