@@ -12,6 +12,7 @@
     │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
+    │           └── WrongBytes    the bytes that came are not those that were stored
     ├── DoorClosed                the NFS server, or the connection to it, went away
     ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
     ├── DataFileError             a local data file is missing or not as long as its inode says
@@ -94,6 +95,10 @@ class StoreRefused(BucketError):
 
 class ObjectRefused(BucketError):
     """The object store works, but not for this object. The work on other objects continues."""
+
+
+class WrongBytes(ObjectRefused):
+    """The bytes that came are not those that were stored: their digest differs."""
 
 
 class DataFileError(GatewayError):

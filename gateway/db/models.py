@@ -358,8 +358,12 @@ class Claim(Base):
     __table_args__ = (Index("ix_claim_lease", "lease"),)
 
 
+HYDRATE = "hydrate"
+"""The work of the hydrator in ``retry``. All other rows are the drain's."""
+
+
 class Retry(Base):
-    """A job of the drain that failed. The next success deletes the row."""
+    """A job of the drain, or a hydration, that failed. The next success deletes the row."""
 
     __tablename__ = "retry"
     work: Mapped[str] = mapped_column(String, primary_key=True)

@@ -35,13 +35,14 @@ from gateway.drain.plan.snapshots import Snapshots
 from gateway.drain.plan.survey import REST, Survey
 from gateway.drain.runner import Runner
 from gateway.drain.send.senders import Senders
-from gateway.drain.status import Counters, SentBytes, StatusFile
+from gateway.drain.status import Counters, SentBytes
 from gateway.drain.threads import CHORES, Threads
 from gateway.drain.tidy import garbage
 from gateway.errors import BucketError, LeaseLost, NamespaceError, ObjectRefused, StoreRefused
 from gateway.objectstore.negotiation import negotiate
-from gateway.objectstore.pace import Pace
+from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
+from gateway.report import StatusFile
 from gateway.settings import Settings
 
 log = logging.getLogger("drain")
@@ -72,7 +73,8 @@ class Drain:
         stop = threading.Event() if stop is None else stop
         self._sent_bytes = SentBytes()
         self.counters = Counters()
-        self._pace = Pace(drain, drain.workers * drain.part_concurrency + CHORES, stop)
+        rates = Rates(drain.bytes_per_second, drain.requests_per_second, drain.schedule)
+        self._pace = Pace(rates, drain.workers * drain.part_concurrency + CHORES, stop)
         store = S3Store(settings, pace=self._pace) if store is None else store
         self._senders = Senders(settings, store, self._pace, stop)
         self._context = Context(

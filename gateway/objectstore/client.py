@@ -51,7 +51,7 @@ _CREDENTIALS = {
     "TokenRefreshRequired",
 }
 _PERMISSION = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
-_ARCHIVED = {"InvalidObjectState", "ObjectNotInActiveTierError"}
+ARCHIVED = {"InvalidObjectState", "ObjectNotInActiveTierError"}
 _QUOTA = {"QuotaExceeded", "EntityTooLargeForQuota", "InsufficientStorage", "507"}
 _QUOTA |= {"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
@@ -287,7 +287,7 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         return StoreUnavailable(f"{where} answers {code or status} to {operation}: it may recover")
     if key is None:
         return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_line(exc)}")
-    if code in _ARCHIVED:
+    if code in ARCHIVED:
         return ObjectRefused(
             f"{key}: {operation}: the object is archived ({code}): restore it, and exclude our "
             "prefix from the rule that archives (spillway bucket setup shows it)"

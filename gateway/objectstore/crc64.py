@@ -67,6 +67,15 @@ def block_bytes_of(size: int) -> int:
     return block_bytes
 
 
+@lru_cache(64)
+def of_hole(size: int) -> Crc:
+    """Return the CRC of so many zero bytes."""
+    found = _of_zeros(size % len(ZEROS))
+    for _ in range(size // len(ZEROS)):
+        found = found.then(_of_zeros(len(ZEROS)))
+    return found
+
+
 def is_hole(data: bytes | memoryview) -> bool:
     """Return whether the bytes stand for a hole."""
     return isinstance(data, memoryview) and data.obj is ZEROS.obj

@@ -1,4 +1,4 @@
-"""Limits the drain's requests to the bucket: their rates, and how many are under way at once.
+"""Limits requests to the bucket: their rates, and how many are under way at once.
 
 Every request of every thread passes here, also a repetition that boto makes by itself. It waits for
 the rates before it is signed, because a signature must not grow old. It waits for its place among
@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
 
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from gateway import clock, schedule
-from gateway.settings import DrainSettings
 
 BURST_SECONDS = 0.1
 STEADY = 16
@@ -101,7 +100,7 @@ class Ended(NamedTuple):
     retry_after_seconds: float = 0.0
     """The time for which the store wants no request."""
     taken_bytes: int = 0
-    """Bytes of the body, if the store took it."""
+    """Bytes of the body, if the store took it, or gave it."""
     is_lost: bool = False
     """Whether the connection ended without an answer."""
 
@@ -113,19 +112,29 @@ def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> Ended:
     return Ended(too_much, after, body_bytes if status < 300 else 0)
 
 
+class Rates(NamedTuple):
+    """The most that is asked of the store, on average. 0: no limit."""
+
+    bytes_per_second: float
+    """Bytes of bodies, in whichever direction they go."""
+    requests_per_second: float
+    schedule: Sequence[str] = ()
+    """Other values of bytes_per_second by the time of day (``drain.schedule``)."""
+
+
 class Pace:
     """Lets requests pass. It is safe to use from several threads.
 
-    Parameters: settings; places, the most requests under way; stop, set when the drain must end:
-    then no request waits any more.
+    Parameters: rates; places, the most requests under way; stop, set when the process must
+    end: then no request waits any more.
     """
 
-    def __init__(self, settings: DrainSettings, places: int, stop: threading.Event) -> None:
-        self._settings = settings
-        self._spans = [schedule.parse(entry) for entry in settings.schedule]
+    def __init__(self, rates: Rates, places: int, stop: threading.Event) -> None:
+        self._rates = rates
+        self._spans = [schedule.parse(entry) for entry in rates.schedule]
         self._stop = stop
         self._drains = 1
-        self._by_request = TokenBucket(settings.requests_per_second)
+        self._by_request = TokenBucket(rates.requests_per_second)
         self._by_byte = TokenBucket(self._bytes_per_second())
         self._lock = threading.Condition()
         self._resume_at = 0.0
@@ -139,7 +148,7 @@ class Pace:
         self.requests = 0
         """The number of requests that were answered or failed so far."""
         self.bytes = 0
-        """The bytes of bodies that the store took."""
+        """The bytes of bodies that the store took, or gave."""
         self.throttles = 0
         """The number of requests that were answered with 429 or 503, or not in time."""
         self.aborts = 0
@@ -155,7 +164,7 @@ class Pace:
         with self._lock:
             if drains != self._drains:
                 self._drains = drains
-                self._by_request.change(self._settings.requests_per_second / drains)
+                self._by_request.change(self._rates.requests_per_second / drains)
 
     def counters(self) -> dict[str, int]:
         """Return the counters. They only grow."""
@@ -196,7 +205,7 @@ class Pace:
         """Return whether nothing limits the drain: there is no rate, and all places are open."""
         with self._lock:
             return self._places == self._most and not (
-                self._by_request.rate or self._spans or self._settings.bytes_per_second
+                self._by_request.rate or self._spans or self._rates.bytes_per_second
             )
 
     def begin(self) -> int:
@@ -243,7 +252,7 @@ class Pace:
             self._places = max(1, self._places // 2)
 
     def _bytes_per_second(self) -> float:
-        rate: float = self._settings.bytes_per_second
+        rate: float = self._rates.bytes_per_second
         if self._spans:
             rate = schedule.rate_at(self._spans, clock.minute_of_day(), rate)
         return rate / self._drains

@@ -1,4 +1,4 @@
-"""Sends requests to one bucket, at the drain's pace, and maps errors to ours."""
+"""Sends requests to one bucket, at a pace, and maps errors to ours."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ class Requests:
     def reload(self) -> None:
         """Read the credentials again at the next request: a person may have changed them."""
         self._connection = None
+
+    def check(self) -> None:
+        """Check that the bucket answers. Raises StoreUnavailable or StoreRefused, with a remedy."""
+        prefix = self._settings.bucket.prefix
+        self._call("list_objects_v2", None, Prefix=f"{prefix}/" if prefix else "", MaxKeys=1)
 
     def address(self) -> str:
         """Return the URL of the bucket's objects, up to their keys. Raises StoreRefused."""

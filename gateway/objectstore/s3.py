@@ -78,11 +78,6 @@ class S3Store(Requests):
         self._deletes_each = False
         """Whether the store has shown that it has no DeleteObjects."""
 
-    def check(self) -> None:
-        """Check that the bucket answers. Raises StoreUnavailable or StoreRefused, with a remedy."""
-        prefix = self._settings.bucket.prefix
-        self._call("list_objects_v2", None, Prefix=f"{prefix}/" if prefix else "", MaxKeys=1)
-
     def head(self, key: str, with_sum: bool = False) -> Head | None:
         """Return what is stored at a key, or None. Raises BucketError.
 

@@ -25,15 +25,15 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 from botocore.exceptions import (
-    ConnectionClosedError,
     ConnectTimeoutError,
     EndpointConnectionError,
     ProxyConnectionError,
-    ReadTimeoutError,
     SSLError,
 )
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
+
+from gateway.objectstore.incoming import Incoming, named
 
 EXPECT_BYTES = 1024 * 1024
 """For a larger body the store is asked first whether it wants it (Expect: 100-continue)."""
@@ -122,6 +122,39 @@ class Transport:
                 return answer
             self._unheeded = UNHEEDED_MAX
 
+    def receive(self, target: str, headers: Mapping[str, str]) -> Incoming:
+        """Send a GET. Returns its answer, whose body is not read yet.
+
+        Parameters: as of ``send``. Raises botocore's ConnectionError or HTTPClientError.
+        """
+        connection = self._connected()
+
+        def end(is_whole: bool) -> None:
+            if is_whole:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+        try:
+            with named(self._address):
+                self._begin(connection, "GET", target, headers)
+                connection.endheaders()
+                return Incoming(connection.getresponse(), self._address, end)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _begin(
+        self, connection: HTTPConnection, method: str, target: str, headers: Mapping[str, str]
+    ) -> None:
+        """Write the head of a request, up to its end."""
+        if self._proxy and self._tls is None:
+            target, headers = self._address + target, {**headers, **_authorization(self._proxy)}
+        connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+        connection.putheader("Host", self.host)
+        for name, value in headers.items():
+            connection.putheader(name, value)
+
     def _exchange(
         self,
         connection: HTTPConnection,
@@ -135,14 +168,9 @@ class Transport:
 
         Parameters: asks, whether to send the body only when the store wants it.
         """
-        if self._proxy and self._tls is None:
-            target, headers = self._address + target, {**headers, **_authorization(self._proxy)}
         is_whole = False
-        try:
-            connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
-            connection.putheader("Host", self.host)
-            for name, value in headers.items():
-                connection.putheader(name, value)
+        with named(self._address):
+            self._begin(connection, method, target, headers)
             if asks:
                 connection.putheader("Expect", "100-continue")
             connection.endheaders()
@@ -156,14 +184,8 @@ class Transport:
                     if not ear.is_answered():
                         raise
                 found = connection.getresponse()
-            named = {name.lower(): value for name, value in found.headers.items()}
-            answer = Response(found.status, named, found.read())
-        except TimeoutError as exc:
-            raise ReadTimeoutError(endpoint_url=self._address, error=exc) from exc
-        except ssl.SSLError as exc:
-            raise SSLError(endpoint_url=self._address, error=exc) from exc
-        except (OSError, HTTPException) as exc:
-            raise ConnectionClosedError(endpoint_url=self._address, error=exc) from exc
+            lower = {name.lower(): value for name, value in found.headers.items()}
+            answer = Response(found.status, lower, found.read())
         if not is_whole:
             connection.close()
         return answer

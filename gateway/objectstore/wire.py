@@ -1,12 +1,13 @@
-"""Sends PutObject and UploadPart without botocore's client.
+"""Sends PutObject, UploadPart and GetObject without botocore's client.
 
 The client spends much more processor time on such a request (validation, endpoint rules, events,
-parsing). These two are nearly all requests of the drain. Errors are those of the client.
+parsing). These are nearly all requests of the gateway. Errors are those of the client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,12 +20,19 @@ from gateway import clock
 from gateway.objectstore import signing
 from gateway.objectstore.body import Body, digest
 from gateway.objectstore.checksums import Digests, Kind
+from gateway.objectstore.incoming import Incoming
 from gateway.objectstore.pace import TIMED_OUT, Ended, Gate, ended
 from gateway.objectstore.transport import Response, Timeouts, Transport
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
     from botocore.session import Session
+
+
+EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+"""Of a request without a body."""
+ERROR_BYTES = 65536
+"""The most that is read of an answer that tells an error."""
 
 
 class Put(NamedTuple):
@@ -85,11 +93,10 @@ class Wire:
         Raises ClientError, BotoCoreError, DataFileError.
         """
         digests = digest(body, {kind, *also}, with_sha256=not self._is_tls)
-        path = self._above + percent_encode(key, safe="/~")
         signed = signing.Request(
             "PUT",
             self._transport.host,
-            path,
+            self._path(key),
             signing.query(query),
             {
                 kind.header: digests.header(kind),
@@ -112,17 +119,73 @@ class Wire:
             else:
                 break
         if answer.status >= 300:
-            parsed = self._parser.parse(
-                {"status_code": answer.status, "headers": answer.headers, "body": answer.content},
-                None,
-            )
-            raise ClientError(parsed, operation)
+            raise self._refusal(operation, *answer)
         return Put(digests, answer.headers, is_repeated)
 
-    def _send(self, request: signing.Request, body: Body) -> Response:
+    @contextmanager
+    def get(
+        self, key: str, query: Mapping[str, str], headers: Mapping[str, str], size: int
+    ) -> Iterator[Incoming]:
+        """Ask for an object, or for a range of it. Its bytes are read inside of the context.
+
+        Parameters: size, of the bytes that are asked for, for the pace. Raises ClientError,
+        BotoCoreError, also when the connection fails while the caller reads.
+        """
+        request = signing.Request(
+            "GET",
+            self._transport.host,
+            self._path(key),
+            signing.query(query),
+            headers,
+            EMPTY_SHA256,
+        )
+        if self._pace is not None:
+            self._pace.admit(size)
+        number = 0 if self._pace is None else self._pace.begin()
+        how = Ended(False, taken_bytes=size)
+        try:
+            with self._received(request) as incoming:
+                if incoming.status >= 300:
+                    how = ended(incoming.status, incoming.headers, 0)
+                    text = memoryview(bytearray(ERROR_BYTES))
+                    content = bytes(text[: incoming.readinto(text)])
+                    raise self._refusal("GetObject", incoming.status, incoming.headers, content)
+                yield incoming
+        except (HTTPClientError, BotoConnectionError) as exc:
+            timed_out = isinstance(exc, TIMED_OUT)
+            how = Ended(timed_out, is_lost=not timed_out)
+            raise
+        finally:
+            if self._pace is not None:
+                self._pace.end(number, how)
+
+    def _received(self, request: signing.Request) -> Incoming:
+        for _ in range(1, self._attempts):
+            try:
+                return self._transport.receive(*self._signed(request))
+            except (HTTPClientError, BotoConnectionError):
+                # A connection that was idle for too long fails like this.
+                continue
+        return self._transport.receive(*self._signed(request))
+
+    def _path(self, key: str) -> str:
+        encoded: str = percent_encode(key, safe="/~")
+        return self._above + encoded
+
+    def _refusal(
+        self, operation: str, status: int, headers: Mapping[str, str], content: bytes
+    ) -> ClientError:
+        answer = {"status_code": status, "headers": headers, "body": content}
+        return ClientError(self._parser.parse(answer, None), operation)
+
+    def _signed(self, request: signing.Request) -> tuple[str, dict[str, str]]:
+        """Return the target and the headers of a request that is sent now."""
         added = signing.sign(request, self._credentials(), self._region, clock.now_ns() / clock.NS)
-        headers = {**request.headers, **added}
         target = f"{request.path}?{request.query}" if request.query else request.path
+        return target, {**request.headers, **added}
+
+    def _send(self, request: signing.Request, body: Body) -> Response:
+        target, headers = self._signed(request)
         pace = self._pace
         if pace is None:
             return self._transport.send(request.method, target, headers, body)

@@ -15,13 +15,20 @@ from gateway.objectstore.pace import (
     STEADY,
     Ended,
     Pace,
+    Rates,
     retry_after_seconds,
 )
+from gateway.settings import Settings
+
+
+def rates(settings: Settings) -> Rates:
+    drain = settings.drain
+    return Rates(drain.bytes_per_second, drain.requests_per_second, drain.schedule)
 
 
 def pace(places: int = 8, **drain: Any) -> Pace:
     settings = config.from_mapping({"bucket": {"name": "b"}, "drain": drain}, {})
-    return Pace(settings.drain, places, threading.Event())
+    return Pace(rates(settings), places, threading.Event())
 
 
 def timed(act: Callable[[], object]) -> float:
@@ -129,7 +136,7 @@ def test_a_stop_ends_all_waiting() -> None:
         {"bucket": {"name": "b"}, "drain": {"bytes_per_second": 1, "workers": 1}}, {}
     )
     stop = threading.Event()
-    limited = Pace(settings.drain, 1, stop)
+    limited = Pace(rates(settings), 1, stop)
     limited.admit(1000)
     stop.set()
     assert timed(lambda: limited.admit(1000)) < 1

@@ -22,7 +22,7 @@ from botocore.exceptions import (
 
 from gateway.errors import StoreUnavailable
 from gateway.objectstore.body import Section
-from gateway.objectstore.pace import Pace
+from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import UNHEEDED_MAX, Timeouts, Transport
 from tests.support.s3proxy import S3Proxy
@@ -319,7 +319,7 @@ def test_a_store_over_tls_that_says_early_that_it_is_too_busy(tmp_path: Path) ->
         S3Proxy(server.port, certificate=tmp_path / "server") as proxy,
     ):
         settings = settings_of(tmp_path, endpoint_url=proxy.url, ca_bundle=str(tmp_path / "ca.pem"))
-        pace = Pace(settings.drain, 16, threading.Event())
+        pace = Pace(Rates(0, 0), 16, threading.Event())
         store = S3Store(settings, pace=pace, attempts=1)
         for when in ("head", "middle") * 3:
             proxy.is_busy = when.__eq__

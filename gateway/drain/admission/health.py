@@ -25,7 +25,7 @@ from enum import Enum
 from typing import Any
 
 from gateway import clock
-from gateway.drain.admission.retries import DOUBLINGS_MAX, jittered_seconds
+from gateway.backoff import DOUBLINGS_MAX, jittered_seconds
 from gateway.drain.job import Work
 from gateway.errors import StoreRefused
 

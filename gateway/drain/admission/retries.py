@@ -6,7 +6,6 @@ saved with the next claims (gateway.drain.admission.lease).
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -14,13 +13,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import delete, insert, select
 
 from gateway import clock
+from gateway.backoff import jittered_seconds
 from gateway.db.compiled import Session, Statement, b
+from gateway.db.models import HYDRATE
 from gateway.db.statements import retry
 from gateway.drain.job import JobId, Work
 from gateway.errors import DataFileError, ObjectRefused, StoreRefused
 
-FIRST_PAUSE_SECONDS = 0.5
-DOUBLINGS_MAX = 30
 FORGET_NS = 3600 * clock.NS
 """A failure that belongs to no file, and was not tried again for so long after it was due, is of a
 job that no longer exists."""
@@ -32,7 +31,9 @@ FOR_GOOD_TRIES = 2
 _WORKS = {work.value for work in Work}
 
 RETRIES = Statement(
-    select(retry.c.work, retry.c.ino, retry.c.key, retry.c.tries, retry.c.error, retry.c.next_ns)
+    select(
+        retry.c.work, retry.c.ino, retry.c.key, retry.c.tries, retry.c.error, retry.c.next_ns
+    ).where(retry.c.work != HYDRATE)
 )
 RETRY_INSERT = Statement(insert(retry))
 RETRY_DELETE = Statement(
@@ -185,12 +186,6 @@ class Retries:
     def __len__(self) -> int:
         with self._lock:
             return len(self._failed)
-
-
-def jittered_seconds(tries: int, most_seconds: float) -> float:
-    """Draw a pause before the next try, up to a bound that doubles with each try."""
-    bound = min(most_seconds, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, DOUBLINGS_MAX))
-    return random.uniform(0.05 * bound, bound)
 
 
 def error_of(exc: Exception) -> str:

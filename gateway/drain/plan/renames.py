@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gateway import clock
+from gateway.backoff import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
 from gateway.db import statements as sql
 from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
-from gateway.drain.admission.retries import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
 from gateway.drain.context import Context, View
 from gateway.drain.job import Job, Page
 from gateway.drain.paths import file_of

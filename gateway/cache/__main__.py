@@ -1,0 +1,86 @@
+"""``python -m gateway.cache --config PATH``: runs the hydrator until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from gateway import clock, config
+from gateway.cache.hydrator import Hydrator
+from gateway.errors import InUse, NamespaceError, UserError
+from gateway.namespace import identity
+from gateway.settings import DEFAULT_CONFIG, Settings
+
+LOCK = "cache.lock"
+LOCK_SECONDS = 10.0
+"""The time that another process of this kind has to end."""
+STOP_SECONDS = 4.5
+"""A request to a silent bucket, or a sync of a slow disk, is not waited for any longer."""
+
+
+def main() -> int:
+    """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
+    first."""
+    parser = argparse.ArgumentParser(prog="python -m gateway.cache", description=__doc__)
+    parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG)
+    arguments = parser.parse_args()
+    logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging.getLogger("cache").setLevel(logging.INFO)
+    stop = threading.Event()
+
+    def on_signal(_signal: int, _frame: object) -> None:
+        stop.set()
+        last = threading.Timer(STOP_SECONDS, os._exit, (0,))
+        last.daemon = True
+        last.start()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    # Each file that is being fetched is open.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        settings = config.load(arguments.config)
+        identity.require_surroundings(settings)
+        _alone(settings, stop)
+        hydrator = Hydrator(settings, stop)
+    except (UserError, NamespaceError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    # The evictor is started here, with the same settings and stop.
+    hydrator.run()
+    sys.stdout.flush()
+    # sys.exit would wait for threads whose requests have not ended.
+    os._exit(0)
+
+
+def _alone(settings: Settings, stop: threading.Event) -> None:
+    """Take the lock of this process, for its life. Raises InUse.
+
+    A second one would write unverified bytes where the first has verified some.
+    """
+    fd = os.open(settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = clock.monotonic_seconds() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if clock.monotonic_seconds() >= until or stop.wait(0.1):
+                holder = os.pread(fd, 64, 0).decode(errors="replace").strip()
+                raise InUse(settings.data_dir, "spillway cache", holder or "?") from None
+        else:
+            break
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

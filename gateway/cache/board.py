@@ -1,0 +1,196 @@
+"""Has all hydrations of the process, and chooses what is done next.
+
+First come the blocks that clients wait for, fairly among the files; then the rest of these files,
+in the order in which they were asked for; then files that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from gateway import clock
+from gateway.backoff import jittered_seconds
+from gateway.cache.blockmap import State
+from gateway.cache.bucket import Bucket
+from gateway.cache.hydration import WHOLE, Hydration, now
+
+RETRY_MAX_SECONDS = 600.0
+RETRY_DOUBLINGS = 4
+"""The first pause after which a damaged object is tried again is longer than after other failures:
+it seldom heals by itself. A client that asks again does not wait for it."""
+SHOWN_MAX = 100
+
+
+@dataclass
+class Counters:
+    """What was done since the start. The board's lock guards it."""
+
+    fetched_bytes: int = 0
+    """Bytes of verified blocks."""
+    blocks: int = 0
+    files_arrived: int = 0
+    wrong_objects: int = 0
+    """How often bytes could not be had, or were not those that were stored, after every try."""
+    retries: int = 0
+    """Requests that failed and were, or will be, tried again."""
+    older_versions: int = 0
+    """Files that were read from an older version of their object."""
+
+
+class Step(NamedTuple):
+    """What a thread does next."""
+
+    hydration: Hydration
+    blocks: range | None
+    """The blocks to fetch; None: look at the database."""
+
+
+class Board:
+    """The hydrations. The methods are called with ``lock`` held.
+
+    Parameters: workers, the number of threads that fetch.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.lock = threading.Condition()
+        self.bucket = Bucket()
+        self.counters = Counters()
+        self._workers = workers
+        self._files: dict[int, Hydration] = {}
+        self._turn: dict[int, None] = {}
+        """Files whose blocks clients wait for. The first has the next turn."""
+
+    def __iter__(self) -> Iterator[Hydration]:
+        return iter(list(self._files.values()))
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def get(self, ino: int) -> Hydration | None:
+        return self._files.get(ino)
+
+    def add(self, ino: int, tries: int = 0) -> Hydration:
+        """Return the hydration of a file. There is one, however many want it."""
+        found = self._files.get(ino)
+        if found is None:
+            found = self._files[ino] = Hydration(ino, tries)
+            self.lock.notify_all()
+        return found
+
+    def ask(self, ino: int, offset: int, length: int) -> Hydration:
+        """Note that a client waits for bytes of a file. Returns its hydration."""
+        found = self.add(ino)
+        if not found.is_asked:
+            # Files that clients ask for come before the others, in the order of the asking.
+            del self._files[ino]
+            self._files[ino] = found
+        found.ask(offset, length, now())
+        self._turn[ino] = None
+        self.lock.notify_all()
+        return found
+
+    def drop(self, hydration: Hydration) -> None:
+        """End a hydration that nobody uses."""
+        hydration.reset()
+        self._files.pop(hydration.ino, None)
+        self._turn.pop(hydration.ino, None)
+        self.lock.notify_all()
+
+    def choose(self) -> Step | None:
+        """Take the next step, or return None if there is none now."""
+        at = now()
+        due = [one for one in self._files.values() if one.due_at <= at]
+        for one in due:
+            if one.needs_look and not one.users:
+                one.users += 1
+                return Step(one, None)
+        if not self.bucket.admits():
+            return None
+        step = self._wanted(at) or self._rest(due, is_asked=True) or self._rest(due, is_asked=False)
+        if step is not None:
+            step.hydration.users += 1
+            self.bucket.begun()
+        return step
+
+    def _wanted(self, at: float) -> Step | None:
+        is_crowded = len(self._turn) > self._workers
+        for ino in list(self._turn):
+            one = self._files[ino]
+            if not one.wanted and not one.asks:
+                del self._turn[ino]
+            elif one.due_at <= at and not one.needs_look:
+                blocks = one.take_wanted(is_crowded)
+                if blocks is not None:
+                    del self._turn[ino]
+                    self._turn[ino] = None
+                    return Step(one, blocks)
+        return None
+
+    @staticmethod
+    def _rest(due: list[Hydration], is_asked: bool) -> Step | None:
+        for one in due:
+            if one.is_asked == is_asked and not one.needs_look:
+                blocks = one.take_rest()
+                if blocks is not None:
+                    return Step(one, blocks)
+        return None
+
+    def end(self, step: Step) -> None:
+        """Note that a step has ended. What it took and did not fetch is missing again."""
+        step.hydration.users -= 1
+        if step.blocks is not None:
+            step.hydration.map.release(step.blocks)
+        self.lock.notify_all()
+
+    def later(self, hydration: Hydration, pause_seconds: float) -> None:
+        """Do nothing about a file for a while."""
+        hydration.due_at = max(hydration.due_at, now() + pause_seconds)
+
+    def give_up(self, hydration: Hydration, block: int, error: str) -> float:
+        """Note that bytes cannot be had. Returns the pause, in seconds, before the next try.
+
+        Parameters: block, or WHOLE for all that are missing.
+        """
+        if block == WHOLE:
+            hydration.map.change(State.MISSING, State.BAD)
+        else:
+            hydration.map[block] = State.BAD
+        if hydration.retry_at <= now():
+            hydration.tries += 1
+            pause_seconds = jittered_seconds(hydration.tries + RETRY_DOUBLINGS, RETRY_MAX_SECONDS)
+            hydration.retry_at = now() + pause_seconds
+        hydration.error = error
+        self.counters.wrong_objects += 1
+        return hydration.retry_at - now()
+
+    def shown(self) -> dict[str, Any]:
+        """Return what ``spillway status`` shows."""
+        with self.lock:
+            files = list(self._files.values())
+            damaged = [one for one in files if one.error is not None]
+            thawing = [one for one in files if one.thawing_since_ns]
+            return {
+                "bucket": self.bucket.shown(),
+                "counters": dict(vars(self.counters)),
+                "waiting_files": sum(bool(one.wanted or one.asks) for one in files),
+                "files": len(files),
+                "in_progress": [one.shown() for one in files if one.source][:SHOWN_MAX],
+                "damaged_files": len(damaged),
+                "damaged": [
+                    {"ino": one.ino, "path": one.path, "reason": one.error, "tries": one.tries}
+                    for one in damaged[:SHOWN_MAX]
+                ],
+                "thawing_files": len(thawing),
+                "thawing": [
+                    {"ino": one.ino, "path": one.path, "since_ns": one.thawing_since_ns}
+                    for one in thawing[:SHOWN_MAX]
+                ],
+            }
+
+
+def age_seconds(since_ns: int) -> float:
+    """Return how long ago a time was."""
+    return max(0, clock.now_ns() - since_ns) / clock.NS

@@ -1,0 +1,85 @@
+"""Finds files to fetch that no client waits for: those that a person warms, the siblings of files
+that are read in the order of their names, and those whose hydration failed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from gateway import clock
+from gateway.cache.board import Board
+from gateway.cache.hydration import now
+from gateway.cache.rows import Failure, Found, Rows
+
+DIRECTORIES = 1024
+"""Directories whose readers are remembered."""
+
+
+class Finder:
+    """Adds files to a board.
+
+    Parameters: board, rows; at_once, how many files that nobody waits for are fetched at once;
+    reads_ahead, whether siblings are fetched.
+    """
+
+    def __init__(self, board: Board, rows: Rows, at_once: int, reads_ahead: bool) -> None:
+        self._board = board
+        self._rows = rows
+        self._at_once = at_once
+        self._reads_ahead = reads_ahead
+        self._last: OrderedDict[int, bytes] = OrderedDict()
+        """The name that was asked for last in each directory."""
+        self._ahead: dict[int, bytes] = {}
+        """Directories that are read in order, and the name up to which files were added."""
+        self._failed: dict[int, Failure] = {}
+
+    def load(self) -> None:
+        """Load the failures of earlier runs. Raises NamespaceError."""
+        self._failed = self._rows.failures()
+
+    def asked(self, found: Found) -> None:
+        """Note that a client has asked for an absent file."""
+        with self._board.lock:
+            before = self._last.pop(found.parent, None)
+            self._last[found.parent] = found.name
+            if len(self._last) > DIRECTORIES:
+                self._last.popitem(last=False)
+            if before is not None and before < found.name:
+                at = self._ahead.get(found.parent, b"")
+                self._ahead[found.parent] = max(at, found.name)
+
+    def find(self) -> None:
+        """Add the next files, if few are being fetched. Raises NamespaceError."""
+        self._add_failed()
+        with self._board.lock:
+            idle = [one for one in self._board if not one.is_asked]
+            room = self._at_once - sum(one.due_at <= now() and not one.retry_at for one in idle)
+            known = len(idle)
+        if room <= 0:
+            return
+        for ino in self._rows.warming(room + known):
+            with self._board.lock:
+                room -= self._board.get(ino) is None
+                self._board.add(ino)
+        if self._reads_ahead:
+            self._find_siblings(room)
+
+    def _add_failed(self) -> None:
+        due = [ino for ino, failure in self._failed.items() if failure.next_ns <= clock.now_ns()]
+        for ino in due:
+            failure = self._failed.pop(ino)
+            with self._board.lock:
+                self._board.add(ino, failure.tries)
+
+    def _find_siblings(self, room: int) -> None:
+        for parent, after in list(self._ahead.items()):
+            if room <= 0:
+                return
+            found = self._rows.siblings(parent, after, room)
+            with self._board.lock:
+                for _, ino in found:
+                    room -= self._board.get(ino) is None
+                    self._board.add(ino)
+                if found:
+                    self._ahead[parent] = max(self._ahead[parent], found[-1][0])
+                else:
+                    self._ahead.pop(parent, None)

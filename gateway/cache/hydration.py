@@ -1,0 +1,228 @@
+"""Keeps the state of the hydration of one file, and says which blocks come next.
+
+The lock of the hydrator guards all of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from gateway import clock
+from gateway.cache.blockmap import BlockMap, State
+from gateway.cache.datafile import DataFile
+from gateway.cache.rows import Found, Source
+from gateway.objectstore.objects import MIB
+from gateway.objectstore.ranges import Place
+
+GET_BYTES = 16 * MIB
+"""The most that one request asks for, or one block if that is larger."""
+SAVE_BYTES = 64 * MIB
+SAVE_SECONDS = 2.0
+"""The durable map is written when so many bytes are new, or when the first of them is so old."""
+WHOLE = -1
+"""Stands in place of a block for trouble with the object as a whole."""
+
+
+class Trouble(NamedTuple):
+    """Something that went wrong with the object."""
+
+    block: int
+    """The block, or WHOLE."""
+    error: Exception
+
+
+class Hydration:
+    """One absent file that is being fetched.
+
+    Parameters: ino; tries, how often its hydration failed in earlier runs.
+    """
+
+    def __init__(self, ino: int, tries: int = 0) -> None:
+        self.ino = ino
+        self.tries = tries
+        self.path = f"inode {ino}"
+        self.source: Source | None = None
+        self.place: Place | None = None
+        """Where the bytes are read: the source's place, or an older version of it."""
+        self.data: DataFile | None = None
+        self.map = BlockMap(0)
+
+        self.is_asked = False
+        """Whether a client has asked for it. Otherwise it is fetched without haste."""
+        self.asks: list[tuple[int, int]] = []
+        """Offset and length, in bytes, of what clients wait for, until the source is known."""
+        self.wanted: dict[int, None] = {}
+        """The blocks that clients wait for, in the order of their wishes."""
+        self.wanted_since = 0.0
+        self.session = 0
+        """The session of the door in which the server was told which blocks are present."""
+
+        self.users = 0
+        """The threads that use ``data``."""
+        self.needs_look = True
+        """Whether the database must be looked at, alone, before anything else is done."""
+        self.is_condemned = False
+        """Whether nothing in the data file is believed any more: it could not be synced."""
+        self.due_at = 0.0
+        """Nothing is done before this time (monotonic seconds)."""
+
+        self.troubles: list[Trouble] = []
+        """What the next look must judge."""
+        self.strikes: Counter[int] = Counter()
+        """How often each block was not what it should be."""
+        self.is_searched = False
+        """Whether an older version was looked for."""
+        self.error: str | None = None
+        self.retry_at = 0.0
+        """The time at which bad blocks are tried again."""
+        self.thawing_since_ns = 0
+        """Since when the object is asked back from an archive; 0: it is not."""
+
+        self.unsaved_bytes = 0
+        self.unsaved_since = 0.0
+        """The time of the first block that the durable map lacks; 0: none."""
+        self.is_arriving = False
+        """Whether the server was told that the file is whole."""
+        self.arrive_at = 0.0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.source is not None and self.map.is_whole
+
+    def ask(self, offset: int, length: int, now: float) -> None:
+        """Note that a client waits for bytes. What was bad is tried again for it."""
+        self.is_asked, self.due_at = True, 0.0
+        if not self.wanted and not self.asks:
+            self.wanted_since = now
+        self.asks.append((offset, length))
+        self.absorb()
+
+    def absorb(self) -> range | None:
+        """Turn the wishes into blocks, once the source is known. Returns the blocks of the last."""
+        blocks = None
+        if self.source is None:
+            return None
+        for offset, length in self.asks:
+            first = offset // self.source.block_bytes
+            end = -(-min(offset + length, self.source.size) // self.source.block_bytes)
+            blocks = range(first, end)
+            for block in blocks:
+                if self.map[block] is State.BAD:
+                    self._forgive(block)
+                if self.map[block] < State.PRESENT:
+                    self.wanted[block] = None
+        self.asks.clear()
+        return blocks
+
+    def _forgive(self, block: int) -> None:
+        self.map[block] = State.MISSING
+        self.is_searched = False
+        for one in (block, WHOLE):
+            self.strikes.pop(one, None)
+
+    def forgive_all(self) -> None:
+        """Try everything that was bad again."""
+        self.map.change(State.BAD, State.MISSING)
+        self.strikes.clear()
+        self.retry_at, self.is_searched = 0.0, False
+
+    def take_wanted(self, is_alone: bool) -> range | None:
+        """Take the next blocks that a client waits for, with those that follow them.
+
+        Parameters: is_alone, whether to take no others, because other clients wait too.
+        """
+        if self.source is None:
+            return None
+        for block in self.wanted:
+            if self.map[block] is State.MISSING:
+                most = self._most()
+                if is_alone:
+                    most = next((n for n in range(1, most) if block + n not in self.wanted), most)
+                return self.map.take(block, most)
+        return None
+
+    def take_rest(self) -> range | None:
+        """Take the next missing blocks, in their order."""
+        if self.source is None or (first := self.map.first(State.MISSING)) < 0:
+            return None
+        return self.map.take(first, self._most())
+
+    def _most(self) -> int:
+        assert self.source is not None
+        return max(1, GET_BYTES // self.source.block_bytes)
+
+    def arrived(self, block: int, now: float) -> None:
+        """Note that a block is verified and written."""
+        assert self.source is not None
+        self.map[block] = State.PRESENT
+        self.wanted.pop(block, None)
+        self.strikes.pop(block, None)
+        self.strikes.pop(WHOLE, None)
+        self.thawing_since_ns = 0
+        self.unsaved_bytes += self.source.bytes_of(block)
+        self.unsaved_since = self.unsaved_since or now
+
+    def failed(self, block: int, error: Exception) -> None:
+        """Note trouble with the object. The next look judges it."""
+        self.needs_look = True
+        if all(trouble.block != block for trouble in self.troubles):
+            # Requests that were under way together are one try.
+            self.strikes[block] += 1
+            self.troubles.append(Trouble(block, error))
+
+    def is_save_due(self, now: float) -> bool:
+        """Return whether the durable map is to be written, or the file is whole."""
+        if self.data is None or self.needs_look or self.is_arriving:
+            return False
+        if self.is_whole:
+            return self.users == 0 and now >= self.arrive_at
+        age_seconds = now - self.unsaved_since if self.unsaved_since else 0.0
+        return self.unsaved_bytes >= SAVE_BYTES or age_seconds >= SAVE_SECONDS
+
+    def adopt(self, found: Found, data: DataFile | None) -> None:
+        """Take over what the database says. Parameters: data, if it is another data file."""
+        source = found.source
+        assert source is not None
+        self.path, self.source, self.place = found.path, source, source.place
+        self.troubles.clear()
+        self.strikes.clear()
+        self.is_searched = False
+        if data is None:
+            return
+        self.data, self.map = data, BlockMap(source.blocks)
+        self.wanted.clear()
+        self.unsaved_bytes, self.unsaved_since = 0, 0.0
+        self.is_arriving, self.arrive_at = False, 0.0
+        if found.durable is not None and data.was_long:
+            self.map.believe(found.durable)
+        for block in range(source.blocks):
+            if self.map[block] is State.MISSING and data.is_zero(block):
+                self.map[block] = State.PRESENT
+
+    def reset(self) -> None:
+        """Forget the data file, which nobody uses."""
+        if self.data is not None:
+            self.data.close()
+        self.data = self.source = self.place = None
+        self.map = BlockMap(0)
+        self.wanted.clear()
+
+    def shown(self) -> dict[str, object]:
+        """Return the progress, for people."""
+        if self.source is None:
+            return {"ino": self.ino, "path": self.path, "done_bytes": 0, "total_bytes": None}
+        done = self.map.count(State.PRESENT, State.DURABLE) * self.source.block_bytes
+        size = self.source.size
+        done_bytes = min(done, size)
+        return {
+            "ino": self.ino,
+            "path": self.path,
+            "done_bytes": done_bytes,
+            "total_bytes": size,
+        }
+
+
+def now() -> float:
+    """Return the time that the fields of a hydration are in."""
+    return clock.monotonic_seconds()

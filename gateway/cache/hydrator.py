@@ -1,0 +1,235 @@
+"""Runs the hydrator: it fetches what clients wait for, and what a person wants on the disk.
+
+Threads that fetch take steps from the board. One thread saves: it puts blocks on stable storage and
+records them. One thread looks for files that nobody waits for. Two talk to the NFS server.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from gateway.cache.blockmap import State
+from gateway.cache.board import Board, Step
+from gateway.cache.clients import Clients
+from gateway.cache.fetch import BUFFER_BYTES, fetch
+from gateway.cache.finder import Finder
+from gateway.cache.hydration import Hydration, now
+from gateway.cache.judge import Judge, trouble_of
+from gateway.cache.rows import Rows
+from gateway.cache.saver import Saver
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.door.frames import Op, Request
+from gateway.errors import NamespaceError, ObjectRefused, StoreRefused, StoreUnavailable
+from gateway.objectstore.pace import Pace, Rates
+from gateway.objectstore.ranges import Ranges, is_archived
+from gateway.report import StatusFile
+from gateway.settings import Settings
+from gateway.types import Attr
+
+log = logging.getLogger("cache")
+
+REPORT = "cache.json"
+POLL_SECONDS = 0.25
+FIND_SECONDS = 1.0
+PAUSE_SECONDS = 1.0
+"""The pause after a failure that says nothing of the object."""
+STOP_SECONDS = 3.0
+
+
+class Hydrator:
+    """The hydrator of one data directory. Parameters: settings; stop, which ends it."""
+
+    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+        cache = settings.cache
+        self._stop = stop
+        files = DataFiles(settings.files_dir)
+        rows = Rows(Database(settings.database_url))
+        self._board = Board(cache.workers)
+        rates = Rates(cache.bytes_per_second, cache.requests_per_second)
+        self._pace = Pace(rates, cache.workers, stop)
+        self._store = Ranges(settings, pace=self._pace)
+        self._clients = Clients(settings, self._on_wanted, self._on_answer, stop)
+        self._finder = Finder(self._board, rows, cache.workers, cache.read_ahead)
+        self._judge = Judge(
+            self._board, rows, self._store, files, self._clients, cache, self._finder.asked
+        )
+        self._saver = Saver(self._board, rows, files, self._clients)
+        self._workers = cache.workers
+        self._status = StatusFile(settings.run_dir / REPORT, self._report)
+
+    def run(self) -> None:
+        """Work until stop is set. Then return within a few seconds."""
+        threads = self._clients.start()
+        for run in (self._save, self._find, *[self._work] * self._workers):
+            threads.append(threading.Thread(target=run, name=run.__name__, daemon=True))
+            threads[-1].start()
+        self._stop.wait()
+        self._clients.close()
+        with self._board.lock:
+            self._board.lock.notify_all()
+        until = now() + STOP_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, until - now()))
+        self._status.close()
+
+    def _work(self) -> None:
+        buffer = bytearray(BUFFER_BYTES)
+        while not self._stop.is_set():
+            with self._board.lock:
+                step = self._board.choose()
+                if step is None:
+                    self._board.lock.wait(POLL_SECONDS)
+                    continue
+            try:
+                self._take(step, buffer)
+            finally:
+                with self._board.lock:
+                    self._board.end(step)
+
+    def _take(self, step: Step, buffer: bytearray) -> None:
+        """Take one step. Whatever goes wrong, it is tried again."""
+        hydration, blocks = step
+        try:
+            if blocks is None:
+                self._judge.look(hydration)
+            else:
+                self._fetch(hydration, blocks, buffer)
+        except (StoreUnavailable, StoreRefused) as exc:
+            if isinstance(exc, StoreRefused):
+                self._store.reload()
+            with self._board.lock:
+                self._board.bucket.failed(exc)
+                self._board.counters.retries += 1
+                # Another file is tried next: what was refused may be refused for this key alone.
+                self._board.later(hydration, PAUSE_SECONDS)
+        except NamespaceError as exc:
+            log.warning("%s: %s", hydration.path, exc)
+            self._pause(hydration)
+        except OSError as exc:
+            self._disk_failed(hydration, exc)
+        except Exception:
+            log.exception("%s: unexpected", hydration.path)
+            self._pause(hydration)
+
+    def _fetch(self, hydration: Hydration, blocks: range, buffer: bytearray) -> None:
+        source, place, data = hydration.source, hydration.place, hydration.data
+        assert source is not None
+        assert place is not None
+        assert data is not None
+
+        def report(block: int) -> bool:
+            with self._board.lock:
+                if self._stop.is_set() or (hydration.needs_look and hydration.is_condemned):
+                    return False
+                hydration.arrived(block, now())
+                self._board.counters.blocks += 1
+                self._board.counters.fetched_bytes += source.bytes_of(block)
+                self._board.bucket.worked()
+                if hydration.is_asked:
+                    self._judge.tell(hydration, range(block, block + 1))
+                if hydration.is_whole:
+                    self._board.lock.notify_all()
+                return True
+
+        try:
+            fetch(self._store, source, place, data, blocks, report, buffer)
+        except ObjectRefused as exc:
+            with self._board.lock:
+                self._board.bucket.worked()
+                left = [block for block in blocks if hydration.map[block] is State.TAKEN]
+                hydration.failed(trouble_of(exc, left[0]), exc)
+                self._board.counters.retries += not is_archived(exc)
+
+    def _disk_failed(self, hydration: Hydration, exc: OSError) -> None:
+        log.error("%s: its data file cannot be written: %s", hydration.path, exc.strerror)
+        self._pause(hydration)
+        source = hydration.source
+        if source is not None and exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+            with self._board.lock:
+                hydration.wanted.clear()
+                self._clients.failed(hydration.ino, source.epoch)
+
+    def _pause(self, hydration: Hydration) -> None:
+        with self._board.lock:
+            self._board.later(hydration, PAUSE_SECONDS)
+
+    def _save(self) -> None:
+        while not self._stop.is_set():
+            with self._board.lock:
+                if not any(one.is_save_due(now()) for one in self._board):
+                    self._board.lock.wait(POLL_SECONDS)
+                    continue
+            self._guarded(self._saver.save_due)
+        self._guarded(lambda: self._saver.save_due(is_last=True))
+
+    def _find(self) -> None:
+        self._guarded(self._finder.load)
+        while not self._stop.wait(FIND_SECONDS):
+            self._guarded(self._finder.find)
+            with self._board.lock:
+                files = list(self._board)
+                for one in files:
+                    if one.retry_at and one.retry_at <= now():
+                        one.forgive_all()
+            for one in files:
+                self._judge.expire(one)
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """Run something that is tried again later anyway."""
+        try:
+            run()
+        except NamespaceError as exc:
+            log.warning("cannot read or write what is known of files: %s", exc)
+            self._stop.wait(PAUSE_SECONDS)
+        except Exception:
+            log.exception("unexpected")
+            self._stop.wait(PAUSE_SECONDS)
+
+    def _on_wanted(self, attr: Attr, offset: int, length: int, session: int) -> None:
+        with self._board.lock:
+            hydration = self._board.ask(attr.ino, offset, length)
+            source = hydration.source
+            if source is None or hydration.needs_look:
+                return
+            if attr.epoch != source.epoch:
+                hydration.needs_look = True
+                return
+            is_new, hydration.session = session != hydration.session, session
+            for run in hydration.map.present():
+                start = run.start * source.block_bytes
+                end = run.stop * source.block_bytes
+                if is_new or (start < offset + length and offset < end):
+                    self._judge.tell(hydration, run)
+
+    def _on_answer(self, request: Request, status: int | None) -> None:
+        with self._board.lock:
+            hydration = self._board.get(request.ino)
+            source = None if hydration is None else hydration.source
+            if hydration is None or source is None or source.epoch != request.ino2:
+                return
+            if status == errno.ESTALE:
+                hydration.needs_look, hydration.is_arriving = True, False
+            elif request.op is Op.ARRIVED:
+                self._on_arrived(hydration, status == 0)
+            self._board.lock.notify_all()
+
+    def _on_arrived(self, hydration: Hydration, is_known: bool) -> None:
+        hydration.is_arriving = False
+        if is_known:
+            self._board.counters.files_arrived += 1
+            # The look finds that the file is resident, and ends the hydration.
+            hydration.needs_look = True
+        else:
+            hydration.arrive_at = now() + PAUSE_SECONDS
+
+    def _report(self) -> dict[str, Any]:
+        state = "stopped" if self._stop.is_set() else "running"
+        report = {"state": state, **self._board.shown()}
+        counters = self._pace.counters()
+        report["counters"] |= {"requests": counters["requests"], "asked_bytes": counters["bytes"]}
+        return {**report, "server": self._clients.is_up}

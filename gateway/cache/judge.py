@@ -1,0 +1,212 @@
+"""Looks at a file in the database, and judges what went wrong with its object.
+
+Wrong bytes are no reason to believe that the object is damaged: it may have moved since its row was
+read. So the row is read again, the bytes are asked for once more, and then an older version with
+the recorded ETag is looked for. Only then clients are told EIO.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from gateway import clock
+from gateway.cache.board import Board, age_seconds
+from gateway.cache.clients import Clients
+from gateway.cache.datafile import DataFile
+from gateway.cache.hydration import WHOLE, Hydration, Trouble, now
+from gateway.cache.rows import Found, Rows, Saved, Source, failure_now
+from gateway.data.layout import DataFiles
+from gateway.errors import BucketError, StoreRefused, StoreUnavailable, WrongBytes
+from gateway.objectstore.ranges import Ranges, is_archived
+from gateway.settings import CacheSettings
+
+log = logging.getLogger("cache")
+
+TRIES = 2
+"""The requests for bytes that are wrong, before an older version is looked for."""
+THAW_LOOK_SHARE = 0.1
+"""An object that thaws is asked for after this share of the time that it has thawed already."""
+THAW_LOOK_SECONDS = (1.0, 60.0)
+"""The least and the most time between two such requests."""
+NO_OBJECT = "the bucket has no object of this version with digests of its blocks"
+
+
+class Judge:
+    """Looks at one file at a time, with nothing else being done about it.
+
+    Parameters: board, rows, store, files, clients; settings; on_asked, called with a file that a
+    client has asked for, when it is first seen.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        rows: Rows,
+        store: Ranges,
+        files: DataFiles,
+        clients: Clients,
+        settings: CacheSettings,
+        on_asked: Callable[[Found], None],
+    ) -> None:
+        self._board = board
+        self._rows = rows
+        self._store = store
+        self._files = files
+        self._clients = clients
+        self._settings = settings
+        self._on_asked = on_asked
+
+    def look(self, hydration: Hydration) -> None:
+        """Look at a file. Raises NamespaceError, OSError, StoreUnavailable, StoreRefused."""
+        if hydration.is_condemned:
+            self._forget(hydration)
+        found = self._rows.find(hydration.ino)
+        if found is None:
+            self._end(hydration)
+        elif found.source is None:
+            self._give_up(hydration, WHOLE, f"{found.path}: {NO_OBJECT}", found.epoch)
+            with self._board.lock:
+                hydration.path = found.path
+                hydration.due_at = hydration.retry_at
+        elif found.source != hydration.source:
+            self._adopt(hydration, found, found.source)
+        else:
+            self._judge(hydration)
+
+    def _forget(self, hydration: Hydration) -> None:
+        source = hydration.source
+        if source is not None:
+            saved = Saved(source.ino, source.epoch, source.block_bytes, None, is_forgotten=True)
+            self._rows.save([saved])
+        with self._board.lock:
+            hydration.reset()
+            hydration.is_condemned = False
+
+    def _end(self, hydration: Hydration) -> None:
+        """The file has come, was emptied, or is gone."""
+        if hydration.error is not None or hydration.tries:
+            self._rows.save_failures([(hydration.ino, "", None)])
+        with self._board.lock:
+            self._board.drop(hydration)
+
+    def _adopt(self, hydration: Hydration, found: Found, source: Source) -> None:
+        before = hydration.source
+        is_moved = before is not None and before._replace(place=source.place) == source
+        data = None
+        if not is_moved:
+            with self._board.lock:
+                hydration.reset()
+            data = DataFile.open(self._files, source, self._rows)
+            if data is None:
+                return  # evicted again meanwhile: the next look sees it
+        with self._board.lock:
+            is_new = before is None
+            hydration.adopt(found, data)
+            hydration.needs_look = False
+            hydration.absorb()
+            if hydration.is_asked:
+                for run in hydration.map.present():
+                    self.tell(hydration, run)
+        if is_new and hydration.is_asked:
+            self._on_asked(found)
+
+    def tell(self, hydration: Hydration, blocks: range) -> None:
+        """Tell the server that blocks are present. The board's lock is held."""
+        source = hydration.source
+        if source is not None and blocks:
+            start = blocks.start * source.block_bytes
+            end = min(blocks.stop * source.block_bytes, source.size)
+            self._clients.present(source.ino, source.epoch, start, end - start)
+
+    def _judge(self, hydration: Hydration) -> None:
+        """Decide about everything that went wrong since the last look."""
+        for trouble in list(hydration.troubles):
+            self._judge_one(hydration, trouble)
+            with self._board.lock:
+                hydration.troubles.remove(trouble)
+        with self._board.lock:
+            hydration.needs_look = False
+
+    def _judge_one(self, hydration: Hydration, trouble: Trouble) -> None:
+        source, place = hydration.source, hydration.place
+        assert source is not None
+        assert place is not None
+        if is_archived(trouble.error):
+            self._thaw(hydration)
+            return
+        strikes = hydration.strikes[trouble.block]
+        if strikes < TRIES:
+            return
+        if not hydration.is_searched:
+            version = self._store.other_version(source.place, source.size)
+            with self._board.lock:
+                hydration.is_searched = True
+                if version is not None:
+                    hydration.place = source.place._replace(version=version)
+                    self._board.counters.older_versions += 1
+            if version is not None:
+                log.warning(
+                    "%s: %s; reading version %s, which has the recorded ETag",
+                    hydration.path, trouble.error, version,
+                )  # fmt: skip
+                return
+        elif place.version is not None and strikes == TRIES:
+            return  # this block was not asked for in the older version yet
+        self._give_up(hydration, trouble.block, str(trouble.error), source.epoch)
+
+    def _give_up(self, hydration: Hydration, block: int, error: str, epoch: int) -> None:
+        key = "" if hydration.source is None else hydration.source.place.key
+        with self._board.lock:
+            is_waited_for = bool(hydration.asks) or any(
+                block in (WHOLE, wanted) for wanted in hydration.wanted
+            )
+            pause_seconds = self._board.give_up(hydration, block, error)
+            hydration.asks.clear()
+            if block == WHOLE:
+                hydration.wanted.clear()
+            hydration.wanted.pop(block, None)
+            failure = failure_now(hydration.tries, error, pause_seconds)
+            if is_waited_for:
+                self._clients.failed(hydration.ino, epoch)
+        log.error("%s cannot be fetched: %s", hydration.path, error)
+        self._rows.save_failures([(hydration.ino, key, failure)])
+
+    def _thaw(self, hydration: Hydration) -> None:
+        """Ask an archived object back, and wait."""
+        source = hydration.source
+        assert source is not None
+        settings = self._settings
+        if not hydration.thawing_since_ns:
+            log.info("%s is archived: asking it back (%s)", hydration.path, settings.restore_tier)
+        try:
+            self._store.restore(source.place.key, settings.restore_tier, settings.restore_days)
+        except StoreUnavailable:
+            raise
+        except BucketError as exc:
+            self._give_up(hydration, WHOLE, f"archived, and not given back: {exc}", source.epoch)
+            return
+        with self._board.lock:
+            hydration.strikes.clear()
+            hydration.thawing_since_ns = hydration.thawing_since_ns or clock.now_ns()
+            least, most = THAW_LOOK_SECONDS
+            share = THAW_LOOK_SHARE * age_seconds(hydration.thawing_since_ns)
+            self._board.later(hydration, min(most, max(least, share)))
+
+    def expire(self, hydration: Hydration) -> None:
+        """Tell the clients of a file that thaws EIO when they have waited for long enough."""
+        waited_seconds = now() - hydration.wanted_since
+        source = hydration.source
+        if source is None or not hydration.thawing_since_ns or not hydration.wanted:
+            return
+        if waited_seconds >= self._settings.restore_wait_seconds:
+            with self._board.lock:
+                hydration.wanted.clear()
+                self._clients.failed(hydration.ino, source.epoch)
+
+
+def trouble_of(error: BucketError, next_block: int) -> int:
+    """Return what a refusal concerns: the next block, or WHOLE. Parameters: next_block, the first
+    block that has not come."""
+    assert not isinstance(error, (StoreUnavailable, StoreRefused))
+    return next_block if isinstance(error, WrongBytes) else WHOLE

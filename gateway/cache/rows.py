@@ -1,0 +1,230 @@
+"""Reads what the database knows of absent files, and writes the durable map of their blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sqlalchemy import and_, delete, exists, insert, select
+
+from gateway import clock
+from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.db.models import HYDRATE
+from gateway.db.statements import IS_ABSENT, block_digest, dirent, inode, object_, presence, retry
+from gateway.db.statements import warming as warming_
+from gateway.namespace.lookup import way_up
+from gateway.objectstore.crc64 import CRC_BYTES
+from gateway.objectstore.ranges import Place
+
+_SOURCE = Statement(
+    select(
+        inode.c.epoch,
+        inode.c.content_version,
+        inode.c.size,
+        object_.c.key,
+        object_.c.etag,
+        block_digest.c.block_bytes,
+        block_digest.c.crcs,
+        presence.c.blocks,
+    )
+    .select_from(
+        inode.outerjoin(
+            object_,
+            and_(
+                object_.c.ino == inode.c.ino,
+                object_.c.content_version == inode.c.content_version,
+                object_.c.size == inode.c.size,
+            ),
+        )
+        .outerjoin(block_digest, block_digest.c.ino == object_.c.ino)
+        .outerjoin(
+            presence,
+            and_(
+                presence.c.ino == inode.c.ino,
+                presence.c.epoch == inode.c.epoch,
+                presence.c.block_bytes == block_digest.c.block_bytes,
+            ),
+        )
+    )
+    .where(inode.c.ino == b("ino"), IS_ABSENT)
+)
+_STILL = Statement(
+    select(inode.c.ino).where(inode.c.ino == b("ino"), inode.c.epoch == b("epoch"), IS_ABSENT)
+)
+_PRESENCE_INSERT = Statement(insert(presence))
+_RETRY_DELETE = Statement(delete(retry).where(retry.c.work == HYDRATE, retry.c.ino == b("the_ino")))
+_RETRY_INSERT = Statement(insert(retry))
+_RETRIES = Statement(
+    select(retry.c.ino, retry.c.tries, retry.c.error, retry.c.next_ns).where(
+        retry.c.work == HYDRATE
+    )
+)
+_WARMING = Statement(
+    select(warming_.c.ino)
+    .where(exists().where(inode.c.ino == warming_.c.ino, IS_ABSENT))
+    .order_by(warming_.c.asked_ns, warming_.c.ino)
+    .limit(b("most"))
+)
+_SIBLINGS = Statement(
+    select(dirent.c.name, dirent.c.ino)
+    .select_from(dirent.join(inode, inode.c.ino == dirent.c.ino))
+    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"), IS_ABSENT)
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
+
+
+class Source(NamedTuple):
+    """An absent file, and where its bytes are."""
+
+    ino: int
+    epoch: int
+    content_version: int
+    size: int
+    """Bytes."""
+    place: Place
+    block_bytes: int
+    crcs: bytes
+    """The digest of each block: see ``block_digest``."""
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        return len(self.crcs) // CRC_BYTES
+
+    def bytes_of(self, block: int) -> int:
+        """Return the length of a block."""
+        return min(self.block_bytes, self.size - block * self.block_bytes)
+
+    def crc(self, block: int) -> bytes:
+        """Return the digest of a block."""
+        return self.crcs[block * CRC_BYTES : (block + 1) * CRC_BYTES]
+
+
+class Found(NamedTuple):
+    """What the database says of an absent file now."""
+
+    epoch: int
+    source: Source | None
+    """None: the bucket has no object of this version with digests."""
+    durable: bytes | None
+    """The durable map of this epoch."""
+    path: str
+    """Path below the export, for people."""
+    parent: int
+    name: bytes
+    """Its first name, and the directory that has it."""
+
+
+class Failure(NamedTuple):
+    """A hydration that failed."""
+
+    tries: int
+    error: str
+    next_ns: int
+
+
+class Saved(NamedTuple):
+    """What one transaction writes of one file."""
+
+    ino: int
+    epoch: int
+    block_bytes: int
+    blocks: bytes | None
+    """The durable map; None: leave it."""
+    is_forgotten: bool = False
+    """Whether the durable map is deleted: nothing in the data file is believed."""
+
+
+class Rows:
+    """The rows of one namespace. It is safe to use from several threads.
+
+    Parameters: database. Each method raises NamespaceError (TryAgain, NoSpace) as the database
+    does.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, ino: int) -> Found | None:
+        """Return what is known of a file, or None if it is not absent any more."""
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            row = session.one(_SOURCE, ino=ino)
+            if row is None:
+                return None
+            way = list(way_up(session, ino))
+        epoch, version, size, key, etag, block_bytes, crcs, blocks = row
+        source = None
+        if crcs is not None and len(crcs) == -(-size // block_bytes) * CRC_BYTES:
+            place = Place(key, etag)
+            source = Source(ino, epoch, version, size, place, block_bytes, bytes(crcs))
+        path = os.fsdecode(b"/".join(name for _, _, name in reversed(way)))
+        _, parent, name = way[0] if way else (ino, 0, b"")
+        shown = path.encode(errors="replace").decode() or f"inode {ino}"
+        return Found(epoch, source, None if blocks is None else bytes(blocks), shown, parent, name)
+
+    def is_still(self, ino: int, epoch: int) -> bool:
+        """Return whether a file is absent with this epoch."""
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            return session.one(_STILL, ino=ino, epoch=epoch) is not None
+
+    def save(self, files: Iterable[Saved]) -> set[int]:
+        """Write durable maps. Returns the inodes that are not absent with their epoch any more;
+        nothing was written of them."""
+        outdated = set()
+        with self._database.reader() as connection, self._database.transaction(connection):
+            session = Session(connection, self._database.dialect)
+            for one in files:
+                if session.one(_STILL, ino=one.ino, epoch=one.epoch) is None:
+                    outdated.add(one.ino)
+                    continue
+                if one.blocks is None and not one.is_forgotten:
+                    continue
+                session.run(sql.PRESENCE_DELETE, the_ino=one.ino)
+                if one.blocks is not None:
+                    session.run(
+                        _PRESENCE_INSERT,
+                        ino=one.ino,
+                        epoch=one.epoch,
+                        block_bytes=one.block_bytes,
+                        blocks=one.blocks,
+                    )
+        return outdated
+
+    def save_failures(self, failures: Iterable[tuple[int, str, Failure | None]]) -> None:
+        """Write or (None) delete the ``retry`` rows of some files, given by inode and key."""
+        with self._database.reader() as connection, self._database.transaction(connection):
+            session = Session(connection, self._database.dialect)
+            for ino, key, failure in failures:
+                session.run(_RETRY_DELETE, the_ino=ino)
+                if failure is not None:
+                    session.run(_RETRY_INSERT, work=HYDRATE, ino=ino, key=key, **failure._asdict())
+
+    def failures(self) -> dict[int, Failure]:
+        """Return the failures that earlier runs recorded, by inode."""
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            return {ino: Failure(*rest) for ino, *rest in session.all(_RETRIES)}
+
+    def warming(self, most: int) -> list[int]:
+        """Return the absent files that a person wants whole, those of the oldest wish first."""
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            return [row[0] for row in session.all(_WARMING, most=most)]
+
+    def siblings(self, parent: int, after: bytes, most: int) -> list[tuple[bytes, int]]:
+        """Return the absent files of a directory after a name, in the order of names."""
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            rows = session.all(_SIBLINGS, parent=parent, after=after, most=most)
+            return [(bytes(name), ino) for name, ino in rows]
+
+
+def failure_now(tries: int, error: str, pause_seconds: float) -> Failure:
+    """Return a failure whose next try is due after a pause."""
+    return Failure(tries, " ".join(error.split()), clock.now_ns() + int(pause_seconds * clock.NS))
