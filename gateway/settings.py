@@ -254,13 +254,13 @@ class CacheSettings:
         "Share of the disk from which on the bytes of files that the bucket has are evicted. At\n"
         "most 95 % of space.slow_from counts: writers are not slowed before anything is evicted.",
         0.8,
-        checks.between(0.05, 0.99),
+        checks.between(0.05, 1.0),
     )
     evict_to: float = _key(
         "Share of the disk down to which they are evicted, those that were not used for the\n"
         "longest time first. At most evict_from.",
         0.7,
-        checks.between(0.0, 0.99),
+        checks.between(0.0, 1.0),
     )
     limits: tuple[str, ...] = _key(
         "How many bytes of clean files directories directly below the export may keep on the\n"

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Self
 
 from gateway.cache.candidates import Candidate
 from gateway.data.layout import DataFiles
-from gateway.db import statements as sql
-from gateway.db.compiled import Session, rows_of
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.door.frames import Answer, Op, Request
 from gateway.errors import ObjectRefused
+from gateway.namespace import residency
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Eviction:
     def forget_left(self) -> None:
         """Delete the rows that an evictor left which was killed, or whose answers were lost."""
         with self._database.reader() as connection:
-            rows = Session(connection, self._database.dialect).all(sql.EVICTIONS, most=LEFT_MAX)
+            rows = residency.evictions(Session(connection, self._database.dialect), LEFT_MAX)
         self._forget((ino, epoch) for ino, epoch in rows)
 
     def _is_there(self, one: Candidate) -> bool:
@@ -132,4 +132,4 @@ class Eviction:
         self._files.sync_shards(ino for ino, _epoch in gone)
         with self._database.reader() as connection, self._database.transaction(connection):
             session = Session(connection, self._database.dialect)
-            session.run(sql.EVICTIONS_DELETE, evicted=rows_of(gone))
+            residency.forget_evictions(session, gone)

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from sqlalchemy import and_, delete, exists, insert, select
 
 from gateway import clock
-from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
+from gateway.db.drainmodels import HYDRATE
 from gateway.db.engine import Database
-from gateway.db.models import HYDRATE
 from gateway.db.statements import IS_ABSENT, block_digest, dirent, inode, object_, presence, retry
 from gateway.db.statements import warming as warming_
 from gateway.namespace.lookup import way_up
+from gateway.namespace.residency import PRESENCE_DELETE
 from gateway.objectstore.crc64 import CRC_BYTES
 from gateway.objectstore.ranges import Place
 
@@ -185,7 +185,7 @@ class Rows:
                     continue
                 if one.blocks is None and not one.is_forgotten:
                     continue
-                session.run(sql.PRESENCE_DELETE, the_ino=one.ino)
+                session.run(PRESENCE_DELETE, the_ino=one.ino)
                 if one.blocks is not None:
                     session.run(
                         _PRESENCE_INSERT,

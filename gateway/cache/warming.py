@@ -9,10 +9,8 @@ from sqlalchemy import BigInteger, and_, bindparam, exists, insert, literal_colu
 
 from gateway import clock
 from gateway.db.compiled import Session, Statement, given_numbers, numbers_of
+from gateway.db.drainmodels import HYDRATE
 from gateway.db.statements import IS_ABSENT, inode, presence, retry, warming
-
-HYDRATE = "hydrate"
-"""The work of the hydrator's rows of ``retry``."""
 
 _INOS = given_numbers("inos")
 WISH = Statement(

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DatabaseError
 
 from gateway import clock
 from gateway.data.layout import DataFiles
-from gateway.db import models, schema
+from gateway.db import drainmodels, models, schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.statements import IS_DIRTY
@@ -124,8 +124,8 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
         dirty_bytes=int(sealed_bytes) + open_bytes,
         open_files=len(writing),
         open_bytes=open_bytes,
-        deletions=_count(connection, models.Tombstone.__table__),
-        moves=_count(connection, models.Rekey.__table__),
+        deletions=_count(connection, drainmodels.Tombstone.__table__),
+        moves=_count(connection, drainmodels.Rekey.__table__),
         oldest=found,
         stuck=_stuck(session, export),
     )

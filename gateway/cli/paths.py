@@ -141,6 +141,8 @@ def follow(browser: Browser, settings: Settings, path: str) -> Place:
             way.append(place)
             continue
         target = browser.target(place.entry.attr.ino)
+        if target is None:
+            raise NotPossible(f"{path}: {printable(name)} was removed meanwhile: try again")
         links.append(printable(target))
         if len(links) > LINKS_MAX:
             raise NotPossible(f"{path}: more than {LINKS_MAX} symbolic links follow each other")

@@ -16,30 +16,30 @@ from sqlalchemy import (
     update,
 )
 
-from gateway.db import models
-from gateway.db.compiled import Session, Statement, b, given
+from gateway.db import drainmodels, models
+from gateway.db.compiled import Session, Statement, b
 from gateway.types import Attr, Kind, Residency
 
 volume: Any = models.Volume.__table__
 inode: Any = models.Inode.__table__
 dirent: Any = models.Dirent.__table__
 xattr: Any = models.Xattr.__table__
-object_: Any = models.Object.__table__
-block_digest: Any = models.BlockDigest.__table__
+object_: Any = drainmodels.Object.__table__
+block_digest: Any = drainmodels.BlockDigest.__table__
 presence: Any = models.Presence.__table__
 eviction: Any = models.Eviction.__table__
 warming: Any = models.Warming.__table__
 last_read: Any = models.LastRead.__table__
-digest: Any = models.Digest.__table__
-endpoint: Any = models.Endpoint.__table__
-upload: Any = models.Upload.__table__
-tombstone: Any = models.Tombstone.__table__
-rekey: Any = models.Rekey.__table__
-lease: Any = models.Lease.__table__
-claim: Any = models.Claim.__table__
-retry: Any = models.Retry.__table__
-override: Any = models.Override.__table__
-doubt: Any = models.Doubt.__table__
+digest: Any = drainmodels.Digest.__table__
+endpoint: Any = drainmodels.Endpoint.__table__
+upload: Any = drainmodels.Upload.__table__
+tombstone: Any = drainmodels.Tombstone.__table__
+rekey: Any = drainmodels.Rekey.__table__
+lease: Any = drainmodels.Lease.__table__
+claim: Any = drainmodels.Claim.__table__
+retry: Any = drainmodels.Retry.__table__
+override: Any = drainmodels.Override.__table__
+doubt: Any = drainmodels.Doubt.__table__
 damage: Any = models.Damage.__table__
 journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
@@ -120,24 +120,6 @@ OPEN_WRITE = Statement(
     )
     .returning(*ATTR)
 )
-OPEN_EMPTIED = Statement(
-    update(inode)
-    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_ABSENT)
-    .values(
-        write_open=1,
-        content_version=inode.c.content_version + 1,
-        change=inode.c.change + 1,
-        residency=Residency.RESIDENT,
-        # After a crash the data file of the new epoch is missing, which is right for 0 bytes. The
-        # old one may have some blocks only.
-        epoch=inode.c.epoch + 1,
-        size=0,
-        used=0,
-        mtime_ns=b("now_ns"),
-        ctime_ns=b("now_ns"),
-    )
-    .returning(*ATTR)
-)
 SEAL = Statement(
     update(inode)
     .where(inode.c.ino == b("the_ino"))
@@ -210,70 +192,6 @@ FILES_WITH_BYTES = Statement(
     .limit(b("most"))
 )
 DIRTY_BYTES = Statement(select(func.coalesce(func.sum(inode.c.used), 0)).where(*IS_DIRTY))
-
-# residency
-EVICT = Statement(
-    update(inode)
-    .where(
-        inode.c.ino == b("the_ino"),
-        IS_REGULAR,
-        inode.c.nlink > 0,
-        inode.c.size > 0,
-        inode.c.write_open == 0,
-        inode.c.content_version == b("content_version"),
-        inode.c.drained_version == inode.c.content_version,
-        or_(IS_RESIDENT, exists().where(presence.c.ino == inode.c.ino)),
-        exists().where(
-            object_.c.ino == inode.c.ino,
-            object_.c.content_version == inode.c.content_version,
-            object_.c.size == inode.c.size,
-            block_digest.c.ino == object_.c.ino,
-            # A request that was given up may still replace or delete what is at the key.
-            ~exists().where(doubt.c.key == object_.c.key),
-            ~exists().where(upload.c.key == object_.c.key),
-        ),
-        ~exists().where(damage.c.ino == inode.c.ino),
-        ~exists().where(rekey.c.ino == inode.c.ino),
-    )
-    .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
-    .returning(*ATTR)
-)
-"""Makes a file absent whose version the bucket has, with digests to verify it by."""
-ARRIVED = Statement(
-    update(inode)
-    .where(
-        inode.c.ino == b("the_ino"),
-        IS_ABSENT,
-        inode.c.epoch == b("the_epoch"),
-        inode.c.content_version == b("content_version"),
-    )
-    .values(residency=Residency.RESIDENT)
-    .returning(*ATTR)
-)
-EVICTION_INSERT = Statement(insert(eviction))
-EVICTIONS = Statement(
-    select(eviction.c.ino, eviction.c.epoch)
-    .order_by(eviction.c.ino, eviction.c.epoch)
-    .limit(b("most"))
-)
-_EVICTED = given("evicted", ino=int, epoch=int)
-EVICTIONS_DELETE = Statement(
-    delete(eviction).where(
-        exists().where(eviction.c.ino == _EVICTED.c.ino, eviction.c.epoch == _EVICTED.c.epoch)
-    )
-)
-PRESENCE_DELETE = Statement(delete(presence).where(presence.c.ino == b("the_ino")))
-WARMING_DELETE = Statement(delete(warming).where(warming.c.ino == b("the_ino")))
-_READS = given("reads", ino=int, read_ns=int)
-LAST_READ_DELETE = Statement(delete(last_read).where(last_read.c.ino.in_(select(_READS.c.ino))))
-LAST_READ_INSERT = Statement(
-    insert(last_read).from_select(
-        ["ino", "read_ns"],
-        select(_READS.c.ino, _READS.c.read_ns).select_from(
-            _READS.join(inode, inode.c.ino == _READS.c.ino)
-        ),
-    )
-)
 
 # damage
 CONTENT_VERSION = Statement(select(inode.c.content_version).where(inode.c.ino == b("ino")))

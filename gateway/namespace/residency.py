@@ -6,14 +6,111 @@ data file never hits newer bytes, and what was fetched for an old epoch is never
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from gateway.db import statements as sql
-from gateway.db.compiled import rows_of
+from sqlalchemy import delete, exists, insert, or_, select, update
+
+from gateway.db.compiled import Session, Statement, b, given, rows_of
+from gateway.db.statements import (
+    ATTR,
+    IS_ABSENT,
+    IS_REGULAR,
+    IS_RESIDENT,
+    block_digest,
+    damage,
+    doubt,
+    eviction,
+    inode,
+    last_read,
+    object_,
+    presence,
+    rekey,
+    upload,
+    warming,
+)
 from gateway.db.writer import Tx
 from gateway.errors import Busy, Stale
 from gateway.namespace.lookup import get
 from gateway.types import Attr, Residency
+
+EVICT = Statement(
+    update(inode)
+    .where(
+        inode.c.ino == b("the_ino"),
+        IS_REGULAR,
+        inode.c.nlink > 0,
+        inode.c.size > 0,
+        inode.c.write_open == 0,
+        inode.c.content_version == b("content_version"),
+        inode.c.drained_version == inode.c.content_version,
+        or_(IS_RESIDENT, exists().where(presence.c.ino == inode.c.ino)),
+        exists().where(
+            object_.c.ino == inode.c.ino,
+            object_.c.content_version == inode.c.content_version,
+            object_.c.size == inode.c.size,
+            block_digest.c.ino == object_.c.ino,
+            # A request that was given up may still replace or delete what is at the key.
+            ~exists().where(doubt.c.key == object_.c.key),
+            ~exists().where(upload.c.key == object_.c.key),
+        ),
+        ~exists().where(damage.c.ino == inode.c.ino),
+        ~exists().where(rekey.c.ino == inode.c.ino),
+    )
+    .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
+    .returning(*ATTR)
+)
+"""Makes a file absent whose version the bucket has, with digests to verify it by."""
+ARRIVED = Statement(
+    update(inode)
+    .where(
+        inode.c.ino == b("the_ino"),
+        IS_ABSENT,
+        inode.c.epoch == b("the_epoch"),
+        inode.c.content_version == b("content_version"),
+    )
+    .values(residency=Residency.RESIDENT)
+    .returning(*ATTR)
+)
+EVICTION_INSERT = Statement(insert(eviction))
+EVICTIONS = Statement(
+    select(eviction.c.ino, eviction.c.epoch)
+    .order_by(eviction.c.ino, eviction.c.epoch)
+    .limit(b("most"))
+)
+EVICTION_DELETE = Statement(
+    delete(eviction).where(eviction.c.ino == b("the_ino"), eviction.c.epoch == b("the_epoch"))
+)
+PRESENCE_DELETE = Statement(delete(presence).where(presence.c.ino == b("the_ino")))
+WARMING_DELETE = Statement(delete(warming).where(warming.c.ino == b("the_ino")))
+_READS = given("reads", ino=int, read_ns=int)
+LAST_READ_DELETE = Statement(delete(last_read).where(last_read.c.ino.in_(select(_READS.c.ino))))
+LAST_READ_INSERT = Statement(
+    insert(last_read).from_select(
+        ["ino", "read_ns"],
+        select(_READS.c.ino, _READS.c.read_ns).select_from(
+            _READS.join(inode, inode.c.ino == _READS.c.ino)
+        ),
+    )
+)
+OPEN_EMPTIED = Statement(
+    update(inode)
+    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_ABSENT)
+    .values(
+        write_open=1,
+        content_version=inode.c.content_version + 1,
+        change=inode.c.change + 1,
+        residency=Residency.RESIDENT,
+        # After a crash the data file of the new epoch is missing, which is right for 0 bytes. The
+        # old one may have some blocks only.
+        epoch=inode.c.epoch + 1,
+        size=0,
+        used=0,
+        mtime_ns=b("now_ns"),
+        ctime_ns=b("now_ns"),
+    )
+    .returning(*ATTR)
+)
 
 
 def evict(tx: Tx, ino: int, content_version: int) -> Attr:
@@ -25,14 +122,14 @@ def evict(tx: Tx, ino: int, content_version: int) -> Attr:
     Parameters: content_version, which the caller saw in the bucket. Raises Busy when the file is
     not clean, not of this version, or has no digests to verify it by; Stale.
     """
-    row = tx.change(sql.EVICT, the_ino=ino, content_version=content_version)
+    row = tx.change(EVICT, the_ino=ino, content_version=content_version)
     if row is None:
         get(tx, ino)
         raise Busy
     attr = Attr(*row)
-    tx.run(sql.PRESENCE_DELETE, the_ino=ino)
-    tx.run(sql.WARMING_DELETE, the_ino=ino)
-    tx.run(sql.EVICTION_INSERT, ino=ino, epoch=attr.epoch - 1)
+    tx.run(PRESENCE_DELETE, the_ino=ino)
+    tx.run(WARMING_DELETE, the_ino=ino)
+    tx.run(EVICTION_INSERT, ino=ino, epoch=attr.epoch - 1)
     tx.touch(ino)
     return attr
 
@@ -43,14 +140,14 @@ def arrived(tx: Tx, ino: int, epoch: int, content_version: int) -> Attr:
     Parameters: epoch and content_version, of the bytes in the data file. Raises Stale when the file
     has another epoch or version by now.
     """
-    row = tx.change(sql.ARRIVED, the_ino=ino, the_epoch=epoch, content_version=content_version)
+    row = tx.change(ARRIVED, the_ino=ino, the_epoch=epoch, content_version=content_version)
     if row is None:
         attr = get(tx, ino)
         if attr.epoch == epoch and attr.residency == Residency.RESIDENT:
             return attr  # the answer to an earlier request was lost
         raise Stale
-    tx.run(sql.PRESENCE_DELETE, the_ino=ino)
-    tx.run(sql.WARMING_DELETE, the_ino=ino)
+    tx.run(PRESENCE_DELETE, the_ino=ino)
+    tx.run(WARMING_DELETE, the_ino=ino)
     tx.touch(ino)
     return Attr(*row)
 
@@ -60,13 +157,13 @@ def open_emptied(tx: Tx, ino: int) -> Attr | None:
 
     Returns None if the file is not absent.
     """
-    row = tx.change(sql.OPEN_EMPTIED, the_ino=ino, now_ns=tx.now_ns)
+    row = tx.change(OPEN_EMPTIED, the_ino=ino, now_ns=tx.now_ns)
     if row is None:
         return None
     attr = Attr(*row)
-    tx.run(sql.PRESENCE_DELETE, the_ino=ino)
-    tx.run(sql.WARMING_DELETE, the_ino=ino)
-    tx.run(sql.EVICTION_INSERT, ino=ino, epoch=attr.epoch - 1)
+    tx.run(PRESENCE_DELETE, the_ino=ino)
+    tx.run(WARMING_DELETE, the_ino=ino)
+    tx.run(EVICTION_INSERT, ino=ino, epoch=attr.epoch - 1)
     tx.touch(ino)
     return attr
 
@@ -74,5 +171,16 @@ def open_emptied(tx: Tx, ino: int) -> Attr | None:
 def note_reads(tx: Tx, reads: Sequence[tuple[int, int]]) -> None:
     """Record when files were read. Parameters: reads, inode number and time (ns since 1970)."""
     rows = rows_of(reads)
-    tx.run(sql.LAST_READ_DELETE, reads=rows)
-    tx.run(sql.LAST_READ_INSERT, reads=rows)
+    tx.run(LAST_READ_DELETE, reads=rows)
+    tx.run(LAST_READ_INSERT, reads=rows)
+
+
+def evictions(session: Session, most: int) -> list[Sequence[Any]]:
+    """Return the inode numbers and epochs of data files that must be deleted."""
+    return session.all(EVICTIONS, most=most)
+
+
+def forget_evictions(session: Session, deleted: Iterable[Sequence[Any]]) -> None:
+    """Delete the rows of data files that are deleted durably."""
+    rows = [{"the_ino": ino, "the_epoch": epoch} for ino, epoch in deleted]
+    session.run_each(EVICTION_DELETE, rows)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from gateway import clock, failpoints
 from gateway.data.layout import DataFiles, SyncError
 from gateway.db import statements as sql
-from gateway.db.compiled import Session, rows_of
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import FIRST_COOKIE, FIRST_FREE_INO, ROOT_INO
 from gateway.db.writer import Operation, Tx, Writer
-from gateway.namespace import content, remove
+from gateway.namespace import content, remove, residency
 from gateway.types import Attr, Kind, Sealed
 
 log = logging.getLogger("spillway.volume")
@@ -162,8 +162,8 @@ def _batches(rows: Sequence[Sequence[Any]]) -> Iterator[list[Sequence[Any]]]:
 
 def _evictions_end(tx: Tx, done: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     """Delete the rows of evictions that are done. Returns the next ones."""
-    tx.run(sql.EVICTIONS_DELETE, evicted=rows_of([tuple(row) for row in done]))
-    return tx.all(sql.EVICTIONS, most=RECOVERED_TOGETHER)
+    residency.forget_evictions(tx, done)
+    return residency.evictions(tx, RECOVERED_TOGETHER)
 
 
 def _orphans(tx: Tx) -> list[Sequence[Any]]:
@@ -172,7 +172,7 @@ def _orphans(tx: Tx) -> list[Sequence[Any]]:
 
 def _left_over(tx: Tx) -> tuple[list[Sequence[Any]], list[Sequence[Any]]]:
     """Return the files that were open for writing, and the first evictions that are not done."""
-    return tx.all(sql.WRITE_OPEN), tx.all(sql.EVICTIONS, most=RECOVERED_TOGETHER)
+    return tx.all(sql.WRITE_OPEN), residency.evictions(tx, RECOVERED_TOGETHER)
 
 
 def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | str:

@@ -19,8 +19,8 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 
 from gateway import clock, errors
 from gateway.data import stamp
+from gateway.db.drainmodels import Base
 from gateway.db.engine import Database
-from gateway.db.models import Base
 from gateway.namespace import fsck, volume
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Cred, Kind, Removed, Sealed, SetAttr

@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select
 from gateway import clock
 from gateway.backoff import jittered_seconds
 from gateway.db.compiled import Session, Statement, b
-from gateway.db.models import HYDRATE
+from gateway.db.drainmodels import HYDRATE
 from gateway.db.statements import retry
 from gateway.drain.job import JobId, Work
 from gateway.errors import DataFileError, ObjectRefused, StoreRefused

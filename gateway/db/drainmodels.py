@@ -1,0 +1,182 @@
+"""Declares the tables of the drain: what the bucket has, and the work on it.
+
+``Base`` is that of all tables: who needs every table imports it from here.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from gateway.db.models import Base
+
+__all__ = ["Base"]
+
+
+class Object(Base):
+    """An object in the bucket, recorded only after the store confirmed it."""
+
+    __tablename__ = "object"
+    ino: Mapped[int] = mapped_column(ForeignKey("inode.ino"), primary_key=True, autoincrement=False)
+    key: Mapped[str] = mapped_column(String, unique=True)
+    content_version: Mapped[int]
+    size: Mapped[int]
+    etag: Mapped[str] = mapped_column(String)
+    checksum: Mapped[str | None] = mapped_column(String)
+    """``md5:<hex>`` of a single PUT, ``md5-parts:<part bytes>:<hex>`` of a multipart upload;
+    ``crc64nvme:<hex>``, ``crc32c:<hex>`` of the whole, however it was sent. NULL: the object was
+    made by another program."""
+    stored_ns: Mapped[int]
+    """For a snapshot (content_version > the inode's drained_version), the moment that it shows."""
+
+
+class BlockDigest(Base):
+    """What the blocks of an object are: of the same version as its row, and gone with it."""
+
+    __tablename__ = "block_digest"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("object.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    block_bytes: Mapped[int]
+    """Size of the blocks; the last one may be shorter."""
+    crcs: Mapped[bytes]
+    """CRC-64/NVME of each block in order, 8 bytes each, the most significant first; at most 1 MiB.
+    Of a block in a hole it is that of zeros."""
+
+
+class Digest(Base):
+    """The checksum of a sealed version, as the drain read its bytes soon after the seal."""
+
+    __tablename__ = "digest"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    content_version: Mapped[int]
+    checksum: Mapped[str] = mapped_column(String)
+    """The same form as in ``object``."""
+    computed_ns: Mapped[int]
+
+
+class Upload(Base):
+    """An intent: an upload that was started. It outlives its inode, so that after a crash every
+    upload has a row."""
+
+    __tablename__ = "upload"
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    content_version: Mapped[int]
+    key: Mapped[str] = mapped_column(String)
+    upload_id: Mapped[str | None] = mapped_column(String)
+    """Id of the multipart upload. NULL for a single PUT."""
+    part_bytes: Mapped[int | None]
+    """A restart resumes with this part size. NULL means that the upload is never resumed."""
+    started_ns: Mapped[int]
+    generation: Mapped[int] = mapped_column(server_default="0")
+    """Generation of the inode. 0 means not known (a row older than this column)."""
+
+    __table_args__ = (Index("ix_upload_key", "key"),)
+
+
+class Tombstone(Base):
+    """An object whose file a client deleted. Only a tombstone permits a deletion in the bucket.
+
+    It covers what the inode had at the key up to a version, and nothing that was written since.
+    """
+
+    __tablename__ = "tombstone"
+    key: Mapped[str] = mapped_column(String, primary_key=True)
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """0 means not known (a row older than this column)."""
+    content_version: Mapped[int]
+    etag: Mapped[str | None] = mapped_column(String)
+    """ETag of the object, if it was recorded."""
+    deleted_ns: Mapped[int]
+    generation: Mapped[int] = mapped_column(server_default="0")
+    """Generation of the inode. 0 means not known (a row older than this column)."""
+
+
+class Rekey(Base):
+    """A renamed file or directory. Objects at or below it may have the wrong key."""
+
+    __tablename__ = "rekey"
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    renamed_ns: Mapped[int]
+
+
+class Endpoint(Base):
+    """What was found out about a store."""
+
+    __tablename__ = "endpoint"
+    url: Mapped[str] = mapped_column(String, primary_key=True)
+    """As in the configuration; empty: AWS."""
+    bucket: Mapped[str] = mapped_column(String, primary_key=True)
+    checksum: Mapped[str] = mapped_column(String)
+    """Which checksum it verifies: ``md5``, ``crc64nvme`` or ``crc32c``."""
+    asked_ns: Mapped[int]
+
+
+class Lease(Base):
+    """The right of one run of a drain to work. Its claims are deleted with it."""
+
+    __tablename__ = "lease"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """A random number. A takeover deletes the row, and writes under the lease fail from then on."""
+    owner: Mapped[str] = mapped_column(String)
+    """The process of the drain (gateway.drain.admission.owner)."""
+    expires_ns: Mapped[int]
+
+
+class Claim(Base):
+    """An inode or a key that one drain works on. Other drains leave it alone."""
+
+    __tablename__ = "claim"
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    """``i<ino>`` or ``k<key>``."""
+    lease: Mapped[int] = mapped_column(ForeignKey("lease.id", ondelete="CASCADE"))
+
+    __table_args__ = (Index("ix_claim_lease", "lease"),)
+
+
+HYDRATE = "hydrate"
+"""The work of the hydrator in ``retry``. All other rows are the drain's."""
+
+
+class Retry(Base):
+    """A job of the drain, or a hydration, that failed. The next success deletes the row."""
+
+    __tablename__ = "retry"
+    work: Mapped[str] = mapped_column(String, primary_key=True)
+    """The kind of work. With ino and key it is the job's id (gateway.drain.job)."""
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    key: Mapped[str] = mapped_column(String, primary_key=True)
+    tries: Mapped[int]
+    error: Mapped[str] = mapped_column(String)
+    """The error of the last try, in one line."""
+    next_ns: Mapped[int]
+    """The job is not tried again before this time."""
+
+
+class Override(Base):
+    """A person's order about a file, or about a directory and everything below it."""
+
+    __tablename__ = "override"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    hold: Mapped[int] = mapped_column(Integer)
+    """1 keeps the file from the drain. 0 puts the file before all others."""
+    set_ns: Mapped[int]
+
+    __table_args__ = (CheckConstraint("hold IN (0, 1)", name="hold"),)
+
+
+class Doubt(Base):
+    """A key with a request that was given up. The store may still carry it out, so the drain looks
+    at the key later."""
+
+    __tablename__ = "doubt"
+    key: Mapped[str] = mapped_column(String, primary_key=True)
+    ino: Mapped[int]
+    """The file whose bytes the request may have put at the key. 0 means none."""
+    noted_ns: Mapped[int]
+    look_ns: Mapped[int] = mapped_column(server_default="0")
+    """The key is not looked at before this time."""
