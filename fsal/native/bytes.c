@@ -11,6 +11,8 @@
 #include "bridge.h"
 #include "damage.h"
 #include "fd.h"
+#include "reads.h"
+#include "residency.h"
 #include "space.h"
 #include "sync.h"
 #include "writer.h"
@@ -32,7 +34,8 @@ int spw_commit(struct spw_inode *inode)
 /* Begins a change of the bytes: a writer and its descriptor. */
 static int change_begin(struct spw_inode *inode, enum spw_absent absent, int *fd)
 {
-	int rc = spw_writer_begin(inode, NULL);
+	int rc = absent == SPW_ABSENT_IS_EMPTY ? spw_writer_begin_emptied(inode)
+					       : spw_writer_begin(inode, NULL);
 
 	if (rc != 0)
 		return rc;
@@ -49,41 +52,92 @@ static void change_end(struct spw_inode *inode)
 	spw_writer_end(inode);
 }
 
-int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
-	     size_t *amount, bool *eof)
+static size_t sum(const struct iovec *iov, int count)
+{
+	size_t bytes = 0;
+
+	for (int i = 0; i < count; i++)
+		bytes += iov[i].iov_len;
+	return bytes;
+}
+
+static int read_resident(struct spw_inode *inode, int fd, const struct iovec *iov, int count,
+			 uint64_t offset, size_t *amount, bool *eof)
 {
 	struct spw_attr attr;
 	struct stat st;
-	size_t wanted = 0;
 	ssize_t got;
-	int fd, rc;
+	int rc;
+
+	if (fd < 0) { /* a file that was never written has no data file */
+		rc = spw_getattr(inode, &attr);
+		return rc != 0 ? rc : attr.size == 0 ? 0 : ENOENT;
+	}
+	got = preadv(fd, iov, count, (off_t)offset);
+	if (got < 0)
+		return errno;
+	*amount = (size_t)got;
+	if ((size_t)got == sum(iov, count) && fstat(fd, &st) == 0)
+		*eof = offset + (uint64_t)got >= (uint64_t)st.st_size;
+	return 0;
+}
+
+/* The data file of an absent file may be shorter than the file, or missing: it is the row that says
+ * where the file ends. */
+static int read_absent(struct spw_inode *inode, int fd, const struct iovec *iov, int count,
+		       uint64_t offset, size_t *amount, bool *eof)
+{
+	uint64_t size, left, wanted = sum(iov, count);
+	ssize_t got;
+	int rc = spw_want(inode, offset, wanted, &size);
+
+	if (rc != 0 || offset >= size)
+		return rc;
+	if (fd < 0) /* the hydrator has made it meanwhile */
+		return ENOENT;
+	left = size - offset;
+	got = preadv(fd, iov, count, (off_t)offset);
+	if (got < 0)
+		return errno;
+	if ((uint64_t)got < wanted && (uint64_t)got < left) /* it may have been emptied meanwhile */
+		return atomic_load(&inode->is_absent) ? EIO : EAGAIN;
+	*amount = (uint64_t)got < left ? (size_t)got : (size_t)left;
+	*eof = *amount == left;
+	return 0;
+}
+
+/* A data file that is missing may have been made since: by the hydrator, or under a new epoch. */
+#define READ_TRIES 4
+
+int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
+	     size_t *amount, bool *eof)
+{
+	int fd, rc = atomic_load(&inode->error);
 
 	*amount = 0;
 	*eof = true;
-	rc = atomic_load(&inode->error);
 	if (rc != 0) /* some bytes may not be those that were written */
 		return rc;
-	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
-	if (rc == ENOENT) {
-		/* A file that was never written has no data file. In any other case data is
-		 * lost. */
-		rc = spw_getattr(inode, &attr);
-		return rc != 0 ? rc : attr.size == 0 ? 0 : EIO;
+	rc = ENOENT;
+	for (int i = 0; rc == ENOENT && i < READ_TRIES; i++) {
+		bool has_fd;
+
+		rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
+		has_fd = rc == 0;
+		if (rc != 0 && rc != ENOENT)
+			return rc;
+		/* This is looked at behind spw_fd_get: while the descriptor is in use, the file is
+		 * not evicted. */
+		if (atomic_load(&inode->is_absent))
+			rc = read_absent(inode, has_fd ? fd : -1, iov, count, offset, amount, eof);
+		else
+			rc = read_resident(inode, has_fd ? fd : -1, iov, count, offset, amount, eof);
+		if (has_fd)
+			spw_fd_release(inode);
 	}
-	if (rc != 0)
-		return rc;
-	got = preadv(fd, iov, count, (off_t)offset);
-	if (got < 0) {
-		rc = errno;
-	} else {
-		for (int i = 0; i < count; i++)
-			wanted += iov[i].iov_len;
-		*amount = (size_t)got;
-		if ((size_t)got == wanted && fstat(fd, &st) == 0)
-			*eof = offset + (uint64_t)got >= (uint64_t)st.st_size;
-	}
-	spw_fd_release(inode);
-	return rc;
+	if (rc == 0)
+		spw_reads_note(inode);
+	return rc == ENOENT ? EIO : rc; /* bytes are lost */
 }
 
 /* Counts the bytes on the disk that the file's row does not have yet. The size would not tell them:
@@ -193,6 +247,12 @@ int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *fou
 	int fd, rc;
 
 	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
+	/* The holes of an absent file are those of what has not arrived. */
+	if (atomic_load(&inode->is_absent)) {
+		if (rc == 0)
+			spw_fd_release(inode);
+		return rc == 0 || rc == ENOENT ? spw_want_all(inode) : rc;
+	}
 	if (rc != 0) /* the file is not empty, so a missing data file means lost bytes */
 		return rc == ENOENT ? EIO : rc;
 	at = lseek(fd, (off_t)offset, whence);

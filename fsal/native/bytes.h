@@ -9,9 +9,13 @@
 
 #include "inode.h"
 
-/* Each returns 0 or an errno. Amounts are in bytes. */
+/* Each returns 0 or an errno: EAGAIN while the call needs the whole file and the file is absent.
+ * Amounts are in bytes. */
+
+/* EINPROGRESS: the bytes are wanted from the bucket (cold.h). */
 int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
 	     size_t *amount, bool *eof);
+
 int spw_write(struct spw_inode *inode, const struct iovec *iov, int count, uint64_t offset,
 	      bool stable, size_t *amount);
 int spw_truncate(struct spw_inode *inode, uint64_t size);

@@ -52,7 +52,7 @@ static struct lane *lane_of(enum spw_op op)
 {
 	if (op < SPW_CREATE)
 		return &reads;
-	return op <= SPW_REMOVEXATTR ? &changes : NULL;
+	return op <= SPW_NOTE_READS ? &changes : NULL;
 }
 
 static void append_locked(struct lane *lane, struct waiting *call)

@@ -1,4 +1,4 @@
-/* Converts a time to one number. */
+/* Converts a time to one number, and tells the time. */
 #ifndef SPILLWAY_CLOCK_H
 #define SPILLWAY_CLOCK_H
 
@@ -15,6 +15,15 @@ static inline int64_t spw_ns(const struct timespec *time)
 	    __builtin_add_overflow(ns, (int64_t)time->tv_nsec, &ns))
 		return time->tv_sec < 0 ? INT64_MIN : INT64_MAX;
 	return ns;
+}
+
+/* Returns the milliseconds of a clock that is never set. */
+static inline uint64_t spw_clock_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 #endif

@@ -19,18 +19,18 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "door_frame.h"
 #include "door_peer.h"
 
 #define PEERS 32u
-#define WORKERS 12u
+#define WORKERS 13u /* one of them waits for what the hydrator should bring */
+#define REFUSED_MS 100u /* without descriptors, until the next peer is let in */
 #define LISTENER 1u
 #define FIRST_PEER 2u /* among what is polled */
 
 struct job {
 	struct job *next;
 	struct spw_peer *from;
-	struct spw_request request;
+	struct spw_door_request asked;
 	_Alignas(8) uint8_t frame[];
 };
 
@@ -41,6 +41,7 @@ static struct {
 	bool ending;
 	bool is_open;
 	int directory, listener, wake;
+	uint64_t refused_ms; /* when no peer could be let in; 0: never */
 	spw_door_serve_fn serve;
 	pthread_t mover, workers[WORKERS];
 	struct spw_peer peers[PEERS];
@@ -80,16 +81,16 @@ static void *work(void *argument)
 	(void)argument;
 	pthread_mutex_lock(&door.lock);
 	while ((job = next_locked()) != NULL) {
-		struct spw_attr attr = { 0 };
+		struct spw_door_reply reply = { 0 };
 		struct spw_door_head head;
 		int status;
 
 		pthread_mutex_unlock(&door.lock);
 		memcpy(&head, job->frame, sizeof(head));
-		status = door.serve(head.op, &job->request, &attr);
+		status = door.serve(head.op, &job->asked, &reply);
 		pthread_mutex_lock(&door.lock);
 		job->from->running--;
-		spw_peer_answer(job->from, job->frame, status, status == 0 ? &attr : NULL);
+		spw_peer_answer(job->from, job->frame, status, status == 0 ? &reply : NULL);
 		free(job);
 		wake_mover();
 	}
@@ -107,7 +108,7 @@ static bool take_locked(struct spw_peer *peer, const uint8_t *frame, size_t leng
 
 	if (job != NULL) {
 		memcpy(job->frame, frame, length);
-		status = spw_door_decode(job->frame, length, &job->request);
+		status = spw_door_decode(job->frame, length, &job->asked);
 	}
 	if (status != 0) {
 		spw_peer_answer(peer, frame, status, NULL);
@@ -161,6 +162,20 @@ static void let_in_locked(void)
 		spw_peer_begin(place, fd);
 	else if (fd >= 0)
 		close(fd);
+	else
+		door.refused_ms = spw_peer_clock_ms();
+}
+
+/* Returns whether peers are let in. Without a descriptor for the next one, the listener would wake
+ * the thread without end. */
+static bool lets_in_locked(uint64_t now, uint64_t *until)
+{
+	if (free_place_locked() == NULL)
+		return false;
+	if (door.refused_ms == 0 || now - door.refused_ms >= REFUSED_MS)
+		return true;
+	*until = door.refused_ms + REFUSED_MS;
+	return false;
 }
 
 /* Fills in what to poll. Returns for how many ms, or -1 for no limit. A peer from which nothing is
@@ -171,7 +186,7 @@ static int prepare_locked(struct pollfd *polled)
 
 	polled[0] = (struct pollfd){ .fd = door.wake, .events = POLLIN };
 	polled[LISTENER] = (struct pollfd){
-		.fd = free_place_locked() != NULL ? door.listener : -1, .events = POLLIN,
+		.fd = lets_in_locked(now, &first) ? door.listener : -1, .events = POLLIN,
 	};
 	for (unsigned int i = 0; i < PEERS; i++) {
 		const struct spw_peer *peer = &door.peers[i];

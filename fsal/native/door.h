@@ -9,13 +9,14 @@
 
 #include <stdint.h>
 
-#include "bridge.h"
+#include "door_frame.h"
 
 #define SPW_DOOR_NAME "nfs.sock"
 
-/* Answers a request, on any of the workers. attr is zero, and may be filled. Returns 0 or an
+/* Answers a request, on any of the workers. reply is zero, and may be filled. Returns 0 or an
  * errno. */
-typedef int (*spw_door_serve_fn)(uint32_t op, struct spw_request *request, struct spw_attr *attr);
+typedef int (*spw_door_serve_fn)(uint32_t op, const struct spw_door_request *asked,
+				 struct spw_door_reply *reply);
 
 /* Makes the socket in a directory, in place of one that a killed server left, and starts the
  * threads. Returns 0 or an errno. */

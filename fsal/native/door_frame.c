@@ -23,9 +23,10 @@ enum spw_door_verdict spw_door_find(const uint8_t *bytes, size_t count, size_t *
 	return count < head.length ? SPW_DOOR_PARTIAL : SPW_DOOR_WHOLE;
 }
 
-int spw_door_decode(const uint8_t *frame, size_t length, struct spw_request *request)
+int spw_door_decode(const uint8_t *frame, size_t length, struct spw_door_request *asked)
 {
 	const uint8_t *rest = frame + sizeof(struct spw_door_head) + sizeof(struct spw_door_body);
+	struct spw_request *request = &asked->request;
 	struct spw_door_head head;
 	struct spw_door_body body;
 
@@ -53,14 +54,16 @@ int spw_door_decode(const uint8_t *frame, size_t length, struct spw_request *req
 		.name_len = body.name_len,
 		.name2_len = body.name2_len,
 	};
+	asked->offset = body.offset;
+	asked->length = body.length;
 	rest += body.group_count * sizeof(uint32_t);
 	request->name = (const char *)rest;
 	request->name2 = (const char *)rest + body.name_len;
 	return 0;
 }
 
-void spw_door_encode(const struct spw_door_head *asked, int status, const struct spw_attr *attr,
-		     struct spw_door_answer *answer)
+void spw_door_encode(const struct spw_door_head *asked, int status,
+		     const struct spw_door_reply *reply, struct spw_door_answer *answer)
 {
 	*answer = (struct spw_door_answer){
 		.head = *asked,
@@ -68,6 +71,9 @@ void spw_door_encode(const struct spw_door_head *asked, int status, const struct
 	};
 	answer->head.version = SPW_DOOR_VERSION;
 	answer->head.length = sizeof(*answer);
-	if (attr != NULL)
-		answer->attr = *attr;
+	if (reply == NULL)
+		return;
+	answer->attr = reply->attr;
+	answer->offset = reply->offset;
+	answer->length = reply->length;
 }

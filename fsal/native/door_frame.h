@@ -32,7 +32,8 @@ enum spw_door_op {
 	SPW_DOOR_SETATTR,     /* ino, set; uid 0           -> attr */
 	SPW_DOOR_INVALIDATE,  /* ino: its row was changed beside the server */
 	/* From here on only the hydrator and root ask. Offset and length are in bytes. */
-	SPW_DOOR_EVICT,       /* ino, change = content version -> attr; the data file is deleted */
+	SPW_DOOR_EVICT,       /* ino, change = content version -> attr; the data file is deleted
+			       *   (EBUSY: the file is open or not clean) */
 	SPW_DOOR_WANTED,      /* ino = number of the hydrator's start, ino2 = ms to wait for one
 			       *   -> attr, offset, length of bytes that a client waits for; ino 0: none */
 	SPW_DOOR_PRESENT,     /* ino, ino2 = epoch, offset, length: bytes that are verified and in
@@ -77,6 +78,19 @@ struct spw_door_answer {
 	uint64_t length;
 };
 
+/* A request, and what is answered to it. Offset and length are in bytes. */
+struct spw_door_request {
+	struct spw_request request;
+	uint64_t offset;
+	uint64_t length;
+};
+
+struct spw_door_reply {
+	struct spw_attr attr; /* ino 0: none */
+	uint64_t offset;
+	uint64_t length;
+};
+
 enum spw_door_verdict {
 	SPW_DOOR_PARTIAL, /* more bytes are needed */
 	SPW_DOOR_WHOLE,
@@ -88,10 +102,10 @@ enum spw_door_verdict spw_door_find(const uint8_t *bytes, size_t count, size_t *
 
 /* Reads a whole request. frame: aligned as malloc does; names and groups of the request point into
  * it. Returns 0, EPROTONOSUPPORT for another version, or EBADMSG. */
-int spw_door_decode(const uint8_t *frame, size_t length, struct spw_request *request);
+int spw_door_decode(const uint8_t *frame, size_t length, struct spw_door_request *asked);
 
-/* Fills an answer. attr: NULL for none. */
-void spw_door_encode(const struct spw_door_head *asked, int status, const struct spw_attr *attr,
-		     struct spw_door_answer *answer);
+/* Fills an answer. reply: NULL for none. */
+void spw_door_encode(const struct spw_door_head *asked, int status,
+		     const struct spw_door_reply *reply, struct spw_door_answer *answer);
 
 #endif

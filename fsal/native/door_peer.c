@@ -98,7 +98,7 @@ void spw_peer_took(struct spw_peer *peer, size_t length)
 }
 
 void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
-		     const struct spw_attr *attr)
+		     const struct spw_door_reply *reply)
 {
 	struct spw_door_answer answer;
 	struct spw_door_head head;
@@ -106,7 +106,7 @@ void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
 	if (peer->fd < 0)
 		return;
 	memcpy(&head, frame, sizeof(head));
-	spw_door_encode(&head, status, attr, &answer);
+	spw_door_encode(&head, status, reply, &answer);
 	if (peer->filled == peer->sent)
 		peer->active_ms = spw_peer_clock_ms();
 	/* There is room: spw_peer_next returns no more requests than there are places. */

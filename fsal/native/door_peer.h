@@ -2,7 +2,6 @@
 #ifndef SPILLWAY_DOOR_PEER_H
 #define SPILLWAY_DOOR_PEER_H
 
-#include "bridge.h"
 #include "door_frame.h"
 
 #define SPW_PEER_ASKED 64u /* requests without an answer, or with one that is not sent yet */
@@ -41,9 +40,9 @@ void spw_peer_took(struct spw_peer *peer, size_t length);
 /* Ignores everything that the peer sent and will send: it cannot be understood any more. */
 void spw_peer_mute(struct spw_peer *peer);
 
-/* Adds an answer. frame: the request. attr: NULL for none. */
+/* Adds an answer. frame: the request. reply: NULL for none. */
 void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
-		     const struct spw_attr *attr);
+		     const struct spw_door_reply *reply);
 
 /* Sends the bytes that the socket takes. */
 void spw_peer_send(struct spw_peer *peer);

@@ -22,6 +22,8 @@
 #include "bridge.h"
 #include "call.h"
 #include "change.h"
+#include "cold.h"
+#include "cold_requests.h"
 #include "door.h"
 #include "door_frame.h"
 #include "inode.h"
@@ -115,10 +117,14 @@ static int set_attributes(const struct spw_request *request, struct spw_attr *at
 	if (rc != 0)
 		return rc;
 	rc = spw_set_attributes(inode, request, &reply);
-	spw_inode_put(inode);
-	if (rc == 0)
+	if (rc == 0) {
 		*attr = reply.attr;
-	forget_known(request->ino);
+		forget(attr, false);
+	} else {
+		forget_known(request->ino);
+	}
+	/* With the last handle the generation would be lost, and Ganesha would not be told. */
+	spw_inode_put(inode);
 	return rc;
 }
 
@@ -149,8 +155,11 @@ static int invalidate(uint64_t ino)
 	return 0;
 }
 
-static int serve(uint32_t op, struct spw_request *request, struct spw_attr *attr)
+static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
 {
+	const struct spw_request *request = &asked->request;
+	struct spw_attr *attr = &reply->attr;
+
 	/* Larger numbers are never given out: a database would fail on them instead of finding
 	 * nothing. */
 	if (request->ino > INT64_MAX || request->ino2 > INT64_MAX || request->cookie > INT64_MAX)
@@ -175,7 +184,7 @@ static int serve(uint32_t op, struct spw_request *request, struct spw_attr *attr
 	case SPW_DOOR_INVALIDATE:
 		return invalidate(request->ino);
 	default:
-		return ENOTSUP;
+		return spw_cold_serve(op, asked, reply);
 	}
 }
 
@@ -219,6 +228,7 @@ void spw_doorway_start(struct fsal_export *export)
 		int rc;
 
 		doorway.export = export;
+		spw_cold_open();
 		atomic_store(&doorway.ending, false);
 		sem_init(&doorway.end, 0, 0);
 		rc = pthread_create(&doorway.keeper, NULL, keep_door, NULL);
@@ -236,6 +246,8 @@ void spw_doorway_stop(const struct fsal_export *export)
 	if (doorway.export == export) {
 		atomic_store(&doorway.ending, true);
 		sem_post(&doorway.end);
+		/* Parked reads and the worker that waits for the hydrator end first. */
+		spw_cold_close();
 		pthread_join(doorway.keeper, NULL);
 		spw_door_close();
 		spw_release_end();

@@ -94,27 +94,55 @@ int spw_expect_no_file(const struct spw_inode *inode)
 	return rc == 0 ? 0 : EIO;
 }
 
+/* Opens the data file of the present epoch, in place of an older one that is open. A call that
+ * still uses the descriptor has the one or the other. */
 static int open_locked(struct spw_inode *inode, enum spw_absent absent)
 {
 	struct name name = name_of(inode->ino, inode->epoch);
-	int shard = shard_fd[inode->ino % SHARDS];
+	int shard = shard_fd[inode->ino % SHARDS], fd;
 	struct stat st;
 
-	inode->fd = openat(shard, name.text, O_RDWR | O_CLOEXEC);
-	if (inode->fd < 0 && errno == ENOENT && absent != SPW_ABSENT_FAILS) {
+	fd = openat(shard, name.text, O_RDWR | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT && absent != SPW_ABSENT_FAILS) {
 		if (absent == SPW_ABSENT_IF_NEW && !inode->may_create)
 			return EIO;
-		inode->fd = openat(shard, name.text, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
+		fd = openat(shard, name.text, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
 		atomic_store(&inode->entry_durable, false);
 	}
-	if (inode->fd < 0) /* a lack of descriptors passes, so the client should come back */
+	if (fd < 0) /* a lack of descriptors passes, so the client should come back */
 		return errno == EMFILE || errno == ENFILE ? EAGAIN : errno;
+	if (inode->fd >= 0) {
+		(void)dup3(fd, inode->fd, O_CLOEXEC); /* it cannot fail: both are open */
+		close(fd);
+	} else {
+		inode->fd = fd;
+	}
+	inode->fd_epoch = inode->epoch;
 	inode->may_create = false;
 	/* Bytes that are there already were sealed, and their directory entry was synced with
 	 * them. */
 	if (fstat(inode->fd, &st) == 0 && st.st_size > 0)
 		atomic_store(&inode->entry_durable, true);
 	return 0;
+}
+
+bool spw_fd_leave(struct spw_inode *inode)
+{
+	bool is_free;
+
+	pthread_mutex_lock(&inode->fd_lock);
+	is_free = inode->fd_users == 0;
+	if (is_free)
+		inode->leaving = true;
+	pthread_mutex_unlock(&inode->fd_lock);
+	return is_free;
+}
+
+void spw_fd_stay(struct spw_inode *inode)
+{
+	pthread_mutex_lock(&inode->fd_lock);
+	inode->leaving = false;
+	pthread_mutex_unlock(&inode->fd_lock);
 }
 
 void spw_fd_expect(struct spw_inode *inode, bool is_empty)
@@ -129,7 +157,9 @@ int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd)
 	int rc = 0;
 
 	pthread_mutex_lock(&inode->fd_lock);
-	if (inode->fd < 0)
+	if (inode->leaving)
+		rc = EAGAIN;
+	else if (inode->fd < 0 || inode->fd_epoch != inode->epoch)
 		rc = open_locked(inode, absent);
 	if (rc == 0)
 		inode->fd_users++;

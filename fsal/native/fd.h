@@ -21,8 +21,14 @@ enum spw_absent {
 	SPW_ABSENT_IS_EMPTY, /* the file is made: its old bytes are not wanted */
 };
 
-/* Gives a descriptor to use until spw_fd_release. Returns 0 or an errno. */
+/* Gives a descriptor to use until spw_fd_release. Returns 0 or an errno: EAGAIN while the epoch of
+ * the data file is changing. */
 int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd);
+
+/* Lets no call have a descriptor until spw_fd_stay or spw_place_locked. Returns false, and does
+ * nothing, if one is in use. `meta` is held. */
+bool spw_fd_leave(struct spw_inode *inode);
+void spw_fd_stay(struct spw_inode *inode);
 
 /* Sets whether a data file may be made. It may if its row says that it is empty. */
 void spw_fd_expect(struct spw_inode *inode, bool is_empty);

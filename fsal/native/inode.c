@@ -1,11 +1,13 @@
 /* Keeps the table of inode objects, and the attributes that clients get. */
 #include "inode.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "cold.h"
 #include "damage.h"
 #include "fd.h"
 #include "namespace.h"
@@ -42,6 +44,11 @@ static struct bucket *bucket_of(uint64_t ino)
 	return &table[ino % BUCKETS];
 }
 
+static bool is_absent(const struct spw_attr *attr)
+{
+	return attr->kind == SPW_REGULAR && attr->residency == SPW_ABSENT;
+}
+
 static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 {
 	struct spw_inode *inode = calloc(1, sizeof(*inode));
@@ -53,6 +60,7 @@ static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 	inode->epoch = attr->epoch;
 	inode->born = born;
 	inode->fd = -1;
+	atomic_store(&inode->is_absent, is_absent(attr));
 	spw_damage_recall(inode);
 	pthread_mutex_init(&inode->fd_lock, NULL);
 	pthread_mutex_init(&inode->meta, NULL);
@@ -64,6 +72,7 @@ static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 static void inode_free(struct spw_inode *inode)
 {
 	spw_space_sealed(atomic_load(&inode->grown), false);
+	spw_cold_forget(inode, EAGAIN);
 	if (inode->fd >= 0)
 		close(inode->fd);
 	pthread_mutex_destroy(&inode->fd_lock);
@@ -121,11 +130,14 @@ struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
 {
 	struct bucket *bucket = bucket_of(attr->ino);
 	struct spw_inode *inode;
+	struct spw_attr known;
 
 	pthread_mutex_lock(&bucket->lock);
 	inode = find_locked(bucket, attr->ino);
 	if (inode == NULL) {
 		inode = inode_new(attr, bucket->changed);
+		/* The answer may be older than an eviction. */
+		inode->leaving = attr->kind == SPW_REGULAR && asked < inode->born;
 		inode->next = bucket->first;
 		bucket->first = inode;
 	}
@@ -135,6 +147,8 @@ struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
 	pthread_mutex_lock(&inode->meta);
 	if (asked >= inode->born)
 		spw_learn_locked(inode, attr);
+	if (inode->leaving)
+		(void)spw_attr_locked(inode, &known);
 	if (inode->attr_known)
 		*attr = inode->attr;
 	overlay_locked(inode, attr);
@@ -142,15 +156,22 @@ struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
 	return inode;
 }
 
-bool spw_inode_known(uint64_t ino, struct spw_attr *attr)
+struct spw_inode *spw_inode_find(uint64_t ino)
 {
 	struct bucket *bucket = bucket_of(ino);
 	struct spw_inode *inode;
-	bool known;
 
 	pthread_mutex_lock(&bucket->lock);
 	inode = hold_locked(bucket, ino);
 	pthread_mutex_unlock(&bucket->lock);
+	return inode;
+}
+
+bool spw_inode_known(uint64_t ino, struct spw_attr *attr)
+{
+	struct spw_inode *inode = spw_inode_find(ino);
+	bool known;
+
 	if (inode == NULL)
 		return false;
 	pthread_mutex_lock(&inode->meta);
@@ -302,18 +323,43 @@ static void overlay_locked(struct spw_inode *inode, struct spw_attr *attr)
 	spw_fd_release(inode);
 }
 
-int spw_getattr(struct spw_inode *inode, struct spw_attr *attr)
+void spw_place_locked(struct spw_inode *inode, const struct spw_attr *attr)
+{
+	bool absent = is_absent(attr), is_moved;
+
+	pthread_mutex_lock(&inode->fd_lock);
+	is_moved = inode->epoch != attr->epoch || atomic_load(&inode->is_absent) != absent;
+	inode->epoch = attr->epoch;
+	atomic_store(&inode->is_absent, absent);
+	inode->leaving = false;
+	pthread_mutex_unlock(&inode->fd_lock);
+	if (is_moved)
+		spw_cold_forget(inode, absent ? EAGAIN : 0);
+}
+
+int spw_attr_locked(struct spw_inode *inode, struct spw_attr *attr)
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&inode->meta);
-	if (inode->attr_known) {
+	if (inode->attr_known && !inode->leaving) {
 		*attr = inode->attr;
-	} else {
-		rc = spw_namespace()->getattr(inode->ino, attr);
-		if (rc == 0)
-			spw_learn_locked(inode, attr);
+		return 0;
 	}
+	rc = spw_namespace()->getattr(inode->ino, attr);
+	if (rc != 0)
+		return rc;
+	spw_learn_locked(inode, attr);
+	if (inode->leaving)
+		spw_place_locked(inode, attr);
+	return 0;
+}
+
+int spw_getattr(struct spw_inode *inode, struct spw_attr *attr)
+{
+	int rc;
+
+	pthread_mutex_lock(&inode->meta);
+	rc = spw_attr_locked(inode, attr);
 	if (rc == 0)
 		overlay_locked(inode, attr);
 	pthread_mutex_unlock(&inode->meta);

@@ -8,7 +8,8 @@
  *
  * Locks, in this order: a bucket of the table; `meta` for writers, the attributes and the calls
  * that open and seal; `sync_lock` for the thread that syncs; `fd_lock` for the descriptor and the
- * shares, so that reads never wait for the namespace. Only the sealer holds the meta of two inodes.
+ * shares, so that reads never wait for the namespace; the lock of cold.c. Only the sealer holds the
+ * meta of two inodes.
  */
 #ifndef SPILLWAY_INODE_H
 #define SPILLWAY_INODE_H
@@ -25,18 +26,22 @@ struct spw_shares {
 	unsigned int counters[8];
 };
 
+struct spw_cold;
+
 struct spw_inode {
 	struct spw_inode *next; /* in its bucket of the table */
 	uint64_t ino;
-	uint64_t epoch;
+	uint64_t epoch; /* changes under `meta` and `fd_lock`, with `is_absent` and `leaving` */
 	uint64_t generation;
 	unsigned int handles; /* under the table's lock */
 	uint64_t born;        /* answers to reads that began earlier are not believed */
 
 	pthread_mutex_t fd_lock;
 	int fd;                /* -1: closed */
+	uint64_t fd_epoch;     /* of the data file that `fd` is of */
 	unsigned int fd_users; /* open states and running operations */
 	bool may_create;       /* the row has no bytes, and the data file was not opened since */
+	bool leaving;          /* the epoch changes or is not known: no descriptor is given */
 	struct spw_shares shares;
 
 	pthread_mutex_t meta;
@@ -68,6 +73,10 @@ struct spw_inode {
 	uint64_t top;                /* directory below the root that it is in; 0: not asked yet */
 	atomic_int error;            /* set for good when an fdatasync failed (0: none) */
 	atomic_bool is_noted;        /* the namespace has a row for the error */
+
+	atomic_bool is_absent; /* its bytes are in the bucket; not set while `fd` has users */
+	struct spw_cold *cold; /* its granules, while it is absent; under the lock of cold.c */
+	atomic_uint_least32_t read_minute; /* of the last read that was noted */
 };
 
 /* Prepares the table. Call it before any other function of this header. */
@@ -80,6 +89,9 @@ uint64_t spw_asked(void);
 /* Returns the inode object of an answer, with one more handle on it. It is made if there is none.
  * Newer knowledge of this process corrects the answer. asked: result of spw_asked(). */
 struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked);
+
+/* Returns the object of an inode, with one more handle on it, or NULL if there is none. */
+struct spw_inode *spw_inode_find(uint64_t ino);
 
 /* The generation of an inode that has an object, or 0. */
 uint64_t spw_inode_generation(uint64_t ino);
@@ -115,5 +127,13 @@ void spw_inode_hold(struct spw_inode *inode);
 /* Keeps attributes that the namespace answered, unless newer ones are known. Only inode.c, writer.c
  * and seal.c call this. `meta` is held. */
 void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr);
+
+/* Fills the attributes of the row, and asks for them if they are not known. `meta` is held. Returns
+ * 0 or an errno. */
+int spw_attr_locked(struct spw_inode *inode, struct spw_attr *attr);
+
+/* Takes epoch and residency from the answer to a call that ran under `meta`, which is held. Other
+ * answers may be older than the last eviction without showing it. */
+void spw_place_locked(struct spw_inode *inode, const struct spw_attr *attr);
 
 #endif

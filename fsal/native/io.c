@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "client_mgr.h"
@@ -11,29 +12,116 @@
 #include "bridge.h"
 #include "bytes.h"
 #include "change.h"
+#include "cold.h"
 #include "convert.h"
 #include "handle.h"
+#include "hash.h"
 #include "inode.h"
 #include "share.h"
 #include "space.h"
 
+#define PARK_TRIES 3 /* the bytes may arrive between the look and the parking */
+
+/* A READ that waits for bytes of the bucket. Its request keeps the object and the buffers. */
+struct waiting_read {
+	struct spw_parked parked;
+	struct fsal_obj_handle *obj;
+	fsal_async_cb done_cb;
+	struct fsal_io_arg *arg;
+	void *caller_arg;
+	struct gsh_export *gsh_export; /* a reference */
+	struct fsal_export *export;
+};
+
+static int read_now(struct spw_inode *inode, struct fsal_io_arg *arg)
+{
+	size_t amount = 0;
+	bool eof = false;
+	int rc = spw_read(inode, arg->iov, arg->iov_count, arg->offset, &amount, &eof);
+
+	arg->io_amount = amount;
+	arg->end_of_file = eof;
+	return rc;
+}
+
+/* Answers a parked READ. No operation context of Ganesha's exists in this thread. */
+static void resume_read(struct spw_parked *parked, int rc)
+{
+	struct waiting_read *read = container_of(parked, struct waiting_read, parked);
+	struct req_op_context context;
+
+	init_op_context_simple(&context, read->gsh_export, read->export);
+	if (rc == 0)
+		rc = read_now(parked->inode, read->arg);
+	if (rc == EINPROGRESS) /* it was evicted again */
+		rc = EAGAIN;
+	read->done_cb(read->obj, spw_status(rc), read->arg, read->caller_arg);
+	release_op_context(); /* gives the reference back */
+	gsh_free(read);
+}
+
+/* Parks a READ until its bytes are here, without a thread. Returns as spw_cold_park. */
+static int park(struct fsal_obj_handle *obj, fsal_async_cb done_cb, struct fsal_io_arg *arg,
+		void *caller_arg)
+{
+	const char *client = op_ctx->client != NULL ? op_ctx->client->hostaddr_str : "";
+	struct waiting_read *read = gsh_calloc(1, sizeof(*read));
+	int rc;
+
+	read->parked.inode = spw_handle_of(obj)->inode;
+	read->parked.offset = arg->offset;
+	for (int i = 0; i < arg->iov_count; i++)
+		read->parked.length += arg->iov[i].iov_len;
+	read->parked.client = spw_hash(0, client, (uint32_t)strlen(client));
+	read->parked.resume = resume_read;
+	read->obj = obj;
+	read->done_cb = done_cb;
+	read->arg = arg;
+	read->caller_arg = caller_arg;
+	read->gsh_export = op_ctx->ctx_export;
+	read->export = op_ctx->fsal_export;
+	get_gsh_export_ref(read->gsh_export);
+	rc = spw_cold_park(&read->parked);
+	if (rc != 0) {
+		put_gsh_export(op_ctx->ctx_export);
+		gsh_free(read);
+	}
+	return rc;
+}
+
+/* Reads, or parks the READ. Returns whether it is parked; it may be answered already then. */
+static bool read_or_park(struct fsal_obj_handle *obj, fsal_async_cb done_cb,
+			 struct fsal_io_arg *arg, void *caller_arg, int *rc)
+{
+	for (int i = 0; i < PARK_TRIES; i++) {
+		*rc = read_now(spw_handle_of(obj)->inode, arg);
+		if (*rc != EINPROGRESS)
+			return false;
+		*rc = park(obj, done_cb, arg, caller_arg);
+		if (*rc != EALREADY)
+			return *rc == 0;
+	}
+	*rc = EAGAIN;
+	return false;
+}
+
 static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_cb,
 		  struct fsal_io_arg *arg, void *caller_arg)
 {
-	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
-	size_t amount = 0;
-	bool eof = false;
+	int rc;
 
+	arg->io_amount = 0;
+	arg->end_of_file = false;
 	if (arg->info != NULL) /* READ_PLUS: Ganesha 4.3 answers it with empty data */
 		status = fsalstat(ERR_FSAL_NOTSUPP, 0);
 	else if (arg->state == NULL)
-		status = spw_share_check(inode, FSAL_O_READ, bypass);
-	if (!FSAL_IS_ERROR(status))
-		status = spw_status(spw_read(inode, arg->iov, arg->iov_count, arg->offset, &amount,
-					     &eof));
-	arg->io_amount = amount;
-	arg->end_of_file = eof;
+		status = spw_share_check(spw_handle_of(obj)->inode, FSAL_O_READ, bypass);
+	if (!FSAL_IS_ERROR(status)) {
+		if (read_or_park(obj, done_cb, arg, caller_arg, &rc))
+			return;
+		status = spw_status(rc);
+	}
 	done_cb(obj, status, arg, caller_arg);
 }
 

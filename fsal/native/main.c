@@ -6,6 +6,7 @@
 
 #include "bridge.h"
 #include "call.h"
+#include "cold.h"
 #include "convert.h"
 #include "damage.h"
 #include "export.h"
@@ -15,6 +16,7 @@
 #include "namespace.h"
 #include "ops.h"
 #include "python.h"
+#include "reads.h"
 #include "seal.h"
 #include "space.h"
 
@@ -79,9 +81,9 @@ static int call_attr(enum spw_op op, const struct spw_request *request, struct s
 	return rc;
 }
 
-static int ns_open_write(uint64_t ino, struct spw_attr *attr)
+static int ns_open_write(uint64_t ino, uint32_t flags, struct spw_attr *attr)
 {
-	struct spw_request request = { .ino = ino };
+	struct spw_request request = { .ino = ino, .flags = flags };
 
 	return call_attr(SPW_OPEN_WRITE, &request, attr);
 }
@@ -132,6 +134,32 @@ static int ns_damages(uint64_t after, uint64_t *inos, uint32_t most, uint32_t *c
 
 	*count = rc == 0 ? reply.count : 0;
 	return rc;
+}
+
+static int ns_evict(uint64_t ino, uint64_t content_version, struct spw_attr *attr)
+{
+	struct spw_request request = { .ino = ino, .cookie = content_version };
+
+	return call_attr(SPW_EVICT, &request, attr);
+}
+
+static int ns_arrived(uint64_t ino, uint64_t epoch, uint64_t content_version, struct spw_attr *attr)
+{
+	struct spw_request request = { .ino = ino, .ino2 = epoch, .cookie = content_version };
+
+	return call_attr(SPW_ARRIVED, &request, attr);
+}
+
+static void ns_note_reads(const struct spw_read *reads, uint32_t count)
+{
+	struct spw_request request = {
+		.buffer = (char *)(uintptr_t)reads, .entries_max = count,
+		.buffer_bytes = count * (uint32_t)sizeof(*reads),
+	};
+	struct spw_reply reply;
+
+	/* Reads that are not recorded make files look older than they are. */
+	(void)spw_call(SPW_NOTE_READS, &request, &reply);
 }
 
 /* ---- disk and namespace, as space.c needs them ---- */
@@ -185,6 +213,9 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 		.reclaim = ns_reclaim,
 		.damage = ns_damage,
 		.damages = ns_damages,
+		.evict = ns_evict,
+		.arrived = ns_arrived,
+		.note_reads = ns_note_reads,
 	};
 	static const struct spw_space_ops space_ops = {
 		.disk = disk,
@@ -214,6 +245,8 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	start_or_die(spw_calls_start(), "the callers of the namespace");
 	start_or_die(spw_damage_start(), "the list of damaged files");
 	start_or_die(spw_sealer_start(), "the sealer");
+	start_or_die(spw_cold_start(spw_python.park_ms), "the answers to parked reads");
+	start_or_die(spw_reads_start(), "the notes of reads");
 	spw_space_start(&limits, &space_ops);
 	start_or_die(spw_space_thread(), "the watch over the space");
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);

@@ -9,7 +9,8 @@
 
 /* Each returns 0 or an errno. */
 struct spw_inode_ops {
-	int (*open_write)(uint64_t ino, struct spw_attr *attr);
+	/* flags: of spw_request, or 0. */
+	int (*open_write)(uint64_t ino, uint32_t flags, struct spw_attr *attr);
 	/* Each seal has a status of its own, preset to EIO. */
 	void (*seal)(struct spw_seal *seals, uint32_t count);
 	int (*getattr)(uint64_t ino, struct spw_attr *attr);
@@ -18,6 +19,11 @@ struct spw_inode_ops {
 	int (*damage)(uint64_t ino, const char *reason);
 	/* Gives the next damaged inodes, in ascending order. */
 	int (*damages)(uint64_t after, uint64_t *inos, uint32_t most, uint32_t *count);
+	int (*evict)(uint64_t ino, uint64_t content_version, struct spw_attr *attr);
+	int (*arrived)(uint64_t ino, uint64_t epoch, uint64_t content_version,
+		       struct spw_attr *attr);
+	/* Records when files were read. No inode is given twice. */
+	void (*note_reads)(const struct spw_read *reads, uint32_t count);
 };
 
 /* Sets the namespace to ask, before any other call; keeps a copy of `given`. */

@@ -32,6 +32,12 @@ struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type
 	return init_state(gsh_calloc(1, sizeof(struct spw_state)), export, type, related);
 }
 
+/* Begins the writer of an open. A truncation of an absent file must not wait for its bytes. */
+static int begin_writer(struct spw_inode *inode, const struct spw_attr *created, bool truncates)
+{
+	return truncates ? spw_writer_begin_emptied(inode) : spw_writer_begin(inode, created);
+}
+
 static struct fsal_fd *fd_of(struct state_t *state)
 {
 	return &container_of(state, struct spw_state, state)->fd;
@@ -47,6 +53,7 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 				const struct spw_attr *created, uint64_t size)
 {
 	bool writes = (openflags & FSAL_O_WRITE) != 0;
+	bool truncates = (openflags & FSAL_O_TRUNC) && !is_new;
 	fsal_status_t status = spw_share_change(inode, FSAL_O_CLOSED, openflags);
 	int rc = 0;
 
@@ -54,8 +61,8 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 		return status;
 	spw_fd_hold(inode);
 	if (writes)
-		rc = spw_writer_begin(inode, created);
-	if (rc == 0 && (size > 0 || ((openflags & FSAL_O_TRUNC) && !is_new))) {
+		rc = begin_writer(inode, created, truncates);
+	if (rc == 0 && (size > 0 || truncates)) {
 		rc = spw_truncate(inode, size);
 		if (rc != 0 && writes)
 			spw_writer_end(inode);
@@ -299,7 +306,7 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 	if (old == FSAL_O_CLOSED)
 		spw_fd_hold(inode);
 	if (writes && !wrote)
-		rc = spw_writer_begin(inode, NULL);
+		rc = begin_writer(inode, NULL, openflags & FSAL_O_TRUNC);
 	if (rc == 0 && (openflags & FSAL_O_TRUNC)) {
 		rc = spw_truncate(inode, 0);
 		if (rc != 0 && writes && !wrote)

@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 #define GATHER_US 2000
 #define PAUSE_MS 1000u /* after the first failed seal of a file; each next pause is twice as long */
 #define PAUSE_MAX_MS 32000u
@@ -30,14 +32,6 @@ static struct {
 } queue = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .idle = PTHREAD_COND_INITIALIZER,
 	    .last = &queue.first };
-
-static uint64_t clock_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 static void append_locked(struct spw_inode *inode)
 {
@@ -72,7 +66,7 @@ bool spw_queue_again(struct spw_inode *inode)
 		inode->pause_ms = inode->pause_ms == 0 ? PAUSE_MS : inode->pause_ms * 2;
 		if (inode->pause_ms > PAUSE_MAX_MS)
 			inode->pause_ms = PAUSE_MAX_MS;
-		inode->again_ms = clock_ms() + inode->pause_ms;
+		inode->again_ms = spw_clock_ms() + inode->pause_ms;
 		if (queue.later == NULL || inode->again_ms < queue.due_ms)
 			queue.due_ms = inode->again_ms;
 		inode->next_unsealed = queue.later;
@@ -93,7 +87,7 @@ void spw_queue_settled(struct spw_inode *inode)
 static void resume_locked(void)
 {
 	struct spw_inode *inode = queue.later;
-	uint64_t now = clock_ms();
+	uint64_t now = spw_clock_ms();
 
 	if (inode == NULL || now < queue.due_ms)
 		return;

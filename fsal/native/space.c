@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
+#include "clock.h"
 #include "thread.h"
 
 #define TICK_MS 100u
@@ -352,21 +353,13 @@ uint64_t spw_space_available(void)
 
 /* ---- the thread ---- */
 
-static uint64_t clock_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 void spw_space_start(const struct spw_limits *limits, const struct spw_space_ops *ops)
 {
 	space.limits = *limits;
 	space.ops = *ops;
 	/* The headroom that the first look finds must not count as progress. */
 	space.expected = INT64_MAX / 2;
-	spw_space_tick(clock_ms());
+	spw_space_tick(spw_clock_ms());
 }
 
 static void *ticker(void *argument)
@@ -376,7 +369,7 @@ static void *ticker(void *argument)
 	(void)argument;
 	for (;;) {
 		nanosleep(&tick, NULL);
-		spw_space_tick(clock_ms());
+		spw_space_tick(spw_clock_ms());
 	}
 	return NULL;
 }

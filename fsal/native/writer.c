@@ -3,12 +3,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #include "clock.h"
 #include "fd.h"
 #include "namespace.h"
 #include "queue.h"
+#include "residency.h"
 #include "sync.h"
 
 /* Gives the data file, if there is one, an mtime. After a crash and at a seal only the file tells
@@ -47,23 +49,25 @@ static bool is_untouched_locked(const struct spw_inode *inode, const struct spw_
 }
 
 /* Opens the inode for writing in the namespace. The version moves, and from here on fstat is the
- * truth. An mtime that a client set since the seal is only in the row, so the data file gets it. */
-static int open_locked(struct spw_inode *inode, struct spw_attr *attr)
+ * truth. An mtime that a client set since the seal is only in the row, so the data file gets it. An
+ * absent file has no data file that counts: only a writer that empties it needs none. */
+static int open_locked(struct spw_inode *inode, bool is_emptied, struct spw_attr *attr)
 {
-	int rc = 0;
+	int rc = spw_attr_locked(inode, attr);
 
-	if (inode->attr_known)
-		*attr = inode->attr;
-	else
-		rc = spw_namespace()->getattr(inode->ino, attr);
-	if (rc == 0)
+	if (rc == 0 && !atomic_load(&inode->is_absent))
 		rc = carry_mtime(inode, attr->mtime_ns);
-	return rc != 0 ? rc : spw_namespace()->open_write(inode->ino, attr);
+	else if (rc == 0 && !is_emptied)
+		rc = spw_want_all_locked(inode);
+	if (rc == 0)
+		rc = spw_namespace()->open_write(inode->ino, is_emptied ? SPW_EMPTIED : 0, attr);
+	return rc;
 }
 
 static void begin_locked(struct spw_inode *inode, const struct spw_attr *attr)
 {
 	spw_learn_locked(inode, attr);
+	spw_place_locked(inode, attr);
 	inode->write_open = true;
 	inode->row_size = attr->size;
 	inode->row_used = attr->used;
@@ -72,18 +76,21 @@ static void begin_locked(struct spw_inode *inode, const struct spw_attr *attr)
 	spw_fd_expect(inode, attr->size == 0);
 }
 
-int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
+static int begin(struct spw_inode *inode, const struct spw_attr *created, bool is_emptied)
 {
 	struct spw_attr attr;
+	uint64_t epoch;
+	bool is_moved;
 	int rc = 0;
 
 	pthread_mutex_lock(&inode->meta);
+	epoch = inode->epoch;
 	if (!inode->write_open) {
 		if (is_untouched_locked(inode, created)) {
 			attr = *created;
 			rc = spw_expect_no_file(inode);
 		} else {
-			rc = open_locked(inode, &attr);
+			rc = open_locked(inode, is_emptied, &attr);
 		}
 		if (rc == 0)
 			begin_locked(inode, &attr);
@@ -94,8 +101,21 @@ int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
 	}
 	if (rc == 0)
 		inode->writers++;
+	is_moved = rc == 0 && inode->epoch != epoch;
 	pthread_mutex_unlock(&inode->meta);
+	if (is_moved) /* the file was absent: its row has no bytes of the old epoch any more */
+		spw_unlink(inode->ino, epoch);
 	return rc;
+}
+
+int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created)
+{
+	return begin(inode, created, false);
+}
+
+int spw_writer_begin_emptied(struct spw_inode *inode)
+{
+	return begin(inode, NULL, true);
 }
 
 int spw_made_closed(struct spw_inode *inode, const struct spw_attr *created)

@@ -10,9 +10,14 @@
 #include "inode.h"
 
 /* Begins a writer. The first one tells the namespace, durably, before it returns 0. Returns 0 or an
- * errno. created: attributes of a file that the namespace just made open for writing, or NULL. They
- * are not believed when something newer was seen of it; else see spw_expect_no_file. */
+ * errno: EAGAIN for an absent file, whose bytes are wanted then. created: attributes of a file that
+ * the namespace just made open for writing, or NULL. They are not believed when something newer was
+ * seen of it; else see spw_expect_no_file. */
 int spw_writer_begin(struct spw_inode *inode, const struct spw_attr *created);
+
+/* Begins a writer that empties the file before it writes. An absent file is empty then, in a data
+ * file of a new epoch. For any other file the caller truncates. Returns 0 or an errno. */
+int spw_writer_begin_emptied(struct spw_inode *inode);
 
 /* Does spw_expect_no_file for a file that the namespace made, not open for writing, with these
  * attributes. Does nothing when something newer was seen of it. Returns 0 or an errno. */

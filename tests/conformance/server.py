@@ -66,10 +66,10 @@ class Server:
 
     def __enter__(self) -> Self:
         try:
-            self._start()
+            self.start()
             self._until(self._in_service, "the end of grace", START_SECONDS + GRACE_SECONDS)
         except BaseException:
-            self._kill()
+            self.kill()
             raise
         return self
 
@@ -80,15 +80,20 @@ class Server:
         try:
             self._process.wait(START_SECONDS)
         except subprocess.TimeoutExpired:
-            self._kill()
+            self.kill()
 
     def crash(self) -> None:
         """Kill the server with SIGKILL and start it again.
 
         Returns when the server accepts connections; it is in grace then.
         """
-        self._kill()
-        self._start()
+        self.kill()
+        self.start()
+
+    def wait(self) -> int:
+        """Wait for the end of the server. Returns its exit status."""
+        assert self._process is not None
+        return self._process.wait(START_SECONDS)
 
     def require_alive(self) -> None:
         """Raise RuntimeError, with the end of the log, if the server has died."""
@@ -125,7 +130,8 @@ class Server:
 
         until(unchanged, "an idle NFS server", timeout_seconds)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the server. Returns when it accepts connections; it may be in grace then."""
         environ = {k: v for k, v in os.environ.items() if not k.startswith("SPILLWAY_")}
         with self._stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
@@ -141,7 +147,8 @@ class Server:
             )
         self._until(partial(accepts, self.port), "the NFS server's port", START_SECONDS)
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Kill the server with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 GETATTR, GETFH, LOOKUP, PUTFH, PUTROOTFH, READDIR = 9, 10, 15, 22, 24, 26
 CLOSE, OPEN, OPEN_CONFIRM, READ, SETCLIENTID, SETCLIENTID_CONFIRM, WRITE = 4, 18, 20, 25, 35, 36, 38
-OK, NOENT, STALE, DELAY, GRACE = 0, 2, 70, 10008, 10013
+OK, NOENT, IO, STALE, DELAY, GRACE = 0, 2, 5, 70, 10008, 10013
 
 _TYPE, _CHANGE, _SIZE, _FILEID, _NUMLINKS = 1, 3, 4, 20, 35
 _ATTRIBUTES = struct.pack(
@@ -75,9 +75,9 @@ class File:
         """Return the first bytes of the file. Raises Status."""
         return self._client.read(self.handle, 0, 4096, self._state)
 
-    def write(self, data: bytes) -> None:
-        """Write bytes at the beginning, durably. Raises Status."""
-        asked = _op(WRITE) + self._state + struct.pack(">QI", 0, 2) + _opaque(data)
+    def write(self, data: bytes, offset: int = 0) -> None:
+        """Write bytes, durably. Parameters: offset in bytes. Raises Status."""
+        asked = _op(WRITE) + self._state + struct.pack(">QI", offset, 2) + _opaque(data)
         self._client.call(_putfh(self.handle), asked)
 
 
@@ -141,9 +141,19 @@ class Client:
             is_end = reply.number()
         return found
 
+    def read(self, handle: bytes, offset: int, count: int) -> bytes:
+        """Read without an open file, once. Parameters: bytes. Raises Status, also for a delay."""
+        asked = _op(READ) + bytes(16) + struct.pack(">QI", offset, count)
+        reply = self._ask((_putfh(handle), asked))
+        reply.unpack("IIIII")
+        return reply.opaque()
+
     @contextmanager
-    def opened(self, directory: bytes, name: str) -> Iterator[File]:
-        """Open a file, which is made if there is none, for reading and writing. Raises Status."""
+    def opened(self, directory: bytes, name: str, empties: bool = False) -> Iterator[File]:
+        """Open a file, which is made if there is none, for reading and writing.
+
+        Parameters: empties, whether the OPEN sets the size to 0. Raises Status, also for a delay.
+        """
         program = struct.pack(">I", 0) + _opaque(b"tcp") + _opaque(b"127.0.0.1.0.0")
         asked = os.urandom(8) + _opaque(os.urandom(8)) + program + struct.pack(">I", 0)
         reply = self.call(_op(SETCLIENTID) + asked)
@@ -151,8 +161,11 @@ class Client:
         client = struct.pack(">QQ", *reply.unpack("QQ"))  # with the verifier
         self.call(_op(SETCLIENTID_CONFIRM) + client)
         how = struct.pack(">III", 0, 3, 0) + client[:8] + _opaque(b"owner")
-        how += struct.pack(">IIIII", 1, 0, 0, 0, 0) + _opaque(name.encode())
-        reply = self.call(_putfh(directory), _op(OPEN) + how, _op(GETFH))
+        how += struct.pack(">II", 1, 0)  # unchecked
+        how += struct.pack(">II", 1, 1 << _SIZE) if empties else struct.pack(">I", 0)
+        how += _opaque(bytes(8) if empties else b"") + struct.pack(">I", 0) + _opaque(name.encode())
+        # The server would take the same sequence number again for a repetition.
+        reply = self.call(_putfh(directory), _op(OPEN) + how, _op(GETFH), again=(GRACE,))
         reply.unpack("IIII")
         state = struct.pack(">4I", *reply.unpack("4I"))
         reply.unpack("IQQ")
@@ -170,13 +183,16 @@ class Client:
         finally:
             self.call(_putfh(handle), _op(CLOSE) + struct.pack(">I", 2) + state)
 
-    def call(self, *operations: bytes) -> _Reply:
-        """Have operations done. Raises Status."""
+    def call(self, *operations: bytes, again: Sequence[int] = (DELAY, GRACE)) -> _Reply:
+        """Have operations done. Parameters: again, the answers after which to ask again.
+
+        Raises Status.
+        """
         while True:
             try:
                 return self._ask(operations)
             except Status as exc:
-                if exc.number not in (DELAY, GRACE):
+                if exc.number not in again:
                     raise
 
     def _ask(self, operations: Sequence[bytes]) -> _Reply:

@@ -302,10 +302,25 @@ def test_more_is_asked_than_buffers_hold(site: Site) -> None:
     assert {answer.errno for answer in answers} == {0}
 
 
-def test_what_is_kept_for_cold_reads_is_not_done(site: Site) -> None:
-    for op in (10, 11, 12, 999):
+def test_an_unknown_operation_is_not_done(site: Site) -> None:
+    for op in (0, 15, 999):
         [answer] = site.door.run([Request(op, ROOT_INO)])  # type: ignore[arg-type]
         assert answer.errno == errno.ENOTSUP
+
+
+def test_what_only_root_asks_is_refused_to_others(site: Site) -> None:
+    for op in (Op.EVICT, Op.WANTED, Op.PRESENT, Op.ARRIVED, Op.FAILED):
+        [answer] = site.door.run([Request(op, ROOT_INO, cred=Cred(5, 5))])
+        assert answer.errno == errno.EPERM
+    asked = [
+        (Request(Op.EVICT, ROOT_INO), errno.EBUSY),
+        (Request(Op.PRESENT, ROOT_INO, length=1), errno.ESTALE),
+        (Request(Op.ARRIVED, ROOT_INO), errno.ESTALE),
+        (Request(Op.FAILED, ROOT_INO), errno.ESTALE),
+    ]
+    for request, error in asked:
+        [answer] = site.door.run([request])
+        assert answer.errno == error, request
 
 
 def dial(settings: Settings) -> socket.socket:

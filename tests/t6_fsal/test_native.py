@@ -104,17 +104,21 @@ def run_suite(
 
 @SANITIZERS
 @pytest.mark.parametrize(
-    "suite", ["test_inode", "test_seal", "test_orphan", "test_data_file", "test_damage"]
+    "suite",
+    [
+        *("test_inode", "test_seal", "test_orphan", "test_data_file", "test_damage"),
+        *("test_cold", "test_evict", "test_reads"),
+    ],
 )
 def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
     sources = (
-        "bytes.c", "damage.c", "fd.c", "inode.c", "namespace.c", "queue.c", "seal.c", "space.c",
-        "sync.c", "writer.c",
+        "bytes.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c", "namespace.c",
+        "queue.c", "reads.c", "residency.c", "seal.c", "space.c", "sync.c", "writer.c",
     )  # fmt: skip
-    wrapped = "-Wl,--wrap=fdatasync,--wrap=fsync"
-    run_suite(tmp_path, suite, sources, sanitizer, wrapped, root=str(files.root))
+    flags = ("-Wl,--wrap=fdatasync,--wrap=fsync", "-DSPW_COLD_RETRY_MS=300")
+    run_suite(tmp_path, suite, sources, sanitizer, *flags, root=str(files.root))
 
 
 @SANITIZERS

@@ -34,6 +34,9 @@
 static struct {
 	int opens, seals, batches, getattrs, reclaims, fail_open, fail_seal, fail_reclaim;
 	int damages, fail_damage;
+	int fail_evict, fail_getattr, noted, note_calls;
+	bool evicts_all_the_same; /* an eviction that fails was committed */
+	bool evict_saw_file;      /* the data file was there at the last eviction's commit */
 	uint64_t damaged;       /* inode whose bytes are lost; 0: none */
 	uint64_t never_sealed; /* inode whose seal fails; 0: none */
 	struct spw_attr row;
@@ -46,6 +49,19 @@ static atomic_int fdatasyncs, fsyncs; /* of data files */
 static atomic_int directory_syncs;
 static atomic_bool fdatasync_held;
 static atomic_bool damage_held, damage_began;
+static atomic_bool evict_held, evict_began;
+
+enum { VERSION = 7 }; /* the content version that the bucket has */
+
+/* Return whether an inode has a data file of an epoch. */
+static inline bool has_epoch(uint64_t ino, uint64_t epoch)
+{
+	char name[48];
+
+	snprintf(name, sizeof(name), "%02x/%llu.%llu", (unsigned int)(ino % 256),
+		 (unsigned long long)ino, (unsigned long long)epoch);
+	return faccessat(spw_files_dir_fd(), name, F_OK, 0) == 0;
+}
 
 /* Wait while a test holds a call, for at most most_ms milliseconds. */
 static inline void while_held(atomic_bool *held, int most_ms)
@@ -84,11 +100,19 @@ int __wrap_fsync(int fd)
 	return errno != 0 ? -1 : __real_fsync(fd);
 }
 
-static inline int ns_open_write(uint64_t ino, struct spw_attr *attr)
+static inline int ns_open_write(uint64_t ino, uint32_t flags, struct spw_attr *attr)
 {
 	int rc = ns.fail_open;
 
 	pthread_mutex_lock(&ns_lock);
+	if (rc == 0 && ns.row.residency == SPW_ABSENT) {
+		rc = flags & SPW_EMPTIED ? 0 : EAGAIN;
+		if (rc == 0) {
+			ns.row.residency = SPW_RESIDENT;
+			ns.row.epoch++;
+			ns.row.size = ns.row.used = 0;
+		}
+	}
 	if (rc == 0) {
 		ns.opens++;
 		ns.row.ino = ino;
@@ -125,12 +149,15 @@ static inline void ns_seal(struct spw_seal *seals, uint32_t count)
 
 static inline int ns_getattr(uint64_t ino, struct spw_attr *attr)
 {
+	int rc;
+
 	pthread_mutex_lock(&ns_lock);
 	ns.getattrs++;
 	*attr = ns.row;
 	attr->ino = ino;
+	rc = ns.fail_getattr;
 	pthread_mutex_unlock(&ns_lock);
-	return 0;
+	return rc;
 }
 
 static inline void ns_reclaim(struct spw_orphan *orphans, uint32_t count)
@@ -159,6 +186,55 @@ static inline int ns_damage(uint64_t ino, const char *reason)
 	}
 	pthread_mutex_unlock(&ns_lock);
 	return rc;
+}
+
+/* Evicts the row. While `evict_held` the call does not return. */
+static inline int ns_evict(uint64_t ino, uint64_t content_version, struct spw_attr *attr)
+{
+	int rc;
+
+	atomic_store(&evict_began, true);
+	while_held(&evict_held, 20000);
+	pthread_mutex_lock(&ns_lock);
+	rc = ns.fail_evict != 0 ? ns.fail_evict : content_version != VERSION ? EBUSY : 0;
+	if (rc == 0 || ns.evicts_all_the_same) {
+		ns.row.residency = SPW_ABSENT;
+		ns.row.epoch++;
+		*attr = ns.row;
+		attr->ino = ino;
+	}
+	ns.evict_saw_file = has_epoch(ino, ns.row.epoch - 1);
+	pthread_mutex_unlock(&ns_lock);
+	return rc;
+}
+
+static inline int ns_arrived(uint64_t ino, uint64_t epoch, uint64_t content_version,
+			     struct spw_attr *attr)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&ns_lock);
+	if (ns.row.epoch != epoch || content_version != VERSION)
+		rc = ESTALE;
+	if (rc == 0) {
+		ns.row.residency = SPW_RESIDENT;
+		*attr = ns.row;
+		attr->ino = ino;
+	}
+	pthread_mutex_unlock(&ns_lock);
+	return rc;
+}
+
+static inline void ns_note_reads(const struct spw_read *reads, uint32_t count)
+{
+	pthread_mutex_lock(&ns_lock);
+	for (uint32_t i = 0; i < count; i++) {
+		assert(i == 0 || reads[i].ino > reads[i - 1].ino); /* no inode twice */
+		assert(reads[i].read_ns % 60000000000 == 0 && reads[i].read_ns > 0);
+	}
+	ns.noted += (int)count;
+	ns.note_calls++;
+	pthread_mutex_unlock(&ns_lock);
 }
 
 /* The inodes that were damaged before the start. */
@@ -215,6 +291,7 @@ static inline struct spw_inode *fresh(void)
 	memset(&ns, 0, sizeof(ns));
 	ns.row.kind = SPW_REGULAR;
 	ns.row.nlink = 1;
+	ns.row.residency = SPW_RESIDENT;
 	ns.row.change = 1;
 	atomic_store(&fdatasync_error, 0);
 	atomic_store(&directory_syncs, 0);
@@ -270,6 +347,9 @@ static void fake_namespace_start(const char *files_dir)
 		.reclaim = ns_reclaim,
 		.damage = ns_damage,
 		.damages = ns_damages,
+		.evict = ns_evict,
+		.arrived = ns_arrived,
+		.note_reads = ns_note_reads,
 	};
 
 	spw_namespace_start(&ops);

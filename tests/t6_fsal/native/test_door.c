@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -31,16 +32,19 @@ static void short_nap(void)
 	usleep(1000);
 }
 
-static int serve(uint32_t op, struct spw_request *request, struct spw_attr *attr)
+static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
 {
+	const struct spw_request *request = &asked->request;
 	int now = atomic_fetch_add(&inside, 1) + 1, most = atomic_load(&most_inside);
 
 	while (now > most && !atomic_compare_exchange_weak(&most_inside, &most, now))
 		;
 	while (request->ino == SLOW && atomic_load(&held))
 		short_nap();
-	attr->ino = request->ino + op;
-	attr->size = request->name_len;
+	reply->attr.ino = request->ino + op;
+	reply->attr.size = request->name_len;
+	reply->offset = asked->offset + 1;
+	reply->length = asked->length + 2;
 	atomic_fetch_add(&served, 1);
 	atomic_fetch_sub(&inside, 1);
 	return request->ino % 7 == 0 ? ENOENT : 0;
@@ -63,7 +67,7 @@ static size_t make(uint8_t *bytes, uint64_t id, uint64_t ino)
 	struct spw_door_head head = {
 		.magic = SPW_DOOR_MAGIC, .version = SPW_DOOR_VERSION, .op = SPW_DOOR_GETATTR, .id = id,
 	};
-	struct spw_door_body body = { .ino = ino, .name_len = 3 };
+	struct spw_door_body body = { .ino = ino, .name_len = 3, .offset = 1000, .length = id };
 
 	head.length = sizeof(head) + sizeof(body) + 3;
 	memcpy(bytes, &head, sizeof(head));
@@ -94,6 +98,8 @@ static void check(const struct spw_door_answer *answer, uint64_t ino)
 	assert(answer->head.length == ANSWER);
 	assert(answer->status == (ino % 7 == 0 ? ENOENT : 0));
 	assert(answer->attr.ino == (ino % 7 == 0 ? 0 : ino + SPW_DOOR_GETATTR));
+	assert(answer->offset == (ino % 7 == 0 ? 0 : 1001));
+	assert(answer->length == (ino % 7 == 0 ? 0 : answer->head.id + 2));
 }
 
 static void each_gets_its_own_answer(void)
@@ -316,6 +322,44 @@ static void strangers_are_refused(void)
 	somebody_is_served();
 }
 
+static double cpu_seconds(void)
+{
+	struct timespec used;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* While no descriptor is left for a peer, the thread does not spin. It lets the peer in later. */
+static void a_lack_of_descriptors_costs_no_processor(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct spw_door_answer answer;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), used_up[100];
+	struct rlimit before, tight;
+	unsigned int count = 0;
+	double used;
+
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/" SPW_DOOR_NAME, directory);
+	assert(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	tight = before;
+	tight.rlim_cur = 100; /* poll accepts no more entries than this */
+	assert(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+	while ((used_up[count] = dup(fd)) >= 0)
+		count++;
+	assert(connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
+	used = cpu_seconds();
+	usleep(600000);
+	used = cpu_seconds() - used;
+	while (count > 0)
+		close(used_up[--count]);
+	assert(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	assert(used < 0.2);
+	ask(fd, 5, 8);
+	assert(hear(fd, &answer) && answer.head.id == 5);
+	close(fd);
+}
+
 /* A request that runs is answered, and a request that waits is not begun. */
 static void the_end_waits_for_what_runs(void)
 {
@@ -364,6 +408,7 @@ int main(int argc, char **argv)
 	nobody_gets_an_answer_of_another();
 	places_are_found_again();
 	strangers_are_refused();
+	a_lack_of_descriptors_costs_no_processor();
 	the_end_waits_for_what_runs();
 	a_socket_of_a_killed_server_is_replaced();
 	puts("all passed");

@@ -24,8 +24,11 @@ static uint64_t next_random(void)
 }
 
 /* Reads all bytes that a request claims to have. */
-static void use(const struct spw_request *request)
+static void use(const struct spw_door_request *asked)
 {
+	const struct spw_request *request = &asked->request;
+
+	seen += asked->offset + asked->length;
 	for (uint32_t i = 0; i < request->group_count; i++)
 		seen += request->groups[i];
 	for (uint32_t i = 0; i < request->name_len; i++)
@@ -38,7 +41,7 @@ static void use(const struct spw_request *request)
 static bool take(const uint8_t *bytes, size_t count)
 {
 	uint8_t *exact = malloc(count == 0 ? 1 : count);
-	struct spw_request request;
+	struct spw_door_request request;
 	size_t length = 0;
 	bool is_request = false;
 
@@ -76,7 +79,7 @@ static void every_truncation_is_partial(void)
 	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
 	size_t length, found;
 
-	for (uint16_t op = SPW_DOOR_LOOKUP; op <= SPW_DOOR_PRESENT; op++) {
+	for (uint16_t op = SPW_DOOR_LOOKUP; op <= SPW_DOOR_FAILED; op++) {
 		length = make(bytes, op, op, 20u + op, op % 3 * 100);
 		assert(take(bytes, length));
 		for (size_t count = 0; count < length; count++) {
@@ -113,11 +116,30 @@ static void another_version_is_told(void)
 {
 	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
 	size_t length = make(bytes, 1, 0, 1, 0), found;
-	struct spw_request request;
+	struct spw_door_request request;
 
 	bytes[offsetof(struct spw_door_head, version)]++;
 	assert(spw_door_find(bytes, length, &found) == SPW_DOOR_WHOLE && found == length);
 	assert(spw_door_decode(bytes, length, &request) == EPROTONOSUPPORT);
+}
+
+static void ranges_are_passed_on(void)
+{
+	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
+	size_t length = make(bytes, SPW_DOOR_PRESENT, 0, 0, 0);
+	struct spw_door_reply reply = { .attr.ino = 3, .offset = 4, .length = UINT64_MAX };
+	struct spw_door_head head = { .magic = SPW_DOOR_MAGIC, .id = 9 };
+	uint64_t range[2] = { 1ull << 40, UINT64_MAX };
+	struct spw_door_request request;
+	struct spw_door_answer answer;
+
+	memcpy(bytes + sizeof(head) + offsetof(struct spw_door_body, offset), range, sizeof(range));
+	assert(spw_door_decode(bytes, length, &request) == 0);
+	assert(request.offset == range[0] && request.length == range[1]);
+	spw_door_encode(&head, 0, &reply, &answer);
+	assert(answer.attr.ino == 3 && answer.offset == 4 && answer.length == UINT64_MAX);
+	spw_door_encode(&head, EBUSY, NULL, &answer);
+	assert(answer.attr.ino == 0 && answer.offset == 0 && answer.length == 0);
 }
 
 /* The input is random bytes, and valid heads before a body that is not valid. */
@@ -150,6 +172,7 @@ int main(void)
 	every_truncation_is_partial();
 	bounds_hold();
 	another_version_is_told();
+	ranges_are_passed_on();
 	rubbish_harms_nothing();
 	puts("all passed");
 	return 0;

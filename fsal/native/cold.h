@@ -1,0 +1,82 @@
+/* The bytes of absent files that clients use: which are here, which are wanted, and the READs that
+ * wait for them. Without Ganesha and Python.
+ *
+ * An absent inode that is in use has a record of its granules. Nothing of it is durable, and it is
+ * deleted with the inode object. The hydrator asks for wanted ranges and says which bytes are
+ * present. One thread answers the READs that were parked. One lock guards everything here. It is
+ * the last one in the order of inode.h, and is never held across a call of the namespace.
+ */
+#ifndef SPILLWAY_COLD_H
+#define SPILLWAY_COLD_H
+
+#include <stdint.h>
+#include <sys/queue.h>
+
+#include "bridge.h"
+#include "inode.h"
+
+#define SPW_GRANULE_BYTES (UINT64_C(4) << 20)
+
+/* A range of whole granules, cut at the end of the file. attr.ino 0: there is none. */
+struct spw_wanted {
+	struct spw_attr attr;
+	uint64_t offset;
+	uint64_t length;
+};
+
+/* A READ that waits. The caller fills the fields up to `resume`. */
+struct spw_parked {
+	struct spw_inode *inode; /* the READ keeps a handle on it */
+	uint64_t offset;
+	uint64_t length;
+	uint64_t client; /* hash of its address */
+	/* Answers the READ, in the thread of cold.c. rc: 0 when the bytes are present, or an
+	 * errno. */
+	void (*resume)(struct spw_parked *parked, int rc);
+
+	TAILQ_ENTRY(spw_parked) entry;
+	uint64_t due_ms;
+	int rc;
+};
+
+/* Starts the thread that answers parked READs. park_ms: how long a READ is parked at the most.
+ * Returns 0 or an errno. */
+int spw_cold_start(uint32_t park_ms);
+
+/* Makes the record of an absent inode, if there is none. `meta` is held. attr: its attributes.
+ * Returns 0 or ENOMEM. */
+int spw_cold_begin(struct spw_inode *inode, const struct spw_attr *attr);
+
+/* Deletes the record of an inode, if there is one. READs that are parked for it are answered: with
+ * 0 they read again. Only inode.c calls this. */
+void spw_cold_forget(struct spw_inode *inode, int rc);
+
+/* Queues the granules of a range that are not present, each once. *size becomes the size of the
+ * file. Returns 0 if all are present, EINPROGRESS if some are not, EIO for a while after the
+ * hydrator failed, or ENOENT if the inode has no record. */
+int spw_cold_want(struct spw_inode *inode, uint64_t offset, uint64_t length, uint64_t *size);
+
+/* Parks a READ. Returns 0, and the READ may be answered already then; EALREADY if it is to be tried
+ * again at once; EAGAIN if too many READs are parked, in all or of its client. */
+int spw_cold_park(struct spw_parked *parked);
+
+/* Hands a wanted range to the hydrator, each once for a session. Waits for one, at most wait_ms.
+ * session: number of the hydrator's start; another number hands out again what is not present.
+ * Returns 0, or EBUSY while another call waits. */
+int spw_cold_next(uint64_t session, uint32_t wait_ms, struct spw_wanted *wanted);
+
+/* Marks bytes as present. Returns 0, EINVAL if they are not whole granules, ESTALE if the file's
+ * data file has another epoch, or ENOENT if the inode has no record. */
+int spw_cold_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, uint64_t length);
+
+/* Fails all READs of bytes that are not present, for a while. Returns as spw_cold_present. */
+int spw_cold_failed(struct spw_inode *inode, uint64_t epoch);
+
+/* Lets READs be parked and spw_cold_next wait, from the start on and after spw_cold_close. */
+void spw_cold_open(void);
+
+/* Answers all parked READs with EAGAIN and ends the wait of spw_cold_next. Returns when they are
+ * answered, or after two seconds. */
+void spw_cold_close(void);
+
+#endif

@@ -1,0 +1,162 @@
+/* Evicts files, and takes in what the hydrator says of their bytes. */
+#include "residency.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "cold.h"
+#include "fd.h"
+#include "namespace.h"
+
+/* Takes what the namespace says after an eviction without an answer. While that is not known
+ * either, no descriptor is given: the epoch decides which data file a writer gets. */
+static void settle_locked(struct spw_inode *inode)
+{
+	struct spw_attr attr;
+
+	inode->attr_known = false;
+	(void)spw_attr_locked(inode, &attr);
+}
+
+/* Calls the namespace. The data file of the old epoch must not be opened meanwhile. */
+static int evict_locked(struct spw_inode *inode, uint64_t content_version, struct spw_attr *attr)
+{
+	int rc;
+
+	if (inode->writers > 0 || inode->write_open || !spw_fd_leave(inode))
+		return EBUSY;
+	rc = spw_namespace()->evict(inode->ino, content_version, attr);
+	if (rc == 0)
+		spw_place_locked(inode, attr);
+	else if (rc == EIO) /* the namespace failed after the commit, or before */
+		settle_locked(inode);
+	else
+		spw_fd_stay(inode);
+	return rc;
+}
+
+int spw_evict(struct spw_inode *inode, uint64_t content_version, struct spw_attr *attr)
+{
+	uint64_t epoch;
+	int rc;
+
+	pthread_mutex_lock(&inode->meta);
+	epoch = inode->epoch;
+	rc = evict_locked(inode, content_version, attr);
+	pthread_mutex_unlock(&inode->meta);
+	/* The row names another data file by now: a crash before this costs space until the next
+	 * start. */
+	if (rc == 0)
+		spw_unlink(inode->ino, epoch);
+	return rc;
+}
+
+/* Deletes a data file that the hydrator made for an epoch that is past. */
+static void drop_old(struct spw_inode *inode, uint64_t epoch)
+{
+	bool is_old;
+
+	pthread_mutex_lock(&inode->meta);
+	is_old = epoch < inode->epoch;
+	pthread_mutex_unlock(&inode->meta);
+	if (is_old)
+		spw_unlink(inode->ino, epoch);
+}
+
+int spw_arrived(struct spw_inode *inode, uint64_t epoch, uint64_t content_version,
+		struct spw_attr *attr)
+{
+	int rc = ESTALE;
+
+	pthread_mutex_lock(&inode->meta);
+	if (inode->epoch == epoch)
+		rc = spw_namespace()->arrived(inode->ino, epoch, content_version, attr);
+	/* After an error the file stays absent here. The hydrator asks again. */
+	if (rc == 0)
+		spw_place_locked(inode, attr);
+	pthread_mutex_unlock(&inode->meta);
+	if (rc == ESTALE)
+		drop_old(inode, epoch);
+	return rc;
+}
+
+/* Makes the record of an absent inode, if there is none. Returns 0, ENOENT if the inode is not
+ * absent, or an errno. */
+static int begin_locked(struct spw_inode *inode)
+{
+	struct spw_attr attr;
+	int rc;
+
+	if (!atomic_load(&inode->is_absent))
+		return ENOENT;
+	rc = spw_attr_locked(inode, &attr);
+	if (rc != 0)
+		return rc;
+	/* Attributes of an answer that was on its way may have the epoch before. */
+	attr.epoch = inode->epoch;
+	attr.residency = SPW_ABSENT;
+	return spw_cold_begin(inode, &attr);
+}
+
+static int begin(struct spw_inode *inode)
+{
+	int rc;
+
+	pthread_mutex_lock(&inode->meta);
+	rc = begin_locked(inode);
+	pthread_mutex_unlock(&inode->meta);
+	return rc;
+}
+
+int spw_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, uint64_t length)
+{
+	int rc = spw_cold_present(inode, epoch, offset, length);
+
+	if (rc == ENOENT && (rc = begin(inode)) == 0)
+		rc = spw_cold_present(inode, epoch, offset, length);
+	if (rc == ENOENT)
+		rc = ESTALE;
+	if (rc == ESTALE)
+		drop_old(inode, epoch);
+	return rc;
+}
+
+int spw_failed(struct spw_inode *inode, uint64_t epoch)
+{
+	int rc = begin(inode);
+
+	if (rc == 0)
+		rc = spw_cold_failed(inode, epoch);
+	return rc == ENOENT ? ESTALE : rc;
+}
+
+int spw_want(struct spw_inode *inode, uint64_t offset, uint64_t length, uint64_t *size)
+{
+	int rc = spw_cold_want(inode, offset, length, size);
+
+	if (rc == ENOENT && (rc = begin(inode)) == 0)
+		rc = spw_cold_want(inode, offset, length, size);
+	return rc;
+}
+
+int spw_want_all_locked(struct spw_inode *inode)
+{
+	int rc = begin_locked(inode);
+	uint64_t size;
+
+	if (rc == 0)
+		rc = spw_cold_want(inode, 0, UINT64_MAX, &size);
+	return rc == 0 || rc == EINPROGRESS || rc == ENOENT ? EAGAIN : rc;
+}
+
+int spw_want_all(struct spw_inode *inode)
+{
+	int rc;
+
+	pthread_mutex_lock(&inode->meta);
+	rc = spw_want_all_locked(inode);
+	pthread_mutex_unlock(&inode->meta);
+	return rc;
+}

@@ -1,0 +1,348 @@
+"""Tests evicted files on a real NFS server. The test plays the hydrator at the door."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gateway.data.layout import DataFiles
+from gateway.door.frames import Answer, Op, Request
+from gateway.door.remote import Remote
+from gateway.settings import Settings
+from gateway.types import Attr, Residency
+from tests.conformance.server import Server
+from tests.support import nfs4
+from tests.support.volumes import query
+from tests.support.waiting import until
+
+MIB = 1024 * 1024
+GRANULE_BYTES = 4 * MIB
+PIECE_BYTES = 512 * 1024
+READS = 40
+PARKED_MAX = 24
+"""The READs of one client address that are parked at the same time."""
+SESSION = 4711
+
+
+class Site(NamedTuple):
+    """A server, a connection of the hydrator's, and a client."""
+
+    server: Server
+    door: Remote
+    client: nfs4.Client
+
+    @property
+    def settings(self) -> Settings:
+        return self.server.settings
+
+    def ask(self, op: Op, ino: int, **more: int) -> Answer:
+        [answer] = self.door.run([Request(op, ino)._replace(**more)])
+        return answer
+
+    def done(self, op: Op, ino: int, **more: int) -> Answer:
+        answer = self.ask(op, ino, **more)
+        assert answer.errno == 0, os.strerror(answer.errno)
+        return answer
+
+
+class File(NamedTuple):
+    """A file, as it was before it was evicted."""
+
+    name: str
+    handle: bytes
+    data: bytes
+    ino: int
+    version: int
+
+
+def start(stack: ExitStack, directory: Path) -> Site:
+    server = stack.enter_context(Server("spillway", directory, directory / "log"))
+    until((server.settings.run_dir / "nfs.sock").exists, "the door")
+    door = Remote(server.settings)
+    stack.callback(door.close)
+    return Site(server, door, stack.enter_context(nfs4.Client(server.port)))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with ExitStack() as stack:
+        yield start(stack, tmp_path_factory.mktemp("cold"))
+
+
+def path_of(site: Site, ino: int, epoch: int) -> Path:
+    return DataFiles(site.settings.files_dir).path(ino, epoch)
+
+
+def drained(site: Site, name: str, size: int) -> File:
+    """Make a file, and the rows that a drain would have made of it."""
+    data = os.urandom(size)
+    with site.client.opened(site.client.handle("export"), name) as file:
+        for at in range(0, size, PIECE_BYTES):
+            file.write(data[at : at + PIECE_BYTES], at)
+    handle = site.client.handle("export", name)
+    ino = site.client.getattr(handle).fileid
+    row = "SELECT content_version, write_open FROM inode WHERE ino = :ino"
+    until(lambda: query(site.settings, row, ino=ino)[0][1] == 0, "the seal")
+    [[version, _]] = query(site.settings, row, ino=ino)
+    for statement in (
+        "UPDATE inode SET drained_version = content_version WHERE ino = :ino",
+        "INSERT INTO object (ino, key, content_version, size, etag, stored_ns)"
+        f" SELECT ino, '{name}', content_version, size, 'x', 1 FROM inode WHERE ino = :ino",
+        "INSERT INTO block_digest (ino, block_bytes, crcs) VALUES (:ino, 4194304, x'00')",
+    ):
+        query(site.settings, statement, ino=ino)
+    return File(name, handle, data, ino, version)
+
+
+def evicted(site: Site, name: str, size: int) -> tuple[File, Attr]:
+    file = drained(site, name, size)
+    attr = site.done(Op.EVICT, file.ino, change=file.version).attr
+    assert attr is not None
+    assert attr.residency == Residency.ABSENT
+    assert not path_of(site, file.ino, attr.epoch - 1).exists()
+    return file, attr
+
+
+def wanted(site: Site, ino: int, size: int) -> list[tuple[int, int]]:
+    """Take ranges until all bytes of a file are wanted."""
+    ranges: list[tuple[int, int]] = []
+
+    def all_wanted() -> bool:
+        answer = site.done(Op.WANTED, SESSION, ino2=100)
+        if answer.attr is not None and answer.attr.ino == ino:  # others are of earlier tests
+            ranges.append((answer.offset, answer.length))
+        return sum(length for _, length in ranges) >= size
+
+    until(all_wanted, "the wanted ranges")
+    return ranges
+
+
+def hydrate(site: Site, file: File, epoch: int, offset: int = 0) -> None:
+    """Write bytes to the data file as the hydrator does."""
+    path = path_of(site, file.ino, epoch)
+    with path.open("r+b" if path.exists() else "w+b") as data:
+        data.truncate(len(file.data))
+        data.seek(offset)
+        data.write(file.data[offset:])
+
+
+def tried(client: nfs4.Client, file: File, offset: int) -> bytes | int:
+    try:
+        return client.read(file.handle, offset, PIECE_BYTES)
+    except nfs4.Status as exc:
+        return exc.number
+
+
+class Readers:
+    """READs at the same time, each once, on connections of their own."""
+
+    def __init__(self, site: Site, file: File, count: int) -> None:
+        self.results: dict[int, bytes | int | OSError] = {}
+        self.offsets = [
+            number * PIECE_BYTES % len(file.data) // PIECE_BYTES * PIECE_BYTES
+            for number in range(count)
+        ]
+        self._threads = [
+            threading.Thread(target=self._read, args=(site, file, number))
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, site: Site, file: File, number: int) -> None:
+        try:
+            with nfs4.Client(site.server.port) as client:
+                self.results[number] = tried(client, file, self.offsets[number])
+        except OSError as exc:
+            self.results[number] = exc
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def test_cold_reads_wait_for_their_bytes_without_threads(site: Site) -> None:
+    file, attr = evicted(site, "cold", 2 * GRANULE_BYTES + 100)
+    drained(site, "other", 10)
+    began = time.monotonic()
+    readers = Readers(site, file, READS)
+    until(lambda: len(readers.results) == READS - PARKED_MAX, "the delayed READs")
+    assert set(readers.results.values()) == {nfs4.DELAY}
+    ranges = wanted(site, file.ino, len(file.data))
+    assert sum(length for _, length in ranges) == len(file.data)
+    # Others are answered meanwhile.
+    asked = time.monotonic()
+    for _ in range(100):
+        assert site.client.getattr(file.handle).size == len(file.data)
+        site.client.lookup(site.client.handle("export"), "other")
+    assert time.monotonic() - asked < 2
+    assert time.monotonic() - began < 3, "too slow for the next assertion"
+    assert len(readers.results) == READS - PARKED_MAX
+    assert site.ask(Op.EVICT, file.ino, change=file.version).errno == errno.EBUSY
+    hydrate(site, file, attr.epoch)
+    stale = {"ino2": attr.epoch - 1, "offset": ranges[0][0], "length": ranges[0][1]}
+    assert site.ask(Op.PRESENT, file.ino, **stale).errno == errno.ESTALE
+    for offset, length in ranges:
+        site.done(Op.PRESENT, file.ino, ino2=attr.epoch, offset=offset, length=length)
+    readers.join()
+    good = [number for number, found in readers.results.items() if found != nfs4.DELAY]
+    assert len(good) == PARKED_MAX
+    for number in good:
+        at = readers.offsets[number]
+        assert readers.results[number] == file.data[at : at + PIECE_BYTES]
+    for at in range(0, len(file.data), PIECE_BYTES):
+        assert tried(site.client, file, at) == file.data[at : at + PIECE_BYTES]
+    site.done(Op.ARRIVED, file.ino, ino2=attr.epoch, change=file.version)
+    assert tried(site.client, file, 0) == file.data[:PIECE_BYTES]
+
+
+def test_a_read_that_waited_too_long_is_delayed(site: Site) -> None:
+    file, _ = evicted(site, "late", 10)
+    began = time.monotonic()
+    assert tried(site.client, file, 0) == nfs4.DELAY
+    assert 3 < time.monotonic() - began < 6
+    assert tried(site.client, file, 10) == b""  # the end of the file is known
+
+
+def test_an_open_file_is_not_evicted(site: Site) -> None:
+    file = drained(site, "busy", 10)
+    with site.client.opened(site.client.handle("export"), "busy"):
+        query(
+            site.settings,
+            "UPDATE inode SET drained_version = content_version, write_open = 0 WHERE ino = :ino",
+            ino=file.ino,
+        )
+        [[version]] = query(
+            site.settings, "SELECT content_version FROM inode WHERE ino = :ino", ino=file.ino
+        )
+        query(
+            site.settings,
+            "UPDATE object SET content_version = :version WHERE ino = :ino",
+            version=version,
+            ino=file.ino,
+        )
+        assert site.ask(Op.EVICT, file.ino, change=version).errno == errno.EBUSY
+    assert tried(site.client, file, 0) == file.data
+
+
+def test_a_writer_waits_for_the_whole_file(site: Site) -> None:
+    file, attr = evicted(site, "written", GRANULE_BYTES + 7)
+    top = site.client.handle("export")
+    with pytest.raises(nfs4.Status) as status, site.client.opened(top, "written"):
+        pass
+    assert status.value.number == nfs4.DELAY
+    wanted(site, file.ino, len(file.data))
+    hydrate(site, file, attr.epoch)
+    site.done(Op.ARRIVED, file.ino, ino2=attr.epoch, change=file.version)
+    with site.client.opened(top, "written") as opened:
+        opened.write(b"new")
+    assert tried(site.client, file, 0) == b"new" + file.data[3:PIECE_BYTES]
+    assert site.client.getattr(file.handle).size == len(file.data)
+
+
+def test_a_truncation_needs_no_bytes(site: Site) -> None:
+    file, attr = evicted(site, "emptied", GRANULE_BYTES + 7)
+    hydrate(site, file, attr.epoch)
+    with site.client.opened(site.client.handle("export"), "emptied", empties=True) as opened:
+        assert site.client.getattr(file.handle).size == 0
+        assert not path_of(site, file.ino, attr.epoch).exists()
+        opened.write(b"new")
+        assert opened.read() == b"new"
+    assert tried(site.client, file, 0) == b"new"
+    assert path_of(site, file.ino, attr.epoch + 1).read_bytes() == b"new"
+    present = {"ino2": attr.epoch, "length": len(file.data)}
+    assert site.ask(Op.PRESENT, file.ino, **present).errno == errno.ESTALE
+
+
+def test_bytes_that_cannot_be_had_are_an_error(site: Site) -> None:
+    file, attr = evicted(site, "lost", 10)
+    readers = Readers(site, file, 3)
+    wanted(site, file.ino, 10)
+    site.done(Op.FAILED, file.ino, ino2=attr.epoch, change=errno.EIO)
+    readers.join()
+    assert set(readers.results.values()) == {nfs4.IO}
+    assert tried(site.client, file, 0) == nfs4.IO
+
+
+def test_one_hydrator_waits_at_a_time(site: Site) -> None:
+    second = Remote(site.settings)
+    try:
+        numbers: list[int] = []
+
+        def wait() -> None:
+            [answer] = second.run([Request(Op.WANTED, SESSION, ino2=1000)])
+            numbers.append(answer.errno)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: site.ask(Op.WANTED, SESSION).errno == errno.EBUSY, "the first that waits")
+        thread.join()
+        assert numbers == [0]
+    finally:
+        second.close()
+
+
+def test_the_server_stops_with_parked_reads(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        site = start(stack, tmp_path)
+        file, _ = evicted(site, "cold", GRANULE_BYTES)
+        readers = Readers(site, file, 20)
+        wanted(site, file.ino, len(file.data))
+        began = time.monotonic()
+        os.kill(site.server.pid, signal.SIGTERM)
+        assert site.server.wait() == 0
+        assert time.monotonic() - began < 8
+        readers.join()
+        assert "cleanup" not in site.server.log.read_text()
+        for found in readers.results.values():
+            assert found == nfs4.DELAY or isinstance(found, OSError)
+
+
+EVICT_AND_DIE = """
+import sys
+from pathlib import Path
+from gateway import config, failpoints
+from gateway.door.direct import Direct
+from gateway.door.frames import Op, Request
+direct = Direct(config.load(Path(sys.argv[1]), {}))
+failpoints.arm(failpoints.AFTER_COMMIT)
+direct.run([Request(Op.EVICT, int(sys.argv[2]), change=int(sys.argv[3]))])
+"""
+
+
+def test_a_kill_between_the_commit_and_the_deletion_leaves_nothing(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        site = start(stack, tmp_path)
+        file = drained(site, "killed", 1000)
+        old = path_of(site, file.ino, 0)
+        assert old.exists()
+        site.server.kill()
+        run = subprocess.run(
+            [
+                *(sys.executable, "-c", EVICT_AND_DIE),
+                *(site.settings.source, str(file.ino), str(file.version)),
+            ],
+            check=False,
+        )
+        assert run.returncode == -signal.SIGKILL
+        evictions = "SELECT ino, epoch FROM eviction"
+        assert old.exists()
+        assert query(site.settings, evictions) == [(file.ino, 0)]
+        site.server.start()
+        assert not old.exists()
+        assert query(site.settings, evictions) == []
+        with nfs4.Client(site.server.port) as client:
+            until(lambda: tried(client, file, 0) == nfs4.DELAY, "the end of grace")
+            assert client.getattr(file.handle).size == 1000
