@@ -1,0 +1,1 @@
+"""Tests of absent files: their bytes come back from the bucket."""
