@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gateway import clock
@@ -24,20 +23,15 @@ it seldom heals by itself. A client that asks again does not wait for it."""
 SHOWN_MAX = 100
 
 
-@dataclass
-class Counters:
-    """What was done since the start. The board's lock guards it."""
-
-    fetched_bytes: int = 0
-    """Bytes of verified blocks."""
-    blocks: int = 0
-    files_arrived: int = 0
-    wrong_objects: int = 0
-    """How often bytes could not be had, or were not those that were stored, after every try."""
-    retries: int = 0
-    """Requests that failed and were, or will be, tried again."""
-    older_versions: int = 0
-    """Files that were read from an older version of their object."""
+COUNTERS = (
+    "blocks",
+    "fetched_bytes",  # of verified blocks
+    "files_arrived",
+    "wrong_objects",  # how often bytes could not be had, or were wrong, after every try
+    "older_versions",  # files that are read from an older version of their object
+    "retries",  # requests that failed and are tried again
+)
+"""What is counted since the start."""
 
 
 class Step(NamedTuple):
@@ -57,7 +51,7 @@ class Board:
     def __init__(self, workers: int) -> None:
         self.lock = threading.Condition()
         self.bucket = Bucket()
-        self.counters = Counters()
+        self.counters = dict.fromkeys(COUNTERS, 0)
         self._workers = workers
         self._files: dict[int, Hydration] = {}
         self._turn: dict[int, None] = {}
@@ -163,7 +157,7 @@ class Board:
             pause_seconds = jittered_seconds(hydration.tries + RETRY_DOUBLINGS, RETRY_MAX_SECONDS)
             hydration.retry_at = now() + pause_seconds
         hydration.error = error
-        self.counters.wrong_objects += 1
+        self.counters["wrong_objects"] += 1
         return hydration.retry_at - now()
 
     def shown(self) -> dict[str, Any]:
@@ -174,7 +168,7 @@ class Board:
             thawing = [one for one in files if one.thawing_since_ns]
             return {
                 "bucket": self.bucket.shown(),
-                "counters": dict(vars(self.counters)),
+                "counters": dict(self.counters),
                 "waiting_files": sum(bool(one.wanted or one.asks) for one in files),
                 "files": len(files),
                 "in_progress": [one.shown() for one in files if one.source][:SHOWN_MAX],

@@ -38,7 +38,7 @@ POLL_SECONDS = 0.25
 FIND_SECONDS = 1.0
 PAUSE_SECONDS = 1.0
 """The pause after a failure that says nothing of the object."""
-STOP_SECONDS = 3.0
+STOP_SECONDS = 2.0
 
 
 class Hydrator:
@@ -104,7 +104,7 @@ class Hydrator:
                 self._store.reload()
             with self._board.lock:
                 self._board.bucket.failed(exc)
-                self._board.counters.retries += 1
+                self._board.counters["retries"] += 1
                 # Another file is tried next: what was refused may be refused for this key alone.
                 self._board.later(hydration, PAUSE_SECONDS)
         except NamespaceError as exc:
@@ -127,8 +127,8 @@ class Hydrator:
                 if self._stop.is_set() or (hydration.needs_look and hydration.is_condemned):
                     return False
                 hydration.arrived(block, now())
-                self._board.counters.blocks += 1
-                self._board.counters.fetched_bytes += source.bytes_of(block)
+                self._board.counters["blocks"] += 1
+                self._board.counters["fetched_bytes"] += source.bytes_of(block)
                 self._board.bucket.worked()
                 if hydration.is_asked:
                     self._judge.tell(hydration, range(block, block + 1))
@@ -143,7 +143,7 @@ class Hydrator:
                 self._board.bucket.worked()
                 left = [block for block in blocks if hydration.map[block] is State.TAKEN]
                 hydration.failed(trouble_of(exc, left[0]), exc)
-                self._board.counters.retries += not is_archived(exc)
+                self._board.counters["retries"] += not is_archived(exc)
 
     def _disk_failed(self, hydration: Hydration, exc: OSError) -> None:
         log.error("%s: its data file cannot be written: %s", hydration.path, exc.strerror)
@@ -221,7 +221,7 @@ class Hydrator:
     def _on_arrived(self, hydration: Hydration, is_known: bool) -> None:
         hydration.is_arriving = False
         if is_known:
-            self._board.counters.files_arrived += 1
+            self._board.counters["files_arrived"] += 1
             # The look finds that the file is resident, and ends the hydration.
             hydration.needs_look = True
         else:

@@ -144,7 +144,7 @@ class Judge:
                 hydration.is_searched = True
                 if version is not None:
                     hydration.place = source.place._replace(version=version)
-                    self._board.counters.older_versions += 1
+                    self._board.counters["older_versions"] += 1
             if version is not None:
                 log.warning(
                     "%s: %s; reading version %s, which has the recorded ETag",

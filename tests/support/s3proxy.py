@@ -84,6 +84,10 @@ class Act(Enum):
     """The request is forwarded; its answer is delayed by SLOW_SECONDS."""
     TRUNCATE = "truncate"
     """The request is forwarded; the connection is closed in the middle of the answer."""
+    CUT = "cut"
+    """The request is forwarded; the connection is closed before the end of the body."""
+    FLIP = "flip"
+    """The request is forwarded; every 4 KiB of the answer's body have a flipped bit."""
     WRONG_ETAG = "wrong etag"
     """The request is forwarded; its answer names another ETag."""
 
@@ -289,6 +293,13 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(SLOW_SECONDS)
         if act == Act.WRONG_ETAG:
             headers = [(n, f'"{"0" * 32}"' if n.lower() == "etag" else v) for n, v in headers]
+        if act == Act.FLIP:
+            spoilt = bytearray(content)
+            spoilt[::4096] = bytes(byte ^ 1 for byte in spoilt[::4096])
+            content = bytes(spoilt)
+        if act == Act.CUT:
+            self._answer(status, headers, content[: len(content) // 2])
+            return self._hang_up()
         if act == Act.TRUNCATE:
             headers = [(n, v) for n, v in headers if n.lower() != "content-length"]
             headers.append(("Content-Length", str(len(content) + 10)))

@@ -19,6 +19,8 @@ LIBRARIES = {
     "gateway.atomic",
     "gateway.clock",
     "gateway.proc",
+    "gateway.backoff",
+    "gateway.report",
     "gateway.failpoints",
     "gateway.errors",
     "gateway.settings",
@@ -28,7 +30,7 @@ LIBRARIES = {
     "gateway.namespace",
     "gateway.objectstore",
 }
-"""The packages that every room of the drain may use."""
+"""The packages that every room of the drain, and the hydrator, may use."""
 DRAIN_BASE = {
     f"gateway.drain.{name}"
     for name in (
@@ -60,6 +62,8 @@ ALLOWED = {
     "gateway.atomic": set[str](),
     "gateway.clock": set[str](),
     "gateway.proc": set[str](),
+    "gateway.backoff": set[str](),
+    "gateway.report": {"gateway.atomic", "gateway.clock", "gateway.proc"},
     "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
     "gateway.schedule": set[str](),
@@ -123,6 +127,7 @@ ALLOWED = {
         name: {*LIBRARIES, *DRAIN_BASE, "gateway.drain.admission"} for name in DRAIN_BASE
     },
     "gateway.drain": {"gateway"},
+    "gateway.cache": {*LIBRARIES, "gateway.door", "gateway.cache"},
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
              "gateway.config", "gateway.settings"},
@@ -201,7 +206,7 @@ def test_a_circle_would_be_seen() -> None:
         require_no_circle({"a": {"b"}, "b": {"a", "c"}, "c": set()})
 
 
-def test_only_drain_and_cli_see_the_object_store() -> None:
+def test_only_drain_cache_and_cli_see_the_object_store() -> None:
     seen = {
         module_of(path)
         for path in sources()
@@ -210,7 +215,10 @@ def test_only_drain_and_cli_see_the_object_store() -> None:
     assert {
         name
         for name in seen
-        if not below(name, {"gateway.drain", "gateway.cli", "gateway.objectstore", "tests"})
+        if not below(
+            name,
+            {"gateway.drain", "gateway.cache", "gateway.cli", "gateway.objectstore", "tests"},
+        )
     } == set()
 
 

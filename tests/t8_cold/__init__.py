@@ -1,1 +1,1 @@
-"""The local disk as a cache: eviction, cold reads and warm-up."""
+"""Tests of the cache: files are evicted, and their bytes come back verified."""

@@ -1,0 +1,54 @@
+"""A gateway with absent files on each kind of server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import MotoServer, RcloneServer, Server
+from tests.t8_cold.site import ColdSite
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RcloneServer]:
+    with RcloneServer(tmp_path_factory.mktemp("s3") / "rclone") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    with MotoServer(tmp_path_factory.mktemp("s3") / "moto") as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses of hydrators in this process."""
+    monkeypatch.setattr("gateway.cache.hydration.SAVE_SECONDS", 0.3)
+    monkeypatch.setattr("gateway.cache.hydrator.PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.cache.bucket.PAUSE_MAX_SECONDS", 0.3)
+
+
+def _made(directory: Path, server: Server) -> Iterator[ColdSite]:
+    with S3Proxy(server.port) as proxy:
+        made = ColdSite(directory, server, f"cold-{next(_numbers)}", proxy)
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path, rclone: RcloneServer) -> Iterator[ColdSite]:
+    """A gateway on rclone, which heeds no If-Match."""
+    yield from _made(tmp_path, rclone)
+
+
+@pytest.fixture
+def aws_site(tmp_path: Path, moto: MotoServer) -> Iterator[ColdSite]:
+    """A gateway on moto, which answers conditions, versions and archives as AWS does."""
+    yield from _made(tmp_path, moto)

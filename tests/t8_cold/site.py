@@ -1,0 +1,153 @@
+"""A gateway with absent files, and the hydrator."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway import config
+from gateway.cache.hydrator import Hydrator
+from gateway.db.models import HYDRATE
+from gateway.namespace import residency
+from gateway.types import Attr, Residency
+from tests.support.fakedoor import FakeDoor
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import Server, die_with_parent
+from tests.support.volumes import make_settings
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, PREFIX, Site
+
+BLOCK_BYTES = 4 * MIB
+
+
+class ColdSite(Site):
+    """One gateway and one bucket. Parameters: as of Site."""
+
+    def __init__(self, directory: Path, server: Server, bucket: str, proxy: S3Proxy) -> None:
+        super().__init__(directory, server, bucket, proxy)
+        self.values["cache"] = {"workers": 4}
+        self.door = FakeDoor(self.namespace, self.settings.run_dir)
+        self.set_cache()
+
+    def set_cache(self, **cache: Any) -> None:
+        """Set keys of the section [cache] for hydrators that start later."""
+        self.values["cache"].update(cache)
+        data_dir = self.settings.data_dir
+        self.settings = make_settings(data_dir, self.values)
+        self.settings.source.write_text(
+            config.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
+        )
+
+    def evict(self, ino: int) -> Attr:
+        """Evict a file as the server does."""
+        before = self.namespace.getattr(ino)
+        version = self.rows(f"SELECT content_version FROM inode WHERE ino = {ino}")[0][0]
+        attr = self.namespace.run(residency.evict, ino, version)
+        self.namespace.files.remove(ino, before.epoch)
+        self.rows(f"DELETE FROM eviction WHERE ino = {ino} RETURNING 1")
+        return attr
+
+    def cold(self, files: dict[str, bytes]) -> list[int]:
+        """Make absent files. Returns their inodes."""
+        inos = [self.write(path, data) for path, data in files.items()]
+        self.drain()
+        for ino, data in zip(inos, files.values(), strict=True):
+            self.evict(ino)
+            self.door.expected[ino] = data
+        self.proxy.forget()
+        return inos
+
+    def cold_file(self, size: int, path: str = "f") -> tuple[int, bytes]:
+        """Make an absent file with random bytes. Returns inode and bytes."""
+        data = os.urandom(size)
+        return self.cold({path: data})[0], data
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Replace an object behind the gateway's back."""
+        self.client.put_object(Bucket=self.bucket, Key=f"{PREFIX}/{path}", Body=data)
+
+    def bytes_of(self, ino: int) -> bytes:
+        """Return the bytes of the data file of the current epoch."""
+        return self.namespace.files.path(ino, self.namespace.getattr(ino).epoch).read_bytes()
+
+    def is_resident(self, ino: int) -> bool:
+        return self.namespace.getattr(ino).residency == Residency.RESIDENT
+
+    def arrive(self, ino: int, seconds: float = 30.0) -> None:
+        """Wait until a file is resident."""
+        until(lambda: self.is_resident(ino), f"the arrival of inode {ino}", seconds)
+
+    def finish(self, hydrator: Hydrator, seconds: float = 30.0) -> None:
+        """Wait until no client waits, and the hydrator has nothing left to do."""
+        until(
+            lambda: not self.door.lacking() and len(hydrator._board) == 0,
+            "the end of all hydrations",
+            seconds,
+        )
+
+    def fetched_bytes(self) -> int:
+        """Return the bytes that were asked for in ranges."""
+        total = 0
+        for request in self.gets():
+            first, _, last = request.headers["range"].removeprefix("bytes=").partition("-")
+            total += int(last) - int(first) + 1
+        return total
+
+    def gets(self) -> list[Any]:
+        return [one for one in self.proxy.operations("GET") if "range" in one.headers]
+
+    def retries(self) -> list[tuple[Any, ...]]:
+        return self.rows(f"SELECT ino, key, tries, error FROM retry WHERE work = '{HYDRATE}'")
+
+    def durable(self, ino: int) -> list[int]:
+        """Return the blocks that the durable map names."""
+        rows = self.rows(f"SELECT blocks FROM presence WHERE ino = {ino}")
+        bits = int.from_bytes(bytes(rows[0][0]), "little") if rows else 0
+        return [block for block in range(bits.bit_length()) if bits >> block & 1]
+
+    def cache_report(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.settings.run_dir / "cache.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    @contextmanager
+    def hydrating(self) -> Iterator[Hydrator]:
+        """Run the hydrator on threads of this process, and the door."""
+        stop = threading.Event()
+        hydrator = Hydrator(self.settings, stop)
+        thread = threading.Thread(target=hydrator.run)
+        thread.start()
+        try:
+            with self.door:
+                yield hydrator
+        finally:
+            stop.set()
+            thread.join(20)
+            assert not thread.is_alive()
+        assert self.door.wrong == []
+
+    @contextmanager
+    def hydrator(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run the hydrator as a process of its own."""
+        program = command or (sys.executable, "-m", "gateway.cache")
+        with self.output.open("ab") as output:
+            process = subprocess.Popen(
+                [*program, "--config", str(self.settings.source)],
+                stdout=output,
+                stderr=output,
+                preexec_fn=die_with_parent,
+            )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,284 @@
+"""Bytes that are not those that were stored are never present, and people are told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from gateway.door.frames import Op
+from tests.support.s3proxy import Act, Request
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB, PREFIX
+from tests.t8_cold.site import BLOCK_BYTES, ColdSite
+
+SIZE = 12 * MIB
+WRONG = 1
+"""The block that a flipped byte is in."""
+
+
+def flipped(data: bytes, block: int = WRONG) -> bytes:
+    at = block * BLOCK_BYTES + 12345
+    return data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :]
+
+
+def flip(site: ColdSite, data: bytes) -> None:
+    site.replace("f", flipped(data))
+
+
+def truncate(site: ColdSite, data: bytes) -> None:
+    site.replace("f", data[: 5 * MIB])
+
+
+def other_bytes(site: ColdSite, data: bytes) -> None:
+    site.replace("f", os.urandom(len(data)))
+
+
+def longer(site: ColdSite, data: bytes) -> None:
+    site.replace("f", os.urandom(len(data) + 9))
+
+
+def delete(site: ColdSite, _data: bytes) -> None:
+    site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/f")
+
+
+def swap(site: ColdSite, data: bytes) -> None:
+    """Put the bytes of another object of the same length there."""
+    site.write("g", os.urandom(len(data)))
+    site.drain()
+    site.client.copy_object(
+        Bucket=site.bucket,
+        Key=f"{PREFIX}/f",
+        CopySource={"Bucket": site.bucket, "Key": f"{PREFIX}/g"},
+    )
+
+
+def ranged(request: Request) -> bool:
+    return "range" in request.headers
+
+
+@pytest.mark.parametrize(
+    ("server", "spoil"),
+    [
+        *(("site", spoil) for spoil in (flip, truncate, other_bytes, longer, delete, swap)),
+        *(("aws_site", spoil) for spoil in (truncate, delete)),
+    ],
+)
+def test_a_damaged_object_is_an_error(
+    request: pytest.FixtureRequest,
+    server: str,
+    spoil: Callable[[ColdSite, bytes], None],
+) -> None:
+    site: ColdSite = request.getfixturevalue(server)
+    ino, data = site.cold_file(SIZE)
+    spoil(site, data)
+    site.proxy.forget()
+    with site.hydrating():
+        site.door.want(ino, WRONG * BLOCK_BYTES)
+        site.door.wait(Op.FAILED, ino)
+        until(lambda: site.retries(), "the row of the failure")
+        # What was written is not present: FakeDoor compares each block that is told.
+        told = [one.offset for one in site.door.of(Op.PRESENT, ino)]
+        assert WRONG * BLOCK_BYTES not in told
+        assert site.door.of(Op.ARRIVED) == []
+        failed = len(site.door.of(Op.FAILED, ino))
+        # A client that asks again is answered again, after another try.
+        tries = len(site.gets())
+        site.door.want(ino, WRONG * BLOCK_BYTES)
+        site.door.wait(Op.FAILED, ino, failed + 1)
+        assert len(site.gets()) > tries
+    assert not site.is_resident(ino)
+    rows = site.retries()
+    assert [(row[0], row[1]) for row in rows] == [(ino, f"{PREFIX}/f")]
+    report = site.cache_report()
+    assert report["counters"]["wrong_objects"] >= 2
+    assert [one["path"] for one in report["damaged"]] == ["f"]
+    assert report["damaged"][0]["reason"] == rows[0][3]
+    assert "\n" not in rows[0][3]
+
+
+def test_the_good_blocks_of_a_damaged_object_come(site: ColdSite) -> None:
+    ino, data = site.cold_file(SIZE)
+    flip(site, data)
+    with site.hydrating():
+        site.door.want(ino, 0)
+        site.door.wait(Op.PRESENT, ino, 2)
+        until(lambda: site.retries(), "the row of the failure")
+    told = {one.offset // BLOCK_BYTES for one in site.door.of(Op.PRESENT, ino)}
+    assert told == {0, 2}
+    # Nobody waits for the bad block, so nobody is told EIO.
+    assert site.door.of(Op.FAILED) == []
+
+
+def test_a_healed_object_is_read_again_by_itself(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cache.board.RETRY_MAX_SECONDS", 0.2)
+    ino, data = site.cold_file(SIZE)
+    flip(site, data)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, WRONG * BLOCK_BYTES)
+        site.door.wait(Op.FAILED, ino)
+        site.replace("f", data)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.retries() == []
+
+
+def test_a_damaged_file_is_tried_again_after_a_restart(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cache.board.RETRY_MAX_SECONDS", 0.2)
+    ino, data = site.cold_file(SIZE)
+    flip(site, data)
+    with site.hydrating():
+        site.door.want(ino, WRONG * BLOCK_BYTES)
+        site.door.wait(Op.FAILED, ino)
+    site.replace("f", data)
+    site.door.clear()
+    with site.hydrating():
+        site.arrive(ino)
+        until(lambda: not site.retries(), "the end of the row")
+    assert site.bytes_of(ino) == data
+
+
+def test_the_drain_leaves_the_failures_of_the_hydrator_alone(site: ColdSite) -> None:
+    ino, data = site.cold_file(SIZE)
+    flip(site, data)
+    with site.hydrating():
+        site.door.want(ino, WRONG * BLOCK_BYTES)
+        until(lambda: site.retries(), "the row of the failure")
+    site.write("other", b"bytes")
+    site.drain()
+    assert len(site.retries()) == 1
+
+
+@pytest.mark.parametrize("act", [Act.TRUNCATE, Act.DROP_ANSWER, Act.FAIL])
+def test_a_fault_on_the_wire_heals_by_itself(site: ColdSite, act: Act) -> None:
+    ino, data = site.cold_file(SIZE)
+    site.proxy.inject(ranged, act)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.door.of(Op.FAILED) == []
+
+
+def test_a_flipped_byte_on_the_wire_heals_by_itself(site: ColdSite) -> None:
+    ino, data = site.cold_file(SIZE)
+    site.proxy.inject(ranged, Act.FLIP)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.door.of(Op.FAILED) == []
+    assert site.cache_report()["counters"]["retries"] == 1
+
+
+def test_zeros_are_written_over_wrong_bytes(site: ColdSite) -> None:
+    """Wrong bytes came where the object has zeros: they must not stay."""
+    data = os.urandom(MIB) + bytes(2 * MIB) + os.urandom(MIB)
+    ino = site.cold({"f": data})[0]
+    site.proxy.inject(ranged, Act.FLIP)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+
+
+def test_a_short_body_is_no_block(site: ColdSite) -> None:
+    """A body that ends before its length."""
+    ino, data = site.cold_file(3 * MIB)
+    site.proxy.inject(ranged, Act.CUT, 2)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert len(site.door.of(Op.PRESENT, ino)) == 1
+    assert len(site.gets()) == 3
+
+
+def test_the_recorded_etag_is_a_condition(aws_site: ColdSite) -> None:
+    """An object with the right bytes in this block, and others elsewhere."""
+    site = aws_site
+    ino, data = site.cold_file(SIZE)
+    flip(site, data)
+    with site.hydrating():
+        site.door.want(ino, 0)
+        site.door.wait(Op.FAILED, ino)
+    assert site.door.of(Op.PRESENT) == []
+    assert "PreconditionFailed" in site.retries()[0][3]
+
+
+def test_an_older_version_with_the_recorded_etag_is_read(aws_site: ColdSite) -> None:
+    site = aws_site
+    site.client.put_bucket_versioning(
+        Bucket=site.bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    ino, data = site.cold_file(SIZE)
+    site.replace("f", os.urandom(SIZE))
+    site.proxy.forget()
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.door.of(Op.FAILED) == []
+    assert site.cache_report()["counters"]["older_versions"] == 1
+    assert any("versionId" in one.query for one in site.gets())
+
+
+def test_an_archived_object_is_asked_back(aws_site: ColdSite) -> None:
+    """Clients wait for a while and are told EIO; when the object is back, it is fetched."""
+    site = aws_site
+    site.set_cache(restore_wait_seconds=0.5, restore_tier="Bulk")
+    ino, data = site.cold_file(3 * MIB)
+    key = f"{PREFIX}/f"
+    site.client.copy_object(
+        Bucket=site.bucket,
+        Key=key,
+        CopySource={"Bucket": site.bucket, "Key": key},
+        StorageClass="GLACIER",
+        MetadataDirective="COPY",
+    )
+    frozen = site.proxy.inject(ranged, Act.FAIL, 99, status=403, code="InvalidObjectState")
+    site.proxy.forget()
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.door.wait(Op.FAILED, ino)
+        asked = [one for one in site.proxy.operations() if "restore" in one.query]
+        assert asked
+        until(lambda: site.cache_report().get("thawing"), "the report")
+        assert site.cache_report()["thawing"][0]["path"] == "f"
+        frozen.release()
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.cache_report()["thawing"] == []
+
+
+def test_the_bucket_goes_and_comes_back(site: ColdSite) -> None:
+    """No client is told EIO for it, and few requests try it meanwhile."""
+    ino, data = site.cold_file(SIZE)
+    away = site.proxy.inject(ranged, Act.FAIL, 10**6, status=503, code="SlowDown")
+    with site.hydrating() as hydrator:
+        site.door.want(ino)
+        until(lambda: site.cache_report().get("bucket", {}).get("state") == "unreachable", "it")
+        assert len(site.gets()) < 30
+        away.release()
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.door.of(Op.FAILED) == []
+    assert site.retries() == []
+
+
+def test_refused_credentials_are_no_damage(site: ColdSite) -> None:
+    ino, data = site.cold_file(3 * MIB)
+    refused = site.proxy.inject(ranged, Act.FAIL, 99, status=403, code="InvalidAccessKeyId")
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        until(lambda: site.cache_report().get("bucket", {}).get("state") == "refused", "it")
+        refused.release()
+        site.finish(hydrator, 40)
+    assert site.bytes_of(ino) == data
+    assert site.door.of(Op.FAILED) == []

@@ -1,0 +1,243 @@
+"""What the durable map names is on stable storage, and of the epoch that it says."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from gateway.cache import datafile
+from gateway.cache.rows import Rows
+from gateway.door.frames import Op
+from gateway.types import ROOT_CRED
+from tests.support.s3proxy import Act, Fault
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB
+from tests.t8_cold.site import BLOCK_BYTES, ColdSite
+
+HELD_AT = 16 * MIB
+
+
+def hold_rest(site: ColdSite) -> Fault:
+    """Let the bucket refuse what follows the first four blocks, until the fault is released."""
+    return site.proxy.inject(
+        lambda r: r.headers.get("range", "").startswith(f"bytes={HELD_AT}-"), Act.FAIL, 10**6
+    )
+
+
+@contextmanager
+def partly(site: ColdSite, size: int = 20 * MIB) -> Iterator[tuple[int, bytes, Fault]]:
+    """Yield inode, bytes and the fault, with the first four blocks there and durable."""
+    ino, data = site.cold_file(size)
+    hold = hold_rest(site)
+    with site.hydrating():
+        site.door.want(ino, 0)
+        until(lambda: site.durable(ino) == [0, 1, 2, 3], "the durable map")
+        yield ino, data, hold
+
+
+def test_a_bit_is_written_after_the_sync_of_its_block(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block that a transaction names was written before the last sync began."""
+    monkeypatch.setattr("gateway.cache.hydration.SAVE_SECONDS", 0.05)
+    ino, data = site.cold_file(45 * MIB)
+    written: dict[int, float] = {}
+    synced: list[float] = []
+    wrong: list[int] = []
+    saves = 0
+    pwrite, fdatasync, save = os.pwrite, os.fdatasync, Rows.save
+
+    def writing(fd: int, view: memoryview, at: int) -> int:
+        count = pwrite(fd, view, at)
+        written[at // BLOCK_BYTES] = time.monotonic()
+        return count
+
+    def syncing(fd: int) -> None:
+        began = time.monotonic()
+        fdatasync(fd)
+        synced.append(began)
+
+    def saving(self: Rows, files: Sequence[Any]) -> set[int]:
+        nonlocal saves
+        saves += 1
+        for one in files:
+            bits = int.from_bytes(one.blocks, "little")
+            for block, at in list(written.items()):
+                if bits >> block & 1 and (not synced or synced[-1] < at):
+                    wrong.append(block)
+        return save(self, files)
+
+    monkeypatch.setattr(os, "pwrite", writing)
+    monkeypatch.setattr(os, "fdatasync", syncing)
+    monkeypatch.setattr(Rows, "save", saving)
+    site.set_cache(bytes_per_second=80 * MIB)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert saves >= 1
+    assert wrong == []
+    assert site.bytes_of(ino) == data
+
+
+def test_a_restart_fetches_what_is_missing_only(site: ColdSite) -> None:
+    with partly(site) as (ino, data, hold):
+        pass
+    hold.release()
+    site.proxy.forget()
+    site.door.clear()
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.fetched_bytes() == len(data) - HELD_AT
+
+
+def test_kills_at_any_moment(site: ColdSite) -> None:
+    """Nothing is fetched twice but what was under way, and the map never names wrong bytes."""
+    ino, data = site.cold_file(80 * MIB)
+    site.set_cache(bytes_per_second=50 * MIB)
+    kills = 3
+    with site.door:
+        for _ in range(kills):
+            before = site.fetched_bytes()
+            with site.hydrator() as process:
+                site.door.want(ino)
+                until(lambda: site.fetched_bytes() > before, "a request", 20)  # noqa: B023
+                time.sleep(random.uniform(0.0, 0.4))
+                site.kill(process)
+            bytes_now = site.bytes_of(ino) if site.durable(ino) else b""
+            for block in site.durable(ino):
+                at = slice(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
+                assert bytes_now[at] == data[at]
+        with site.hydrator():
+            site.door.want(ino)
+            site.arrive(ino, 60)
+    assert site.bytes_of(ino) == data
+    assert site.door.wrong == []
+    # Each of four threads had at the most one range of 16 MiB under way.
+    assert site.fetched_bytes() <= len(data) + kills * 4 * HELD_AT
+
+
+def test_a_map_of_another_epoch_is_not_believed(site: ColdSite) -> None:
+    with partly(site) as (ino, data, hold):
+        pass
+    hold.release()
+    attr = site.evict(ino)
+    # As if the row of the earlier epoch had stayed, and the new data file had been made.
+    assert site.rows("SELECT 1 FROM presence") == []
+    site.rows(
+        f"INSERT INTO presence VALUES ({ino}, {attr.epoch - 1}, {BLOCK_BYTES}, x'0f') RETURNING 1"
+    )
+    with site.namespace.files.path(ino, attr.epoch).open("wb") as file:
+        file.truncate(len(data))
+    site.door.clear()
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+
+
+def test_a_map_without_its_data_file_is_not_believed(site: ColdSite) -> None:
+    with partly(site) as (ino, data, hold):
+        pass
+    hold.release()
+    path = site.namespace.files.path(ino, site.namespace.getattr(ino).epoch)
+    path.unlink()
+    site.door.clear()
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+
+
+def test_a_failed_sync_makes_nothing_believed(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cache.saver.SAVE_SECONDS", 0.2)
+    with partly(site) as (ino, data, hold):
+        honest = os.fdatasync
+        failed: list[int] = []
+
+        def failing(fd: int) -> None:
+            if not failed:
+                failed.append(fd)
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            honest(fd)
+
+        monkeypatch.setattr(os, "fdatasync", failing)
+        hold.release()
+        site.door.wait(Op.FAILED, ino)
+        site.door.want(ino, 0)
+        site.arrive(ino)
+    assert site.bytes_of(ino) == data
+
+
+def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:
+    """Nothing is written into the data file of the new epoch that was fetched for the old one."""
+    with partly(site) as (ino, data, hold):
+        attr = site.evict(ino)
+        path = site.namespace.files.path(ino, attr.epoch)
+        hold.release()
+        until(lambda: any(one.epoch < attr.epoch for one in site.door.told[4:]), "an old PRESENT")
+        assert not path.exists() or path.stat().st_size in (0, len(data))
+        site.door.want(ino, 0)
+        site.arrive(ino)
+        assert site.bytes_of(ino) == data
+        arrived = site.door.of(Op.ARRIVED, ino)
+        assert {one.epoch for one in arrived} == {attr.epoch}
+
+
+def test_a_data_file_is_not_left_behind_by_an_eviction(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The eviction commits between the look at the row and the making of the data file."""
+    ino, data = site.cold_file(3 * MIB)
+    evicted: list[int] = []
+    honest = datafile.DataFile.open.__func__  # type: ignore[attr-defined]
+
+    def opening(cls: type[Any], files: Any, source: Any, rows: Rows) -> Any:
+        if not evicted:
+            # An eviction of an absent file needs a durable map.
+            site.rows(f"INSERT INTO presence VALUES ({ino}, 1, {BLOCK_BYTES}, x'00') RETURNING 1")
+            evicted.append(site.evict(ino).epoch)
+        return honest(cls, files, source, rows)
+
+    monkeypatch.setattr(datafile.DataFile, "open", classmethod(opening))
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert list(site.namespace.files.walk()) == [(ino, evicted[0])]
+
+
+def test_a_rename_meanwhile_is_followed(site: ColdSite) -> None:
+    with partly(site) as (ino, data, hold):
+        site.rename("f", "renamed")
+        site.drain()
+        assert "f" not in site.objects()
+        hold.release()
+        site.arrive(ino)
+    assert site.bytes_of(ino) == data
+    assert site.door.of(Op.FAILED) == []
+
+
+def test_a_deletion_meanwhile_ends_it(site: ColdSite) -> None:
+    ino, data = site.cold_file(20 * MIB)
+    hold = hold_rest(site)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.door.wait(Op.PRESENT, ino, 4)
+        removed = site.namespace.remove(ROOT_CRED, *site.split("f"))
+        site.namespace.reclaim(removed.ino, removed.epoch)
+        site.drain()
+        hold.release()
+        until(lambda: len(hydrator._board) == 0, "the end", 20)
+    assert list(site.namespace.files.walk()) == []
+    assert len(data) == 20 * MIB

@@ -1,0 +1,215 @@
+"""Absent files come back, whatever is read first, and once however many read."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from itertools import pairwise
+
+from gateway import clock
+from gateway.door.frames import Op
+from tests.support.s3proxy import Act
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB
+from tests.t8_cold.site import BLOCK_BYTES, ColdSite
+
+
+def test_a_file_comes_back_in_any_order_of_reads(site: ColdSite) -> None:
+    ino, data = site.cold_file(61 * MIB + 5)
+    offsets = list(range(0, len(data), BLOCK_BYTES))
+    random.Random(7).shuffle(offsets)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, *offsets)
+        site.finish(hydrator)
+    assert site.is_resident(ino)
+    assert site.bytes_of(ino) == data
+    assert site.fetched_bytes() == len(data)
+    assert site.rows("SELECT 1 FROM presence") == []
+    report = site.cache_report()
+    assert report["counters"]["files_arrived"] == 1
+    assert report["counters"]["fetched_bytes"] == len(data)
+    assert report["damaged"] == []
+
+
+def test_the_wanted_block_comes_first(site: ColdSite) -> None:
+    ino, data = site.cold_file(40 * MIB)
+    site.set_cache(workers=1)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 24 * MIB)
+        site.finish(hydrator)
+    first = site.gets()[0].headers["range"]
+    assert first.startswith(f"bytes={24 * MIB}-")
+    assert site.door.of(Op.PRESENT)[0].offset == 24 * MIB
+    assert site.bytes_of(ino) == data
+
+
+def test_sixteen_readers_cost_one_transfer(site: ColdSite) -> None:
+    ino, data = site.cold_file(48 * MIB)
+    with site.hydrating() as hydrator:
+
+        def read(number: int) -> None:
+            order = list(range(0, len(data), BLOCK_BYTES))
+            random.Random(number).shuffle(order)
+            for offset in order:
+                site.door.want(ino, offset)
+
+        readers = [threading.Thread(target=read, args=(number,)) for number in range(16)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.fetched_bytes() <= 1.05 * len(data)
+
+
+def test_what_clients_wait_for_comes_before_the_rest_of_other_files(site: ColdSite) -> None:
+    """Two files are asked for while a third one is fetched as a whole, by one thread."""
+    files = {name: os.urandom(40 * MIB) for name in "abc"}
+    a, b, c = site.cold(files)
+    site.set_cache(workers=1)
+    asked = threading.Event()
+
+    def more(_told: object) -> None:
+        if not asked.is_set():
+            asked.set()
+            site.door.want(b, 0)
+            site.door.want(c, 20 * MIB)
+
+    site.door.on_present = more
+    with site.hydrating() as hydrator:
+        site.door.want(a, 0)
+        site.finish(hydrator)
+    keys = [one.key.rpartition("/")[2] for one in site.gets()]
+    assert keys[0] == "a"
+    # At the most one more range of the first file was under way.
+    assert {"b", "c"} <= set(keys[1:4])
+
+
+def test_holes_are_not_fetched(site: ColdSite) -> None:
+    """A block of zeros is known by its digest; runs of zeros in others are not written."""
+    size = 32 * MIB
+    data = bytearray(size)
+    data[0:9] = b"beginning"
+    data[13 * MIB : 13 * MIB + 9] = b"in middle"
+    ino = site.cold({"f": bytes(data)})[0]
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.fetched_bytes() == 2 * BLOCK_BYTES
+    path = site.namespace.files.path(ino, site.namespace.getattr(ino).epoch)
+    assert path.stat().st_blocks * 512 <= 4 * 64 * 1024
+
+
+def test_a_file_of_zeros_arrives_without_a_request(site: ColdSite) -> None:
+    ino = site.cold({"f": bytes(20 * MIB)})[0]
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.is_resident(ino)
+    assert site.gets() == []
+
+
+def test_a_warmed_file_comes_back_without_a_reader(site: ColdSite) -> None:
+    ino, data = site.cold_file(9 * MIB)
+    site.rows(f"INSERT INTO warming VALUES ({ino}, {clock.now_ns()}) RETURNING 1")
+    with site.hydrating() as hydrator:
+        site.arrive(ino)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.rows("SELECT 1 FROM warming") == []
+    assert site.door.of(Op.PRESENT) == []
+
+
+def test_siblings_follow_a_reader_in_the_order_of_names(site: ColdSite) -> None:
+    files = {f"ckpt/shard-{number}": os.urandom(MIB) for number in range(6)}
+    inos = site.cold(files)
+    with site.hydrating() as hydrator:
+        site.door.want(inos[1], 0)
+        site.arrive(inos[1])
+        site.door.want(inos[2], 0)
+        for ino in inos[3:]:
+            site.arrive(ino)
+        site.finish(hydrator)
+    assert not site.is_resident(inos[0])
+    keys = [one.key.rpartition("/")[2] for one in site.gets()]
+    assert sorted(keys) == [f"shard-{number}" for number in range(1, 6)]
+
+
+def test_read_ahead_can_be_off(site: ColdSite) -> None:
+    files = {f"ckpt/shard-{number}": os.urandom(MIB) for number in range(4)}
+    inos = site.cold(files)
+    site.set_cache(read_ahead=False)
+    with site.hydrating() as hydrator:
+        for ino in inos[:2]:
+            site.door.want(ino, 0)
+            site.arrive(ino)
+        hydrator._finder.find()
+        assert len(hydrator._board) == 0 or not site.gets()[2:]
+    assert not site.is_resident(inos[2])
+
+
+def test_the_rates_hold(site: ColdSite) -> None:
+    """The bytes of answers count. The first range passes at once; the next waits until it is
+    paid."""
+    ino, data = site.cold_file(32 * MIB)
+    site.set_cache(bytes_per_second=16 * MIB)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    first, second = sorted(one.time for one in site.gets())
+    assert second - first >= 0.5
+    assert site.bytes_of(ino) == data
+
+
+def test_requests_are_spaced(site: ColdSite) -> None:
+    inos = site.cold({f"f{number}": os.urandom(1000) for number in range(6)})
+    site.set_cache(requests_per_second=5)
+    with site.hydrating() as hydrator:
+        for ino in inos:
+            site.door.want(ino, 0)
+        site.finish(hydrator)
+    times = sorted(one.time for one in site.gets())
+    assert len(times) == 6
+    assert times[-1] - times[0] >= 4 / 5
+    assert min(after - before for before, after in pairwise(times)) > 0.05
+
+
+def test_the_server_goes_and_comes_back(site: ColdSite) -> None:
+    """What it forgot is asked again, and is told again without a fetch."""
+    ino, data = site.cold_file(24 * MIB)
+    hold = site.proxy.inject(
+        lambda r: r.headers.get("range", "").startswith(f"bytes={16 * MIB}-"), Act.HOLD
+    )
+    with site.hydrating():
+        site.door.want(ino, 0)
+        site.door.wait(Op.PRESENT, ino, 4)
+        site.door.__exit__()
+        site.door.told.clear()
+        with site.door:
+            site.door.want(ino, 0)
+            site.door.wait(Op.PRESENT, ino)
+            assert site.door.of(Op.PRESENT, ino)[0].offset == 0
+            hold.release()
+            site.arrive(ino)
+    assert site.bytes_of(ino) == data
+    assert site.fetched_bytes() == len(data)
+
+
+def test_sigterm_ends_it_soon(site: ColdSite) -> None:
+    """Even while the bucket hangs; what has come is in the durable map."""
+    ino, _ = site.cold_file(40 * MIB)
+    site.proxy.inject(
+        lambda r: r.headers.get("range", "").startswith(f"bytes={16 * MIB}-"), Act.HOLD, 99
+    )
+    with site.door, site.hydrator() as process:
+        site.door.want(ino, 0)
+        until(lambda: 12 * MIB in (one.offset for one in site.door.of(Op.PRESENT)), "block 3")
+        began = clock.monotonic_seconds()
+        process.terminate()
+        assert process.wait(20) == 0
+        assert clock.monotonic_seconds() - began < 5.5
+    assert {0, 1, 2, 3} <= set(site.durable(ino))
+    assert site.cache_report()["state"] == "stopped"
