@@ -204,9 +204,7 @@ class Verbs:
         return self._make(Operation(residency.evict, request.ino, request.cookie))
 
     def arrived(self, request: Any) -> Change:
-        return self._make(
-            Operation(residency.arrived, request.ino, request.ino2, request.cookie)
-        )
+        return self._make(Operation(residency.arrived, request.ino, request.ino2, request.cookie))
 
     def note_reads(self, request: Any) -> Change:
         reads = (bridge.ReadStruct * request.entries_max).from_address(request.buffer)

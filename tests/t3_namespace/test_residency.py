@@ -23,9 +23,7 @@ DATA = b"12345"
 
 def record_object(settings: Settings, ino: int, key: str) -> None:
     """Record a file as drained, with digests, as the drain does."""
-    query(
-        settings, "UPDATE inode SET drained_version = content_version WHERE ino = :ino", ino=ino
-    )
+    query(settings, "UPDATE inode SET drained_version = content_version WHERE ino = :ino", ino=ino)
     query(
         settings,
         "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', 1 FROM inode"
