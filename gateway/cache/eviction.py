@@ -11,9 +11,7 @@ import errno
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from enum import StrEnum
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gateway.cache.candidates import Candidate
@@ -68,19 +66,13 @@ class Eviction:
         self._files = DataFiles(settings.files_dir)
         self._database = database
         self._store = store
-        self._stack = ExitStack()
-        self._pool = self._stack.enter_context(ThreadPoolExecutor(HEADS, "cache-head"))
+        self._pool = ThreadPoolExecutor(HEADS, "cache-head")
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.close()
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
 
     def run(self, ask: Ask, candidates: Sequence[Candidate]) -> list[Verdict]:
         """Evict up to TOGETHER files. Returns what became of each, in order.

@@ -127,7 +127,9 @@ ALLOWED = {
         name: {*LIBRARIES, *DRAIN_BASE, "gateway.drain.admission"} for name in DRAIN_BASE
     },
     "gateway.drain": {"gateway"},
-    "gateway.cache": {*LIBRARIES, "gateway.door", "gateway.cache"},
+    "gateway.cache": {
+        *LIBRARIES, "gateway.checks", "gateway.state", "gateway.door", "gateway.cache"
+    },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
              "gateway.config", "gateway.settings"},

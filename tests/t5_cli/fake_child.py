@@ -1,7 +1,7 @@
-"""Stands in for the NFS server and for the drain: a real process that serves nothing.
+"""Stands in for the children of `up`: a real process that serves nothing.
 
-As the server (`-f ganesha.conf -L log`) it opens the port of that file; as the drain it prints a
-line. A file ``behaviour`` beside this one changes its behaviour: ``die`` makes it exit at once,
+As the server (`-f ganesha.conf -L log`) it opens the port of that file; else it prints a line. A
+file ``behaviour`` beside this one changes its behaviour: ``die`` makes it exit at once,
 ``stubborn`` makes it ignore SIGTERM.
 """
 

@@ -23,6 +23,7 @@ from tests.support.s3server import ACCESS_KEY, RcloneServer
 from tests.t5_cli.site import Site, spillway
 
 MODE = SetAttr(mode=0o644)
+CHILDREN = ("ganesha", "drain", "cache")
 HOUR_NS = 3600 * clock.NS
 """A slow machine adds seconds to an age, which hours shown with one digit hide."""
 
@@ -45,7 +46,7 @@ def pretend_running(settings: Settings, drain_report: dict[str, Any] | None = No
     """Write the files in run/ as if this process were `up` and its children."""
     me = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
     child = {**me, "phase": "ready", "restarts": 2, "started_ns": clock.now_ns() - 5 * HOUR_NS}
-    up = {**me, "state": "running", "children": {"ganesha": child, "drain": child}}
+    up = {**me, "state": "running", "children": dict.fromkeys(CHILDREN, child)}
     (settings.run_dir / "up.json").write_text(json.dumps(up))
     if drain_report is not None:
         text = json.dumps({"pid": os.getpid(), **drain_report})
@@ -71,7 +72,7 @@ def test_a_gateway_that_is_down(site: Site, bucket: RcloneServer) -> None:
     code, facts, lines = status(site)
     assert code == 1
     assert facts["healthy"] is False
-    assert [entry["alive"] for entry in facts["processes"].values()] == [False] * 3
+    assert [entry["alive"] for entry in facts["processes"].values()] == [False] * 4
     assert facts["bucket"]["reachable"] is True
     assert facts["drain"] is None
     assert facts["dirty"] == {
@@ -169,7 +170,7 @@ def test_a_bucket_that_refuses_the_drain(site: Site, bucket: RcloneServer) -> No
     assert "bucket refused for 2.0 h: denies put_object" in line(lines, "draining")
 
 
-@pytest.mark.parametrize("dead", ["ganesha", "drain"])
+@pytest.mark.parametrize("dead", CHILDREN)
 def test_a_dead_child(site: Site, bucket: RcloneServer, dead: str) -> None:
     pretend_running(site.settings)
     path = site.settings.run_dir / "up.json"

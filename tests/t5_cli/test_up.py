@@ -1,4 +1,4 @@
-"""The supervisor, with real child processes in place of the NFS server and the drain."""
+"""The supervisor, with real child processes in place of the NFS server, the drain and the cache."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def pid_of(site: Site, name: str) -> int:
 def ready(running: Running) -> None:
     running.expect("ganesha ready")
     running.expect("drain: environment")
+    running.expect("cache: environment")
 
 
 def gone(pid: int) -> bool:
@@ -61,15 +62,16 @@ def gone(pid: int) -> bool:
 def test_starts_serves_and_stops_in_order(site: Site) -> None:
     with start(site) as up:
         ready(up)
-        pids = pid_of(site, "ganesha"), pid_of(site, "drain")
+        pids = [pid_of(site, name) for name in ("ganesha", "drain", "cache")]
         line = up.expect("ganesha ready")
         assert f"mount -t nfs4 -o port={site.port} 127.0.0.1:/checkpoints" in line
         until(lambda: state(site)["children"]["ganesha"]["phase"] == "ready", "up.json: ready")
         assert state(site)["pid"] == up.process.pid
         up.process.terminate()
         assert up.wait() == 0
-    assert up.lines[-4:] == [
+    assert up.lines[-5:] == [
         "spillway: stopping (SIGTERM)",
+        "spillway: cache stopped (exit code 0)",
         "spillway: drain stopped (exit code 0)",
         "spillway: ganesha stopped (exit code 0)",
         "spillway: stopped",
@@ -88,7 +90,7 @@ def test_other_signals_that_stop(site: Site, number: signal.Signals) -> None:
     assert f"spillway: stopping ({number.name})" in up.lines
 
 
-@pytest.mark.parametrize("name", ["ganesha", "drain"])
+@pytest.mark.parametrize("name", ["ganesha", "drain", "cache"])
 def test_a_killed_child_is_restarted(site: Site, name: str) -> None:
     with start(site) as up:
         ready(up)
@@ -99,7 +101,7 @@ def test_a_killed_child_is_restarted(site: Site, name: str) -> None:
         if name == "ganesha":
             up.expect("ganesha ready", seen)
         else:
-            up.expect("drain: environment", seen)
+            up.expect(f"{name}: environment", seen)
         until(lambda: state(site)["children"][name]["restarts"] == 1, "up.json: one restart")
         second = pid_of(site, name)
         assert second != first
@@ -110,7 +112,7 @@ def test_a_killed_child_is_restarted(site: Site, name: str) -> None:
 def test_children_die_with_a_killed_supervisor_and_it_can_start_again(site: Site) -> None:
     with start(site) as up:
         ready(up)
-        pids = pid_of(site, "ganesha"), pid_of(site, "drain")
+        pids = [pid_of(site, name) for name in ("ganesha", "drain", "cache")]
         up.process.kill()
         up.wait()
         until(lambda: all(gone(pid) for pid in pids), "the children's end")

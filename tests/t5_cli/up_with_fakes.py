@@ -1,4 +1,7 @@
-"""`spillway up` with a stand-in for the drain: ``up_with_fakes.py <config> <drain program>``."""
+"""`spillway up` with stand-ins: ``up_with_fakes.py <config> <program> <seconds to stop>``.
+
+The program stands in for the drain and for the cache.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,12 @@ def main() -> int:
     settings = config.load(Path(sys.argv[1]))
     stop_seconds = float(sys.argv[3])
     server = dataclasses.replace(up.ganesha(settings), stop_seconds=stop_seconds)
-    drain = dataclasses.replace(
-        up.drain(settings), argv=(sys.executable, sys.argv[2]), stop_seconds=stop_seconds
-    )
+    others = [
+        dataclasses.replace(one, argv=(sys.executable, sys.argv[2]), stop_seconds=stop_seconds)
+        for one in up.commands(settings)[1:]
+    ]
     with up.prepared(settings):
-        up.Supervisor(settings, [server, drain]).run()
+        up.Supervisor(settings, [server, *others]).run()
     return 0
 
 

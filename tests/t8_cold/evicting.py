@@ -65,7 +65,7 @@ class Cold(Site):
     asked: list[Request]
     """The requests of the evictors at the door."""
 
-    def set(self, section: str, **values: Any) -> None:
+    def configured(self, section: str, **values: Any) -> None:
         """Set keys of a section of the configuration."""
         self.values.setdefault(section, {}).update(values)
         self.configure()
@@ -131,8 +131,8 @@ def cold(store: RcloneServer, tmp_path: Path) -> Iterator[Cold]:
     with tmpfs(tmp_path / "gateway" / "data" / "files"), S3Proxy(store.port) as proxy:
         site = Cold(tmp_path / "gateway", store, f"b{os.urandom(4).hex()}", proxy)
         site.asked = []
-        site.set("space", reserve_bytes=0)
-        site.set("cache", evict_from=0.8, evict_to=0.5)
+        site.configured("space", reserve_bytes=0)
+        site.configured("cache", evict_from=0.8, evict_to=0.5)
         try:
             yield site
         finally:

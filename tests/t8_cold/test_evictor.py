@@ -91,7 +91,7 @@ def test_above_the_watermark_whole_old_directories_go_first(cold: Cold) -> None:
 def test_an_object_that_is_not_what_was_recorded_keeps_its_file(
     cold: Cold, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
     deleted, replaced, other = cold.save("run", 3, hours_ago=1)
     cold.save("more", 1, hours_ago=0.1)
     cold.client.delete_object(Bucket=cold.bucket, Key="team/run/run/f00")
@@ -114,15 +114,17 @@ def test_an_object_that_is_not_what_was_recorded_keeps_its_file(
 
 
 def test_a_bucket_that_does_not_answer_evicts_nothing(cold: Cold) -> None:
-    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
-    cold.proxy.inject(Act.FAIL, lambda request: request.operation == "HEAD", times=math.inf)
+    cold.proxy.inject(lambda request: request.operation == "HEAD", Act.FAIL, math.inf)
     assert cold.evictor().step() == FAR_SECONDS
     assert cold.absent() == set()
 
 
 def test_what_is_kept_or_not_at_home_stays(cold: Cold) -> None:
-    cold.set("cache", evict_from=0.1, evict_to=0.0, keep=["production/*"], keep_seconds=600.0)
+    cold.configured(
+        "cache", evict_from=0.1, evict_to=0.0, keep=["production/*"], keep_seconds=600.0
+    )
     kept = cold.save("production/a", 1, hours_ago=5)
     fresh = cold.save("fresh", 1, hours_ago=0.1)
     renamed = cold.save("old/a/b", 1, hours_ago=5) + cold.save("there/a", 1, hours_ago=5)
@@ -143,13 +145,13 @@ def test_what_is_kept_or_not_at_home_stays(cold: Cold) -> None:
     assert {*kept, *fresh, *renamed, *moved, *linked, dirty}.isdisjoint(evicted(cold))
     # When the bucket has followed the rename, and nothing is fresh any more, they go.
     cold.drain()
-    cold.set("cache", keep_seconds=0.0)
+    cold.configured("cache", keep_seconds=0.0)
     cold.evictor().step()
     assert cold.absent() == {*gone, *renamed, *fresh, dirty}
 
 
 def test_top_directories_have_limits_of_their_own(cold: Cold) -> None:
-    cold.set("cache", limits=["scratch=3MiB", "missing=1MiB"])
+    cold.configured("cache", limits=["scratch=3MiB", "missing=1MiB"])
     scratch = cold.save("scratch/a/b", 5, hours_ago=2) + cold.save("scratch/c", 3, hours_ago=1)
     cold.save("other", 8, hours_ago=9)
     working = cold.evictor()
@@ -182,7 +184,7 @@ def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
     cold.read(used, hours_ago=0)
     cold.run("INSERT INTO warming VALUES (:ino, 1)", ino=wanted)
     cold.asked.clear()
-    cold.set("cache", evict_from=0.05, evict_to=0.0)
+    cold.configured("cache", evict_from=0.05, evict_to=0.0)
     cold.evictor().step()
     assert evicted(cold) == [old, before]
     assert not any(cold.settings.files_dir.glob(f"*/{old}.*"))
@@ -199,7 +201,7 @@ def foreign(site: Cold) -> None:
 
 @pytest.mark.parametrize("break_", [unmounted, foreign])
 def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> None:
-    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     before = (cold.settings.files_dir / stamp.NAME).read_text()
     working = cold.evictor()
@@ -222,7 +224,7 @@ def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> Non
 def test_room_for_the_next_save_is_made_before_it(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cold.set("cache", evict_from=0.8, evict_to=0.7)
+    cold.configured("cache", evict_from=0.8, evict_to=0.7)
     working = cold.evictor()
     working.step()
     cold.save("save1", 12, hours_ago=5)  # 6 MiB
@@ -292,7 +294,7 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
     answer: int | Exception,
     again_seconds: float,
 ) -> None:
-    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     door = Refusing(answer)
     working = cold.evictor()
@@ -311,7 +313,7 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
 def test_a_row_stays_until_its_deletion_is_durable(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
     inos = cold.save("run", 4, hours_ago=1)
 
     def fail(_path: Path) -> None:
@@ -376,7 +378,7 @@ def test_a_kill_between_commit_and_unlink_leaves_nothing_behind(cold: Cold) -> N
 
 
 def test_the_database_may_be_away(cold: Cold, monkeypatch: pytest.MonkeyPatch) -> None:
-    cold.set("cache", evict_from=0.1, evict_to=0.0)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
 
     def away(_settings: Settings) -> None:

@@ -1,0 +1,105 @@
+"""What the drain does with absent files: it moves their objects, and never calls them dirty."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.db.engine import Database
+from gateway.door.frames import Op, Request
+from gateway.drain import verify
+from gateway.types import Residency
+from tests.support.s3proxy import Act
+from tests.t4_drain.site import PREFIX
+from tests.t8_cold.evicting import Cold, cold, store
+
+__all__ = ["cold", "store"]
+
+
+def evict(site: Cold, path: str, data: bytes) -> int:
+    """Make an absent file."""
+    ino = site.write(path, data)
+    site.drain()
+    with site.door() as door:
+        [answer] = door.run([Request(Op.EVICT, ino, change=1)])
+    assert answer.errno == 0
+    assert ino in site.absent()
+    return ino
+
+
+def arrive(site: Cold, ino: int, data: bytes) -> None:
+    """Bring the bytes of a file back, as the hydrator does."""
+    attr = site.namespace.getattr(ino)
+    site.put_data(attr, data)
+    assert site.namespace.arrived(ino, attr.epoch, 1).residency == Residency.RESIDENT
+
+
+def versions(site: Cold, ino: int) -> list[tuple[int, ...]]:
+    return site.run(
+        "SELECT content_version, drained_version, residency FROM inode WHERE ino = :ino", ino=ino
+    )
+
+
+def test_the_object_of_an_absent_file_moves_and_goes_with_it(cold: Cold) -> None:
+    ino = evict(cold, "a/f", b"only here")
+    cold.rename("a", "b")
+    cold.drain()
+    assert cold.objects() == {"b/f": b"only here"}
+    assert versions(cold, ino) == [(1, 1, Residency.ABSENT)]
+    assert cold.left() == []
+    cold.unlink("b/f")
+    cold.drain()
+    assert cold.objects() == {}
+    assert cold.left() == []
+
+
+def test_an_object_that_cannot_be_moved_waits_for_its_bytes(cold: Cold) -> None:
+    ino = evict(cold, "a", b"only here")
+    refusal = cold.proxy.inject(
+        lambda request: request.operation == "COPY", Act.FAIL, 1e9, 400, "InvalidObjectState"
+    )
+    cold.rename("a", "b")
+    cold.drain()
+    assert cold.objects() == {"a": b"only here"}
+    assert versions(cold, ino) == [(1, 1, Residency.ABSENT)]
+    [(error,)] = cold.run("SELECT error FROM retry")
+    assert "its bytes are only in the bucket: bring them to the disk: spillway warm" in error
+    arrive(cold, ino, b"only here")
+    cold.drain()
+    assert cold.objects() == {"b": b"only here"}
+    assert cold.left() == []
+    refusal.release()
+
+
+def test_a_lost_object_of_an_absent_file_is_not_sent_again(
+    cold: Cold, caplog: pytest.LogCaptureFixture
+) -> None:
+    """There is nothing to send but holes."""
+    absent = evict(cold, "absent", b"only here")
+    resident = cold.write("resident", b"here too")
+    cold.drain()
+    for name in ("absent", "resident"):
+        cold.client.put_object(Bucket=cold.bucket, Key=f"{PREFIX}/{name}", Body=b"somebody's")
+        cold.run(
+            "INSERT INTO doubt (key, ino, noted_ns, look_ns) VALUES (:key, 0, 1, 1)",
+            key=f"{PREFIX}/{name}",
+        )
+    cold.drain()
+    assert cold.objects() == {"absent": b"somebody's", "resident": b"here too"}
+    assert versions(cold, absent) == [(1, 1, Residency.ABSENT)]
+    assert versions(cold, resident) == [(1, 1, Residency.RESIDENT)]
+    assert f"{PREFIX}/absent is not what was recorded, and its bytes are not on" in caplog.text
+
+
+def test_local_bytes_of_absent_files_are_not_read(
+    cold: Cold, caplog: pytest.LogCaptureFixture
+) -> None:
+    ino = evict(cold, "a", b"only here")
+    attr = cold.namespace.getattr(ino)
+    # Some blocks are here, as far as they are fetched: they are no damage.
+    cold.put_data(attr, bytes(attr.size))
+    database = Database(cold.settings.database_url)
+    assert list(verify.changed(database, cold.namespace.files)) == []
+    cold.run("DELETE FROM block_digest")
+    cold.drain()
+    assert cold.run("SELECT * FROM block_digest") == []
+    assert "no block digests" not in caplog.text
