@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from gateway.errors import StoreRefused
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
 from tests.support.ceph import ON_CEPH
+from tests.support.certificates import certify
 from tests.support.s3server import MotoServer, RcloneServer, credentials
 from tests.support.volumes import make_settings
 from tests.t4_drain.site import MIB, Site
@@ -50,25 +50,6 @@ def settings_of(directory: Path, **bucket: Any) -> Settings:
     settings.data_dir.mkdir()
     settings.credentials_file.write_text(credentials())
     return settings
-
-
-def certify(directory: Path) -> None:
-    """Make a CA of our own, and a certificate of it for 127.0.0.1."""
-
-    def openssl(name: str, subject: str, *options: str) -> None:
-        made = ["-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={subject}"]
-        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-        command = ["openssl", "req", "-x509", *curve, *made, *options]
-        subprocess.run(command, cwd=directory, check=True, capture_output=True)
-
-    openssl("ca", "Test CA")
-    openssl(
-        "server",
-        "127.0.0.1",
-        *("-CA", "ca.pem", "-CAkey", "ca.key"),
-        *("-addext", "subjectAltName=IP:127.0.0.1"),
-        *("-addext", "basicConstraints=critical,CA:FALSE"),
-    )
 
 
 def test_a_ca_of_ones_own(tmp_path: Path) -> None:

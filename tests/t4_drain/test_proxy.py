@@ -11,9 +11,10 @@ from botocore.exceptions import ProxyConnectionError
 from gateway.errors import StoreUnavailable
 from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import Timeouts, Transport
+from tests.support.certificates import certify
 from tests.support.forwardproxy import ForwardProxy
 from tests.support.s3server import RcloneServer, free_port
-from tests.t4_drain.test_options import certify, settings_of, use
+from tests.t4_drain.test_options import settings_of, use
 
 NO_BODY = {"Content-Length": "0"}
 
