@@ -1,4 +1,4 @@
-"""``python -m gateway.cache --config PATH``: runs the hydrator until SIGTERM or SIGINT."""
+"""``python -m gateway.cache --config PATH``: hydrates and evicts until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ import resource
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from gateway import clock, config
+from gateway.cache.evictor import FAR_SECONDS, Evictor
 from gateway.cache.hydrator import Hydrator
+from gateway.db.engine import Database
+from gateway.door import door
 from gateway.errors import InUse, NamespaceError, UserError
 from gateway.namespace import identity
+from gateway.objectstore.s3 import S3Store
 from gateway.settings import DEFAULT_CONFIG, Settings
+
+log = logging.getLogger("cache")
 
 LOCK = "cache.lock"
 LOCK_SECONDS = 10.0
 """The time that another process of this kind has to end."""
+DOOR_SECONDS = 5.0
+"""The time for which the evictor waits for an NFS server that starts or stops."""
 STOP_SECONDS = 4.5
 """A request to a silent bucket, or a sync of a slow disk, is not waited for any longer."""
 
@@ -55,11 +64,32 @@ def main() -> int:
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
-    # The evictor is started here, with the same settings and stop.
+    threading.Thread(target=_evict, args=(settings, hydrator, stop), daemon=True).start()
     hydrator.run()
     sys.stdout.flush()
     # sys.exit would wait for threads whose requests have not ended.
     os._exit(0)
+
+
+def _evict(settings: Settings, hydrator: Hydrator, stop: threading.Event) -> None:
+    """Keep room on the disk until stop is set."""
+    evictor = Evictor(
+        settings,
+        Database(settings.database_url),
+        S3Store(settings),
+        partial(door.opened, settings, DOOR_SECONDS),
+        lambda: hydrator.fetched_bytes,
+        stop,
+    )
+    hydrator.show("evictor", evictor.counts)
+    seconds = 0.0
+    while not stop.wait(seconds):
+        try:
+            seconds = evictor.step()
+        except Exception:
+            # What is not foreseen must not end evictions: the disk would fill.
+            log.exception("unexpected")
+            seconds = FAR_SECONDS
 
 
 def _alone(settings: Settings, stop: threading.Event) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gateway.cache.blockmap import State
@@ -60,7 +60,18 @@ class Hydrator:
         )
         self._saver = Saver(self._board, rows, files, self._clients)
         self._workers = cache.workers
+        self._shown: dict[str, Mapping[str, Any]] = {}
         self._status = StatusFile(settings.run_dir / REPORT, self._report)
+
+    @property
+    def fetched_bytes(self) -> int:
+        """The bytes that were written to the disk since the start."""
+        with self._board.lock:
+            return int(self._board.counters["fetched_bytes"])
+
+    def show(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Add facts to the report, as they are whenever it is written."""
+        self._shown[name] = facts
 
     def run(self) -> None:
         """Work until stop is set. Then return within a few seconds."""
@@ -232,4 +243,5 @@ class Hydrator:
         report = {"state": state, **self._board.shown()}
         counters = self._pace.counters()
         report["counters"] |= {"requests": counters["requests"], "asked_bytes": counters["bytes"]}
-        return {**report, "server": self._clients.is_up}
+        more = {name: dict(facts) for name, facts in self._shown.items()}
+        return {**report, "server": self._clients.is_up, **more}

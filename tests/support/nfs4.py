@@ -141,8 +141,8 @@ class Client:
             is_end = reply.number()
         return found
 
-    def read(self, handle: bytes, offset: int, count: int) -> bytes:
-        """Read without an open file, once. Parameters: bytes. Raises Status, also for a delay."""
+    def read_once(self, handle: bytes, offset: int, count: int) -> bytes:
+        """Read without an open file. Parameters: bytes. Raises Status, also for a delay."""
         asked = _op(READ) + bytes(16) + struct.pack(">QI", offset, count)
         reply = self._ask((_putfh(handle), asked))
         reply.unpack("IIIII")

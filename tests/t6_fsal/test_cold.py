@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,11 +46,11 @@ class Site(NamedTuple):
     def settings(self) -> Settings:
         return self.server.settings
 
-    def ask(self, op: Op, ino: int, **more: int) -> Answer:
-        [answer] = self.door.run([Request(op, ino)._replace(**more)])
+    def ask(self, op: Op, ino: int, **more: Any) -> Answer:
+        [answer] = self.door.run([Request(op, ino, **more)])
         return answer
 
-    def done(self, op: Op, ino: int, **more: int) -> Answer:
+    def done(self, op: Op, ino: int, **more: Any) -> Answer:
         answer = self.ask(op, ino, **more)
         assert answer.errno == 0, os.strerror(answer.errno)
         return answer
@@ -139,7 +139,7 @@ def hydrate(site: Site, file: File, epoch: int, offset: int = 0) -> None:
 
 def tried(client: nfs4.Client, file: File, offset: int) -> bytes | int:
     try:
-        return client.read(file.handle, offset, PIECE_BYTES)
+        return client.read_once(file.handle, offset, PIECE_BYTES)
     except nfs4.Status as exc:
         return exc.number
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gateway import config
 from gateway.cache.hydrator import Hydrator
-from gateway.db.models import HYDRATE
+from gateway.db.drainmodels import HYDRATE
 from gateway.namespace import residency
 from gateway.types import Attr, Residency
 from tests.support.fakedoor import FakeDoor
