@@ -192,14 +192,32 @@ def test_a_reader_that_stays_away_is_dropped(
         save(database, here)
         with writing(database) as session:
             journal.tidy(session)
-    assert query(settings, "SELECT name FROM reader") == [("here",)]
+    # Its row stays for people, and keeps no rows of the journal.
+    assert query(settings, "SELECT name, position FROM reader ORDER BY name")[0] == ("gone", -1)
+    assert dropped(database) == ["gone"]
     assert len(kept(settings)) == 1
     with pytest.raises(Lost):
         read(database, gone)
     with pytest.raises(Lost):
         save(database, gone)
+    with database.reader() as connection, pytest.raises(Lost):
+        gone.resume(Session(connection, database.dialect))
+    assert dropped(database) == ["gone"]
     note(database, 77)
     assert read(database, here) == [77]
+    # A journal that nobody reads is not kept.
+    query(settings, "DELETE FROM reader WHERE name = 'here'")
+    note(database, 78)
+    assert 78 not in kept(settings)
+    begun(database, "gone")
+    assert dropped(database) == []
+    note(database, 79)
+    assert kept(settings)[-1] == 79
+
+
+def dropped(database: Database) -> list[str]:
+    with database.reader() as connection:
+        return journal.dropped(Session(connection, database.dialect))
 
 
 RESTORED: dict[str, str] = {
