@@ -252,7 +252,8 @@ class DrainSettings:
 class CacheSettings:
     evict_from: float = _key(
         "Share of the disk from which on the bytes of files that the bucket has are evicted. At\n"
-        "most 95 % of space.slow_from counts: writers are not slowed before anything is evicted.",
+        "most 95 % of space.slow_from counts: writers are not slowed before anything is evicted.\n"
+        "1.0: nothing is evicted because of the disk.",
         0.8,
         checks.between(0.05, 1.0),
     )

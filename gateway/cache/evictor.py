@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("cache")
 
 NEAR_SECONDS = 1.0
+NEVER = 1.0
+"""The value of cache.evict_from with which a full disk evicts nothing."""
 FAR_SECONDS = 10.0
 NEAR = 0.05
 """This share of the disk below the watermark, the disk is looked at every NEAR_SECONDS."""
@@ -125,6 +127,8 @@ class Evictor:
     def _marks(self, room: Room) -> tuple[int, int]:
         """Return the use of the disk down to which, and above which, files are evicted."""
         cache, space = self._settings.cache, self._settings.space
+        if cache.evict_from >= NEVER:
+            return room.total, room.total
         slow = max(0, int(space.slow_from * room.total) - space.reserve_bytes)
         margin = int(MARGIN * room.total)
         high = int(min(cache.evict_from * room.total, BEFORE_SLOW * slow))
