@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import threading
+from contextlib import redirect_stdout
 from typing import Any
 
 from gateway import clock
 from gateway.cli.backlog import measure
+from gateway.cli.main import main
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
 from tests.t4_drain.site import PREFIX, Site
@@ -21,9 +24,13 @@ def run(site: Site, *args: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait(site: Site, *args: str) -> tuple[int, dict[str, Any]]:
-    result = run(site, "drain", "--wait", "--json", *args)
-    facts: dict[str, Any] = json.loads(result.stdout)
-    return result.returncode, facts
+    """Run ``spillway drain --wait`` in this process, because the start of a command takes seconds.
+    Returns its exit status and its last facts."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        code = main(["drain", "--config", str(site.settings.source), "--wait", "--json", *args])
+    facts: dict[str, Any] = json.loads(out.getvalue())
+    return code, facts
 
 
 def stuck(site: Site) -> dict[str, str]:
