@@ -117,7 +117,7 @@ int spw_cold_begin(struct spw_inode *inode, const struct spw_attr *attr)
 	struct spw_cold *record = calloc(1, sizeof(*record) + count);
 
 	if (record == NULL)
-		return ENOMEM;
+		return EAGAIN; /* there is no memory now */
 	record->attr = *attr;
 	record->count = record->first = count;
 	pthread_mutex_lock(&cold.lock);

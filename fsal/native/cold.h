@@ -44,7 +44,7 @@ struct spw_parked {
 int spw_cold_start(uint32_t park_ms);
 
 /* Makes the record of an absent inode, if there is none. `meta` is held. attr: its attributes.
- * Returns 0 or ENOMEM. */
+ * Returns 0 or EAGAIN. */
 int spw_cold_begin(struct spw_inode *inode, const struct spw_attr *attr);
 
 /* Deletes the record of an inode, if there is one. READs that are parked for it are answered: with

@@ -68,11 +68,10 @@ static void drop_old(struct spw_inode *inode, uint64_t epoch)
 int spw_arrived(struct spw_inode *inode, uint64_t epoch, uint64_t content_version,
 		struct spw_attr *attr)
 {
-	int rc = ESTALE;
+	int rc;
 
 	pthread_mutex_lock(&inode->meta);
-	if (inode->epoch == epoch)
-		rc = spw_namespace()->arrived(inode->ino, epoch, content_version, attr);
+	rc = spw_namespace()->arrived(inode->ino, epoch, content_version, attr);
 	/* After an error the file stays absent here. The hydrator asks again. */
 	if (rc == 0)
 		spw_place_locked(inode, attr);

@@ -315,7 +315,7 @@ def test_what_only_root_asks_is_refused_to_others(site: Site) -> None:
     asked = [
         (Request(Op.EVICT, ROOT_INO), errno.EBUSY),
         (Request(Op.PRESENT, ROOT_INO, length=1), errno.ESTALE),
-        (Request(Op.ARRIVED, ROOT_INO), errno.ESTALE),
+        (Request(Op.ARRIVED, ROOT_INO, ino2=7), errno.ESTALE),
         (Request(Op.FAILED, ROOT_INO), errno.ESTALE),
     ]
     for request, error in asked:

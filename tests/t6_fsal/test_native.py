@@ -27,6 +27,7 @@ STRUCTS = {
     "spw_sealed": bridge.SealedStruct,
     "spw_seal": bridge.SealStruct,
     "spw_orphan": bridge.OrphanStruct,
+    "spw_read": bridge.ReadStruct,
     "spw_space": bridge.SpaceStruct,
     "spw_item": bridge.ItemStruct,
     "spw_removed": bridge.RemovedStruct,

@@ -1,11 +1,12 @@
 /* Tests of the granules of absent files, of what the hydrator is handed, and of parked READs. */
 #include "fake_namespace.h"
 
+#include "clock.h"
 #include "cold.h"
 #include "cold_requests.h"
 #include "residency.h"
 
-enum { G = SPW_GRANULE_BYTES, PARK_MS = 400 };
+enum { G = SPW_GRANULE_BYTES, PARK_MS = 1500 };
 
 static uint64_t session = 1;
 static atomic_int answered, failed, late;
@@ -322,6 +323,7 @@ static int peek(uint32_t wait_ms)
 static void the_end_answers_all_and_waits_for_nothing(void)
 {
 	struct spw_inode *inode = absent(G);
+	uint64_t began = spw_clock_ms();
 	pthread_t waiter;
 	int result = -1, rc;
 
@@ -333,10 +335,12 @@ static void the_end_answers_all_and_waits_for_nothing(void)
 	spw_cold_close();
 	pthread_join(waiter, NULL);
 	assert(result == 0 && peek(10000) == 0);
+	assert(spw_clock_ms() - began < 5000);
 	spw_cold_open();
 	assert(read_at(inode, 0, 1) == EINPROGRESS && park(inode, 0, 1) == 0);
+	began = spw_clock_ms();
 	spw_cold_close();
-	assert(atomic_load(&late) == 1);
+	assert(atomic_load(&late) == 1 && spw_clock_ms() - began < PARK_MS / 2);
 	assert(park(inode, 0, 1) == EAGAIN);
 	spw_cold_open();
 	spw_inode_put(inode);

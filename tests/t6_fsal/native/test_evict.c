@@ -189,19 +189,26 @@ static void emptying_needs_no_bytes(void)
 	spw_inode_put(inode);
 }
 
+/* Write the data file of an epoch as the hydrator does. */
+static void hydrate(uint64_t epoch, const char *text)
+{
+	char name[48];
+	int fd;
+
+	snprintf(name, sizeof(name), "%02x/%llu.%llu", (unsigned int)(next_ino % 256),
+		 (unsigned long long)next_ino, (unsigned long long)epoch);
+	fd = openat(spw_files_dir_fd(), name, O_RDWR | O_CREAT, 0600);
+	assert(fd >= 0 && pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text));
+	close(fd);
+}
+
 /* A reader has the data file with a part of the bytes open when the file is emptied. */
 static void a_reader_follows_to_the_new_data_file(void)
 {
 	struct spw_inode *inode = sealed("abcdef");
-	char name[48];
-	int fd;
 
 	assert(spw_evict(inode, VERSION, &answer) == 0);
-	snprintf(name, sizeof(name), "%02x/%llu.1", (unsigned int)(next_ino % 256),
-		 (unsigned long long)next_ino);
-	fd = openat(spw_files_dir_fd(), name, O_RDWR | O_CREAT, 0600);
-	assert(fd >= 0 && pwrite(fd, "abcdef", 6, 0) == 6);
-	close(fd);
+	hydrate(1, "abcdef");
 	spw_fd_hold(inode);
 	assert(spw_present(inode, 1, 0, 6) == 0);
 	expect(inode, 0, 8, "abcdef", true);
@@ -222,10 +229,19 @@ static void a_refused_emptying_leaves_the_file_absent(void)
 	struct spw_inode *inode = sealed("abcdef");
 
 	assert(spw_evict(inode, VERSION, &answer) == 0);
+	hydrate(1, "abcdef");
 	ns.fail_open = ENOSPC;
 	assert(spw_truncate(inode, 0) == ENOSPC);
-	assert(read_some(inode) == EINPROGRESS && !has_epoch(next_ino, 2));
+	assert(read_some(inode) == EINPROGRESS && has_epoch(next_ino, 1));
 	ns.fail_open = 0;
+	/* What comes for an epoch that is past is deleted, and nothing else. */
+	hydrate(2, "abcdef");
+	assert(spw_present(inode, 2, 0, 6) == ESTALE && has_epoch(next_ino, 2));
+	assert(spw_present(inode, 1, 0, 6) == 0);
+	assert(spw_evict(inode, VERSION, &answer) == 0);
+	hydrate(1, "abcdef");
+	assert(spw_present(inode, 1, 0, 6) == ESTALE);
+	assert(!has_epoch(next_ino, 1) && has_epoch(next_ino, 2));
 	spw_inode_put(inode);
 }
 
