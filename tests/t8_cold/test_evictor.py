@@ -310,6 +310,19 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
     assert cold.absent() == set()
 
 
+def test_a_server_that_has_no_time_is_not_asked_for_every_file(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictor_module, "TOGETHER", 1)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    door = Refusing(errno.EAGAIN)
+    working = cold.evictor()
+    working._open_door = lambda: closing(door)
+    working.step()
+    assert door.asked == 1
+
+
 def test_a_row_stays_until_its_deletion_is_durable(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
