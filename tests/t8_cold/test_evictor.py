@@ -360,6 +360,15 @@ def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
     with cold.door() as door, Eviction(cold.settings, database, S3Store(cold.settings)) as eviction:
         assert eviction.run(door.run, found) == [Verdict.EVICTED] * 4
         assert eviction.run(door.run, found) == [Verdict.BUSY] * 4
+        # Of another eviction the data file is still there: a start after a kill must find its row.
+        cold.run("INSERT INTO eviction VALUES (:ino, 7)", ino=found[0].ino)
+        path = DataFiles(cold.settings.files_dir).path(found[0].ino, 7)
+        path.touch()
+        eviction.forget_left()
+        assert cold.run("SELECT ino, epoch FROM eviction") == [(found[0].ino, 7)]
+        path.unlink()
+        eviction.forget_left()
+        assert cold.run("SELECT * FROM eviction") == []
     assert cold.absent() == {one.ino for one in found}
     epochs = cold.run("SELECT DISTINCT epoch FROM inode WHERE kind = 1")
     assert epochs == [(found[0].epoch + 1,)]
