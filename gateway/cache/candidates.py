@@ -5,8 +5,8 @@ block digests to verify it by. First come the blocks of absent files that nobody
 while. Then come whole directories, the one whose newest use is the longest ago first.
 
 Nothing here is kept up to date. ``survey`` reads all rows of clean files, so it is used only above
-a watermark: with a million files in 1,000 directories it takes about SURVEY_TAKES of one processor
-(SQLite), and reading the candidates of a directory of 1,000 files takes a few milliseconds.
+a watermark: a million files in 1,000 directories take 1.5 s of one processor (SQLite), up to 12 s
+if the files of a directory were not made together. 1,000 candidates then take 0.07 s.
 """
 
 from __future__ import annotations
@@ -80,10 +80,16 @@ _COLUMNS = (
 SURVEY = Statement(
     select(dirent.c.parent, func.max(_used_ns), func.sum(inode.c.used))
     .select_from(_FILES.join(dirent, dirent.c.ino == inode.c.ino))
-    .where(IS_RESIDENT, inode.c.used > 0, *_CLEAN)
+    .where(
+        IS_REGULAR,
+        IS_RESIDENT,
+        inode.c.used > 0,
+        inode.c.drained_version == inode.c.content_version,
+    )
     .group_by(dirent.c.parent)
 )
-"""Selects the directories with files that may be evicted: newest use, and bytes on the disk."""
+"""Selects the directories with clean files: newest use, and bytes on the disk. The other conditions
+would double its time, and hold for nearly all of these files."""
 INSIDE = Statement(
     select(*_COLUMNS)
     .select_from(_FILES.join(dirent, dirent.c.ino == inode.c.ino))
@@ -143,17 +149,17 @@ class Candidate(NamedTuple):
 
 
 class Directory(NamedTuple):
-    """A directory with files that may be evicted."""
+    """A directory with clean files."""
 
     ino: int
     newest_ns: int
-    """The time of the newest use of one of these files."""
+    """The time of the newest use of one of them."""
     used: int
-    """Bytes on the local disk of these files."""
+    """Bytes of them on the local disk."""
 
 
 def survey(session: Session) -> list[Directory]:
-    """Return the directories with files that may be evicted, the longest unused first."""
+    """Return the directories with clean files, the longest unused first."""
     found = [Directory(ino, newest_ns, int(used)) for ino, newest_ns, used in session.all(SURVEY)]
     return sorted(found, key=lambda one: (one.newest_ns, one.ino))
 

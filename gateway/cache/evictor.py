@@ -112,9 +112,10 @@ class Evictor:
                 # The disk may not be mounted, or the server or the bucket be away.
                 self._say(f"nothing is evicted now: {exc}")
                 return FAR_SECONDS
-            spent_seconds = clock.monotonic_seconds() - now
-            self._look_at = clock.monotonic_seconds() + REST * spent_seconds
-            self._limits_at = clock.monotonic_seconds() + max(LIMITS_SECONDS, REST * spent_seconds)
+            finally:
+                after = clock.monotonic_seconds()
+                self._look_at = after + REST * (after - now)
+                self._limits_at = max(after + LIMITS_SECONDS, self._look_at)
         return NEAR_SECONDS if room.used > start - NEAR * room.total else FAR_SECONDS
 
     def _room(self) -> Room:
@@ -183,6 +184,8 @@ class Evictor:
                     self.counts["evicted_bytes"] += one.used
                 elif verdict in AGAIN_SECONDS:
                     self._skipped[one.ino] = now + AGAIN_SECONDS[verdict]
+            if all(verdict is Verdict.LATER for verdict in verdicts):
+                break
         log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
 
     def _say(self, what: str) -> None:

@@ -102,6 +102,7 @@ def test_a_clean_file_is_evicted_and_arrives_again(
 
 CONDITIONS = {
     "dirty": "UPDATE inode SET content_version = 2 WHERE ino = {ino}",
+    "only a snapshot in the bucket": "UPDATE inode SET drained_version = 0 WHERE ino = {ino}",
     "another version in the bucket": "UPDATE object SET content_version = 0 WHERE ino = {ino}",
     "another size in the bucket": "UPDATE object SET size = 6 WHERE ino = {ino}",
     "open": "UPDATE inode SET write_open = 1 WHERE ino = {ino}",

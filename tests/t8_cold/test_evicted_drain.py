@@ -90,6 +90,29 @@ def test_a_lost_object_of_an_absent_file_is_not_sent_again(
     assert f"{PREFIX}/absent is not what was recorded, and its bytes are not on" in caplog.text
 
 
+def test_a_late_deletion_does_not_take_the_last_copy_of_an_absent_file(cold: Cold) -> None:
+    evict(cold, "a", b"only here")
+    cold.rename("a", "b")
+    # A deletion of what was at the new key may be under way.
+    cold.run(
+        "INSERT INTO tombstone (key, ino, content_version, deleted_ns) VALUES (:key, 9999, 1, 1)",
+        key=f"{PREFIX}/b",
+    )
+    cold.drain()
+    assert cold.objects() == {"a": b"only here", "b": b"only here"}
+    cold.client.delete_object(Bucket=cold.bucket, Key=f"{PREFIX}/b")
+    for _ in range(2):
+        cold.run("UPDATE doubt SET look_ns = 1")
+        cold.drain()
+        assert cold.objects() == {"a": b"only here"}
+    # A person copies it back.
+    cold.client.put_object(Bucket=cold.bucket, Key=f"{PREFIX}/b", Body=b"only here")
+    cold.run("UPDATE doubt SET look_ns = 1")
+    cold.drain()
+    assert cold.objects() == {"b": b"only here"}
+    assert cold.left() == []
+
+
 def test_local_bytes_of_absent_files_are_not_read(
     cold: Cold, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -310,6 +310,19 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
     assert cold.absent() == set()
 
 
+def test_a_server_that_has_no_time_is_not_asked_for_every_file(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictor_module, "TOGETHER", 1)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    door = Refusing(errno.EAGAIN)
+    working = cold.evictor()
+    working._open_door = lambda: closing(door)
+    working.step()
+    assert door.asked == 1
+
+
 def test_a_row_stays_until_its_deletion_is_durable(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -347,6 +360,15 @@ def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
     with cold.door() as door, Eviction(cold.settings, database, S3Store(cold.settings)) as eviction:
         assert eviction.run(door.run, found) == [Verdict.EVICTED] * 4
         assert eviction.run(door.run, found) == [Verdict.BUSY] * 4
+        # Of another eviction the data file is still there: a start after a kill must find its row.
+        cold.run("INSERT INTO eviction VALUES (:ino, 7)", ino=found[0].ino)
+        path = DataFiles(cold.settings.files_dir).path(found[0].ino, 7)
+        path.touch()
+        eviction.forget_left()
+        assert cold.run("SELECT ino, epoch FROM eviction") == [(found[0].ino, 7)]
+        path.unlink()
+        eviction.forget_left()
+        assert cold.run("SELECT * FROM eviction") == []
     assert cold.absent() == {one.ino for one in found}
     epochs = cold.run("SELECT DISTINCT epoch FROM inode WHERE kind = 1")
     assert epochs == [(found[0].epoch + 1,)]

@@ -42,6 +42,7 @@ def look(context: Context, key: str) -> Outcome:
         recorded = {upload_id for _ino, upload_id in view.session.all(own.UPLOADS_AT, key=key)}
     _abort_unknown(context, key, recorded)
     head = context.store.head(key)
+    is_lost = False
     with context.writing() as view:
         row = view.session.one(own.DOUBT, key=key)
         if row is None or object_at(view.session, key) != stored:
@@ -54,6 +55,8 @@ def look(context: Context, key: str) -> Outcome:
                 view.note((stored.ino,), CHANGED | STORED)
                 log.warning("%s is not what was recorded: it will be sent again", key)
             else:
+                # While the key is doubtful, the key that the object had before keeps its bytes.
+                is_lost = True
                 log.error(
                     "%s is not what was recorded, and its bytes are not on the local disk: restore "
                     "the version %s of the object",
@@ -61,7 +64,7 @@ def look(context: Context, key: str) -> Outcome:
                     stored.etag,
                 )
         view.session.run(own.DOUBT_DELETE, the_key=key)
-        if look_ns == 0:
+        if look_ns == 0 or is_lost:
             view.doubt_later(key, ino)
     return Outcome.DONE
 

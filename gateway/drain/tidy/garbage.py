@@ -47,15 +47,17 @@ def due(
 def _is_pending(
     view: View, key: str, tombstones: Collection[Tombstone], occupant: Object | None
 ) -> bool:
-    """Return whether a deletion must wait, for one of three reasons.
+    """Return whether a deletion must wait, for one of four reasons.
 
     A live file's object will replace what is there, atomically. Or an upload newer than the
     object's row was begun, and its file goes to another key now. Or what is there is all that the
-    bucket has of a file that is still to be sent.
+    bucket has of a file that is still to be sent. Or it was copied for an absent file, and a
+    request that was given up may still delete the copy.
     """
     if occupant is None:
         return view.paths.owner(key) is not None or any(
-            _is_only_copy(view, tombstone) for tombstone in tombstones
+            _is_only_copy(view, tombstone) or _is_spare_copy(view, tombstone)
+            for tombstone in tombstones
         )
     return any(
         tombstone.ino == occupant.ino and tombstone.content_version > occupant.content_version
@@ -71,6 +73,14 @@ def _is_only_copy(view: View, tombstone: Tombstone) -> bool:
         and tombstone.generation in (0, file.generation)
         and object_of(view.session, file.ino) is None
     )
+
+
+def _is_spare_copy(view: View, tombstone: Tombstone) -> bool:
+    file = file_of(view.session, tombstone.ino)
+    if file is None or file.is_resident or tombstone.generation not in (0, file.generation):
+        return False
+    stored = object_of(view.session, file.ino)
+    return stored is not None and view.session.one(own.DOUBT, key=stored.key) is not None
 
 
 def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Exception]:
