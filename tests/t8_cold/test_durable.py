@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.cache import datafile
-from gateway.cache.rows import Rows
+from gateway.cache.rows import Rows, Saved
+from gateway.db.engine import Database
 from gateway.door.frames import Op
 from gateway.types import ROOT_CRED
 from tests.support.s3proxy import Act, Fault
@@ -125,6 +126,35 @@ def test_kills_at_any_moment(site: ColdSite) -> None:
     assert site.fetched_bytes() <= len(data) + kills * 4 * HELD_AT
 
 
+def test_verified_blocks_outlive_a_kill_before_their_sync(site: ColdSite) -> None:
+    """They are in the data file. They are verified there, and neither fetched nor written again."""
+    ino, data = site.cold_file(20 * MIB)
+    hold = hold_rest(site)
+    with site.door, site.hydrator() as process:
+        site.door.want(ino, 0)
+        site.door.wait(Op.PRESENT, ino, 4)
+        site.kill(process)
+    site.rows(f"DELETE FROM presence WHERE ino = {ino} RETURNING 1")
+    hold.release()
+    site.proxy.forget()
+    site.door.clear()
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert site.bytes_of(ino) == data
+    assert site.fetched_bytes() == len(data) - HELD_AT
+
+
+def test_a_map_is_not_written_for_another_epoch(site: ColdSite) -> None:
+    with partly(site) as (ino, _, _):
+        pass
+    old = site.namespace.getattr(ino).epoch
+    site.evict(ino)
+    rows = Rows(Database(site.settings.database_url))
+    assert rows.save([Saved(ino, old, BLOCK_BYTES, b"\x0f")]) == {ino}
+    assert site.rows("SELECT 1 FROM presence") == []
+
+
 def test_a_map_of_another_epoch_is_not_believed(site: ColdSite) -> None:
     with partly(site) as (ino, data, hold):
         pass
@@ -171,12 +201,21 @@ def test_a_failed_sync_makes_nothing_believed(
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             honest(fd)
 
+        forgotten: list[int] = []
+        save = Rows.save
+
+        def saving(self: Rows, files: Sequence[Saved]) -> set[int]:
+            forgotten.extend(one.ino for one in files if one.is_forgotten)
+            return save(self, files)
+
         monkeypatch.setattr(os, "fdatasync", failing)
+        monkeypatch.setattr(Rows, "save", saving)
         hold.release()
         site.door.wait(Op.FAILED, ino)
         site.door.want(ino, 0)
         site.arrive(ino)
     assert site.bytes_of(ino) == data
+    assert forgotten == [ino]
 
 
 def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:
