@@ -1,0 +1,179 @@
+"""Evictions while the server, the disk or the database fails, with two evictors, and kills."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import clock
+from gateway.cache import evictor as evictor_module
+from gateway.cache.candidates import Finder, survey
+from gateway.cache.eviction import Eviction, Verdict
+from gateway.cache.evictor import FAR_SECONDS
+from gateway.data import layout
+from gateway.data.layout import DataFiles
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.door.direct import Direct
+from gateway.door.frames import Answer, Op, Request
+from gateway.errors import DoorClosed, TryAgain
+from gateway.namespace import fsck
+from gateway.objectstore.s3 import S3Store
+from gateway.settings import Settings
+from tests.t8_cold.evicting import Cold, cold, store
+
+__all__ = ["cold", "store"]
+
+context = multiprocessing.get_context("forkserver")
+
+
+class Refusing:
+    """A door with an answer of its own for each request."""
+
+    def __init__(self, answer: int | Exception) -> None:
+        self.answer = answer
+        self.asked = 0
+
+    def run(self, requests: Sequence[Request]) -> list[Answer]:
+        self.asked += len(requests)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return [Answer(self.answer, None) for _ in requests]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "again_seconds"),
+    [(errno.EBUSY, 60.0), (errno.EAGAIN, 10.0), (errno.ENOTSUP, 10.0), (DoorClosed("gone"), 0.0)],
+)
+def test_a_refusal_is_no_reason_to_ask_again_at_once(
+    cold: Cold,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: int | Exception,
+    again_seconds: float,
+) -> None:
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    door = Refusing(answer)
+    working = cold.evictor()
+    working._open_door = lambda: closing(door)
+    now = [clock.monotonic_seconds()]
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+    for passed, asked in ((0.0, 4), (again_seconds - 1, 4), (2.0, 8)):
+        if again_seconds == 0 and asked == 4 and passed != 0:
+            continue
+        now[0] += passed
+        working.step()
+        assert door.asked == asked
+    assert cold.absent() == set()
+
+
+def test_a_server_that_has_no_time_is_not_asked_for_every_file(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictor_module, "TOGETHER", 1)
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    door = Refusing(errno.EAGAIN)
+    working = cold.evictor()
+    working._open_door = lambda: closing(door)
+    working.step()
+    assert door.asked == 1
+
+
+def test_a_row_stays_until_its_deletion_is_durable(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    inos = cold.save("run", 4, hours_ago=1)
+
+    def fail(_path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    working = cold.evictor()
+    sync = layout.sync_directory
+    with cold.door() as door:
+        working._open_door = lambda: _given(door)
+        monkeypatch.setattr(layout, "sync_directory", fail)
+        assert working.step() == FAR_SECONDS
+        assert cold.run("SELECT count(*) FROM eviction") == [(4,)]
+        monkeypatch.setattr(layout, "sync_directory", sync)
+        # The next evictor finishes what is left, as soon as it has anything to do.
+        monkeypatch.setattr(evictor_module, "survey", lambda _session: [])
+        cold.evictor()._evict(1)
+    assert cold.absent() == set(inos)
+
+
+@contextmanager
+def _given(door: Any) -> Iterator[Any]:
+    yield door
+
+
+def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
+    cold.save("run", 4, hours_ago=1)
+    database = Database(cold.settings.database_url)
+    with database.reader() as connection:
+        session = Session(connection, database.dialect)
+        found = list(Finder(session, cold.settings).inside(survey(session)))
+    with cold.door() as door, Eviction(cold.settings, database, S3Store(cold.settings)) as eviction:
+        assert eviction.run(door.run, found) == [Verdict.EVICTED] * 4
+        assert eviction.run(door.run, found) == [Verdict.BUSY] * 4
+        # Of another eviction the data file is still there: a start after a kill must find its row.
+        cold.run("INSERT INTO eviction VALUES (:ino, 7)", ino=found[0].ino)
+        path = DataFiles(cold.settings.files_dir).path(found[0].ino, 7)
+        path.touch()
+        eviction.forget_left()
+        assert cold.run("SELECT ino, epoch FROM eviction") == [(found[0].ino, 7)]
+        path.unlink()
+        eviction.forget_left()
+        assert cold.run("SELECT * FROM eviction") == []
+    assert cold.absent() == {one.ino for one in found}
+    epochs = cold.run("SELECT DISTINCT epoch FROM inode WHERE kind = 1")
+    assert epochs == [(found[0].epoch + 1,)]
+
+
+def die_before_unlink(settings: Settings, ino: int) -> None:
+    direct = Direct(settings)
+    layout.DataFiles.remove = lambda *_: os.kill(  # type: ignore[method-assign]
+        os.getpid(), signal.SIGKILL
+    )
+    direct.run([Request(Op.EVICT, ino, change=1)])
+
+
+def test_a_kill_between_commit_and_unlink_leaves_nothing_behind(cold: Cold) -> None:
+    [ino] = cold.save("run", 1, hours_ago=1)
+    cold.namespace.close()
+    process = context.Process(target=die_before_unlink, args=(cold.settings, ino))
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert cold.settings.files_dir.joinpath(f"{ino % 256:02x}/{ino}.0").exists()
+    assert cold.run("SELECT ino, epoch FROM eviction") == [(ino, 0)]
+    database = Database(cold.settings.database_url)
+    assert fsck.check(database, DataFiles(cold.settings.files_dir)) == []
+    with cold.door():
+        pass
+    assert cold.absent() == {ino}
+    assert cold.run("SELECT * FROM eviction") == []
+
+
+def test_the_database_may_be_away(cold: Cold, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+
+    def away(_settings: Settings) -> None:
+        raise TryAgain
+
+    monkeypatch.setattr("gateway.namespace.identity.require_surroundings", away)
+    assert cold.evictor().step() == FAR_SECONDS
+    assert cold.absent() == set()
