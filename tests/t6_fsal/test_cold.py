@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,11 +46,11 @@ class Site(NamedTuple):
     def settings(self) -> Settings:
         return self.server.settings
 
-    def ask(self, op: Op, ino: int, **more: int) -> Answer:
+    def ask(self, op: Op, ino: int, **more: Any) -> Answer:
         [answer] = self.door.run([Request(op, ino)._replace(**more)])
         return answer
 
-    def done(self, op: Op, ino: int, **more: int) -> Answer:
+    def done(self, op: Op, ino: int, **more: Any) -> Answer:
         answer = self.ask(op, ino, **more)
         assert answer.errno == 0, os.strerror(answer.errno)
         return answer
