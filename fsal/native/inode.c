@@ -72,7 +72,8 @@ static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 static void inode_free(struct spw_inode *inode)
 {
 	spw_space_sealed(atomic_load(&inode->grown), false);
-	spw_cold_forget(inode, EAGAIN);
+	if (inode->cold != NULL)
+		spw_cold_forget(inode, EAGAIN);
 	if (inode->fd >= 0)
 		close(inode->fd);
 	pthread_mutex_destroy(&inode->fd_lock);
