@@ -10,6 +10,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from gateway.cache.blockmap import State
@@ -24,7 +25,13 @@ from gateway.cache.saver import Saver
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.door.frames import Op, Request
-from gateway.errors import NamespaceError, ObjectRefused, StoreRefused, StoreUnavailable
+from gateway.errors import (
+    BucketError,
+    NamespaceError,
+    ObjectRefused,
+    StoreRefused,
+    StoreUnavailable,
+)
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.ranges import Ranges, is_archived
 from gateway.report import StatusFile
@@ -168,6 +175,9 @@ class Hydrator:
         self._guarded(lambda: self._saver.save_due(is_last=True))
 
     def _find(self) -> None:
+        # The first client that waits does not wait for the making of the bucket's client too.
+        with suppress(BucketError):
+            self._store.address()
         self._guarded(self._finder.load)
         while not self._stop.wait(FIND_SECONDS):
             self._guarded(self._finder.find)
