@@ -137,6 +137,7 @@ class Board:
         step.hydration.users -= 1
         if step.blocks is not None:
             step.hydration.map.release(step.blocks)
+            self.bucket.ended()
         self.lock.notify_all()
 
     def later(self, hydration: Hydration, pause_seconds: float) -> None:

@@ -131,7 +131,7 @@ class Hydrator:
 
         def report(block: int) -> bool:
             with self._board.lock:
-                if self._stop.is_set() or (hydration.needs_look and hydration.is_condemned):
+                if self._stop.is_set() or hydration.is_condemned:
                     return False
                 hydration.arrived(block, now())
                 self._board.counters["blocks"] += 1
@@ -202,12 +202,12 @@ class Hydrator:
 
     def _on_wanted(self, attr: Attr, offset: int, length: int, session: int) -> None:
         with self._board.lock:
+            known = self._board.get(attr.ino)
+            if known is not None and known.source is not None:
+                known.needs_look |= known.source.epoch != attr.epoch
             hydration = self._board.ask(attr.ino, offset, length)
             source = hydration.source
             if source is None or hydration.needs_look:
-                return
-            if attr.epoch != source.epoch:
-                hydration.needs_look = True
                 return
             is_new, hydration.session = session != hydration.session, session
             for run in hydration.map.present():
