@@ -66,11 +66,11 @@ class BlockMap:
             end += 1
         return range(start, end)
 
-    def release(self, blocks: range, state: State = State.MISSING) -> None:
-        """Give a state to those of some blocks that are taken."""
+    def release(self, blocks: range) -> None:
+        """Make those of some blocks missing again that are taken."""
         for block in blocks:
             if self[block] is State.TAKEN:
-                self[block] = state
+                self[block] = State.MISSING
 
     def change(self, old: State, new: State) -> None:
         """Give all blocks of one state another one."""
@@ -96,7 +96,7 @@ class BlockMap:
 
     def believe(self, blocks: bytes) -> None:
         """Make the blocks durable that ``presence.blocks`` names."""
-        bits = int.from_bytes(blocks, "little")
+        digits = f"{int.from_bytes(blocks, 'little'):0{len(self._states)}b}"[::-1]
         for block in range(len(self._states)):
-            if bits >> block & 1:
+            if digits[block] == "1":
                 self[block] = State.DURABLE

@@ -52,6 +52,8 @@ class Board:
         self.lock = threading.Condition()
         self.bucket = Bucket()
         self.counters = dict.fromkeys(COUNTERS, 0)
+        self.has_room = True
+        """Whether the disk has room for bytes that no client waits for."""
         self._workers = workers
         self._files: dict[int, Hydration] = {}
         self._turn: dict[int, None] = {}
@@ -103,7 +105,9 @@ class Board:
                 return Step(one, None)
         if not self.bucket.admits():
             return None
-        step = self._wanted(at) or self._rest(due, is_asked=True) or self._rest(due, is_asked=False)
+        step = self._wanted(at)
+        if step is None and self.has_room:
+            step = self._rest(due, is_asked=True) or self._rest(due, is_asked=False)
         if step is not None:
             step.hydration.users += 1
             self.bucket.begun()
@@ -137,6 +141,7 @@ class Board:
         step.hydration.users -= 1
         if step.blocks is not None:
             step.hydration.map.release(step.blocks)
+            self.bucket.ended()
         self.lock.notify_all()
 
     def later(self, hydration: Hydration, pause_seconds: float) -> None:
@@ -171,6 +176,7 @@ class Board:
                 "counters": dict(self.counters),
                 "waiting_files": sum(bool(one.wanted or one.asks) for one in files),
                 "files": len(files),
+                "has_room": self.has_room,
                 "in_progress": [one.shown() for one in files if one.source][:SHOWN_MAX],
                 "damaged_files": len(damaged),
                 "damaged": [

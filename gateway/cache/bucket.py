@@ -36,15 +36,18 @@ class Bucket:
         """Note that a request that was admitted begins."""
         self._is_trying = self._tries > 0
 
+    def ended(self) -> None:
+        """Note that a request has ended, in whatever way."""
+        self._is_trying = False
+
     def worked(self) -> None:
         """Note that the bucket answered."""
-        self._tries, self._is_trying = 0, False
+        self._tries = 0
         self._enter("reachable", None)
 
     def failed(self, exc: BucketError) -> None:
         """Note that the bucket did not answer, or refused what it would refuse for any object."""
         refused = isinstance(exc, StoreRefused)
-        self._is_trying = False
         if clock.monotonic_seconds() >= self._resume_at:
             # Requests that were under way together are one failure.
             self._tries += 1

@@ -7,18 +7,18 @@ their own (``cache.limits``) are the exception: their bytes are counted from tim
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gateway import checks, clock
 from gateway.cache.candidates import Candidate, Directory, Finder, survey
 from gateway.cache.eviction import TOGETHER, Eviction, Verdict
 from gateway.cache.growth import Growth
+from gateway.cache.room import Room, look
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.door.door import Door
@@ -32,30 +32,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("cache")
 
 NEAR_SECONDS = 1.0
-NEVER = 1.0
-"""The value of cache.evict_from with which a full disk evicts nothing."""
 FAR_SECONDS = 10.0
 NEAR = 0.05
 """This share of the disk below the watermark, the disk is looked at every NEAR_SECONDS."""
-BEFORE_SLOW = 0.95
-"""The watermark is at most this share of the mark at which writers are slowed."""
 MARGIN = 0.02
 """The share of the disk that is evicted at least, so that not every second evicts a little."""
 LIMITS_SECONDS = 60.0
 LIMIT_TO = 0.9
-REST = 9
+REST = 1
 """The rest after a look at the tables takes this many times as long as the look."""
 AGAIN_SECONDS = {Verdict.BUSY: 60.0, Verdict.DIFFERS: 600.0, Verdict.LATER: 10.0}
 """For so long a file that could not be evicted is left alone."""
 REPORT = "cache-evictor.json"
-
-
-class Room(NamedTuple):
-    """The disk of the data files, in bytes."""
-
-    total: int
-    used: int
-    """All that writers cannot have, as the NFS server counts it."""
 
 
 class Evictor:
@@ -119,25 +107,20 @@ class Evictor:
         return NEAR_SECONDS if room.used > start - NEAR * room.total else FAR_SECONDS
 
     def _room(self) -> Room:
-        found = os.statvfs(self._settings.files_dir)
-        unit = found.f_frsize
-        room = Room(found.f_blocks * unit, (found.f_blocks - found.f_bavail) * unit)
+        room = look(self._settings)
         self._growth.saw(room.used + self.counts["evicted_bytes"] - self._fetched_bytes())
         return room
 
     def _marks(self, room: Room) -> tuple[int, int]:
         """Return the use of the disk down to which, and above which, files are evicted."""
-        cache, space = self._settings.cache, self._settings.space
-        if cache.evict_from >= NEVER:
+        if room.high >= room.total:
             return room.total, room.total
-        slow = max(0, int(space.slow_from * room.total) - space.reserve_bytes)
         margin = int(MARGIN * room.total)
-        high = int(min(cache.evict_from * room.total, BEFORE_SLOW * slow))
-        low = min(int(cache.evict_to * room.total), high - margin)
+        low = min(int(self._settings.cache.evict_to * room.total), room.high - margin)
         # The next save is as large as the largest of the last day.
-        saved = slow - self._growth.largest_bytes
-        start = min(high, saved)
-        target = min(low, saved - margin) if room.used > high else saved - margin
+        saved = room.slow - self._growth.largest_bytes
+        start = min(room.high, saved)
+        target = min(low, saved - margin) if room.used > room.high else saved - margin
         return max(0, target), max(0, start)
 
     def _evict(self, wanted_bytes: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from gateway import clock
-from gateway.cache.board import Board
+from gateway.cache.board import RETRY_MAX_SECONDS, Board
 from gateway.cache.hydration import now
 from gateway.cache.rows import Failure, Found, Rows
 
@@ -64,7 +64,12 @@ class Finder:
             self._find_siblings(room)
 
     def _add_failed(self) -> None:
-        due = [ino for ino, failure in self._failed.items() if failure.next_ns <= clock.now_ns()]
+        most_ns = int(RETRY_MAX_SECONDS * clock.NS)
+        due = [
+            ino
+            for ino, failure in self._failed.items()
+            if not clock.is_ahead(failure.next_ns, most_ns)
+        ]
         for ino in due:
             failure = self._failed.pop(ino)
             with self._board.lock:

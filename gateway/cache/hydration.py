@@ -51,7 +51,7 @@ class Hydration:
         self.is_asked = False
         """Whether a client has asked for it. Otherwise it is fetched without haste."""
         self.asks: list[tuple[int, int]] = []
-        """Offset and length, in bytes, of what clients wait for, until the source is known."""
+        """Offset and length, in bytes, of what clients wait for, until the next look."""
         self.wanted: dict[int, None] = {}
         """The blocks that clients wait for, in the order of their wishes."""
         self.wanted_since = 0.0
@@ -96,24 +96,21 @@ class Hydration:
         if not self.wanted and not self.asks:
             self.wanted_since = now
         self.asks.append((offset, length))
-        self.absorb()
+        if not self.needs_look:
+            self.absorb()
 
-    def absorb(self) -> range | None:
-        """Turn the wishes into blocks, once the source is known. Returns the blocks of the last."""
-        blocks = None
-        if self.source is None:
-            return None
+    def absorb(self) -> None:
+        """Turn the wishes into blocks. The source is known, and was looked at since."""
+        assert self.source is not None
         for offset, length in self.asks:
             first = offset // self.source.block_bytes
             end = -(-min(offset + length, self.source.size) // self.source.block_bytes)
-            blocks = range(first, end)
-            for block in blocks:
+            for block in range(first, end):
                 if self.map[block] is State.BAD:
                     self._forgive(block)
                 if self.map[block] < State.PRESENT:
                     self.wanted[block] = None
         self.asks.clear()
-        return blocks
 
     def _forgive(self, block: int) -> None:
         self.map[block] = State.MISSING
@@ -191,7 +188,6 @@ class Hydration:
         if data is None:
             return
         self.data, self.map = data, BlockMap(source.blocks)
-        self.wanted.clear()
         self.unsaved_bytes, self.unsaved_since = 0, 0.0
         self.is_arriving, self.arrive_at = False, 0.0
         if found.durable is not None and data.was_long:
@@ -201,7 +197,10 @@ class Hydration:
                 self.map[block] = State.PRESENT
 
     def reset(self) -> None:
-        """Forget the data file, which nobody uses."""
+        """Forget the data file, which nobody uses. What clients wait for is not forgotten."""
+        if self.source is not None:
+            size = self.source.block_bytes
+            self.asks += [(block * size, size) for block in self.wanted]
         if self.data is not None:
             self.data.close()
         self.data = self.source = self.place = None

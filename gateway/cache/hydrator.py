@@ -10,6 +10,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gateway.cache.blockmap import State
@@ -19,12 +20,19 @@ from gateway.cache.fetch import BUFFER_BYTES, fetch
 from gateway.cache.finder import Finder
 from gateway.cache.hydration import Hydration, now
 from gateway.cache.judge import Judge, trouble_of
+from gateway.cache.room import look
 from gateway.cache.rows import Rows
 from gateway.cache.saver import Saver
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.door.frames import Op, Request
-from gateway.errors import NamespaceError, ObjectRefused, StoreRefused, StoreUnavailable
+from gateway.errors import (
+    BucketError,
+    NamespaceError,
+    ObjectRefused,
+    StoreRefused,
+    StoreUnavailable,
+)
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.ranges import Ranges, is_archived
 from gateway.report import StatusFile
@@ -47,6 +55,7 @@ class Hydrator:
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
         cache = settings.cache
         self._stop = stop
+        self._settings = settings
         files = DataFiles(settings.files_dir)
         rows = Rows(Database(settings.database_url))
         self._board = Board(cache.workers)
@@ -135,7 +144,7 @@ class Hydrator:
 
         def report(block: int) -> bool:
             with self._board.lock:
-                if self._stop.is_set() or (hydration.needs_look and hydration.is_condemned):
+                if self._stop.is_set() or hydration.is_condemned:
                     return False
                 hydration.arrived(block, now())
                 self._board.counters["blocks"] += 1
@@ -179,9 +188,16 @@ class Hydrator:
         self._guarded(lambda: self._saver.save_due(is_last=True))
 
     def _find(self) -> None:
+        # The first client that waits does not wait for the making of the bucket's client too.
+        with suppress(BucketError):
+            self._store.address()
         self._guarded(self._finder.load)
         while not self._stop.wait(FIND_SECONDS):
-            self._guarded(self._finder.find)
+            has_room = self._has_room()
+            with self._board.lock:
+                self._board.has_room = has_room
+            if has_room:
+                self._guarded(self._finder.find)
             with self._board.lock:
                 files = list(self._board)
                 for one in files:
@@ -189,6 +205,13 @@ class Hydrator:
                         one.forgive_all()
             for one in files:
                 self._judge.expire(one)
+
+    def _has_room(self) -> bool:
+        """Return whether bytes that no client waits for may take room on the disk."""
+        try:
+            return not look(self._settings).is_short
+        except OSError:
+            return False
 
     def _guarded(self, run: Callable[[], None]) -> None:
         """Run something that is tried again later anyway."""
@@ -203,12 +226,12 @@ class Hydrator:
 
     def _on_wanted(self, attr: Attr, offset: int, length: int, session: int) -> None:
         with self._board.lock:
+            known = self._board.get(attr.ino)
+            if known is not None and known.source is not None:
+                known.needs_look |= known.source.epoch != attr.epoch
             hydration = self._board.ask(attr.ino, offset, length)
             source = hydration.source
             if source is None or hydration.needs_look:
-                return
-            if attr.epoch != source.epoch:
-                hydration.needs_look = True
                 return
             is_new, hydration.session = session != hydration.session, session
             for run in hydration.map.present():

@@ -61,9 +61,10 @@ class Judge:
         """Look at a file. Raises NamespaceError, OSError, StoreUnavailable, StoreRefused."""
         if hydration.is_condemned:
             self._forget(hydration)
+        asks = len(hydration.asks)
         found = self._rows.find(hydration.ino)
         if found is None:
-            self._end(hydration)
+            self._end(hydration, asks)
         elif found.source is None:
             self._give_up(hydration, WHOLE, f"{found.path}: {NO_OBJECT}", found.epoch)
             with self._board.lock:
@@ -83,12 +84,15 @@ class Judge:
             hydration.reset()
             hydration.is_condemned = False
 
-    def _end(self, hydration: Hydration) -> None:
-        """The file has come, was emptied, or is gone."""
+    def _end(self, hydration: Hydration, asks: int) -> None:
+        """The file has come, was emptied, or is gone. Parameters: asks, what clients had asked for
+        before the database was looked at."""
         if hydration.error is not None or hydration.tries:
             self._rows.save_failures([(hydration.ino, "", None)])
         with self._board.lock:
-            self._board.drop(hydration)
+            # What a client asked for since may be of a later eviction: it is looked at again.
+            if len(hydration.asks) == asks:
+                self._board.drop(hydration)
 
     def _adopt(self, hydration: Hydration, found: Found, source: Source) -> None:
         before = hydration.source
@@ -103,11 +107,7 @@ class Judge:
         with self._board.lock:
             is_new = before is None
             hydration.adopt(found, data)
-            hydration.needs_look = False
-            hydration.absorb()
-            if hydration.is_asked:
-                for run in hydration.map.present():
-                    self.tell(hydration, run)
+            self._resume(hydration)
         if is_new and hydration.is_asked:
             self._on_asked(found)
 
@@ -126,7 +126,15 @@ class Judge:
             with self._board.lock:
                 hydration.troubles.remove(trouble)
         with self._board.lock:
-            hydration.needs_look = False
+            self._resume(hydration)
+
+    def _resume(self, hydration: Hydration) -> None:
+        """End a look. The board's lock is held."""
+        hydration.needs_look = False
+        if hydration.asks:
+            hydration.absorb()
+            for run in hydration.map.present():
+                self.tell(hydration, run)
 
     def _judge_one(self, hydration: Hydration, trouble: Trouble) -> None:
         source, place = hydration.source, hydration.place

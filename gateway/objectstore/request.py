@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -43,6 +44,7 @@ class Requests:
         self._pace = pace
         self._attempts = client.ATTEMPTS_MAX if attempts is None else attempts
         self._settings = settings
+        self._making = threading.Lock()
         self._connection: client.Connection | None = None
         self._kept_as = _kept_as(settings)
 
@@ -103,12 +105,16 @@ class Requests:
             return answer
 
     def _connected(self) -> client.Connection:
-        # The name is local because another thread may call reload() meanwhile.
-        connected = self._connection
-        if connected is None:
-            connected = client.Connection(self._settings, self._pace, self._attempts, self._address)
-            self._connection = connected
-        return connected
+        # To make one takes half a second of processor time: not once in each of many threads.
+        with self._making:
+            # The name is local because another thread may call reload() meanwhile.
+            connected = self._connection
+            if connected is None:
+                connected = client.Connection(
+                    self._settings, self._pace, self._attempts, self._address
+                )
+                self._connection = connected
+            return connected
 
     @contextmanager
     def _typed(self, operation: str, key: str | None) -> Iterator[None]:

@@ -8,6 +8,7 @@ import threading
 from itertools import pairwise
 
 from gateway import clock
+from gateway.cache.rows import Found
 from gateway.door.frames import Op
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
@@ -213,3 +214,26 @@ def test_sigterm_ends_it_soon(site: ColdSite) -> None:
         assert clock.monotonic_seconds() - began < 5.5
     assert {0, 1, 2, 3} <= set(site.durable(ino))
     assert site.cache_report()["state"] == "stopped"
+
+
+def test_a_file_that_is_evicted_as_it_arrives_is_fetched_again(site: ColdSite) -> None:
+    """What a client asks for between the arrival and the end of the hydration is not lost."""
+    ino, data = site.cold_file(3 * MIB)
+    with site.hydrating() as hydrator:
+        find = hydrator._judge._rows.find
+        evicted: list[int] = []
+
+        def finding(ino: int) -> Found | None:
+            found = find(ino)
+            if found is None and not evicted:
+                evicted.append(site.evict(ino).epoch)
+                site.door.want(ino, 0)
+                until(lambda: hydrator._board.get(ino).asks, "the wish")  # type: ignore[union-attr]
+            return found
+
+        hydrator._judge._rows.find = finding  # type: ignore[method-assign]
+        site.door.want(ino, 0)
+        until(lambda: len(site.door.of(Op.ARRIVED, ino)) == 2, "the second arrival")
+        site.finish(hydrator)
+    assert evicted
+    assert site.bytes_of(ino) == data
