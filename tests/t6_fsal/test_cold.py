@@ -276,6 +276,15 @@ def test_bytes_that_cannot_be_had_are_an_error(site: Site) -> None:
     assert tried(site.client, file, 0) == nfs4.IO
 
 
+def test_reads_are_noted(site: Site) -> None:
+    file = drained(site, "read", 10)
+    assert tried(site.client, file, 0) == file.data
+    noted = "SELECT read_ns FROM last_read WHERE ino = :ino"
+    until(lambda: query(site.settings, noted, ino=file.ino), "the note", 20)
+    [[read_ns]] = query(site.settings, noted, ino=file.ino)
+    assert abs(read_ns - time.time_ns()) < 120 * 10**9
+
+
 def test_one_hydrator_waits_at_a_time(site: Site) -> None:
     second = Remote(site.settings)
     try:
