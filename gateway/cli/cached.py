@@ -91,10 +91,14 @@ def _fetching(report: dict[str, Any] | None) -> str:
         return "the hydrator has not reported yet"
     if not report["alive"]:
         return "stopped"
-    files, thawing, counters = (report.get(name) for name in ("files", "thawing", "counters"))
-    texts = [f"{len(files)} files" if isinstance(files, list) and files else "no file"]
-    if isinstance(thawing, list) and thawing:
-        texts.append(f"{len(thawing)} objects are asked back from the archive")
+    texts = [f"{report['files']} files" if report.get("files") else "no file"]
+    if report.get("thawing_files"):
+        texts.append(f"{report['thawing_files']} objects are asked back from the archive")
+    if report.get("has_room") is False:
+        texts.append("only what clients wait for: the disk is short of room")
+    bucket, counters = report.get("bucket"), report.get("counters")
+    if isinstance(bucket, dict) and bucket.get("error"):
+        texts.append(shown(str(bucket["error"])))
     if isinstance(counters, dict):
         texts += [f"{shown(str(name)).replace('_', ' ')} {n}" for name, n in counters.items() if n]
     return ", ".join(texts)
