@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-drain test-rest slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-profile soak torture build deps bench-deps clean
+.PHONY: demo check check-names check-database test test-drain test-rest slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -95,8 +95,15 @@ torture: build
 	    --kills $(or $(KILLS),200) --seed "$(SEED)" $(BUILD)
 
 # The drain beside rclone copy of the same files to the same server.
+# A small disk is filled many times over while clients read what was evicted, with kills. TIMES=, SEED=.
+torture-cold: build
+	$(PY) -m tests.torture.cold --times $(or $(TIMES),10) --seed "$(SEED)" $(BUILD)
+
 bench-drain: build
 	$(BENCH) --groups drain
+
+bench-cold: build
+	$(BENCH) --groups cold
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .

@@ -36,6 +36,8 @@ SAVE_MIB = 24
 EVICT_FROM, EVICT_TO, SLOW_FROM = 0.6, 0.4, 0.9
 PAUSE_SECONDS = (2.0, 12.0)
 VICTIMS = ("ganesha", "drain", "cache")
+DEATHS_MAX = 2
+"""The deaths of a child until `spillway up` is killed itself: it waits longer after each death."""
 LIMIT_SECONDS = 3600.0
 
 
@@ -109,6 +111,7 @@ def _refilled(
     """Run the client until it ends. Returns the kills, the fullest disk, and its report."""
     chosen = random.Random(seed)
     kills: Counter[str] = Counter()
+    deaths: Counter[str] = Counter()
     fullest = 0.0
     client = start_program(
         *(vm, "refill.py", MOUNT / "run", "--mib", str(SAVE_MIB), "--seed", str(seed % 1000)),
@@ -123,12 +126,19 @@ def _refilled(
         gateway.require_up()
         if time.monotonic() >= due:
             victim = chosen.choice(VICTIMS)
-            try:
-                gateway.kill(victim)
-                kills[victim] += 1
-                print(f"{time.monotonic():.1f} kill -9 of {victim}", flush=True)
-            except (ProcessLookupError, TypeError):
-                pass  # it waits for its restart
+            if deaths[victim] >= DEATHS_MAX:
+                gateway.kill_all()
+                gateway.start()
+                deaths.clear()
+                victim = "up"
+            else:
+                try:
+                    gateway.kill(victim)
+                except (ProcessLookupError, TypeError):
+                    victim = "nothing"  # it waits for its restart
+                deaths[victim] += 1
+            kills[victim] += 1
+            print(f"{time.monotonic():.1f} kill -9 of {victim}", flush=True)
             due = time.monotonic() + chosen.uniform(*PAUSE_SECONDS)
     return kills, fullest, json.loads(client.wait().stdout)
 
