@@ -49,6 +49,14 @@ def watch_drain(gateway: Gateway) -> bool:
     return False
 
 
+def evict(gateway: Gateway) -> bool:
+    """Free the local disk of the files. Returns whether all of them were evicted."""
+    done = gateway.spillway("evict", DIRECTORY, check=False)
+    for line in done.stdout.splitlines():
+        say(f"spillway evict: {line}")
+    return done.returncode == 0
+
+
 def compare(saved: dict[str, str], through_nfs: dict[str, str], bucket: Path) -> int:
     """List the bucket beside the saved files. Returns how many files differ."""
     objects = {
@@ -90,12 +98,14 @@ def demo(directory: Path, stack: ExitStack) -> int:
     saved, seconds = save(vm, DIRECTORY, ranks=RANKS, mib=SHARD_MIB)
     say(f"client: saved {len(saved)} shards in {seconds:.1f} s")
     drained = watch_drain(gateway)
+    evicted = evict(gateway)
     through_nfs = read_back(vm, DIRECTORY)
+    say("client: read all of it back, from the bucket")
     vm.umount()
     wrong = compare(saved, through_nfs, server.directory / BUCKET)
     print()
-    if not drained or wrong or len(saved) != RANKS:
-        say(f"FAILED: {wrong} files differ, drained: {drained}")
+    if not drained or not evicted or wrong or len(saved) != RANKS:
+        say(f"FAILED: {wrong} files differ, drained: {drained}, evicted: {evicted}")
         return 1
     say("every byte is the same on the client, through NFS and in the bucket")
     return 0
