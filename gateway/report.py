@@ -6,14 +6,18 @@ The process never reads the file back. The file holds no secret.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from gateway import atomic, clock
 from gateway.proc import start_ticks
+
+log = logging.getLogger("report")
 
 INTERVAL_SECONDS = 1.0
 
@@ -37,7 +41,8 @@ class StatusFile:
         """Stop the thread and write the report a last time."""
         self._end.set()
         self._thread.join()
-        self.write()
+        with suppress(OSError):
+            self.write()
 
     def write(self) -> None:
         """Write the report if it changed."""
@@ -56,4 +61,8 @@ class StatusFile:
 
     def _loop(self) -> None:
         while not self._end.wait(INTERVAL_SECONDS):
-            self.write()
+            try:
+                self.write()
+            except OSError as exc:
+                # A full disk must not end the reports for good.
+                log.warning("cannot write %s: %s", self._path, exc.strerror)

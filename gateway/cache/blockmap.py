@@ -47,6 +47,11 @@ class BlockMap:
         """Whether all blocks are present."""
         return self.count(State.PRESENT, State.DURABLE) == len(self._states)
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether all blocks are on stable storage."""
+        return self.count(State.DURABLE) == len(self._states)
+
     def first(self, state: State, start: int = 0) -> int:
         """Return the first block from a start on that is in a state, or -1."""
         return self._states.find(state, start)

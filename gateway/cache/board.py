@@ -21,6 +21,8 @@ RETRY_DOUBLINGS = 4
 """The first pause after which a damaged object is tried again is longer than after other failures:
 it seldom heals by itself. A client that asks again does not wait for it."""
 SHOWN_MAX = 100
+FULL_SAID_SECONDS = 60.0
+"""A full disk is reported again when it had room for so long."""
 
 
 COUNTERS = (
@@ -54,6 +56,8 @@ class Board:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.has_room = True
         """Whether the disk has room for bytes that no client waits for."""
+        self.full_until = 0.0
+        """The disk was full: nothing is fetched before this time."""
         self._workers = workers
         self._files: dict[int, Hydration] = {}
         self._turn: dict[int, None] = {}
@@ -95,6 +99,10 @@ class Board:
         self._turn.pop(hydration.ino, None)
         self.lock.notify_all()
 
+    def is_full(self) -> bool:
+        """Return whether the disk had no room lately."""
+        return now() < self.full_until + FULL_SAID_SECONDS
+
     def choose(self) -> Step | None:
         """Take the next step, or return None if there is none now."""
         at = now()
@@ -103,7 +111,7 @@ class Board:
             if one.needs_look and not one.users:
                 one.users += 1
                 return Step(one, None)
-        if not self.bucket.admits():
+        if at < self.full_until or not self.bucket.admits():
             return None
         step = self._wanted(at)
         if step is None and self.has_room:

@@ -43,9 +43,19 @@ class Finder:
             self._last[found.parent] = found.name
             if len(self._last) > DIRECTORIES:
                 self._last.popitem(last=False)
-            if before is not None and before < found.name:
-                at = self._ahead.get(found.parent, b"")
-                self._ahead[found.parent] = max(at, found.name)
+            known = self._ahead.get(found.parent)
+            if known is not None:
+                self._ahead[found.parent] = max(known, found.name)
+                return
+        # Only the next absent file after the last one shows that they are read in order.
+        if before is None or not self._is_next(found, before):
+            return
+        with self._board.lock:
+            self._ahead[found.parent] = max(self._ahead.get(found.parent, b""), found.name)
+
+    def _is_next(self, found: Found, before: bytes) -> bool:
+        following = self._rows.siblings(found.parent, before, 1)
+        return bool(following) and following[0][0] == found.name
 
     def find(self) -> None:
         """Add the next files, if few are being fetched. Raises NamespaceError."""
@@ -53,13 +63,17 @@ class Finder:
         with self._board.lock:
             idle = [one for one in self._board if not one.is_asked]
             room = self._at_once - sum(one.due_at <= now() and not one.retry_at for one in idle)
-            known = len(idle)
+            known = len(self._board)
         if room <= 0:
             return
-        for ino in self._rows.warming(room + known):
+        for ino, has_failed in self._rows.warming(room + known):
             with self._board.lock:
                 room -= self._board.get(ino) is None
-                self._board.add(ino)
+                one = self._board.add(ino)
+                if one.retry_at and not has_failed:
+                    # A person asked again, which deleted the failure.
+                    one.forgive_all()
+                    one.due_at = 0.0
         if self._reads_ahead:
             self._find_siblings(room)
 

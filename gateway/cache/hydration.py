@@ -66,6 +66,8 @@ class Hydration:
         """Whether nothing in the data file is believed any more: it could not be synced."""
         self.due_at = 0.0
         """Nothing is done before this time (monotonic seconds)."""
+        self.refusals = 0
+        """How often the store refused it in a row, as it would refuse any object."""
 
         self.troubles: list[Trouble] = []
         """What the next look must judge."""
@@ -89,6 +91,10 @@ class Hydration:
     @property
     def is_whole(self) -> bool:
         return self.source is not None and self.map.is_whole
+
+    @property
+    def is_durable(self) -> bool:
+        return self.source is not None and self.map.is_durable
 
     def ask(self, offset: int, length: int, now: float) -> None:
         """Note that a client waits for bytes. What was bad is tried again for it."""
@@ -153,6 +159,7 @@ class Hydration:
         """Note that a block is verified and written."""
         assert self.source is not None
         self.map[block] = State.PRESENT
+        self.refusals = 0
         self.wanted.pop(block, None)
         self.strikes.pop(block, None)
         self.strikes.pop(WHOLE, None)

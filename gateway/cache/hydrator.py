@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from gateway.backoff import jittered_seconds
 from gateway.cache.blockmap import State
 from gateway.cache.board import Board, Step
 from gateway.cache.clients import Clients
@@ -46,6 +47,10 @@ POLL_SECONDS = 0.25
 FIND_SECONDS = 1.0
 PAUSE_SECONDS = 1.0
 """The pause after a failure that says nothing of the object."""
+REFUSED_MAX_SECONDS = 60.0
+"""The longest pause of a file that the store refuses while it gives others."""
+FULL_SECONDS = 2.0
+"""The pause of all files when the disk had no room."""
 STOP_SECONDS = 2.0
 
 
@@ -120,13 +125,16 @@ class Hydrator:
             else:
                 self._fetch(hydration, blocks, buffer)
         except (StoreUnavailable, StoreRefused) as exc:
+            pause_seconds = PAUSE_SECONDS
             if isinstance(exc, StoreRefused):
                 self._store.reload()
+                # Another file is tried next: what was refused may be refused for this key alone.
+                hydration.refusals += 1
+                pause_seconds = jittered_seconds(hydration.refusals, REFUSED_MAX_SECONDS)
             with self._board.lock:
                 self._board.bucket.failed(exc)
                 self._board.counters["retries"] += 1
-                # Another file is tried next: what was refused may be refused for this key alone.
-                self._board.later(hydration, PAUSE_SECONDS)
+                self._board.later(hydration, max(PAUSE_SECONDS, pause_seconds))
         except NamespaceError as exc:
             log.warning("%s: %s", hydration.path, exc)
             self._pause(hydration)
@@ -166,10 +174,16 @@ class Hydrator:
                 self._board.counters["retries"] += not is_archived(exc)
 
     def _disk_failed(self, hydration: Hydration, exc: OSError) -> None:
-        log.error("%s: its data file cannot be written: %s", hydration.path, exc.strerror)
         self._pause(hydration)
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            with self._board.lock:
+                if not self._board.is_full():
+                    log.error("the disk is full: nothing is fetched (%s)", hydration.path)
+                self._board.full_until = now() + FULL_SECONDS
+            return
+        log.error("%s: its data file cannot be written: %s", hydration.path, exc.strerror)
         source = hydration.source
-        if source is not None and exc.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if source is not None:
             with self._board.lock:
                 hydration.wanted.clear()
                 self._clients.failed(hydration.ino, source.epoch)

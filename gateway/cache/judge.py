@@ -101,6 +101,12 @@ class Judge:
         if not is_moved:
             with self._board.lock:
                 hydration.reset()
+            if found.durable is not None and not self._has_file(source):
+                # The map is of a data file that is lost. A file that is made now has none of the
+                # blocks, and the next start would believe the map of it.
+                saved = Saved(source.ino, source.epoch, source.block_bytes, None, is_forgotten=True)
+                self._rows.save([saved])
+                found = found._replace(durable=None)
             data = DataFile.open(self._files, source, self._rows)
             if data is None:
                 return  # evicted again meanwhile: the next look sees it
@@ -110,6 +116,13 @@ class Judge:
             self._resume(hydration)
         if is_new and hydration.is_asked:
             self._on_asked(found)
+
+    def _has_file(self, source: Source) -> bool:
+        """Return whether there is a data file of the right size. Raises OSError."""
+        try:
+            return self._files.path(source.ino, source.epoch).stat().st_size == source.size
+        except FileNotFoundError:
+            return False
 
     def tell(self, hydration: Hydration, blocks: range) -> None:
         """Tell the server that blocks are present. The board's lock is held."""

@@ -63,7 +63,10 @@ _RETRIES = Statement(
     )
 )
 _WARMING = Statement(
-    select(warming_.c.ino)
+    select(
+        warming_.c.ino,
+        exists().where(retry.c.work == HYDRATE, retry.c.ino == warming_.c.ino).label("has_failed"),
+    )
     .where(exists().where(inode.c.ino == warming_.c.ino, IS_ABSENT))
     .order_by(warming_.c.asked_ns, warming_.c.ino)
     .limit(b("most"))
@@ -164,7 +167,9 @@ class Rows:
             source = Source(ino, epoch, version, size, place, block_bytes, bytes(crcs))
         path = os.fsdecode(b"/".join(name for _, _, name in reversed(way)))
         _, parent, name = way[0] if way else (ino, 0, b"")
-        shown = path.encode(errors="replace").decode() or f"inode {ino}"
+        # A name may have line breaks, which would forge lines of the log.
+        text = path.encode(errors="replace").decode()
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) or f"inode {ino}"
         return Found(epoch, source, None if blocks is None else bytes(blocks), shown, parent, name)
 
     def is_still(self, ino: int, epoch: int) -> bool:
@@ -211,11 +216,12 @@ class Rows:
             session = Session(connection, self._database.dialect)
             return {ino: Failure(*rest) for ino, *rest in session.all(_RETRIES)}
 
-    def warming(self, most: int) -> list[int]:
-        """Return the absent files that a person wants whole, those of the oldest wish first."""
+    def warming(self, most: int) -> list[tuple[int, bool]]:
+        """Return the absent files that a person wants whole, those of the oldest wish first, and
+        whether the last try failed."""
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
-            return [row[0] for row in session.all(_WARMING, most=most)]
+            return [(row[0], bool(row[1])) for row in session.all(_WARMING, most=most)]
 
     def siblings(self, parent: int, after: bytes, most: int) -> list[tuple[bytes, int]]:
         """Return the absent files of a directory after a name, in the order of names."""

@@ -81,8 +81,9 @@ class Saver:
         for one, source in synced:
             assert source is not None
             with self._board.lock:
-                # A file that arrives needs no map, unless nobody can be told.
-                needs_map = not one.is_whole or not self._clients.is_up
+                # A file that arrives needs no map, unless the server cannot be told. Blocks that
+                # came during the sync are present and not durable: another save follows.
+                needs_map = not one.is_durable or not self._clients.is_up
                 bits = one.map.durable() if needs_map else None
             if bits is not None:
                 rows.append(Saved(source.ino, source.epoch, source.block_bytes, bits))
@@ -100,6 +101,6 @@ class Saver:
             for one, source in synced:
                 if one.ino in outdated:
                     one.needs_look = True
-                elif one.is_whole and source is not None and not one.needs_look:
+                elif one.is_durable and source is not None and not one.needs_look:
                     one.is_arriving = True
                     self._clients.arrived(one.ino, source.epoch, source.content_version)

@@ -87,6 +87,50 @@ def test_a_bit_is_written_after_the_sync_of_its_block(
     assert site.bytes_of(ino) == data
 
 
+def test_an_arrival_waits_for_the_sync_of_the_last_block(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cache.hydration.SAVE_SECONDS", 0.05)
+    ino, data = site.cold_file(20 * MIB)
+    hold = hold_rest(site)
+    written: dict[int, float] = {}
+    synced: list[float] = []
+    pwrite, fdatasync = os.pwrite, os.fdatasync
+
+    def writing(fd: int, view: memoryview, at: int) -> int:
+        count = pwrite(fd, view, at)
+        written[at // BLOCK_BYTES] = time.monotonic()
+        return count
+
+    def syncing(fd: int) -> None:
+        synced.append(time.monotonic())
+        hold.release()
+        # The last block comes while this sync runs.
+        until(lambda: site.door.present(ino) == 20 * MIB, "the last block")
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "pwrite", writing)
+    monkeypatch.setattr(os, "fdatasync", syncing)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+    assert synced[-1] > max(written.values())
+    assert site.bytes_of(ino) == data
+
+
+def test_a_map_is_forgotten_before_its_lost_data_file_is_made_again(site: ColdSite) -> None:
+    with partly(site) as (ino, _data, _hold):
+        pass
+    epoch = site.namespace.getattr(ino).epoch
+    site.namespace.files.path(ino, epoch).unlink()
+    away = site.proxy.inject(lambda _request: True, Act.FAIL, 10**6)
+    with site.hydrating():
+        site.door.want(ino, 0)
+        until(site.namespace.files.path(ino, epoch).exists, "the new data file")
+        assert site.durable(ino) == []
+    away.release()
+
+
 def test_a_restart_fetches_what_is_missing_only(site: ColdSite) -> None:
     with partly(site) as (ino, data, hold):
         pass
