@@ -52,6 +52,8 @@ class Clients:
         self._session = _number()
         self.is_up = False
         """Whether the server answered last."""
+        self.was_up = threading.Event()
+        """Set when the server knows of this hydrator. Requests of an earlier one have ended."""
 
     def start(self) -> list[threading.Thread]:
         """Start the threads. They end after ``stop`` is set and ``close`` was called."""
@@ -73,7 +75,9 @@ class Clients:
 
     def arrived(self, ino: int, epoch: int, content_version: int) -> None:
         """Tell that a whole file is on stable storage. It does not wait."""
-        self._to_tell.put(Request(Op.ARRIVED, ino, ino2=epoch, change=content_version))
+        request = Request(Op.ARRIVED, ino, ino2=epoch, change=content_version)
+        # The server refuses an arrival that a hydrator sent which is dead by now.
+        self._to_tell.put(request._replace(offset=self._session))
 
     def failed(self, ino: int, epoch: int) -> None:
         """Tell that the bytes that clients wait for cannot be had. It does not wait."""
@@ -96,7 +100,9 @@ class Clients:
         if answer.errno:
             # EBUSY: another connection waits already, perhaps one of ours that is closing.
             self._stop.wait(PAUSE_SECONDS)
-        elif answer.attr is not None:
+            return
+        self.was_up.set()
+        if answer.attr is not None:
             self._on_wanted(answer.attr, answer.offset, answer.length, session)
 
     def _tell(self) -> None:

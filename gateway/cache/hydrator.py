@@ -104,6 +104,10 @@ class Hydrator:
 
     def _work(self) -> None:
         buffer = bytearray(BUFFER_BYTES)
+        # Before that, an arrival that an earlier hydrator sent could make a file resident which
+        # this one has begun to write.
+        while not self._clients.was_up.wait(POLL_SECONDS) and not self._stop.is_set():
+            pass
         while not self._stop.is_set():
             with self._board.lock:
                 step = self._board.choose()

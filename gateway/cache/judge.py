@@ -65,6 +65,9 @@ class Judge:
         found = self._rows.find(hydration.ino)
         if found is None:
             self._end(hydration, asks)
+        elif found.source is None and found.is_deleted:
+            self._clients.failed(hydration.ino, found.epoch)
+            self._end(hydration, asks)
         elif found.source is None:
             self._give_up(hydration, WHOLE, f"{found.path}: {NO_OBJECT}", found.epoch)
             with self._board.lock:

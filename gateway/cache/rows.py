@@ -24,6 +24,7 @@ _SOURCE = Statement(
         inode.c.epoch,
         inode.c.content_version,
         inode.c.size,
+        inode.c.nlink,
         object_.c.key,
         object_.c.etag,
         block_digest.c.block_bytes,
@@ -120,6 +121,8 @@ class Found(NamedTuple):
     parent: int
     name: bytes
     """Its first name, and the directory that has it."""
+    is_deleted: bool
+    """Whether it has no name left. Its object is deleted, or will be soon."""
 
 
 class Failure(NamedTuple):
@@ -160,7 +163,7 @@ class Rows:
             if row is None:
                 return None
             way = list(way_up(session, ino))
-        epoch, version, size, key, etag, block_bytes, crcs, blocks = row
+        epoch, version, size, nlink, key, etag, block_bytes, crcs, blocks = row
         source = None
         if crcs is not None and len(crcs) == -(-size // block_bytes) * CRC_BYTES:
             place = Place(key, etag)
@@ -170,7 +173,8 @@ class Rows:
         # A name may have line breaks, which would forge lines of the log.
         text = path.encode(errors="replace").decode()
         shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) or f"inode {ino}"
-        return Found(epoch, source, None if blocks is None else bytes(blocks), shown, parent, name)
+        durable = None if blocks is None else bytes(blocks)
+        return Found(epoch, source, durable, shown, parent, name, nlink == 0)
 
     def is_still(self, ino: int, epoch: int) -> bool:
         """Return whether a file is absent with this epoch."""

@@ -98,7 +98,9 @@ OPEN_EMPTIED = Statement(
     .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_ABSENT)
     .values(
         write_open=1,
-        content_version=inode.c.content_version + 1,
+        # Two versions: if the client gets an error after this commit and writes nothing, the seal
+        # must not take the empty file for the version before, which the bucket has.
+        content_version=inode.c.content_version + 2,
         change=inode.c.change + 1,
         residency=Residency.RESIDENT,
         # After a crash the data file of the new epoch is missing, which is right for 0 bytes. The

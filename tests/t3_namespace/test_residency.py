@@ -186,7 +186,7 @@ def test_an_absent_file_is_opened_for_writing_only_if_it_is_emptied(
     assert count(settings, "presence") == count(settings, "warming") == 0
     assert query(
         settings, "SELECT write_open, content_version, drained_version FROM inode WHERE kind = 1"
-    ) == [(1, 2, 1)]
+    ) == [(1, 3, 1)]
     # The answer may be lost: a start seals what is there, nothing, and deletes the old blocks.
     namespace.close()
     after = Namespace(settings)
@@ -194,6 +194,19 @@ def test_an_absent_file_is_opened_for_writing_only_if_it_is_emptied(
     assert not after.files.path(attr.ino, attr.epoch).exists()
     after.close()
     assert problems(settings) == []
+
+
+def test_an_emptied_file_without_a_write_is_not_what_the_bucket_has(
+    namespace: Namespace, settings: Settings
+) -> None:
+    """The truncation failed after its commit, and its client did not repeat it."""
+    attr = evict(namespace, save(namespace, settings))
+    namespace.open_emptied(attr.ino)
+    namespace.seal(attr.ino, Sealed(0, 0, 0, 0))
+    [(version, drained)] = query(
+        settings, "SELECT content_version, drained_version FROM inode WHERE kind = 1"
+    )
+    assert drained < version
 
 
 def test_a_resident_file_that_is_emptied_keeps_its_data_file(
