@@ -27,8 +27,8 @@ demo: build
 test: build lint
 	@$(MAKE) -s -j2 --output-sync=target test-drain test-rest
 
-test-drain: SUITE = tests/t4_drain
-test-rest: SUITE = tests --ignore=tests/t4_drain
+test-drain: SUITE = tests/t4_drain tests/t8_cold
+test-rest: SUITE = tests --ignore=tests/t4_drain --ignore=tests/t8_cold
 
 # For every day, in less than four minutes: no drain, no kills, one mount.
 check: build lint
