@@ -122,7 +122,10 @@ def _refilled(
     while not client.done:
         time.sleep(0.1)
         fullest = max(fullest, _filled(gateway.data_dir))
-        assert _level(gateway.data_dir) in (Level.ROOM, None), "writers were slowed"
+        if _level(gateway.data_dir) not in (Level.ROOM, None):
+            shown = gateway.spillway("status", check=False).stdout
+            said = "\n".join(gateway.lines[-40:])
+            raise AssertionError(f"writers were slowed:\n{shown}{said}")
         gateway.require_up()
         if time.monotonic() >= due:
             victim = chosen.choice(VICTIMS)
