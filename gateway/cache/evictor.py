@@ -40,7 +40,8 @@ MARGIN = 0.02
 LIMITS_SECONDS = 60.0
 LIMIT_TO = 0.9
 REST = 1
-"""The rest after a look at the tables takes this many times as long as the look."""
+"""The rest after a look at the tables takes this many times as long as the look. The requests to the
+bucket and to the server do not count: while they are slow, a rest would let the disk fill."""
 AGAIN_SECONDS = {Verdict.BUSY: 60.0, Verdict.DIFFERS: 600.0, Verdict.LATER: 10.0}
 """For so long a file that could not be evicted is left alone."""
 REPORT = "cache-evictor.json"
@@ -74,6 +75,8 @@ class Evictor:
         self._limits_at = 0.0
         self._look_at = 0.0
         """Monotonic seconds before which no table is looked at."""
+        self._survey_seconds = 0.0
+        """The time that the last look at the tables took."""
         self._skipped: dict[int, float] = {}
         """Monotonic seconds until which a file is left alone, by inode."""
         self._said = ""
@@ -92,6 +95,8 @@ class Evictor:
         is_full = room.used > start and now >= self._look_at
         is_counted = self._limits and now >= self._limits_at
         if is_full or is_counted:
+            freed_before_bytes = self.counts["evicted_bytes"]
+            self._survey_seconds = 0.0
             try:
                 identity.require_surroundings(self._settings)
                 self._evict(room.used - target if room.used > start else 0)
@@ -102,8 +107,11 @@ class Evictor:
                 return FAR_SECONDS
             finally:
                 after = clock.monotonic_seconds()
-                self._look_at = after + REST * (after - now)
-                self._limits_at = max(after + LIMITS_SECONDS, self._look_at)
+                rested_at = after + REST * self._survey_seconds
+                has_freed = self.counts["evicted_bytes"] > freed_before_bytes
+                # If the disk is still too full then, a save fills it faster than one round frees.
+                self._look_at = after if has_freed else rested_at
+                self._limits_at = max(after + LIMITS_SECONDS, rested_at)
         return NEAR_SECONDS if room.used > start - NEAR * room.total else FAR_SECONDS
 
     def _room(self) -> Room:
@@ -134,6 +142,7 @@ class Evictor:
             finder = Finder(Session(connection, self._database.dialect), self._settings)
             directories = survey(Session(connection, self._database.dialect))
             wishes = list(_above_limits(finder, directories, self._limits))
+            self._survey_seconds = clock.monotonic_seconds() - now
             if wanted_bytes > 0:
                 found: Iterator[Candidate] = chain(finder.partial(), finder.inside(directories))
                 # What is above a limit goes anyway.

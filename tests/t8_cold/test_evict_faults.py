@@ -15,9 +15,9 @@ import pytest
 
 from gateway import clock
 from gateway.cache import evictor as evictor_module
-from gateway.cache.candidates import Finder, survey
+from gateway.cache.candidates import Directory, Finder, survey
 from gateway.cache.eviction import Eviction, Verdict
-from gateway.cache.evictor import FAR_SECONDS
+from gateway.cache.evictor import FAR_SECONDS, NEAR_SECONDS
 from gateway.data import layout
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
@@ -28,7 +28,7 @@ from gateway.errors import DoorClosed, TryAgain
 from gateway.namespace import fsck
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
-from tests.t8_cold.evicting import Cold, cold, store
+from tests.t8_cold.evicting import FILE_BYTES, Cold, cold, store
 
 __all__ = ["cold", "store"]
 
@@ -177,3 +177,43 @@ def test_the_database_may_be_away(cold: Cold, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("gateway.namespace.identity.require_surroundings", away)
     assert cold.evictor().step() == FAR_SECONDS
     assert cold.absent() == set()
+
+
+def test_only_the_look_at_the_tables_needs_a_rest(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the bucket or the server is slow, a rest as long as that would let the disk fill."""
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    inos = cold.save("run", 4, hours_ago=1)
+    for number in range(4):
+        cold.write(f"dirty{number}", os.urandom(FILE_BYTES))
+    now = [clock.monotonic_seconds()]
+    surveys = []
+
+    def slow_survey(session: Session) -> list[Directory]:
+        now[0] += 5
+        surveys.append(now[0])
+        return survey(session)
+
+    class Slow(Refusing):
+        def run(self, requests: Sequence[Request]) -> list[Answer]:
+            now[0] += 100
+            return super().run(requests)
+
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+    monkeypatch.setattr(evictor_module, "survey", slow_survey)
+    working = cold.evictor()
+    working._open_door = lambda: closing(Slow(errno.EAGAIN))
+    for passed, looks in ((0, 1), (4, 1), (2, 2)):
+        now[0] += passed
+        assert working.step() == NEAR_SECONDS
+        assert len(surveys) == looks
+    # Files are evicted, and the disk is still too full: a save goes on.
+    now[0] += 11
+    working._open_door = cold.door
+    working.step()
+    assert cold.absent() == set(inos)
+    working.step()
+    assert len(surveys) == 4
+    working.step()
+    assert len(surveys) == 4, "nothing was evicted"
