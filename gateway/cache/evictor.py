@@ -22,7 +22,7 @@ from gateway.cache.room import Room, look
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.door.door import Door
-from gateway.errors import DoorClosed, NamespaceError, UserError
+from gateway.errors import DoorClosed, NamespaceError, StoreRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 
@@ -40,9 +40,14 @@ MARGIN = 0.02
 LIMITS_SECONDS = 60.0
 LIMIT_TO = 0.9
 REST = 1
-"""The rest after a look at the tables takes this many times as long as the look. The requests to the
-bucket and to the server do not count: while they are slow, a rest would let the disk fill."""
-AGAIN_SECONDS = {Verdict.BUSY: 60.0, Verdict.DIFFERS: 600.0, Verdict.LATER: 10.0}
+"""The rest after a look at the tables takes this many times as long as the look. The requests to
+the bucket and to the server do not count: while they are slow, a rest would let the disk fill."""
+AGAIN_SECONDS = {
+    Verdict.BUSY: 60.0,
+    Verdict.DIFFERS: 600.0,
+    Verdict.REFUSED: 60.0,
+    Verdict.LATER: 10.0,
+}
 """For so long a file that could not be evicted is left alone."""
 REPORT = "cache-evictor.json"
 
@@ -103,6 +108,8 @@ class Evictor:
                 self._said = ""
             except (UserError, NamespaceError, DoorClosed, OSError) as exc:
                 # The disk may not be mounted, or the server or the bucket be away.
+                if isinstance(exc, StoreRefused):
+                    self._store.reload()
                 self._say(f"nothing is evicted now: {exc}")
                 return FAR_SECONDS
             finally:
@@ -176,6 +183,10 @@ class Evictor:
                     self.counts["evicted_bytes"] += one.used
                 elif verdict in AGAIN_SECONDS:
                     self._skipped[one.ino] = now + AGAIN_SECONDS[verdict]
+            if all(verdict is Verdict.REFUSED for verdict in verdicts):
+                # A key may show the bucket and not its objects.
+                self._store.reload()
+                break
             if all(verdict is Verdict.LATER for verdict in verdicts):
                 break
         log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,8 @@ from gateway.errors import DoorClosed, TryAgain
 from gateway.namespace import fsck
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
+from tests.support.s3proxy import Act
+from tests.support.s3server import credentials
 from tests.t8_cold.evicting import FILE_BYTES, Cold, cold, store
 
 __all__ = ["cold", "store"]
@@ -217,3 +221,68 @@ def test_only_the_look_at_the_tables_needs_a_rest(
     assert len(surveys) == 4
     working.step()
     assert len(surveys) == 4, "nothing was evicted"
+
+
+def wrong_key(site: Cold) -> Callable[[], None]:
+    """Let a person write a wrong key into the credentials file."""
+    site.set_credentials(credentials("x" * 40))
+    return partial(site.set_credentials, credentials())
+
+
+def no_bucket(site: Cold) -> Callable[[], None]:
+    """Let the store answer as if the bucket were missing."""
+    head = site.proxy.inject(lambda one: one.operation == "HEAD", Act.FAIL, math.inf, status=404)
+    every = site.proxy.inject(
+        lambda _one: True, Act.FAIL, math.inf, status=404, code="NoSuchBucket"
+    )
+
+    def mend() -> None:
+        head.release()
+        every.release()
+
+    return mend
+
+
+@pytest.mark.parametrize("break_", [wrong_key, no_bucket])
+def test_a_bucket_that_refuses_us_is_said_once_and_skips_no_file(
+    cold: Cold, caplog: pytest.LogCaptureFixture, break_: Callable[[Cold], Callable[[], None]]
+) -> None:
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    inos = cold.save("run", 4, hours_ago=1)
+    mend = break_(cold)
+    working = cold.evictor()
+    for _ in range(2):
+        assert working.step() == FAR_SECONDS
+        working._look_at = 0.0
+    said = [one.getMessage() for one in caplog.records if one.name == "cache"]
+    assert len(said) == 1
+    assert said[0].startswith("nothing is evicted now: ")
+    assert working.counts == {}
+    mend()
+    working.step()
+    assert cold.absent() == set(inos)
+
+
+def test_a_key_that_shows_no_object_is_not_tried_at_every_file(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictor_module, "TOGETHER", 2)
+    cold.configured("cache", evict_from=0.05, evict_to=0.0)
+    inos = cold.save("run", 8, hours_ago=1)
+    now = [clock.monotonic_seconds()]
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+    refused = cold.proxy.inject(
+        lambda one: one.operation == "HEAD", Act.FAIL, math.inf, status=403, code="AccessDenied"
+    )
+    working = cold.evictor()
+    working.step()
+    assert working.counts == {"refused": 2}
+    assert working._store._connection is None, "the old key would be used for ever"
+    # Objects that are refused for themselves do not keep the evictor from others.
+    refused.release()
+    now[0] += 5
+    working.step()
+    assert cold.absent() == set(inos[2:])
+    now[0] += 61
+    working.step()
+    assert cold.absent() == set(inos)
