@@ -148,32 +148,32 @@ class Evictor:
         with self._database.reader() as connection:
             finder = Finder(Session(connection, self._database.dialect), self._settings)
             directories = survey(Session(connection, self._database.dialect))
-            wishes = list(_above_limits(finder, directories, self._limits))
+            limited = list(_above_limits(finder, directories, self._limits))
             self._survey_seconds = clock.monotonic_seconds() - now
-            if wanted_bytes > 0:
-                found: Iterator[Candidate] = chain(finder.partial(), finder.inside(directories))
-                # What is above a limit goes anyway.
-                wishes.append((wanted_bytes - sum(much for much, _one in wishes), found))
-            if not any(much > 0 for much, _found in wishes):
+            if not limited and wanted_bytes <= 0:
                 return
             with (
                 Eviction(self._settings, self._database, self._store) as eviction,
                 self._open_door() as door,
             ):
                 eviction.forget_left()
-                for much, found in wishes:
-                    self._free(eviction, door, much, found)
+                # What is above a limit goes anyway. It may be kept or open: only what has gone
+                # counts.
+                for much, found in limited:
+                    wanted_bytes -= self._free(eviction, door, much, found)
+                found = chain(finder.partial(), finder.inside(directories))
+                self._free(eviction, door, wanted_bytes, found)
 
     def _free(
         self, eviction: Eviction, door: Door, wanted_bytes: int, found: Iterable[Candidate]
-    ) -> None:
-        """Evict candidates until so many bytes are free."""
+    ) -> int:
+        """Evict candidates until so many bytes are free. Returns how many were freed."""
         remaining = (one for one in found if one.ino not in self._skipped)
         freed_bytes = 0
         while freed_bytes < wanted_bytes and not self._stop.is_set():
             batch = _batch(remaining, wanted_bytes - freed_bytes)
             if not batch:
-                return
+                break
             verdicts = eviction.run(door.run, batch)
             now = clock.monotonic_seconds()
             for one, verdict in zip(batch, verdicts, strict=True):
@@ -189,7 +189,9 @@ class Evictor:
                 break
             if all(verdict is Verdict.LATER for verdict in verdicts):
                 break
-        log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
+        if freed_bytes:
+            log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
+        return freed_bytes
 
     def _say(self, what: str) -> None:
         if what != self._said:

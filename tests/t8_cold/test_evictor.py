@@ -152,6 +152,17 @@ def test_top_directories_have_limits_of_their_own(cold: Cold) -> None:
     assert len(cold.asked) == asked, "the next count is due in a minute"
 
 
+def test_a_directory_that_cannot_shrink_to_its_limit_keeps_nothing_else(cold: Cold) -> None:
+    cold.configured("cache", evict_from=0.6, evict_to=0.5, limits=["production=1MiB"])
+    cold.configured("cache", keep=["production/*"])
+    cold.save("production", 14, hours_ago=9)
+    others = cold.save("other", 6, hours_ago=1)
+    files = -(-(cold.used_bytes() - DISK_BYTES // 2) // FILE_BYTES)
+    cold.evictor().step()
+    # 10 MiB are used, 8 may be. The 6 MiB above the limit stay.
+    assert cold.absent() == set(others[:files])
+
+
 def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
     old, used, wanted = cold.save("run", 3, hours_ago=9)
     fresh = cold.save("fresh", 1, hours_ago=9)[0]
