@@ -127,13 +127,17 @@ class Evictor:
         return room
 
     def _marks(self, room: Room) -> tuple[int, int]:
-        """Return the use of the disk down to which, and above which, files are evicted."""
+        """Return the use of the disk down to which, and above which, files are evicted.
+
+        Room for a save never takes more than half of what the watermark leaves to files. A save as
+        large as the disk would otherwise have everything evicted for a day, and still not fit.
+        """
         if room.high >= room.total:
             return room.total, room.total
         margin = int(MARGIN * room.total)
         low = min(int(self._settings.cache.evict_to * room.total), room.high - margin)
         # The next save is as large as the largest of the last day.
-        saved = room.slow - self._growth.largest_bytes
+        saved = max(room.slow - self._growth.largest_bytes, room.high // 2)
         start = min(room.high, saved)
         target = min(low, saved - margin) if room.used > room.high else saved - margin
         return max(0, target), max(0, start)
