@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ from gateway.cli.status import lines as lines_of
 from gateway.db.models import ROOT_INO
 from gateway.namespace import residency
 from gateway.proc import start_ticks
-from gateway.types import ROOT_CRED, Sealed, SetAttr
+from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.s3server import RcloneServer
@@ -265,6 +266,16 @@ def test_warm_tells_that_the_disk_has_no_room(
     assert "3 files left, 0 B/s, ? to go; the disk is short of room\n" in text
     assert "spillway: the disk is short of room, so only what clients wait for is fetched: " in text
     assert "(3 files are asked for" in text
+
+
+@pytest.mark.parametrize("kind", [Kind.FIFO, Kind.SOCKET, Kind.CHARACTER])
+def test_what_has_no_bytes_is_neither_evicted_nor_warmed(filled: Site, kind: Kind) -> None:
+    with closing(Namespace(filled.settings)) as namespace:
+        namespace.mknod(ROOT_CRED, ROOT_INO, b"other", kind, 0, MODE)
+    for command in ("evict", "warm"):
+        assert re.search(r"other is a [a-z ]+, not a file", run(filled, command, "other", status=1))
+    # Below a directory they are passed over.
+    assert "3 files evicted" in run(filled, "evict", "/")
 
 
 def test_warm_does_not_wait_for_a_hydrator_that_does_not_run(
