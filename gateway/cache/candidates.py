@@ -145,7 +145,7 @@ class Candidate(NamedTuple):
     """Bytes of its object."""
     etag: str
     used_ns: int
-    """The time of its last use: the last read, or the upload."""
+    """The time of its last use: the last read, the arrival or the upload."""
 
 
 class Directory(NamedTuple):

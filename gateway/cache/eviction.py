@@ -45,6 +45,7 @@ class Verdict(StrEnum):
     EVICTED = "evicted"
     BUSY = "open, or changed a moment ago"
     DIFFERS = "the bucket does not have the object that was recorded"
+    REFUSED = "the bucket does not let us look at the object"
     LATER = "the NFS server has no time now"
     GONE = "deleted meanwhile"
 
@@ -80,10 +81,26 @@ class Eviction:
         Raises DoorClosed; StoreUnavailable, StoreRefused before anything was requested; OSError,
         NamespaceError after the evictions, whose rows are left then.
         """
-        there = list(self._pool.map(self._is_there, candidates))
-        wanted = [one for one, is_there in zip(candidates, there, strict=True) if is_there]
+        seen = list(self._pool.map(self._look, candidates))
+        if seen and not any(verdict is None for verdict, _what in seen):
+            # Answers to HEAD have no reason. With a wrong key, or without the bucket, all objects
+            # seem to be at fault.
+            self._store.check()
+        verdicts: dict[int, Verdict] = {}
+        wanted = []
+        refused = []
+        for one, (verdict, what) in zip(candidates, seen, strict=True):
+            if verdict is None:
+                wanted.append(one)
+                continue
+            verdicts[one.ino] = verdict
+            if verdict is Verdict.REFUSED:
+                refused.append(what)
+            else:
+                log.warning("inode %d stays on the disk: %s", one.ino, what)
+        if refused:
+            log.warning("%d files stay on the disk: %s", len(refused), refused[0])
         answers = ask([Request(Op.EVICT, one.ino, change=one.content_version) for one in wanted])
-        verdicts = {one.ino: Verdict.DIFFERS for one in candidates}
         evicted = []
         for one, answer in zip(wanted, answers, strict=True):
             verdicts[one.ino] = _VERDICTS.get(answer.errno, Verdict.LATER)
@@ -100,18 +117,18 @@ class Eviction:
             rows = residency.evictions(Session(connection, self._database.dialect), LEFT_MAX)
         self._forget((ino, epoch) for ino, epoch in rows)
 
-    def _is_there(self, one: Candidate) -> bool:
-        """Return whether the bucket has the object of a candidate as it was recorded."""
+    def _look(self, one: Candidate) -> tuple[Verdict | None, str]:
+        """Return why a candidate stays, and the same for people. None: the bucket has the object as
+        it was recorded."""
         try:
             head = self._store.head(one.key)
         except ObjectRefused as exc:
-            log.warning("inode %d stays on the disk: %s", one.ino, exc)
-            return False
-        if head is not None and (head.size, head.etag) == (one.size, one.etag):
-            return True
-        what = "is missing" if head is None else "is not what was recorded"
-        log.warning("inode %d stays on the disk: the object %s %s", one.ino, one.key, what)
-        return False
+            return Verdict.REFUSED, str(exc)
+        if head is None:
+            return Verdict.DIFFERS, f"the object {one.key} is missing"
+        if (head.size, head.etag) != (one.size, one.etag):
+            return Verdict.DIFFERS, f"the object {one.key} is not what was recorded"
+        return None, ""
 
     def _forget(self, evicted: Iterable[tuple[int, int]]) -> None:
         """Delete the rows of evictions whose data files are gone, for good.

@@ -22,7 +22,7 @@ from gateway.cache.room import Room, look
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.door.door import Door
-from gateway.errors import DoorClosed, NamespaceError, UserError
+from gateway.errors import DoorClosed, NamespaceError, StoreRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 
@@ -40,8 +40,14 @@ MARGIN = 0.02
 LIMITS_SECONDS = 60.0
 LIMIT_TO = 0.9
 REST = 1
-"""The rest after a look at the tables takes this many times as long as the look."""
-AGAIN_SECONDS = {Verdict.BUSY: 60.0, Verdict.DIFFERS: 600.0, Verdict.LATER: 10.0}
+"""The rest after a look at the tables takes this many times as long as the look. The requests to
+the bucket and to the server do not count: while they are slow, a rest would let the disk fill."""
+AGAIN_SECONDS = {
+    Verdict.BUSY: 60.0,
+    Verdict.DIFFERS: 600.0,
+    Verdict.REFUSED: 60.0,
+    Verdict.LATER: 10.0,
+}
 """For so long a file that could not be evicted is left alone."""
 REPORT = "cache-evictor.json"
 
@@ -74,6 +80,8 @@ class Evictor:
         self._limits_at = 0.0
         self._look_at = 0.0
         """Monotonic seconds before which no table is looked at."""
+        self._survey_seconds = 0.0
+        """The time that the last look at the tables took."""
         self._skipped: dict[int, float] = {}
         """Monotonic seconds until which a file is left alone, by inode."""
         self._said = ""
@@ -92,18 +100,25 @@ class Evictor:
         is_full = room.used > start and now >= self._look_at
         is_counted = self._limits and now >= self._limits_at
         if is_full or is_counted:
+            freed_before_bytes = self.counts["evicted_bytes"]
+            self._survey_seconds = 0.0
             try:
                 identity.require_surroundings(self._settings)
                 self._evict(room.used - target if room.used > start else 0)
                 self._said = ""
             except (UserError, NamespaceError, DoorClosed, OSError) as exc:
                 # The disk may not be mounted, or the server or the bucket be away.
+                if isinstance(exc, StoreRefused):
+                    self._store.reload()
                 self._say(f"nothing is evicted now: {exc}")
                 return FAR_SECONDS
             finally:
                 after = clock.monotonic_seconds()
-                self._look_at = after + REST * (after - now)
-                self._limits_at = max(after + LIMITS_SECONDS, self._look_at)
+                rested_at = after + REST * self._survey_seconds
+                has_freed = self.counts["evicted_bytes"] > freed_before_bytes
+                # If the disk is still too full then, a save fills it faster than one round frees.
+                self._look_at = after if has_freed else rested_at
+                self._limits_at = max(after + LIMITS_SECONDS, rested_at)
         return NEAR_SECONDS if room.used > start - NEAR * room.total else FAR_SECONDS
 
     def _room(self) -> Room:
@@ -112,13 +127,17 @@ class Evictor:
         return room
 
     def _marks(self, room: Room) -> tuple[int, int]:
-        """Return the use of the disk down to which, and above which, files are evicted."""
+        """Return the use of the disk down to which, and above which, files are evicted.
+
+        Room for a save never takes more than half of what the watermark leaves to files. A save as
+        large as the disk would otherwise have everything evicted for a day, and still not fit.
+        """
         if room.high >= room.total:
             return room.total, room.total
         margin = int(MARGIN * room.total)
         low = min(int(self._settings.cache.evict_to * room.total), room.high - margin)
         # The next save is as large as the largest of the last day.
-        saved = room.slow - self._growth.largest_bytes
+        saved = max(room.slow - self._growth.largest_bytes, room.high // 2)
         start = min(room.high, saved)
         target = min(low, saved - margin) if room.used > room.high else saved - margin
         return max(0, target), max(0, start)
@@ -133,31 +152,32 @@ class Evictor:
         with self._database.reader() as connection:
             finder = Finder(Session(connection, self._database.dialect), self._settings)
             directories = survey(Session(connection, self._database.dialect))
-            wishes = list(_above_limits(finder, directories, self._limits))
-            if wanted_bytes > 0:
-                found: Iterator[Candidate] = chain(finder.partial(), finder.inside(directories))
-                # What is above a limit goes anyway.
-                wishes.append((wanted_bytes - sum(much for much, _one in wishes), found))
-            if not any(much > 0 for much, _found in wishes):
+            limited = list(_above_limits(finder, directories, self._limits))
+            self._survey_seconds = clock.monotonic_seconds() - now
+            if not limited and wanted_bytes <= 0:
                 return
             with (
                 Eviction(self._settings, self._database, self._store) as eviction,
                 self._open_door() as door,
             ):
                 eviction.forget_left()
-                for much, found in wishes:
-                    self._free(eviction, door, much, found)
+                # What is above a limit goes anyway. It may be kept or open: only what has gone
+                # counts.
+                for much, found in limited:
+                    wanted_bytes -= self._free(eviction, door, much, found)
+                found = chain(finder.partial(), finder.inside(directories))
+                self._free(eviction, door, wanted_bytes, found)
 
     def _free(
         self, eviction: Eviction, door: Door, wanted_bytes: int, found: Iterable[Candidate]
-    ) -> None:
-        """Evict candidates until so many bytes are free."""
+    ) -> int:
+        """Evict candidates until so many bytes are free. Returns how many were freed."""
         remaining = (one for one in found if one.ino not in self._skipped)
         freed_bytes = 0
         while freed_bytes < wanted_bytes and not self._stop.is_set():
             batch = _batch(remaining, wanted_bytes - freed_bytes)
             if not batch:
-                return
+                break
             verdicts = eviction.run(door.run, batch)
             now = clock.monotonic_seconds()
             for one, verdict in zip(batch, verdicts, strict=True):
@@ -167,9 +187,15 @@ class Evictor:
                     self.counts["evicted_bytes"] += one.used
                 elif verdict in AGAIN_SECONDS:
                     self._skipped[one.ino] = now + AGAIN_SECONDS[verdict]
+            if all(verdict is Verdict.REFUSED for verdict in verdicts):
+                # A key may show the bucket and not its objects.
+                self._store.reload()
+                break
             if all(verdict is Verdict.LATER for verdict in verdicts):
                 break
-        log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
+        if freed_bytes:
+            log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
+        return freed_bytes
 
     def _say(self, what: str) -> None:
         if what != self._said:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sqlalchemy import BigInteger, and_, bindparam, exists, insert, literal_column, select
+from sqlalchemy import BigInteger, and_, bindparam, delete, exists, insert, literal_column, select
 
 from gateway import clock
 from gateway.db.compiled import Session, Statement, given_numbers, numbers_of
@@ -24,6 +24,9 @@ WISH = Statement(
             ~exists().where(warming.c.ino == inode.c.ino),
         ),
     )
+)
+FORGIVE = Statement(
+    delete(retry).where(retry.c.work == HYDRATE, retry.c.ino.in_(select(_INOS.c.value)))
 )
 LEFT = Statement(
     select(inode.c.ino, inode.c.size, presence.c.block_bytes, presence.c.blocks, retry.c.error)
@@ -55,8 +58,13 @@ class Left(NamedTuple):
 
 def wish(session: Session, inos: Iterable[int]) -> None:
     """Record that those of some files that are absent are wanted whole, inside a write
-    transaction."""
-    session.run(WISH, inos=numbers_of(inos), now_ns=clock.now_ns())
+    transaction.
+
+    Failures of earlier tries are forgotten: the person may have restored the objects.
+    """
+    numbers = numbers_of(inos)
+    session.run(WISH, inos=numbers, now_ns=clock.now_ns())
+    session.run(FORGIVE, inos=numbers)
 
 
 def left(session: Session, inos: Iterable[int]) -> list[Left]:

@@ -159,10 +159,15 @@ def follow(browser: Browser, settings: Settings, path: str) -> Place:
 
 
 def files_below(browser: Browser, place: Place) -> Iterator[tuple[str, Entry]]:
-    """Yield the regular files at or below a place, with their paths as they can be shown."""
+    """Yield the regular files at or below a place, with their paths as they can be shown.
+
+    Raises NotPossible if the place is neither a file nor a directory.
+    """
     entry = place.found()
     if entry.attr.kind == Kind.REGULAR:
         yield place.path, entry
+    elif not place.is_directory:
+        raise NotPossible(f"{place.path} is a {_TYPES[Kind(entry.attr.kind)][0]}, not a file")
     waiting = [(place.path.rstrip("/"), entry.attr.ino)] if place.is_directory else []
     while waiting:
         above, ino = waiting.pop()

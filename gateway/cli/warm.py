@@ -31,6 +31,8 @@ POLL_SECONDS = 0.5
 RATE_SECONDS = 30.0
 DEAD_SECONDS = 10.0
 """The time that the hydrator may be away: `spillway up` restarts it."""
+ROOM_SECONDS = 60.0
+"""The time for which the disk may be short of room: the evictor makes room, if it can."""
 BAR = 24
 DAMAGED_SHOWN = 10
 
@@ -112,7 +114,7 @@ class _Warm:
         """Wait until all files are there. Returns why a longer wait is useless, or None. Raises
         NamespaceError."""
         line = Line(quiet=as_json)
-        alive_at = clock.monotonic_seconds()
+        alive_at = room_at = clock.monotonic_seconds()
         waiting = list(self._sizes)
         try:
             while True:
@@ -120,14 +122,23 @@ class _Warm:
                 waiting = self._measure(waiting)
                 if all(one.error is not None for one in self._left.values()):
                     return self._failed()
-                line.show(self._line())
                 now = clock.monotonic_seconds()
-                if state.alive(state.read(self._settings, state.CACHE)):
+                report = state.read(self._settings, state.CACHE) or {}
+                has_room = report.get("has_room") is not False
+                line.show(self._line() + ("" if has_room else "; the disk is short of room"))
+                if state.alive(report):
                     alive_at = now
+                if has_room:
+                    room_at = now
                 if now - alive_at > DEAD_SECONDS:
                     return (
                         "the hydrator does not run: start it: spillway up "
                         f"({len(waiting)} files are asked for and not there)"
+                    )
+                if now - room_at > ROOM_SECONDS:
+                    return (
+                        "the disk is short of room, so only what clients wait for is fetched: "
+                        f"evict or delete files ({len(waiting)} files are asked for and not there)"
                     )
                 time.sleep(max(POLL_SECONDS, 5 * (now - before)))
         finally:

@@ -226,7 +226,8 @@ class Warming(Base):
 
 
 class LastRead(Base):
-    """The time of a file's last read, to the minute. Files that were never read have no row."""
+    """The time of a file's last read, to the minute, or of its arrival. Files that were never read
+    and never absent have no row."""
 
     __tablename__ = "last_read"
     ino: Mapped[int] = mapped_column(

@@ -139,6 +139,9 @@ def evict(tx: Tx, ino: int, content_version: int) -> Attr:
 def arrived(tx: Tx, ino: int, epoch: int, content_version: int) -> Attr:
     """Make a file resident, all of whose bytes are verified and on stable storage.
 
+    That is a use of the file: what a person warmed, or was read ahead, and nobody has read yet,
+    would otherwise be the first to be evicted again.
+
     Parameters: epoch and content_version, of the bytes in the data file. Raises Stale when the file
     has another epoch or version by now.
     """
@@ -150,6 +153,7 @@ def arrived(tx: Tx, ino: int, epoch: int, content_version: int) -> Attr:
         raise Stale
     tx.run(PRESENCE_DELETE, the_ino=ino)
     tx.run(WARMING_DELETE, the_ino=ino)
+    note_reads(tx, [(ino, tx.now_ns)])
     tx.touch(ino)
     return Attr(*row)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway import errors
+from gateway import clock, errors
 from gateway.data import layout
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
@@ -227,6 +227,20 @@ def test_reads_are_noted_for_files_that_exist(namespace: Namespace, settings: Se
         (first.ino, 7),
         (second.ino, 8),
     ]
+
+
+def test_what_has_just_arrived_was_used(namespace: Namespace, settings: Settings) -> None:
+    """It would otherwise be evicted before files that were read after its upload."""
+    for name in (b"f", b"g"):
+        attr = evict(namespace, save(namespace, settings, name))
+        before_ns = clock.now_ns()
+        if name == b"g":
+            namespace.note_reads([(attr.ino, 5)])
+        namespace.arrived(attr.ino, attr.epoch, 1)
+        [(read_ns,)] = query(
+            settings, "SELECT read_ns FROM last_read WHERE ino = :ino", ino=attr.ino
+        )
+        assert before_ns <= read_ns <= clock.now_ns()
 
 
 def test_a_start_deletes_the_data_files_of_evictions_and_no_others(

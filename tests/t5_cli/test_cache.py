@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ from gateway.cli.status import lines as lines_of
 from gateway.db.models import ROOT_INO
 from gateway.namespace import residency
 from gateway.proc import start_ticks
-from gateway.types import ROOT_CRED, Sealed, SetAttr
+from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.s3server import RcloneServer
@@ -172,15 +173,23 @@ def test_warm_asks_for_absent_files(filled: Site) -> None:
     assert query(filled.settings, "SELECT count(*) FROM warming") == [(2,)]
 
 
+FAILED = "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone', 1)"
+
+
 @contextmanager
-def hydrating(site: Site, *arrive: int) -> Iterator[None]:
-    """Let files arrive one after the other, as soon as somebody wants them."""
+def hydrating(site: Site, *arrive: int, fail: int | None = None) -> Iterator[None]:
+    """Let files arrive one after the other, as soon as somebody wants them, or fail."""
 
     def work() -> None:
         with closing(Namespace(site.settings)) as namespace:
-            for ino in arrive:
+            for ino in (*arrive, fail):
+                if ino is None:
+                    return
                 where = f"SELECT ino FROM warming WHERE ino = {ino}"
                 until(partial(query, site.settings, where), "the wish")
+                if ino == fail:
+                    query(site.settings, FAILED, ino=ino)
+                    return
                 attr = namespace.getattr(ino)
                 namespace.run(residency.arrived, ino, attr.epoch, 1)
 
@@ -205,12 +214,7 @@ def test_warm_tells_what_cannot_be_fetched(filled: Site) -> None:
     run(filled, "evict", "latest")
     first, second, third = inos(filled)
     report(filled, damaged=[{"ino": second, "path": "/run1/x\x1b", "reason": "wrong\x1b bytes"}])
-    query(
-        filled.settings,
-        "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone', 1)",
-        ino=second,
-    )
-    with hydrating(filled, first, third):
+    with hydrating(filled, first, third, fail=second):
         facts = json.loads(
             run(filled, "warm", "--wait", "--json", "latest", status=1).partition("\nspillway")[0]
         )
@@ -232,6 +236,46 @@ def test_warm_tells_what_cannot_be_fetched(filled: Site) -> None:
     assert "no file" in dict(lines)["fetching"]
     shown = dict(lines_of({**found, "cache": {**found["cache"], "dropped_readers": ["a\x1b"]}}))
     assert shown["journal"] == r"reader a\x1b fell behind and must read everything again"
+
+
+def test_a_failure_of_earlier_is_forgotten_by_a_new_wish(filled: Site) -> None:
+    run(filled, "evict", "latest")
+    first, second, third = inos(filled)
+    run(filled, "warm", "latest/shard0", "latest/shard1")
+    for ino in (first, third):
+        query(filled.settings, FAILED, ino=ino)
+    query(filled.settings, FAILED.replace("hydrate", "x"), ino=first)
+    # The person has restored the first object, and asks again.
+    report(filled)
+    with hydrating(filled, first, second):
+        text = run(filled, "warm", "--wait", "latest/shard0", "latest/shard1")
+    assert "fetched: 2 files" in text
+    assert query(filled.settings, "SELECT work, ino FROM retry ORDER BY work") == [
+        ("hydrate", third),
+        ("x", first),
+    ]
+
+
+def test_warm_tells_that_the_disk_has_no_room(
+    filled: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warm, "ROOM_SECONDS", 0.1)
+    run(filled, "evict", "latest")
+    report(filled, has_room=False)
+    text = run(filled, "warm", "--wait", "latest", status=1)
+    assert "3 files left, 0 B/s, ? to go; the disk is short of room\n" in text
+    assert "spillway: the disk is short of room, so only what clients wait for is fetched: " in text
+    assert "(3 files are asked for" in text
+
+
+@pytest.mark.parametrize("kind", [Kind.FIFO, Kind.SOCKET, Kind.CHARACTER])
+def test_what_has_no_bytes_is_neither_evicted_nor_warmed(filled: Site, kind: Kind) -> None:
+    with closing(Namespace(filled.settings)) as namespace:
+        namespace.mknod(ROOT_CRED, ROOT_INO, b"other", kind, 0, MODE)
+    for command in ("evict", "warm"):
+        assert re.search(r"other is a [a-z ]+, not a file", run(filled, command, "other", status=1))
+    # Below a directory they are passed over.
+    assert "3 files evicted" in run(filled, "evict", "/")
 
 
 def test_warm_does_not_wait_for_a_hydrator_that_does_not_run(

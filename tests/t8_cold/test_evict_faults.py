@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,9 @@ import pytest
 
 from gateway import clock
 from gateway.cache import evictor as evictor_module
-from gateway.cache.candidates import Finder, survey
+from gateway.cache.candidates import Directory, Finder, survey
 from gateway.cache.eviction import Eviction, Verdict
-from gateway.cache.evictor import FAR_SECONDS
+from gateway.cache.evictor import FAR_SECONDS, NEAR_SECONDS
 from gateway.data import layout
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
@@ -28,7 +30,9 @@ from gateway.errors import DoorClosed, TryAgain
 from gateway.namespace import fsck
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
-from tests.t8_cold.evicting import Cold, cold, store
+from tests.support.s3proxy import Act
+from tests.support.s3server import credentials
+from tests.t8_cold.evicting import FILE_BYTES, Cold, cold, store
 
 __all__ = ["cold", "store"]
 
@@ -177,3 +181,108 @@ def test_the_database_may_be_away(cold: Cold, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("gateway.namespace.identity.require_surroundings", away)
     assert cold.evictor().step() == FAR_SECONDS
     assert cold.absent() == set()
+
+
+def test_only_the_look_at_the_tables_needs_a_rest(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the bucket or the server is slow, a rest as long as that would let the disk fill."""
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    inos = cold.save("run", 4, hours_ago=1)
+    for number in range(4):
+        cold.write(f"dirty{number}", os.urandom(FILE_BYTES))
+    now = [clock.monotonic_seconds()]
+    surveys = []
+
+    def slow_survey(session: Session) -> list[Directory]:
+        now[0] += 5
+        surveys.append(now[0])
+        return survey(session)
+
+    class Slow(Refusing):
+        def run(self, requests: Sequence[Request]) -> list[Answer]:
+            now[0] += 100
+            return super().run(requests)
+
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+    monkeypatch.setattr(evictor_module, "survey", slow_survey)
+    working = cold.evictor()
+    working._open_door = lambda: closing(Slow(errno.EAGAIN))
+    for passed, looks in ((0, 1), (4, 1), (2, 2)):
+        now[0] += passed
+        assert working.step() == NEAR_SECONDS
+        assert len(surveys) == looks
+    # Files are evicted, and the disk is still too full: a save goes on.
+    now[0] += 11
+    working._open_door = cold.door
+    working.step()
+    assert cold.absent() == set(inos)
+    working.step()
+    assert len(surveys) == 4
+    working.step()
+    assert len(surveys) == 4, "nothing was evicted"
+
+
+def wrong_key(site: Cold) -> Callable[[], None]:
+    """Let a person write a wrong key into the credentials file."""
+    site.set_credentials(credentials("x" * 40))
+    return partial(site.set_credentials, credentials())
+
+
+def no_bucket(site: Cold) -> Callable[[], None]:
+    """Let the store answer as if the bucket were missing."""
+    head = site.proxy.inject(lambda one: one.operation == "HEAD", Act.FAIL, math.inf, status=404)
+    every = site.proxy.inject(
+        lambda _one: True, Act.FAIL, math.inf, status=404, code="NoSuchBucket"
+    )
+
+    def mend() -> None:
+        head.release()
+        every.release()
+
+    return mend
+
+
+@pytest.mark.parametrize("break_", [wrong_key, no_bucket])
+def test_a_bucket_that_refuses_us_is_said_once_and_skips_no_file(
+    cold: Cold, caplog: pytest.LogCaptureFixture, break_: Callable[[Cold], Callable[[], None]]
+) -> None:
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    inos = cold.save("run", 4, hours_ago=1)
+    mend = break_(cold)
+    working = cold.evictor()
+    for _ in range(2):
+        assert working.step() == FAR_SECONDS
+        working._look_at = 0.0
+    said = [one.getMessage() for one in caplog.records if one.name == "cache"]
+    assert len(said) == 1
+    assert said[0].startswith("nothing is evicted now: ")
+    assert working.counts == {}
+    mend()
+    working.step()
+    assert cold.absent() == set(inos)
+
+
+def test_a_key_that_shows_no_object_is_not_tried_at_every_file(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictor_module, "TOGETHER", 2)
+    cold.configured("cache", evict_from=0.05, evict_to=0.0)
+    inos = cold.save("run", 8, hours_ago=1)
+    now = [clock.monotonic_seconds()]
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+    refused = cold.proxy.inject(
+        lambda one: one.operation == "HEAD", Act.FAIL, math.inf, status=403, code="AccessDenied"
+    )
+    working = cold.evictor()
+    working.step()
+    assert working.counts == {"refused": 2}
+    assert working._store._connection is None, "the old key would be used for ever"
+    # Objects that are refused for themselves do not keep the evictor from others.
+    refused.release()
+    now[0] += 5
+    working.step()
+    assert cold.absent() == set(inos[2:])
+    now[0] += 61
+    working.step()
+    assert cold.absent() == set(inos)

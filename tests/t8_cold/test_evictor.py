@@ -22,7 +22,7 @@ from gateway.door.frames import Op, Request
 from gateway.namespace import fsck
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
-from tests.t8_cold.evicting import DISK_BYTES, FILE_BYTES, Cold, cold, store
+from tests.t8_cold.evicting import DISK_BYTES, FILE_BYTES, HOUR_NS, Cold, cold, store
 
 __all__ = ["cold", "store"]
 
@@ -152,6 +152,17 @@ def test_top_directories_have_limits_of_their_own(cold: Cold) -> None:
     assert len(cold.asked) == asked, "the next count is due in a minute"
 
 
+def test_a_directory_that_cannot_shrink_to_its_limit_keeps_nothing_else(cold: Cold) -> None:
+    cold.configured("cache", evict_from=0.6, evict_to=0.5, limits=["production=1MiB"])
+    cold.configured("cache", keep=["production/*"])
+    cold.save("production", 14, hours_ago=9)
+    others = cold.save("other", 6, hours_ago=1)
+    files = -(-(cold.used_bytes() - DISK_BYTES // 2) // FILE_BYTES)
+    cold.evictor().step()
+    # 10 MiB are used, 8 may be. The 6 MiB above the limit stay.
+    assert cold.absent() == set(others[:files])
+
+
 def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
     old, used, wanted = cold.save("run", 3, hours_ago=9)
     fresh = cold.save("fresh", 1, hours_ago=9)[0]
@@ -229,6 +240,22 @@ def test_room_for_the_next_save_is_made_before_it(
     assert cold.absent() != set()
     assert cold.absent().isdisjoint(saved)
     assert cold.used_bytes() <= 0.9 * DISK_BYTES - 12 * FILE_BYTES
+
+
+def test_a_save_as_large_as_the_disk_does_not_empty_it(cold: Cold) -> None:
+    cold.configured("cache", evict_from=0.8, evict_to=0.7)
+    # Below half of the watermark, 6.4 MiB, everything stays.
+    small = cold.save("small", 8, hours_ago=9)
+    working = cold.evictor()
+    working._growth._peaks = {clock.now_ns() // HOUR_NS: 2 * DISK_BYTES}
+    assert working.step() == FAR_SECONDS
+    assert cold.absent() == set()
+    large = cold.save("large", 8, hours_ago=1)
+    working.step()
+    margin = DISK_BYTES // 50
+    assert 0.4 * DISK_BYTES - margin - FILE_BYTES <= cold.used_bytes() <= 0.4 * DISK_BYTES
+    assert cold.absent() >= set(small[:4])
+    assert cold.absent().isdisjoint(large)
 
 
 def test_peaks_are_forgotten_after_a_day_and_a_lost_file_means_not_known(
