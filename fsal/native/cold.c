@@ -21,7 +21,6 @@
 #define CLOSE_MS 2000u
 
 #define WAITING (-1)          /* as the result of a parked READ */
-
 /* HANDED: the hydrator of this session works on it. */
 enum { MISSING, QUEUED, HANDED, PRESENT };
 
@@ -37,7 +36,6 @@ struct spw_cold {
 };
 
 TAILQ_HEAD(records, spw_cold);
-
 TAILQ_HEAD(parked, spw_parked);
 
 static struct {
@@ -328,7 +326,7 @@ int spw_cold_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, u
 	return rc;
 }
 
-int spw_cold_failed(struct spw_inode *inode, uint64_t epoch)
+int spw_cold_failed(struct spw_inode *inode, uint64_t epoch, bool is_all)
 {
 	struct spw_cold *record;
 	int rc;
@@ -339,6 +337,8 @@ int spw_cold_failed(struct spw_inode *inode, uint64_t epoch)
 		record->failed_until_ms = spw_clock_ms() + SPW_COLD_RETRY_MS;
 		turn_all_locked(record, HANDED, MISSING);
 		turn_all_locked(record, QUEUED, MISSING);
+		if (is_all)
+			turn_all_locked(record, PRESENT, MISSING);
 		answer_locked(inode, false, EIO);
 	}
 	pthread_mutex_unlock(&cold.lock);

@@ -9,6 +9,7 @@
 #ifndef SPILLWAY_COLD_H
 #define SPILLWAY_COLD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
 
@@ -69,8 +70,9 @@ int spw_cold_next(uint64_t session, uint32_t wait_ms, struct spw_wanted *wanted)
  * data file has another epoch, or ENOENT if the inode has no record. */
 int spw_cold_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, uint64_t length);
 
-/* Fails all READs of bytes that are not present, for a while. Returns as spw_cold_present. */
-int spw_cold_failed(struct spw_inode *inode, uint64_t epoch);
+/* Fails all READs of bytes that are not present, for a while. is_all: first no byte of the data file
+ * is present any more. Returns as spw_cold_present. */
+int spw_cold_failed(struct spw_inode *inode, uint64_t epoch, bool is_all);
 
 /* Lets READs be parked and spw_cold_next wait, from the start on and after spw_cold_close. */
 void spw_cold_open(void);

@@ -65,7 +65,7 @@ int spw_cold_serve(uint32_t op, const struct spw_door_request *asked,
 	else if (op == SPW_DOOR_ARRIVED)
 		rc = spw_arrived(inode, request->ino2, request->cookie, &reply->attr);
 	else
-		rc = spw_failed(inode, request->ino2);
+		rc = spw_failed(inode, request->ino2, asked->length == SPW_DOOR_ALL_BYTES);
 	spw_inode_put(inode);
 	return rc;
 }

@@ -20,6 +20,11 @@
 #define SPW_DOOR_GROUPS 64u
 #define SPW_DOOR_NAME_BYTES 4096u /* the namespace decides which name is too long */
 
+/* As the length of a FAILED: nothing in the data file is believed any more, because the disk may not
+ * have what was written. Before the answer, all that was PRESENT becomes wanted again when it is
+ * read. Any other length: only what clients wait for failed. */
+#define SPW_DOOR_ALL_BYTES UINT64_MAX
+
 /* A number is never used for another operation. */
 enum spw_door_op {
 	SPW_DOOR_LOOKUP = 1,  /* ino, name                 -> attr */
@@ -40,8 +45,8 @@ enum spw_door_op {
 			       *   the data file (ESTALE: the file has another epoch) */
 	SPW_DOOR_ARRIVED,     /* ino, ino2 = epoch, change = content version: the whole file is on
 			       *   stable storage            -> attr */
-	SPW_DOOR_FAILED,      /* ino, ino2 = epoch, change = errno: the bytes that clients wait for
-			       *   cannot be had */
+	SPW_DOOR_FAILED,      /* ino, ino2 = epoch, change = errno, length = 0 or ALL_BYTES: the bytes
+			       *   that clients wait for cannot be had */
 };
 
 struct spw_door_head {

@@ -122,12 +122,12 @@ int spw_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, uint64
 	return rc;
 }
 
-int spw_failed(struct spw_inode *inode, uint64_t epoch)
+int spw_failed(struct spw_inode *inode, uint64_t epoch, bool is_all)
 {
 	int rc = begin(inode);
 
 	if (rc == 0)
-		rc = spw_cold_failed(inode, epoch);
+		rc = spw_cold_failed(inode, epoch, is_all);
 	return rc == ENOENT ? ESTALE : rc;
 }
 

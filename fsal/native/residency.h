@@ -21,9 +21,9 @@ int spw_arrived(struct spw_inode *inode, uint64_t epoch, uint64_t content_versio
 		struct spw_attr *attr);
 
 /* Notes that verified bytes are in the data file, or that the bytes that clients wait for cannot be
- * had. Return 0, ESTALE if the file has another epoch or is resident, or an errno. */
+ * had. is_all: nothing in the data file is believed any more. Return 0, ESTALE if the file has another epoch or is resident, or an errno. */
 int spw_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, uint64_t length);
-int spw_failed(struct spw_inode *inode, uint64_t epoch);
+int spw_failed(struct spw_inode *inode, uint64_t epoch, bool is_all);
 
 /* Asks for bytes of an absent file. *size becomes the size of the file. Returns 0 if they are in
  * the data file, EINPROGRESS if they are wanted from now on, ENOENT if the file is not absent any

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 
-from gateway.door.frames import Answer, Op, Request
+from gateway.door.frames import ALL_BYTES, Answer, Op, Request
 from gateway.door.remote import Remote
 from gateway.errors import DoorClosed
 from gateway.settings import Settings
@@ -79,9 +79,11 @@ class Clients:
         # The server refuses an arrival that a hydrator sent which is dead by now.
         self._to_tell.put(request._replace(offset=self._session))
 
-    def failed(self, ino: int, epoch: int) -> None:
-        """Tell that the bytes that clients wait for cannot be had. It does not wait."""
-        self._to_tell.put(Request(Op.FAILED, ino, ino2=epoch, change=errno.EIO))
+    def failed(self, ino: int, epoch: int, *, is_all: bool = False) -> None:
+        """Tell that the bytes that clients wait for cannot be had, or (is_all) that nothing in the
+        data file is believed any more. It does not wait."""
+        length = ALL_BYTES if is_all else 0
+        self._to_tell.put(Request(Op.FAILED, ino, ino2=epoch, change=errno.EIO, length=length))
 
     def _listen(self) -> None:
         while not self._stop.is_set():

@@ -74,7 +74,7 @@ class Saver:
         log.error("%s: %s: it is fetched again", one.path, one.error)
         one.is_condemned = one.needs_look = True
         self._board.later(one, SAVE_SECONDS)
-        self._clients.failed(one.ino, source.epoch)
+        self._clients.failed(one.ino, source.epoch, is_all=True)
 
     def _record(self, synced: list[tuple[Hydration, Source | None]]) -> None:
         rows = []

@@ -12,6 +12,8 @@ from gateway.types import ROOT_CRED, Attr, Cred, SetAttr
 MAGIC = 0x524F4F44
 VERSION = 2
 FRAME_BYTES = 8192
+ALL_BYTES = (1 << 64) - 1
+"""As the length of FAILED: nothing in the data file is believed any more."""
 
 _HEAD = struct.Struct("=IHHIIQ")
 _BODY = struct.Struct("=QQQQQqqIIIIIIIIII")

@@ -1,17 +1,19 @@
 """Binds a namespace to data files or to a bucket that it did not have before.
 
 A person asks for it after a disk was replaced, a backup restored, or another bucket chosen. Files
-whose bytes are not there are recorded as damaged: they are neither drained nor sealed, so that
-their objects stay. No other process may work on the namespace meanwhile.
+whose bytes are neither on the disk nor in the bucket are recorded as damaged: they are neither
+drained nor sealed, so that their objects stay. No other process may work on the namespace
+meanwhile.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from itertools import islice
 from typing import NamedTuple
 
-from sqlalchemy import delete, func, literal_column, select, update
+from sqlalchemy import delete, exists, func, literal_column, select, update
 
 from gateway import clock
 from gateway.data import stamp
@@ -19,12 +21,13 @@ from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
 from gateway.db import journal
 from gateway.db import statements as sql
-from gateway.db.compiled import Session, Statement, b
+from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.engine import Database
 from gateway.db.writer import Ids, Tx
 from gateway.errors import IdentityError
 from gateway.namespace import content, identity
 from gateway.settings import BucketSettings
+from gateway.types import Residency
 
 PAGE = 1024
 
@@ -50,12 +53,29 @@ _FILES_AFTER = Statement(
     .order_by(sql.inode.c.ino)
     .limit(b("most"))
 )
-_ABSENT_AFTER = Statement(
-    select(sql.inode.c.ino, sql.inode.c.epoch)
-    .where(sql.IS_REGULAR, sql.IS_ABSENT, sql.inode.c.ino > b("after"))
-    .order_by(sql.inode.c.ino)
-    .limit(b("most"))
+_RESIDENT_OF = Statement(
+    select(sql.inode.c.ino, sql.inode.c.epoch).where(
+        sql.IS_REGULAR, sql.IS_RESIDENT, sql.inode.c.ino.in_(select(given_numbers("inos").c.value))
+    )
 )
+_EVICTED_SINCE = Statement(
+    update(sql.inode)
+    .where(
+        sql.inode.c.ino == b("the_ino"),
+        sql.inode.c.drained_version == sql.inode.c.content_version,
+        exists().where(
+            sql.object_.c.ino == sql.inode.c.ino,
+            sql.object_.c.content_version == sql.inode.c.content_version,
+            sql.object_.c.size == sql.inode.c.size,
+            sql.block_digest.c.ino == sql.object_.c.ino,
+        ),
+        ~exists().where(sql.damage.c.ino == sql.inode.c.ino),
+    )
+    .values(residency=Residency.ABSENT, epoch=sql.inode.c.epoch + 1)
+)
+"""Makes a file absent whose data file is missing and whose version the bucket has. Whoever reads it
+compares the object with the digests."""
+
 _PRESENCE_FORGET = Statement(delete(sql.presence))
 _TAKE_BYTES = Statement(
     update(sql.inode)
@@ -97,7 +117,8 @@ class Adopted(NamedTuple):
     files: int
     """The number of regular files that were compared."""
     damaged: int
-    """The number of these files that lost bytes. They are recorded as damaged."""
+    """The number of these files that lost bytes and are not made absent. They are recorded as
+    damaged."""
     taken: int
     """The number of these files with newer bytes than the database says. They are drained again."""
 
@@ -118,12 +139,14 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
             )
         marks = () if stamped is None else stamped.marks
         is_older = found.mark not in marks and found.mark < max(marks, default=0)
-        adopted = _compare(database, connection, files, is_older=is_older)
-        _part_from_absent(database, connection, files)
         with database.transaction(connection):
             # A restored database would otherwise hand out the numbers of these files again.
             largest = max((ino for ino, _epoch in files.walk()), default=0)
             session.run(_NUMBERS_ABOVE, largest=largest)
+            session.run(_PRESENCE_FORGET)
+        _set_others_aside(session, files)
+        adopted = _compare(database, connection, files, is_older=is_older)
+        with database.transaction(connection):
             journal.forget_readers(session)
         mark = max((found.mark, *marks)) + 1
         bound = Stamp(
@@ -161,6 +184,8 @@ def _compare(
                 if is_older and found and (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
                     taken += 1
                     _take(session, ino, found)
+                elif found is None and size > 0 and tx.run(_EVICTED_SINCE, the_ino=ino):
+                    tx.touch(ino)
                 elif (0 if found is None else found.st_size) != size:
                     damaged += 1
                     there = "is missing" if found is None else f"has {found.st_size} bytes"
@@ -170,21 +195,20 @@ def _compare(
     return Adopted(looked, damaged, taken)
 
 
-def _part_from_absent(database: Database, connection: object, files: DataFiles) -> None:
-    """Move away the data files of absent files, and forget which blocks they have.
+def _set_others_aside(session: Session, files: DataFiles) -> None:
+    """Move away every data file that is not that of a resident row.
 
-    If the database is older, such a file may have become whole since, and a client may have written
-    into it. If the disk is older, it may lack blocks that the database believes in.
+    The hydrator writes into the data file of an absent file's epoch. If the database is older, a
+    client may have written into that one since, or into one of a later epoch, which the row gets
+    again. If the disk is older, it may lack blocks that the database believed in.
     """
-    session = Session(connection, database.dialect)
-    after = 0
-    while rows := session.all(_ABSENT_AFTER, after=after, most=PAGE):
-        for ino, epoch in rows:
-            if files.path(ino, epoch).exists():
+    found = files.walk()
+    while page := list(islice(found, PAGE)):
+        inos = numbers_of({ino for ino, _epoch in page})
+        resident = set(map(tuple, session.all(_RESIDENT_OF, inos=inos)))
+        for ino, epoch in page:
+            if (ino, epoch) not in resident:
                 files.set_aside(ino, epoch)
-        after = rows[-1][0]
-    with database.transaction(connection):
-        session.run(_PRESENCE_FORGET)
 
 
 def _take(session: Session, ino: int, found: os.stat_result) -> None:

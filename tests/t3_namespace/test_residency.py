@@ -322,6 +322,69 @@ def test_adopted_files_are_not_taken_for_the_blocks_of_absent_ones(
     assert problems(settings) == []
 
 
+@pytest.mark.parametrize("how", [age, keep])
+def test_adopted_files_of_another_epoch_are_not_written_over(
+    namespace: Namespace, settings: Settings, how: Callable[[Settings], None]
+) -> None:
+    """Later evictions give a file of a restored database the epochs again that it had since."""
+    absent = evict(namespace, save(namespace, settings))
+    resident = save(namespace, settings, b"resident")
+    namespace.close()
+    files = DataFiles(settings.files_dir)
+    late = [(absent.ino, absent.epoch + 2), (resident.ino, resident.epoch + 1)]
+    for ino, epoch in late:
+        files.path(ino, epoch).write_bytes(b"newer")
+    how(settings)
+    adopted = adopt.adopt_files(Database(settings.database_url), files)
+    assert (adopted.files, adopted.damaged) == (1, 0)
+    assert list(files.walk()) == [(resident.ino, resident.epoch)]
+    for ino, epoch in late:
+        assert (files.aside / f"{ino}.{epoch}").read_bytes() == b"newer"
+    assert problems(settings) == []
+
+
+@pytest.mark.parametrize("how", [age, keep])
+def test_a_file_that_was_evicted_since_the_backup_is_absent(
+    namespace: Namespace, settings: Settings, how: Callable[[Settings], None]
+) -> None:
+    attr = save(namespace, settings)
+    namespace.close()
+    files = DataFiles(settings.files_dir)
+    files.remove(attr.ino, attr.epoch)
+    files.path(attr.ino, attr.epoch + 1).write_bytes(b"\0\0\0\0\0")
+    how(settings)
+    assert adopt.adopt_files(Database(settings.database_url), files) == (1, 0, 0)
+    namespace = Namespace(settings)
+    evicted = attr._replace(residency=Residency.ABSENT, epoch=attr.epoch + 1)
+    assert namespace.getattr(attr.ino) == evicted
+    namespace.close()
+    assert list(files.walk()) == []
+    assert count(settings, "damage") == 0
+    assert problems(settings) == []
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *("dirty", "only a snapshot in the bucket", "another version in the bucket"),
+        *("another size in the bucket", "no object", "no digests", "damage"),
+    ],
+)
+def test_an_adopted_file_that_the_bucket_may_lack_is_damaged(
+    namespace: Namespace, settings: Settings, condition: str
+) -> None:
+    attr = save(namespace, settings)
+    namespace.close()
+    query(settings, CONDITIONS[condition].format(ino=attr.ino, key="f"))
+    files = DataFiles(settings.files_dir)
+    files.remove(attr.ino, attr.epoch)
+    age(settings)
+    assert adopt.adopt_files(Database(settings.database_url), files) == (1, 1, 0)
+    assert query(settings, "SELECT residency, epoch FROM inode WHERE kind = 1") == [
+        (Residency.RESIDENT, attr.epoch)
+    ]
+
+
 def test_removing_an_absent_file_leaves_nothing(namespace: Namespace, settings: Settings) -> None:
     attr = evict(namespace, save(namespace, settings))
     fetched(namespace, settings, attr, DATA[:1])

@@ -15,7 +15,7 @@ import pytest
 from gateway.cache import datafile
 from gateway.cache.rows import Rows, Saved
 from gateway.db.engine import Database
-from gateway.door.frames import Op
+from gateway.door.frames import ALL_BYTES, Op
 from gateway.types import ROOT_CRED
 from tests.support.s3proxy import Act, Fault
 from tests.support.waiting import until
@@ -260,6 +260,7 @@ def test_a_failed_sync_makes_nothing_believed(
         site.arrive(ino)
     assert site.bytes_of(ino) == data
     assert forgotten == [ino]
+    assert [one.length for one in site.door.of(Op.FAILED, ino)] == [ALL_BYTES]
 
 
 def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:

@@ -280,6 +280,24 @@ static void what_cannot_be_had_fails_for_a_while(void)
 	spw_inode_put(inode);
 }
 
+static void what_the_disk_may_not_have_is_wanted_again(void)
+{
+	struct spw_inode *inode = absent(2 * (uint64_t)G);
+
+	none_answered();
+	hydrate(inode, 0, "abc");
+	assert(present(inode, 0, G) == 0 && read_at(inode, G, 1) == EINPROGRESS);
+	assert(ask(SPW_DOOR_FAILED, inode, 2, EIO, 0, SPW_DOOR_ALL_BYTES) == ESTALE);
+	assert(read_at(inode, 0, 3) == 0 && park(inode, G, 1) == 0);
+	assert(ask(SPW_DOOR_FAILED, inode, 3, EIO, 0, SPW_DOOR_ALL_BYTES) == 0);
+	await(&failed, 1);
+	assert(read_at(inode, 0, 3) == EIO);
+	usleep(350000); /* SPW_COLD_RETRY_MS */
+	assert(read_at(inode, 0, 3) == EINPROGRESS);
+	hand_out(0, G);
+	spw_inode_put(inode);
+}
+
 static void arrived_reads_go_on(void)
 {
 	struct spw_inode *inode = absent(4);
@@ -372,6 +390,7 @@ int main(int argc, char **argv)
 	one_client_does_not_take_all_places();
 	only_reads_whose_bytes_are_here_go_on();
 	what_cannot_be_had_fails_for_a_while();
+	what_the_disk_may_not_have_is_wanted_again();
 	arrived_reads_go_on();
 	the_end_answers_all_and_waits_for_nothing();
 	only_root_asks();
