@@ -6,6 +6,7 @@ import re
 
 from sqlalchemy import text
 
+from gateway.cache import candidates, rows, warming
 from gateway.db import journal
 from gateway.db import statements as namespace_statements
 from gateway.db.compiled import Statement, rows_of
@@ -15,20 +16,27 @@ from gateway.drain import verify
 from gateway.drain.admission import retries
 from gateway.drain.plan import backfill
 from gateway.drain.send import blockrows
-from gateway.namespace import browse
+from gateway.namespace import browse, residency
 from gateway.settings import Settings
 
 SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader"}
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
 people and by errors."""
-WHOLE_TABLES = {"drain.statements.UPLOADS"}
-"""Statements that run once for each plan. ``upload`` has a row for each unfinished upload."""
+WHOLE_TABLES = {
+    "drain.statements.UPLOADS",
+    "cache.candidates.SURVEY",
+    "cache.candidates.PARTIAL",
+    "cache.rows._WARMING",
+}
+"""Statements that run once for each plan (``upload`` has a row for each unfinished upload), for a
+disk that is too full, or for the wishes of people, of which ``warming`` has the rows."""
 
 STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
     for module in (
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
+        *(candidates, rows, warming, residency),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
@@ -41,6 +49,7 @@ def explain(database: Database, statement: Statement) -> list[str]:
     sql, fixed = statement.compiled(database.dialect)
     names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
     blobs = {name for name in names if "name" in name or name in ("value", "gateway")}
+    blobs |= {"after"} if "dirent.name >" in sql else set()
     texts = {name for name in names if "key" in name}
     texts |= {"etag", "checksum", "bucket", "prefix", "reason", "the_work"} & set(names)
     values = {name: fixed.get(name, b"" if name in blobs else 1) for name in names}
