@@ -32,7 +32,9 @@ class ColdSite(Site):
 
     def __init__(self, directory: Path, server: Server, bucket: str, proxy: S3Proxy) -> None:
         super().__init__(directory, server, bucket, proxy)
-        self.values["cache"] = {"workers": 4}
+        # The disk of the tests may be full of other things.
+        self.values["cache"] = {"workers": 4, "evict_from": 1.0}
+        self.values["space"] = {"slow_from": 0.999, "reserve_bytes": 0}
         self.door = FakeDoor(self.namespace, self.settings.run_dir)
         self.set_cache()
 
