@@ -61,7 +61,7 @@ int spw_cold_want(struct spw_inode *inode, uint64_t offset, uint64_t length, uin
 int spw_cold_park(struct spw_parked *parked);
 
 /* Hands a wanted range to the hydrator, each once for a session. Waits for one, at most wait_ms.
- * session: number of the hydrator's start; another number hands out again what is not present.
+ * session: number of the hydrator's session (session.h); another one hands out again what is not present.
  * Returns 0, or EBUSY while another call waits. */
 int spw_cold_next(uint64_t session, uint32_t wait_ms, struct spw_wanted *wanted);
 
