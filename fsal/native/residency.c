@@ -147,6 +147,8 @@ int spw_want_all_locked(struct spw_inode *inode)
 
 	if (rc == 0)
 		rc = spw_cold_want(inode, 0, UINT64_MAX, &size);
+	if (rc == 0)
+		spw_cold_confirm(inode);
 	return rc == 0 || rc == EINPROGRESS || rc == ENOENT ? EAGAIN : rc;
 }
 

@@ -3,6 +3,7 @@
 
 #include "cold.h"
 #include "cold_requests.h"
+#include "granule.h"
 #include "residency.h"
 
 enum { G = SPW_GRANULE_BYTES };

@@ -66,6 +66,46 @@ static void a_session_that_was_followed_is_refused(void)
 	spw_inode_put(inode);
 }
 
+/* The hydrator died when all bytes were here, and before it said that the file has arrived. */
+static void its_successor_looks_at_a_file_that_is_here(void)
+{
+	struct spw_inode *inode = absent(2 * (uint64_t)G + 4);
+
+	assert(spw_want_all(inode) == EAGAIN);
+	hand_out(0, 2 * (uint64_t)G + 4);
+	hydrate(inode, 2 * (uint64_t)G, "abcd");
+	assert(present(inode, 0, 2 * (uint64_t)G + 4) == 0);
+	expect(inode, 2 * (uint64_t)G, 8, "abcd", true);
+	session++;
+	hand_out(2 * (uint64_t)G, 4);
+	assert(read_at(inode, 2 * (uint64_t)G, 4) == EINPROGRESS && read_at(inode, 0, 1) == 0);
+	assert(present(inode, 2 * (uint64_t)G, 4) == 0);
+	assert(put(inode, "x", 0, true) == EAGAIN);
+	hand_out(0, 0); /* it is asked once */
+	assert(arrived(inode, 3, VERSION) == 0);
+	assert(put(inode, "x", 0, true) == 0);
+	settle();
+	spw_inode_put(inode);
+}
+
+/* No bytes are missing, and a call needs the whole file. */
+static void who_needs_the_whole_file_asks_again_for_its_end(void)
+{
+	struct spw_inode *inode = absent(G + 4);
+
+	assert(read_at(inode, 0, 1) == EINPROGRESS && read_at(inode, G, 4) == EINPROGRESS);
+	hand_out(0, G + 4);
+	hydrate(inode, G, "abcd");
+	assert(present(inode, 0, G + 4) == 0);
+	hand_out(0, 0);
+	for (int i = 0; i < 2; i++) {
+		assert(put(inode, "x", 0, true) == EAGAIN && spw_truncate(inode, 9) == EAGAIN);
+		hand_out(G, i == 0 ? 4 : 0);
+		assert(present(inode, G, 4) == 0);
+	}
+	spw_inode_put(inode);
+}
+
 int main(int argc, char **argv)
 {
 	assert(argc == 2);
@@ -73,6 +113,8 @@ int main(int argc, char **argv)
 	assert(spw_cold_start(0) == 0);
 	nothing_is_handed_out_while_an_older_arrival_runs();
 	a_session_that_was_followed_is_refused();
+	its_successor_looks_at_a_file_that_is_here();
+	who_needs_the_whole_file_asks_again_for_its_end();
 	puts("all passed");
 	return 0;
 }
