@@ -118,7 +118,9 @@ def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
         "bytes.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c", "namespace.c",
         "queue.c", "reads.c", "residency.c", "seal.c", "session.c", "space.c", "sync.c", "writer.c",
     )  # fmt: skip
-    flags = ("-Wl,--wrap=fdatasync,--wrap=fsync", "-DSPW_COLD_RETRY_MS=300")
+    flags = ["-Wl,--wrap=fdatasync,--wrap=fsync", "-DSPW_COLD_RETRY_MS=300"]
+    if suite == "test_evict":
+        flags.append("-Wl,--wrap=spw_fd_get_to_read")
     run_suite(tmp_path, suite, sources, sanitizer, *flags, root=str(files.root))
 
 

@@ -189,7 +189,7 @@ static void emptying_needs_no_bytes(void)
 	spw_inode_put(inode);
 }
 
-/* Write the data file of an epoch as the hydrator does. */
+/* Write the data file of an epoch as the hydrator does: what is not written is a hole. */
 static void hydrate(uint64_t epoch, const char *text)
 {
 	char name[48];
@@ -198,7 +198,8 @@ static void hydrate(uint64_t epoch, const char *text)
 	snprintf(name, sizeof(name), "%02x/%llu.%llu", (unsigned int)(next_ino % 256),
 		 (unsigned long long)next_ino, (unsigned long long)epoch);
 	fd = openat(spw_files_dir_fd(), name, O_RDWR | O_CREAT, 0600);
-	assert(fd >= 0 && pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text));
+	assert(fd >= 0 && ftruncate(fd, (off_t)ns.row.size) == 0);
+	assert(pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text));
 	close(fd);
 }
 
@@ -222,6 +223,44 @@ static void a_reader_follows_to_the_new_data_file(void)
 	expect(inode, 0, 8, "new", true);
 	assert(has_epoch(next_ino, 2) && inode->fd_users == 0 && inode->fd == -1);
 	spw_inode_put(inode);
+}
+
+int __real_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent);
+int __wrap_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent);
+
+static bool empties; /* the next reader is overtaken by a truncation */
+
+int __wrap_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
+{
+	int rc = __real_spw_fd_get_to_read(inode, fd, is_absent);
+
+	if (empties) {
+		empties = false;
+		assert(spw_writer_begin_emptied(inode) == 0);
+	}
+	return rc;
+}
+
+/* A reader has the old data file, of which nothing has arrived, when the file is emptied. */
+static void holes_of_the_old_data_file_are_no_bytes(void)
+{
+	struct spw_inode *inode;
+	uint64_t found;
+
+	for (int i = 0; i < 4; i++) {
+		inode = sealed("abcdef");
+		assert(spw_evict(inode, VERSION, &answer) == 0);
+		if (i % 2 == 0)
+			hydrate(1, "");
+		empties = true;
+		if (i < 2)
+			expect(inode, 0, 8, "", true);
+		else
+			assert(spw_seek(inode, 0, SEEK_HOLE, &found) == EAGAIN);
+		assert(!empties);
+		end(inode);
+		spw_inode_put(inode);
+	}
 }
 
 static void a_refused_emptying_leaves_the_file_absent(void)
@@ -273,6 +312,7 @@ int main(int argc, char **argv)
 	an_old_answer_does_not_bring_the_old_epoch_back();
 	emptying_needs_no_bytes();
 	a_reader_follows_to_the_new_data_file();
+	holes_of_the_old_data_file_are_no_bytes();
 	a_refused_emptying_leaves_the_file_absent();
 	an_absent_file_is_evicted_again();
 	puts("all passed");
