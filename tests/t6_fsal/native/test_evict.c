@@ -284,6 +284,35 @@ static void a_refused_emptying_leaves_the_file_absent(void)
 	spw_inode_put(inode);
 }
 
+/* An object is made anew from an answer that may be older than an eviction, and is evicted before the
+ * namespace could be asked. */
+static void an_epoch_that_is_not_known_is_asked_for_first(void)
+{
+	struct spw_inode *inode = sealed("abc");
+	struct spw_attr old = row_of(next_ino);
+	uint64_t asked = spw_asked();
+
+	assert(spw_evict(inode, VERSION, &answer) == 0);
+	hydrate(1, "abc");
+	for (int i = 0; i < 2; i++) {
+		spw_inode_put(inode);
+		ns.fail_getattr = EAGAIN;
+		inode = spw_inode_get(&old, asked);
+		assert(inode->epoch == 0 && inode->leaving);
+		assert(spw_evict(inode, VERSION, &answer) == EAGAIN);
+		assert(inode->leaving && ns.row.epoch == 1);
+		ns.fail_getattr = 0;
+		if (i == 0) { /* the namespace refuses */
+			assert(spw_evict(inode, VERSION + 1, &answer) == EBUSY);
+			assert(read_some(inode) == EINPROGRESS);
+		}
+	}
+	assert(has_epoch(next_ino, 1));
+	assert(spw_evict(inode, VERSION, &answer) == 0);
+	assert(ns.row.epoch == 2 && !has_epoch(next_ino, 1));
+	spw_inode_put(inode);
+}
+
 /* The partial bytes of an absent file are given up: the bytes of the old epoch are not believed. */
 static void an_absent_file_is_evicted_again(void)
 {
@@ -315,6 +344,7 @@ int main(int argc, char **argv)
 	holes_of_the_old_data_file_are_no_bytes();
 	a_refused_emptying_leaves_the_file_absent();
 	an_absent_file_is_evicted_again();
+	an_epoch_that_is_not_known_is_asked_for_first();
 	puts("all passed");
 	return 0;
 }
