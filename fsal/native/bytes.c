@@ -106,6 +106,17 @@ static int read_absent(struct spw_inode *inode, int fd, const struct iovec *iov,
 	return 0;
 }
 
+/* Gives a descriptor to read with. After an eviction without an answer perhaps only readers come, and
+ * then nobody else asks for the epoch. */
+static int get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
+{
+	int rc = spw_fd_get_to_read(inode, fd, is_absent);
+
+	if (rc == EAGAIN && spw_settle(inode))
+		rc = spw_fd_get_to_read(inode, fd, is_absent);
+	return rc;
+}
+
 /* A data file that is missing may have been made since: by the hydrator, or under a new epoch. */
 #define READ_TRIES 4
 
@@ -123,7 +134,7 @@ int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64
 		bool has_fd, is_absent;
 
 		/* While the descriptor is in use, the file is not evicted. */
-		rc = spw_fd_get_to_read(inode, &fd, &is_absent);
+		rc = get_to_read(inode, &fd, &is_absent);
 		has_fd = rc == 0;
 		if (rc != 0 && rc != ENOENT)
 			return rc;
@@ -246,7 +257,7 @@ int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *fou
 	off_t at;
 	int fd, rc;
 
-	rc = spw_fd_get_to_read(inode, &fd, &is_absent);
+	rc = get_to_read(inode, &fd, &is_absent);
 	/* The holes of an absent file are those of what has not arrived. */
 	if (is_absent) {
 		if (rc == 0)

@@ -21,6 +21,19 @@ static void settle_locked(struct spw_inode *inode)
 	(void)spw_attr_locked(inode, &attr);
 }
 
+bool spw_settle(struct spw_inode *inode)
+{
+	bool is_known;
+
+	if (pthread_mutex_trylock(&inode->meta) != 0)
+		return false;
+	if (inode->leaving)
+		settle_locked(inode);
+	is_known = !inode->leaving;
+	pthread_mutex_unlock(&inode->meta);
+	return is_known;
+}
+
 /* Calls the namespace. The data file of the old epoch must not be opened meanwhile. *epoch becomes
  * the old one. */
 static int evict_locked(struct spw_inode *inode, uint64_t content_version, struct spw_attr *attr,

@@ -119,7 +119,7 @@ static void a_writer_during_the_call_never_gets_the_old_data_file(void)
 static void an_eviction_without_an_answer_is_asked_for(void)
 {
 	struct spw_inode *inode = sealed("abc");
-	struct spw_attr attr;
+	uint64_t found;
 
 	ns.fail_evict = EIO;
 	assert(spw_evict(inode, VERSION, &answer) == EIO); /* it was not committed */
@@ -128,9 +128,13 @@ static void an_eviction_without_an_answer_is_asked_for(void)
 	ns.fail_getattr = EAGAIN;
 	assert(spw_evict(inode, VERSION, &answer) == EIO);
 	assert(read_some(inode) == EAGAIN && put(inode, "x", 0, true) == EAGAIN);
+	assert(spw_seek(inode, 0, SEEK_HOLE, &found) == EAGAIN && inode->leaving);
 	ns.fail_getattr = 0;
-	assert(spw_getattr(inode, &attr) == 0);
-	assert(read_some(inode) == EINPROGRESS);
+	assert(read_some(inode) == EINPROGRESS); /* a reader asks, as nobody else may come */
+	ns.fail_getattr = EAGAIN;
+	assert(spw_evict(inode, VERSION, &answer) == EIO && inode->leaving);
+	ns.fail_getattr = 0;
+	assert(spw_seek(inode, 0, SEEK_HOLE, &found) == EAGAIN && !inode->leaving);
 	assert(has_epoch(next_ino, 0)); /* the next start deletes it: the row of the eviction is there */
 	spw_unlink(next_ino, 0);
 	spw_inode_put(inode);
