@@ -204,7 +204,9 @@ def test_cold_reads_wait_for_their_bytes_without_threads(site: Site) -> None:
         assert readers.results[number] == file.data[at : at + PIECE_BYTES]
     for at in range(0, len(file.data), PIECE_BYTES):
         assert tried(site.client, file, at) == file.data[at : at + PIECE_BYTES]
-    site.done(Op.ARRIVED, file.ino, ino2=attr.epoch, change=file.version, offset=SESSION)
+    arrived = {"ino2": attr.epoch, "change": file.version}
+    assert site.ask(Op.ARRIVED, file.ino, **arrived, offset=SESSION + 1).errno == errno.ESTALE
+    site.done(Op.ARRIVED, file.ino, **arrived, offset=SESSION)
     assert tried(site.client, file, 0) == file.data[:PIECE_BYTES]
 
 
