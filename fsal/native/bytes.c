@@ -106,6 +106,17 @@ static int read_absent(struct spw_inode *inode, int fd, const struct iovec *iov,
 	return 0;
 }
 
+/* Gives a descriptor to read with. After an eviction without an answer perhaps only readers come, and
+ * then nobody else asks for the epoch. */
+static int get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
+{
+	int rc = spw_fd_get_to_read(inode, fd, is_absent);
+
+	if (rc == EAGAIN && spw_settle(inode))
+		rc = spw_fd_get_to_read(inode, fd, is_absent);
+	return rc;
+}
+
 /* A data file that is missing may have been made since: by the hydrator, or under a new epoch. */
 #define READ_TRIES 4
 
@@ -120,15 +131,14 @@ int spw_read(struct spw_inode *inode, const struct iovec *iov, int count, uint64
 		return rc;
 	rc = ENOENT;
 	for (int i = 0; rc == ENOENT && i < READ_TRIES; i++) {
-		bool has_fd;
+		bool has_fd, is_absent;
 
-		rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
+		/* While the descriptor is in use, the file is not evicted. */
+		rc = get_to_read(inode, &fd, &is_absent);
 		has_fd = rc == 0;
 		if (rc != 0 && rc != ENOENT)
 			return rc;
-		/* This is looked at behind spw_fd_get: while the descriptor is in use, the file is
-		 * not evicted. */
-		if (atomic_load(&inode->is_absent))
+		if (is_absent)
 			rc = read_absent(inode, has_fd ? fd : -1, iov, count, offset, amount, eof);
 		else
 			rc = read_resident(inode, has_fd ? fd : -1, iov, count, offset, amount, eof);
@@ -243,12 +253,13 @@ int spw_truncate(struct spw_inode *inode, uint64_t size)
 
 int spw_seek(struct spw_inode *inode, uint64_t offset, int whence, uint64_t *found)
 {
+	bool is_absent;
 	off_t at;
 	int fd, rc;
 
-	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
+	rc = get_to_read(inode, &fd, &is_absent);
 	/* The holes of an absent file are those of what has not arrived. */
-	if (atomic_load(&inode->is_absent)) {
+	if (is_absent) {
 		if (rc == 0)
 			spw_fd_release(inode);
 		return rc == 0 || rc == ENOENT ? spw_want_all(inode) : rc;

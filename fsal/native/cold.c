@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
-#include <time.h>
 
 #include "clock.h"
+#include "granule.h"
 #include "thread.h"
 
 #ifndef SPW_COLD_RETRY_MS
@@ -32,6 +32,7 @@ struct spw_cold {
 	uint64_t first;  /* no granule before it is queued */
 	uint64_t queued; /* number of queued granules */
 	uint64_t count;
+	uint64_t confirmed; /* session that was asked about the file when it was here as a whole */
 	uint8_t state[]; /* of each granule */
 };
 
@@ -55,38 +56,17 @@ static struct {
 	   .queue = TAILQ_HEAD_INITIALIZER(cold.queue),
 	   .parked = TAILQ_HEAD_INITIALIZER(cold.parked) };
 
-/* Returns false when the time is over. */
-static bool wait_until_locked(pthread_cond_t *condition, uint64_t due_ms)
-{
-	struct timespec until = { .tv_sec = (time_t)(due_ms / 1000),
-				  .tv_nsec = (long)(due_ms % 1000) * 1000000 };
-
-	return pthread_cond_timedwait(condition, &cold.lock, &until) == 0;
-}
-
 /* ---- granules ---- */
-
-/* Returns the last granule of a range that begins before the end of the file. */
-static uint64_t last_of(const struct spw_cold *record, uint64_t offset, uint64_t length)
-{
-	uint64_t left = record->attr.size - offset;
-
-	return (offset + (length < left ? length : left) - 1) / SPW_GRANULE_BYTES;
-}
-
-static bool is_in_file(const struct spw_cold *record, uint64_t offset, uint64_t length)
-{
-	return length > 0 && offset < record->attr.size;
-}
 
 static bool is_present_locked(const struct spw_cold *record, uint64_t offset, uint64_t length)
 {
-	if (!is_in_file(record, offset, length))
+	uint64_t i = offset / SPW_GRANULE_BYTES, size = record->attr.size;
+
+	if (!spw_is_in_file(size, offset, length))
 		return true;
-	for (uint64_t i = offset / SPW_GRANULE_BYTES; i <= last_of(record, offset, length); i++)
-		if (record->state[i] != PRESENT)
-			return false;
-	return true;
+	while (i <= spw_granule_last(size, offset, length) && record->state[i] == PRESENT)
+		i++;
+	return i > spw_granule_last(size, offset, length);
 }
 
 static void set_locked(struct spw_cold *record, uint64_t granule, uint8_t state)
@@ -109,9 +89,21 @@ static void turn_all_locked(struct spw_cold *record, uint8_t from, uint8_t to)
 			set_locked(record, i, to);
 }
 
+/* Has the hydrator look at a file again that is here as a whole, once in a session: its ARRIVED may
+ * have been lost, and calls that need the whole file would wait for ever. */
+static void confirm_locked(struct spw_cold *record)
+{
+	if (record->count == 0 || record->confirmed == cold.session ||
+	    !is_present_locked(record, 0, UINT64_MAX))
+		return;
+	record->confirmed = cold.session;
+	set_locked(record, record->count - 1, QUEUED);
+	pthread_cond_signal(&cold.wanted);
+}
+
 int spw_cold_begin(struct spw_inode *inode, const struct spw_attr *attr)
 {
-	uint64_t count = attr->size / SPW_GRANULE_BYTES + (attr->size % SPW_GRANULE_BYTES != 0);
+	uint64_t count = spw_granules(attr->size);
 	struct spw_cold *record = calloc(1, sizeof(*record) + count);
 
 	if (record == NULL)
@@ -132,6 +124,7 @@ int spw_cold_begin(struct spw_inode *inode, const struct spw_attr *attr)
 int spw_cold_want(struct spw_inode *inode, uint64_t offset, uint64_t length, uint64_t *size)
 {
 	struct spw_cold *record;
+	uint64_t last;
 	int rc = 0;
 
 	pthread_mutex_lock(&cold.lock);
@@ -140,8 +133,8 @@ int spw_cold_want(struct spw_inode *inode, uint64_t offset, uint64_t length, uin
 		rc = ENOENT;
 	} else if (!is_present_locked(record, offset, length)) {
 		rc = spw_clock_ms() < record->failed_until_ms ? EIO : EINPROGRESS;
-		for (uint64_t i = offset / SPW_GRANULE_BYTES;
-		     rc == EINPROGRESS && i <= last_of(record, offset, length); i++)
+		last = spw_granule_last(record->attr.size, offset, length);
+		for (uint64_t i = offset / SPW_GRANULE_BYTES; rc == EINPROGRESS && i <= last; i++)
 			if (record->state[i] == MISSING)
 				set_locked(record, i, QUEUED);
 		pthread_cond_signal(&cold.wanted);
@@ -150,6 +143,14 @@ int spw_cold_want(struct spw_inode *inode, uint64_t offset, uint64_t length, uin
 		*size = record->attr.size;
 	pthread_mutex_unlock(&cold.lock);
 	return rc;
+}
+
+void spw_cold_confirm(struct spw_inode *inode)
+{
+	pthread_mutex_lock(&cold.lock);
+	if (inode->cold != NULL)
+		confirm_locked(inode->cold);
+	pthread_mutex_unlock(&cold.lock);
 }
 
 /* ---- parked READs ---- */
@@ -221,7 +222,7 @@ static struct spw_parked *take_locked(void)
 		if (first == NULL)
 			pthread_cond_wait(&cold.work, &cold.lock);
 		else
-			(void)wait_until_locked(&cold.work, first->due_ms);
+			(void)spw_wait_until(&cold.work, &cold.lock, first->due_ms);
 	}
 }
 
@@ -276,12 +277,15 @@ int spw_cold_next(uint64_t session, uint32_t wait_ms, struct spw_wanted *wanted)
 		rc = EBUSY;
 	} else {
 		cold.asked = true;
-		if (session != cold.session)
-			TAILQ_FOREACH(record, &cold.all, all)
+		if (session != cold.session) {
+			cold.session = session;
+			TAILQ_FOREACH(record, &cold.all, all) {
 				turn_all_locked(record, HANDED, QUEUED);
-		cold.session = session;
+				confirm_locked(record);
+			}
+		}
 		while (TAILQ_EMPTY(&cold.queue) && !cold.closed &&
-		       wait_until_locked(&cold.wanted, due_ms))
+		       spw_wait_until(&cold.wanted, &cold.lock, due_ms))
 			;
 		if (!TAILQ_EMPTY(&cold.queue) && !cold.closed)
 			hand_out_locked(wanted);
@@ -300,13 +304,6 @@ static int find_locked(const struct spw_inode *inode, uint64_t epoch, struct spw
 	return (*record)->attr.epoch == epoch ? 0 : ESTALE;
 }
 
-static bool is_whole(const struct spw_cold *record, uint64_t offset, uint64_t length)
-{
-	return is_in_file(record, offset, length) && length <= record->attr.size - offset &&
-	       offset % SPW_GRANULE_BYTES == 0 &&
-	       ((offset + length) % SPW_GRANULE_BYTES == 0 || offset + length == record->attr.size);
-}
-
 int spw_cold_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, uint64_t length)
 {
 	struct spw_cold *record;
@@ -314,12 +311,11 @@ int spw_cold_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, u
 
 	pthread_mutex_lock(&cold.lock);
 	rc = find_locked(inode, epoch, &record);
-	if (rc == 0 && !is_whole(record, offset, length))
+	if (rc == 0 && !spw_is_granules(record->attr.size, offset, length))
 		rc = EINVAL;
 	if (rc == 0) {
-		for (uint64_t i = offset / SPW_GRANULE_BYTES; i <= last_of(record, offset, length);
-		     i++)
-			set_locked(record, i, PRESENT);
+		for (uint64_t i = offset / SPW_GRANULE_BYTES, n = spw_granules(length); n > 0; n--)
+			set_locked(record, i++, PRESENT);
 		answer_locked(inode, true, 0);
 	}
 	pthread_mutex_unlock(&cold.lock);
@@ -379,22 +375,16 @@ void spw_cold_close(void)
 	cold.closed = true;
 	answer_locked(NULL, false, EAGAIN);
 	pthread_cond_broadcast(&cold.wanted);
-	while (cold.count > 0 && wait_until_locked(&cold.idle, due_ms))
+	while (cold.count > 0 && spw_wait_until(&cold.idle, &cold.lock, due_ms))
 		;
 	pthread_mutex_unlock(&cold.lock);
 }
 
 int spw_cold_start(uint32_t park_ms)
 {
-	pthread_condattr_t attributes;
-
 	cold.park_ms = park_ms;
-	/* With the monotonic clock, a step of the wall clock ends no wait. */
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&cold.work, &attributes);
-	pthread_cond_init(&cold.wanted, &attributes);
-	pthread_cond_init(&cold.idle, &attributes);
-	pthread_condattr_destroy(&attributes);
+	spw_condition_start(&cold.work);
+	spw_condition_start(&cold.wanted);
+	spw_condition_start(&cold.idle);
 	return spw_thread_start(answer, NULL);
 }

@@ -16,8 +16,6 @@
 #include "bridge.h"
 #include "inode.h"
 
-#define SPW_GRANULE_BYTES (UINT64_C(4) << 20)
-
 /* A range of whole granules, cut at the end of the file. attr.ino 0: there is none. */
 struct spw_wanted {
 	struct spw_attr attr;
@@ -57,13 +55,17 @@ void spw_cold_forget(struct spw_inode *inode, int rc);
  * hydrator failed, or ENOENT if the inode has no record. */
 int spw_cold_want(struct spw_inode *inode, uint64_t offset, uint64_t length, uint64_t *size);
 
+/* Queues the last granule of a file of which all are present, once for a session of the hydrator: it
+ * then verifies what is here and says that the file has arrived. */
+void spw_cold_confirm(struct spw_inode *inode);
+
 /* Parks a READ. Returns 0, and the READ may be answered already then; EALREADY if it is to be tried
  * again at once; EAGAIN if too many READs are parked, in all or of its client. */
 int spw_cold_park(struct spw_parked *parked);
 
 /* Hands a wanted range to the hydrator, each once for a session. Waits for one, at most wait_ms.
- * session: number of the hydrator's start; another number hands out again what is not present.
- * Returns 0, or EBUSY while another call waits. */
+ * session: of the hydrator (session.h); another one hands out again what is not present, and the
+ * last granule of each file of which everything is, so that it arrives. Returns 0, or EBUSY while another call waits. */
 int spw_cold_next(uint64_t session, uint32_t wait_ms, struct spw_wanted *wanted);
 
 /* Marks bytes as present. Returns 0, EINVAL if they are not whole granules, ESTALE if the file's

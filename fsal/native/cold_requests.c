@@ -8,6 +8,7 @@
 #include "inode.h"
 #include "namespace.h"
 #include "residency.h"
+#include "session.h"
 
 #define WAIT_MAX_MS 1000u /* a worker of the door waits for so long */
 
@@ -33,12 +34,27 @@ static int hold(uint64_t ino, struct spw_inode **inode)
 static int wanted(const struct spw_request *request, struct spw_door_reply *reply)
 {
 	uint32_t wait_ms = request->ino2 < WAIT_MAX_MS ? (uint32_t)request->ino2 : WAIT_MAX_MS;
-	struct spw_wanted range;
-	int rc = spw_cold_next(request->ino, wait_ms, &range);
+	struct spw_wanted range = { 0 };
+	int rc = spw_session_take(request->ino);
 
+	if (rc == 0)
+		rc = spw_cold_next(request->ino, wait_ms, &range);
 	reply->attr = range.attr;
 	reply->offset = range.offset;
 	reply->length = range.length;
+	return rc;
+}
+
+static int arrived(struct spw_inode *inode, const struct spw_door_request *asked,
+		   struct spw_attr *attr)
+{
+	uint64_t turn;
+	int rc = spw_session_begin(asked->offset, &turn);
+
+	if (rc != 0)
+		return rc;
+	rc = spw_arrived(inode, asked->request.ino2, asked->request.cookie, attr);
+	spw_session_end(turn);
 	return rc;
 }
 
@@ -63,7 +79,7 @@ int spw_cold_serve(uint32_t op, const struct spw_door_request *asked,
 	else if (op == SPW_DOOR_PRESENT)
 		rc = spw_present(inode, request->ino2, asked->offset, asked->length);
 	else if (op == SPW_DOOR_ARRIVED)
-		rc = spw_arrived(inode, request->ino2, request->cookie, &reply->attr);
+		rc = arrived(inode, asked, &reply->attr);
 	else
 		rc = spw_failed(inode, request->ino2, asked->length == SPW_DOOR_ALL_BYTES);
 	spw_inode_put(inode);

@@ -39,12 +39,15 @@ enum spw_door_op {
 	/* From here on only the hydrator and root ask. Offset and length are in bytes. */
 	SPW_DOOR_EVICT,       /* ino, change = content version -> attr; the data file is deleted
 			       *   (EBUSY: the file is open or not clean) */
-	SPW_DOOR_WANTED,      /* ino = number of the hydrator's start, ino2 = ms to wait for one
-			       *   -> attr, offset, length of bytes that a client waits for; ino 0: none */
+	SPW_DOOR_WANTED,      /* ino = session of the hydrator, ino2 = ms to wait for one
+			       *   -> attr, offset, length of bytes that a client waits for; ino 0: none
+			       *   (EBUSY: another one waits, or an ARRIVED of an earlier session runs;
+			       *   ESTALE: another session has followed) */
 	SPW_DOOR_PRESENT,     /* ino, ino2 = epoch, offset, length: bytes that are verified and in
 			       *   the data file (ESTALE: the file has another epoch) */
-	SPW_DOOR_ARRIVED,     /* ino, ino2 = epoch, change = content version: the whole file is on
-			       *   stable storage            -> attr */
+	SPW_DOOR_ARRIVED,     /* ino, ino2 = epoch, change = content version, offset = session: the
+			       *   whole file is on stable storage -> attr (ESTALE: the file has another
+			       *   epoch or version, or the last new WANTED was of another session) */
 	SPW_DOOR_FAILED,      /* ino, ino2 = epoch, change = errno, length = 0 or ALL_BYTES: the bytes
 			       *   that clients wait for cannot be had */
 };

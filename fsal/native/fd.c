@@ -152,11 +152,10 @@ void spw_fd_expect(struct spw_inode *inode, bool is_empty)
 	pthread_mutex_unlock(&inode->fd_lock);
 }
 
-int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd)
+static int get_locked(struct spw_inode *inode, enum spw_absent absent, int *fd)
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&inode->fd_lock);
 	if (inode->leaving)
 		rc = EAGAIN;
 	else if (inode->fd < 0 || inode->fd_epoch != inode->epoch)
@@ -164,6 +163,26 @@ int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd)
 	if (rc == 0)
 		inode->fd_users++;
 	*fd = inode->fd;
+	return rc;
+}
+
+int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd)
+{
+	int rc;
+
+	pthread_mutex_lock(&inode->fd_lock);
+	rc = get_locked(inode, absent, fd);
+	pthread_mutex_unlock(&inode->fd_lock);
+	return rc;
+}
+
+int spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
+{
+	int rc;
+
+	pthread_mutex_lock(&inode->fd_lock);
+	rc = get_locked(inode, SPW_ABSENT_FAILS, fd);
+	*is_absent = atomic_load(&inode->is_absent);
 	pthread_mutex_unlock(&inode->fd_lock);
 	return rc;
 }

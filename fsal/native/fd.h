@@ -25,6 +25,10 @@ enum spw_absent {
  * the data file is changing. */
 int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd);
 
+/* As spw_fd_get with SPW_ABSENT_FAILS. Tells also whether the file is absent that the descriptor, or
+ * ENOENT, is of: a truncation may make the inode resident while the descriptor is in use. */
+int spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent);
+
 /* Lets no call have a descriptor until spw_fd_stay or spw_place_locked. Returns false, and does
  * nothing, if one is in use. `meta` is held. */
 bool spw_fd_leave(struct spw_inode *inode);

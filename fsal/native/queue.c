@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "clock.h"
+#include "thread.h"
 
 #define GATHER_US 2000
 #define PAUSE_MS 1000u /* after the first failed seal of a file; each next pause is twice as long */
@@ -138,13 +139,10 @@ static unsigned int dequeue_orphans_locked(struct spw_orphan *orphans)
 
 static void wait_locked(void)
 {
-	struct timespec until = { .tv_sec = (time_t)(queue.due_ms / 1000),
-				  .tv_nsec = (long)(queue.due_ms % 1000) * 1000000 };
-
 	if (queue.later == NULL)
 		pthread_cond_wait(&queue.work, &queue.lock);
 	else
-		pthread_cond_timedwait(&queue.work, &queue.lock, &until);
+		(void)spw_wait_until(&queue.work, &queue.lock, queue.due_ms);
 	resume_locked();
 }
 
@@ -186,13 +184,7 @@ void spw_queue_done(void)
 
 void spw_queue_start(void)
 {
-	pthread_condattr_t attributes;
-
-	/* With the monotonic clock, a step of the wall clock cannot stop the tries. */
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&queue.work, &attributes);
-	pthread_condattr_destroy(&attributes);
+	spw_condition_start(&queue.work);
 }
 
 bool spw_queue_flush(unsigned int seconds)

@@ -10,8 +10,9 @@
 #include "fd.h"
 #include "namespace.h"
 
-/* Takes what the namespace says after an eviction without an answer. While that is not known
- * either, no descriptor is given: the epoch decides which data file a writer gets. */
+/* Takes what the namespace says of an epoch that is not known, as after an eviction without an
+ * answer. While that is not known either, no descriptor is given: the epoch decides which data file
+ * a writer gets. */
 static void settle_locked(struct spw_inode *inode)
 {
 	struct spw_attr attr;
@@ -20,11 +21,32 @@ static void settle_locked(struct spw_inode *inode)
 	(void)spw_attr_locked(inode, &attr);
 }
 
-/* Calls the namespace. The data file of the old epoch must not be opened meanwhile. */
-static int evict_locked(struct spw_inode *inode, uint64_t content_version, struct spw_attr *attr)
+bool spw_settle(struct spw_inode *inode)
+{
+	bool is_known;
+
+	if (pthread_mutex_trylock(&inode->meta) != 0)
+		return false;
+	if (inode->leaving)
+		settle_locked(inode);
+	is_known = !inode->leaving;
+	pthread_mutex_unlock(&inode->meta);
+	return is_known;
+}
+
+/* Calls the namespace. The data file of the old epoch must not be opened meanwhile. *epoch becomes
+ * the old one. */
+static int evict_locked(struct spw_inode *inode, uint64_t content_version, struct spw_attr *attr,
+			uint64_t *epoch)
 {
 	int rc;
 
+	/* The end of a refused eviction would make an epoch believed that is not known. */
+	if (inode->leaving)
+		settle_locked(inode);
+	if (inode->leaving)
+		return EAGAIN;
+	*epoch = inode->epoch;
 	if (inode->writers > 0 || inode->write_open || !spw_fd_leave(inode))
 		return EBUSY;
 	rc = spw_namespace()->evict(inode->ino, content_version, attr);
@@ -43,8 +65,7 @@ int spw_evict(struct spw_inode *inode, uint64_t content_version, struct spw_attr
 	int rc;
 
 	pthread_mutex_lock(&inode->meta);
-	epoch = inode->epoch;
-	rc = evict_locked(inode, content_version, attr);
+	rc = evict_locked(inode, content_version, attr, &epoch);
 	pthread_mutex_unlock(&inode->meta);
 	/* The row names another data file by now: a crash before this costs space until the next
 	 * start. */
@@ -147,6 +168,8 @@ int spw_want_all_locked(struct spw_inode *inode)
 
 	if (rc == 0)
 		rc = spw_cold_want(inode, 0, UINT64_MAX, &size);
+	if (rc == 0)
+		spw_cold_confirm(inode);
 	return rc == 0 || rc == EINPROGRESS || rc == ENOENT ? EAGAIN : rc;
 }
 

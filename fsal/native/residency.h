@@ -6,6 +6,7 @@
 #ifndef SPILLWAY_RESIDENCY_H
 #define SPILLWAY_RESIDENCY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "bridge.h"
@@ -14,6 +15,10 @@
 /* Makes a file absent that the bucket has, and deletes its data file once that is durable. attr: of
  * the file afterwards. Returns 0, EBUSY if the file is open or not clean, or an errno. */
 int spw_evict(struct spw_inode *inode, uint64_t content_version, struct spw_attr *attr);
+
+/* Asks the namespace for the epoch of an inode, if it is not known. Returns whether it is known now. It
+ * is not while another call has `meta`: a READ does not wait for an eviction. */
+bool spw_settle(struct spw_inode *inode);
 
 /* Makes a file resident, all of whose bytes are on stable storage. attr: of the file afterwards.
  * Returns 0, ESTALE if the file has another epoch or version, or an errno. */

@@ -204,7 +204,9 @@ def test_cold_reads_wait_for_their_bytes_without_threads(site: Site) -> None:
         assert readers.results[number] == file.data[at : at + PIECE_BYTES]
     for at in range(0, len(file.data), PIECE_BYTES):
         assert tried(site.client, file, at) == file.data[at : at + PIECE_BYTES]
-    site.done(Op.ARRIVED, file.ino, ino2=attr.epoch, change=file.version)
+    arrived = {"ino2": attr.epoch, "change": file.version}
+    assert site.ask(Op.ARRIVED, file.ino, **arrived, offset=SESSION + 1).errno == errno.ESTALE
+    site.done(Op.ARRIVED, file.ino, **arrived, offset=SESSION)
     assert tried(site.client, file, 0) == file.data[:PIECE_BYTES]
 
 
@@ -245,7 +247,7 @@ def test_a_writer_waits_for_the_whole_file(site: Site) -> None:
     assert status.value.number == nfs4.DELAY
     wanted(site, file.ino, len(file.data))
     hydrate(site, file, attr.epoch)
-    site.done(Op.ARRIVED, file.ino, ino2=attr.epoch, change=file.version)
+    site.done(Op.ARRIVED, file.ino, ino2=attr.epoch, change=file.version, offset=SESSION)
     with site.client.opened(top, "written") as opened:
         opened.write(b"new")
     assert tried(site.client, file, 0) == b"new" + file.data[3:PIECE_BYTES]

@@ -49,7 +49,7 @@ static atomic_int fdatasyncs, fsyncs; /* of data files */
 static atomic_int directory_syncs;
 static atomic_bool fdatasync_held;
 static atomic_bool damage_held, damage_began;
-static atomic_bool evict_held, evict_began;
+static atomic_bool evict_held, evict_began, arrived_held, arrived_began;
 
 enum { VERSION = 7 }; /* the content version that the bucket has */
 
@@ -213,6 +213,8 @@ static inline int ns_arrived(uint64_t ino, uint64_t epoch, uint64_t content_vers
 {
 	int rc = 0;
 
+	atomic_store(&arrived_began, true);
+	while_held(&arrived_held, 20000);
 	pthread_mutex_lock(&ns_lock);
 	if (ns.row.epoch != epoch || content_version != VERSION)
 		rc = ESTALE;

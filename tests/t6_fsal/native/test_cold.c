@@ -1,78 +1,11 @@
 /* Tests of the granules of absent files, of what the hydrator is handed, and of parked READs. */
-#include "fake_namespace.h"
+#include "fake_cold.h"
 
 #include "clock.h"
-#include "cold.h"
-#include "cold_requests.h"
-#include "residency.h"
 
-enum { G = SPW_GRANULE_BYTES, PARK_MS = 1500 };
+enum { PARK_MS = 1500 };
 
-static uint64_t session = 1;
 static atomic_int answered, failed, late;
-
-static int ask(uint32_t op, struct spw_inode *inode, uint64_t ino2, uint64_t change, uint64_t offset,
-	       uint64_t length)
-{
-	struct spw_door_request asked = {
-		.request = { .ino = inode->ino, .ino2 = ino2, .cookie = change },
-		.offset = offset, .length = length,
-	};
-	struct spw_door_reply reply = { 0 };
-
-	return spw_cold_serve(op, &asked, &reply);
-}
-
-static int present(struct spw_inode *inode, uint64_t offset, uint64_t length)
-{
-	return ask(SPW_DOOR_PRESENT, inode, ns.row.epoch, 0, offset, length);
-}
-
-/* Expects the next range that the hydrator of this session is handed. length 0: none. */
-static void hand_out(uint64_t offset, uint64_t length)
-{
-	struct spw_wanted wanted;
-
-	assert(spw_cold_next(session, 0, &wanted) == 0);
-	assert(wanted.length == length && (length == 0 || wanted.offset == offset));
-	assert(length == 0 || (wanted.attr.epoch == ns.row.epoch && wanted.attr.size == ns.row.size));
-	assert((length == 0) == (wanted.attr.ino == 0));
-}
-
-/* Return an absent file of which nothing is here. */
-static struct spw_inode *absent(uint64_t size)
-{
-	spw_inode_put(fresh());
-	ns.row.residency = SPW_ABSENT;
-	ns.row.epoch = 3;
-	ns.row.size = size;
-	session++;
-	return get(++next_ino);
-}
-
-/* Write to the data file as the hydrator does. */
-static void hydrate(struct spw_inode *inode, uint64_t offset, const char *text)
-{
-	char name[48];
-	int fd;
-
-	snprintf(name, sizeof(name), "%02x/%llu.%llu", (unsigned int)(inode->ino % 256),
-		 (unsigned long long)inode->ino, (unsigned long long)ns.row.epoch);
-	fd = openat(spw_files_dir_fd(), name, O_RDWR | O_CREAT, 0600);
-	assert(fd >= 0 && ftruncate(fd, (off_t)ns.row.size) == 0);
-	assert(pwrite(fd, text, strlen(text), (off_t)offset) == (ssize_t)strlen(text));
-	close(fd);
-}
-
-static int read_at(struct spw_inode *inode, uint64_t offset, size_t length)
-{
-	char buffer[64];
-	struct iovec iov = { .iov_base = buffer, .iov_len = length };
-	size_t amount;
-	bool eof;
-
-	return spw_read(inode, &iov, 1, offset, &amount, &eof);
-}
 
 static void granules_are_wanted_once(void)
 {
@@ -305,11 +238,12 @@ static void arrived_reads_go_on(void)
 
 	none_answered();
 	assert(read_at(inode, 0, 1) == EINPROGRESS && park(inode, 0, 1) == 0);
+	hand_out(0, 4);
 	hydrate(inode, 0, "abcd");
-	assert(ask(SPW_DOOR_ARRIVED, inode, 2, VERSION, 0, 0) == ESTALE);
-	assert(ask(SPW_DOOR_ARRIVED, inode, 3, VERSION + 1, 0, 0) == ESTALE);
+	assert(arrived(inode, 2, VERSION) == ESTALE);
+	assert(arrived(inode, 3, VERSION + 1) == ESTALE);
 	assert(atomic_load(&answered) == 0 && read_at(inode, 0, 1) == EINPROGRESS);
-	assert(ask(SPW_DOOR_ARRIVED, inode, 3, VERSION, 0, 0) == 0);
+	assert(arrived(inode, 3, VERSION) == 0);
 	await(&answered, 1);
 	expect(inode, 0, 8, "abcd", true);
 	assert(ask(SPW_DOOR_PRESENT, inode, 3, 0, 0, 4) == ESTALE);

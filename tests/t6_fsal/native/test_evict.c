@@ -119,7 +119,7 @@ static void a_writer_during_the_call_never_gets_the_old_data_file(void)
 static void an_eviction_without_an_answer_is_asked_for(void)
 {
 	struct spw_inode *inode = sealed("abc");
-	struct spw_attr attr;
+	uint64_t found;
 
 	ns.fail_evict = EIO;
 	assert(spw_evict(inode, VERSION, &answer) == EIO); /* it was not committed */
@@ -128,9 +128,13 @@ static void an_eviction_without_an_answer_is_asked_for(void)
 	ns.fail_getattr = EAGAIN;
 	assert(spw_evict(inode, VERSION, &answer) == EIO);
 	assert(read_some(inode) == EAGAIN && put(inode, "x", 0, true) == EAGAIN);
+	assert(spw_seek(inode, 0, SEEK_HOLE, &found) == EAGAIN && inode->leaving);
 	ns.fail_getattr = 0;
-	assert(spw_getattr(inode, &attr) == 0);
-	assert(read_some(inode) == EINPROGRESS);
+	assert(read_some(inode) == EINPROGRESS); /* a reader asks, as nobody else may come */
+	ns.fail_getattr = EAGAIN;
+	assert(spw_evict(inode, VERSION, &answer) == EIO && inode->leaving);
+	ns.fail_getattr = 0;
+	assert(spw_seek(inode, 0, SEEK_HOLE, &found) == EAGAIN && !inode->leaving);
 	assert(has_epoch(next_ino, 0)); /* the next start deletes it: the row of the eviction is there */
 	spw_unlink(next_ino, 0);
 	spw_inode_put(inode);
@@ -189,7 +193,7 @@ static void emptying_needs_no_bytes(void)
 	spw_inode_put(inode);
 }
 
-/* Write the data file of an epoch as the hydrator does. */
+/* Write the data file of an epoch as the hydrator does: what is not written is a hole. */
 static void hydrate(uint64_t epoch, const char *text)
 {
 	char name[48];
@@ -198,7 +202,8 @@ static void hydrate(uint64_t epoch, const char *text)
 	snprintf(name, sizeof(name), "%02x/%llu.%llu", (unsigned int)(next_ino % 256),
 		 (unsigned long long)next_ino, (unsigned long long)epoch);
 	fd = openat(spw_files_dir_fd(), name, O_RDWR | O_CREAT, 0600);
-	assert(fd >= 0 && pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text));
+	assert(fd >= 0 && ftruncate(fd, (off_t)ns.row.size) == 0);
+	assert(pwrite(fd, text, strlen(text), 0) == (ssize_t)strlen(text));
 	close(fd);
 }
 
@@ -224,6 +229,44 @@ static void a_reader_follows_to_the_new_data_file(void)
 	spw_inode_put(inode);
 }
 
+int __real_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent);
+int __wrap_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent);
+
+static bool empties; /* the next reader is overtaken by a truncation */
+
+int __wrap_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
+{
+	int rc = __real_spw_fd_get_to_read(inode, fd, is_absent);
+
+	if (empties) {
+		empties = false;
+		assert(spw_writer_begin_emptied(inode) == 0);
+	}
+	return rc;
+}
+
+/* A reader has the old data file, of which nothing has arrived, when the file is emptied. */
+static void holes_of_the_old_data_file_are_no_bytes(void)
+{
+	struct spw_inode *inode;
+	uint64_t found;
+
+	for (int i = 0; i < 4; i++) {
+		inode = sealed("abcdef");
+		assert(spw_evict(inode, VERSION, &answer) == 0);
+		if (i % 2 == 0)
+			hydrate(1, "");
+		empties = true;
+		if (i < 2)
+			expect(inode, 0, 8, "", true);
+		else
+			assert(spw_seek(inode, 0, SEEK_HOLE, &found) == EAGAIN);
+		assert(!empties);
+		end(inode);
+		spw_inode_put(inode);
+	}
+}
+
 static void a_refused_emptying_leaves_the_file_absent(void)
 {
 	struct spw_inode *inode = sealed("abcdef");
@@ -242,6 +285,35 @@ static void a_refused_emptying_leaves_the_file_absent(void)
 	hydrate(1, "abcdef");
 	assert(spw_present(inode, 1, 0, 6) == ESTALE);
 	assert(!has_epoch(next_ino, 1) && has_epoch(next_ino, 2));
+	spw_inode_put(inode);
+}
+
+/* An object is made anew from an answer that may be older than an eviction, and is evicted before the
+ * namespace could be asked. */
+static void an_epoch_that_is_not_known_is_asked_for_first(void)
+{
+	struct spw_inode *inode = sealed("abc");
+	struct spw_attr old = row_of(next_ino);
+	uint64_t asked = spw_asked();
+
+	assert(spw_evict(inode, VERSION, &answer) == 0);
+	hydrate(1, "abc");
+	for (int i = 0; i < 2; i++) {
+		spw_inode_put(inode);
+		ns.fail_getattr = EAGAIN;
+		inode = spw_inode_get(&old, asked);
+		assert(inode->epoch == 0 && inode->leaving);
+		assert(spw_evict(inode, VERSION, &answer) == EAGAIN);
+		assert(inode->leaving && ns.row.epoch == 1);
+		ns.fail_getattr = 0;
+		if (i == 0) { /* the namespace refuses */
+			assert(spw_evict(inode, VERSION + 1, &answer) == EBUSY);
+			assert(read_some(inode) == EINPROGRESS);
+		}
+	}
+	assert(has_epoch(next_ino, 1));
+	assert(spw_evict(inode, VERSION, &answer) == 0);
+	assert(ns.row.epoch == 2 && !has_epoch(next_ino, 1));
 	spw_inode_put(inode);
 }
 
@@ -273,8 +345,10 @@ int main(int argc, char **argv)
 	an_old_answer_does_not_bring_the_old_epoch_back();
 	emptying_needs_no_bytes();
 	a_reader_follows_to_the_new_data_file();
+	holes_of_the_old_data_file_are_no_bytes();
 	a_refused_emptying_leaves_the_file_absent();
 	an_absent_file_is_evicted_again();
+	an_epoch_that_is_not_known_is_asked_for_first();
 	puts("all passed");
 	return 0;
 }
