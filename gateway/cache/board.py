@@ -108,7 +108,7 @@ class Board:
         at = now()
         due = [one for one in self._files.values() if one.due_at <= at]
         for one in due:
-            if one.needs_look and not one.users:
+            if one.needs_look and not one.users and not one.is_untold:
                 one.users += 1
                 return Step(one, None)
         if at < self.full_until or not self.bucket.admits():

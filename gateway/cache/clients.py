@@ -49,7 +49,10 @@ class Clients:
         self._on_answer = on_answer
         self._stop = stop
         self._to_tell: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._next: Request | None = None
         self._session = _number()
+        self._known = 0
+        """The session that the server answered last."""
         self.is_up = False
         """Whether the server answered last."""
         self.was_up = threading.Event()
@@ -75,9 +78,9 @@ class Clients:
 
     def arrived(self, ino: int, epoch: int, content_version: int) -> None:
         """Tell that a whole file is on stable storage. It does not wait."""
-        request = Request(Op.ARRIVED, ino, ino2=epoch, change=content_version)
         # The server refuses an arrival that a hydrator sent which is dead by now.
-        self._to_tell.put(request._replace(offset=self._session))
+        request = Request(Op.ARRIVED, ino, ino2=epoch, change=content_version)
+        self._to_tell.put(request._replace(offset=self._known))
 
     def failed(self, ino: int, epoch: int, *, is_all: bool = False) -> None:
         """Tell that the bytes that clients wait for cannot be had, or (is_all) that nothing in the
@@ -101,8 +104,11 @@ class Clients:
         self.is_up = True
         if answer.errno:
             # EBUSY: another connection waits already, perhaps one of ours that is closing.
+            if answer.errno == errno.ESTALE:
+                self._session = _number()  # the server has seen another one since
             self._stop.wait(PAUSE_SECONDS)
             return
+        self._known = session
         self.was_up.set()
         if answer.attr is not None:
             self._on_wanted(answer.attr, answer.offset, answer.length, session)
@@ -128,10 +134,21 @@ class Clients:
             door.close()
 
     def _batch(self) -> list[Request]:
-        batch = [self._to_tell.get()]
-        while len(batch) < TOLD_TOGETHER and not self._to_tell.empty():
-            batch.append(self._to_tell.get())
-        return [request for request in batch if request is not None]
+        """Return the next requests. The server may carry them out in any order, so what takes back
+        earlier ones is alone."""
+        batch: list[Request] = []
+        while not batch or (len(batch) < TOLD_TOGETHER and not self._to_tell.empty()):
+            request = self._next or self._to_tell.get()
+            self._next = None
+            if request is None:
+                break
+            if request.length == ALL_BYTES and batch:
+                self._next = request
+                break
+            batch.append(request)
+            if request.length == ALL_BYTES:
+                break
+        return batch
 
     def _is_away(self, exc: Exception) -> None:
         if self.is_up:

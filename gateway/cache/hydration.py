@@ -64,6 +64,9 @@ class Hydration:
         """Whether the database must be looked at, alone, before anything else is done."""
         self.is_condemned = False
         """Whether nothing in the data file is believed any more: it could not be synced."""
+        self.is_untold = False
+        """Whether the server does not know yet that the data file is condemned. Until then it may
+        serve what the next fetch writes before its digest is known."""
         self.due_at = 0.0
         """Nothing is done before this time (monotonic seconds)."""
         self.refusals = 0

@@ -26,7 +26,7 @@ from gateway.cache.rows import Rows
 from gateway.cache.saver import Saver
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
-from gateway.door.frames import Op, Request
+from gateway.door.frames import ALL_BYTES, Op, Request
 from gateway.errors import (
     BucketError,
     NamespaceError,
@@ -264,7 +264,11 @@ class Hydrator:
             source = None if hydration is None else hydration.source
             if hydration is None or source is None or source.epoch != request.ino2:
                 return
-            if status == errno.ESTALE:
+            if request.length == ALL_BYTES:
+                hydration.is_untold = status not in (0, errno.ESTALE)
+                if hydration.is_untold and not self._stop.is_set():
+                    self._clients.failed(request.ino, request.ino2, is_all=True)
+            elif status == errno.ESTALE:
                 hydration.needs_look, hydration.is_arriving = True, False
             elif request.op is Op.ARRIVED:
                 self._on_arrived(hydration, status == 0)

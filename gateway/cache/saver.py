@@ -72,7 +72,7 @@ class Saver:
         assert source is not None
         one.error = f"its data file could not be synced: {error.strerror}"
         log.error("%s: %s: it is fetched again", one.path, one.error)
-        one.is_condemned = one.needs_look = True
+        one.is_condemned = one.needs_look = one.is_untold = True
         self._board.later(one, SAVE_SECONDS)
         self._clients.failed(one.ino, source.epoch, is_all=True)
 
