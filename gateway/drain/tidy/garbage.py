@@ -56,8 +56,7 @@ def _is_pending(
     """
     if occupant is None:
         return view.paths.owner(key) is not None or any(
-            _is_only_copy(view, tombstone) or _is_spare_copy(view, tombstone)
-            for tombstone in tombstones
+            _is_needed(view, tombstone) for tombstone in tombstones
         )
     return any(
         tombstone.ino == occupant.ino and tombstone.content_version > occupant.content_version
@@ -65,21 +64,16 @@ def _is_pending(
     )
 
 
-def _is_only_copy(view: View, tombstone: Tombstone) -> bool:
+def _is_needed(view: View, tombstone: Tombstone) -> bool:
+    """Return whether what is at the key is the only copy of a file, or may be soon."""
     file = file_of(view.session, tombstone.ino)
-    return (
-        file is not None
-        and file.is_dirty
-        and tombstone.generation in (0, file.generation)
-        and object_of(view.session, file.ino) is None
-    )
-
-
-def _is_spare_copy(view: View, tombstone: Tombstone) -> bool:
-    file = file_of(view.session, tombstone.ino)
-    if file is None or file.is_resident or tombstone.generation not in (0, file.generation):
+    if file is None or tombstone.generation not in (0, file.generation):
+        return False
+    if file.is_resident and not file.is_dirty:
         return False
     stored = object_of(view.session, file.ino)
+    if file.is_resident:
+        return stored is None
     return stored is not None and view.session.one(own.DOUBT, key=stored.key) is not None
 
 
