@@ -128,11 +128,15 @@ def evict(tx: Tx, ino: int, content_version: int) -> Attr:
     if row is None:
         get(tx, ino)
         raise Busy
-    attr = Attr(*row)
-    tx.run(PRESENCE_DELETE, the_ino=ino)
-    tx.run(WARMING_DELETE, the_ino=ino)
-    tx.run(EVICTION_INSERT, ino=ino, epoch=attr.epoch - 1)
-    tx.touch(ino)
+    return _with_new_epoch(tx, Attr(*row))
+
+
+def _with_new_epoch(tx: Tx, attr: Attr) -> Attr:
+    """Let go of the data file of the epoch before, and of what was known of it."""
+    tx.run(PRESENCE_DELETE, the_ino=attr.ino)
+    tx.run(WARMING_DELETE, the_ino=attr.ino)
+    tx.run(EVICTION_INSERT, ino=attr.ino, epoch=attr.epoch - 1)
+    tx.touch(attr.ino)
     return attr
 
 
@@ -166,12 +170,7 @@ def open_emptied(tx: Tx, ino: int) -> Attr | None:
     row = tx.change(OPEN_EMPTIED, the_ino=ino, now_ns=tx.now_ns)
     if row is None:
         return None
-    attr = Attr(*row)
-    tx.run(PRESENCE_DELETE, the_ino=ino)
-    tx.run(WARMING_DELETE, the_ino=ino)
-    tx.run(EVICTION_INSERT, ino=ino, epoch=attr.epoch - 1)
-    tx.touch(ino)
-    return attr
+    return _with_new_epoch(tx, Attr(*row))
 
 
 def note_reads(tx: Tx, reads: Sequence[tuple[int, int]]) -> None:

@@ -43,22 +43,31 @@ def partly(site: ColdSite, size: int = 20 * MIB) -> Iterator[tuple[int, bytes, F
         yield ino, data, hold
 
 
+def watch_writes(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+    """Return the times at which blocks are written last, which are filled in from now on."""
+    written: dict[int, float] = {}
+    pwrite = os.pwrite
+
+    def writing(fd: int, view: memoryview, at: int) -> int:
+        count = pwrite(fd, view, at)
+        written[at // BLOCK_BYTES] = time.monotonic()
+        return count
+
+    monkeypatch.setattr(os, "pwrite", writing)
+    return written
+
+
 def test_a_bit_is_written_after_the_sync_of_its_block(
     site: ColdSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each block that a transaction names was written before the last sync began."""
     monkeypatch.setattr("gateway.cache.hydration.SAVE_SECONDS", 0.05)
     ino, data = site.cold_file(45 * MIB)
-    written: dict[int, float] = {}
+    written = watch_writes(monkeypatch)
     synced: list[float] = []
     wrong: list[int] = []
     saves = 0
-    pwrite, fdatasync, save = os.pwrite, os.fdatasync, Rows.save
-
-    def writing(fd: int, view: memoryview, at: int) -> int:
-        count = pwrite(fd, view, at)
-        written[at // BLOCK_BYTES] = time.monotonic()
-        return count
+    fdatasync, save = os.fdatasync, Rows.save
 
     def syncing(fd: int) -> None:
         began = time.monotonic()
@@ -75,7 +84,6 @@ def test_a_bit_is_written_after_the_sync_of_its_block(
                     wrong.append(block)
         return save(self, files)
 
-    monkeypatch.setattr(os, "pwrite", writing)
     monkeypatch.setattr(os, "fdatasync", syncing)
     monkeypatch.setattr(Rows, "save", saving)
     site.set_cache(bytes_per_second=80 * MIB)
@@ -93,14 +101,9 @@ def test_an_arrival_waits_for_the_sync_of_the_last_block(
     monkeypatch.setattr("gateway.cache.hydration.SAVE_SECONDS", 0.05)
     ino, data = site.cold_file(20 * MIB)
     hold = hold_rest(site)
-    written: dict[int, float] = {}
+    written = watch_writes(monkeypatch)
     synced: list[float] = []
-    pwrite, fdatasync = os.pwrite, os.fdatasync
-
-    def writing(fd: int, view: memoryview, at: int) -> int:
-        count = pwrite(fd, view, at)
-        written[at // BLOCK_BYTES] = time.monotonic()
-        return count
+    fdatasync = os.fdatasync
 
     def syncing(fd: int) -> None:
         synced.append(time.monotonic())
@@ -109,7 +112,6 @@ def test_an_arrival_waits_for_the_sync_of_the_last_block(
         until(lambda: len(site.door.of(Op.PRESENT, ino)) >= 5, "the last block")
         fdatasync(fd)
 
-    monkeypatch.setattr(os, "pwrite", writing)
     monkeypatch.setattr(os, "fdatasync", syncing)
     with site.hydrating() as hydrator:
         site.door.want(ino, 0)
