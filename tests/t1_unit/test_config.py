@@ -89,6 +89,10 @@ def test_places_below_the_data_directory() -> None:
         ("nfs", "clients", ["fe80::1%eth0 rw"], "must look like"),
         ("nfs", "clients", ["fd00::/112 rw"], "a prefix of at most 99, or is an address"),
         ("nfs", "squash", "no", "must be one of none, root, all"),
+        ("cache", "evict_from", 1.1, "between 0.05 and 1"),
+        ("cache", "limits", ["scratch=5GB"], 'must look like "NAME=500GiB"'),
+        ("cache", "limits", ["5GiB"], 'must look like "NAME=500GiB"'),
+        ("cache", "restore_tier", "Fast", "must be one of Standard, Bulk, Expedited"),
         ("nfs", "ganesha", "ganesha.nfsd", "an absolute path"),
         ("nfs", "plugins_dir", 3, "a path in quotes"),
         ("nfs", "lease_seconds", 181, "between 5 and 180"),
@@ -269,6 +273,10 @@ SHAPED = {
     "directory_weights",
     "clients",
     "squash",
+    "evict_from",
+    "evict_to",
+    "limits",
+    "restore_tier",
 }
 
 

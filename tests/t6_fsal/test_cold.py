@@ -293,14 +293,16 @@ def test_one_hydrator_waits_at_a_time(site: Site) -> None:
         numbers: list[int] = []
 
         def wait() -> None:
-            [answer] = second.run([Request(Op.WANTED, SESSION, ino2=1000)])
-            numbers.append(answer.errno)
+            # The question below may be the one that waits.
+            while numbers[-1:] != [0]:
+                [answer] = second.run([Request(Op.WANTED, SESSION, ino2=1000)])
+                numbers.append(answer.errno)
 
         thread = threading.Thread(target=wait)
         thread.start()
         until(lambda: site.ask(Op.WANTED, SESSION).errno == errno.EBUSY, "the first that waits")
         thread.join()
-        assert numbers == [0]
+        assert set(numbers) <= {0, errno.EBUSY}
     finally:
         second.close()
 
