@@ -27,19 +27,15 @@ from gateway.db.statements import (
     IS_ABSENT,
     IS_REGULAR,
     IS_RESIDENT,
-    block_digest,
-    damage,
     dirent,
-    doubt,
     inode,
     last_read,
     object_,
     presence,
-    rekey,
-    upload,
     warming,
 )
 from gateway.namespace.lookup import way_up
+from gateway.namespace.residency import HAS_VERSION, IS_CERTAIN, IS_CLEAN
 from gateway.objectstore import keys
 from gateway.settings import Settings
 
@@ -52,21 +48,8 @@ _used_ns = case((_read_ns > object_.c.stored_ns, _read_ns), else_=object_.c.stor
 _FILES = inode.join(object_, object_.c.ino == inode.c.ino).outerjoin(
     last_read, last_read.c.ino == inode.c.ino
 )
-_CLEAN = (
-    IS_REGULAR,
-    inode.c.nlink > 0,
-    inode.c.size > 0,
-    inode.c.write_open == 0,
-    inode.c.drained_version == inode.c.content_version,
-    object_.c.content_version == inode.c.content_version,
-    object_.c.size == inode.c.size,
-    exists().where(block_digest.c.ino == inode.c.ino),
-    ~exists().where(doubt.c.key == object_.c.key),
-    ~exists().where(upload.c.key == object_.c.key),
-    ~exists().where(damage.c.ino == inode.c.ino),
-    ~exists().where(rekey.c.ino == inode.c.ino),
-)
-"""The conditions of ``EVICT`` (gateway.db.statements), which decides."""
+_MAY_LEAVE = (*IS_CLEAN, *HAS_VERSION, *IS_CERTAIN)
+"""The conditions of ``EVICT`` (gateway.namespace.residency), which decides."""
 _COLUMNS = (
     inode.c.ino,
     inode.c.content_version,
@@ -97,7 +80,7 @@ INSIDE = Statement(
         dirent.c.parent == b("parent"),
         IS_RESIDENT,
         inode.c.used > 0,
-        *_CLEAN,
+        *_MAY_LEAVE,
         tuple_(_used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
     )
     .order_by(_used_ns, inode.c.ino)
@@ -108,7 +91,7 @@ PARTIAL = Statement(
     .select_from(_FILES.join(presence, presence.c.ino == inode.c.ino))
     .where(
         IS_ABSENT,
-        *_CLEAN,
+        *_MAY_LEAVE,
         presence.c.epoch == inode.c.epoch,
         ~exists().where(warming.c.ino == inode.c.ino),
         _used_ns < b("before_ns"),
@@ -126,7 +109,7 @@ GIVEN = Statement(
             presence, presence.c.ino == inode.c.ino
         )
     )
-    .where(or_(IS_RESIDENT, presence.c.ino.is_not(None)), *_CLEAN)
+    .where(or_(IS_RESIDENT, presence.c.ino.is_not(None)), *_MAY_LEAVE)
 )
 """Selects those of some files that may be evicted now."""
 

@@ -26,6 +26,7 @@ from gateway.db.engine import Database
 from gateway.db.writer import Ids, Tx
 from gateway.errors import IdentityError
 from gateway.namespace import content, identity
+from gateway.namespace.residency import HAS_VERSION
 from gateway.settings import BucketSettings
 from gateway.types import Residency
 
@@ -63,18 +64,13 @@ _EVICTED_SINCE = Statement(
     .where(
         sql.inode.c.ino == b("the_ino"),
         sql.inode.c.drained_version == sql.inode.c.content_version,
-        exists().where(
-            sql.object_.c.ino == sql.inode.c.ino,
-            sql.object_.c.content_version == sql.inode.c.content_version,
-            sql.object_.c.size == sql.inode.c.size,
-            sql.block_digest.c.ino == sql.object_.c.ino,
-        ),
+        exists().where(sql.object_.c.ino == sql.inode.c.ino, *HAS_VERSION),
         ~exists().where(sql.damage.c.ino == sql.inode.c.ino),
     )
     .values(residency=Residency.ABSENT, epoch=sql.inode.c.epoch + 1)
 )
-"""Makes a file absent whose data file is missing and whose version the bucket has. Whoever reads it
-compares the object with the digests."""
+"""Makes a file absent whose data file is missing and whose version the bucket has. The hydrator
+compares the object with the digests when a client reads the file."""
 
 _PRESENCE_FORGET = Statement(delete(sql.presence))
 _TAKE_BYTES = Statement(

@@ -34,28 +34,35 @@ from gateway.errors import Busy, Stale
 from gateway.namespace.lookup import get
 from gateway.types import Attr, Residency
 
+HAS_VERSION = (
+    object_.c.content_version == inode.c.content_version,
+    object_.c.size == inode.c.size,
+    exists().where(block_digest.c.ino == object_.c.ino),
+)
+"""The object has the present version of its file, with digests to verify it by."""
+IS_CERTAIN = (
+    ~exists().where(doubt.c.key == object_.c.key),
+    ~exists().where(upload.c.key == object_.c.key),
+)
+"""No request that was given up can still replace or delete the object."""
+IS_CLEAN = (
+    IS_REGULAR,
+    inode.c.nlink > 0,
+    inode.c.size > 0,
+    inode.c.write_open == 0,
+    inode.c.drained_version == inode.c.content_version,
+    ~exists().where(damage.c.ino == inode.c.ino),
+    ~exists().where(rekey.c.ino == inode.c.ino),
+)
+"""A sealed file whose version was drained, and whose object needs no move."""
 EVICT = Statement(
     update(inode)
     .where(
         inode.c.ino == b("the_ino"),
-        IS_REGULAR,
-        inode.c.nlink > 0,
-        inode.c.size > 0,
-        inode.c.write_open == 0,
         inode.c.content_version == b("content_version"),
-        inode.c.drained_version == inode.c.content_version,
         or_(IS_RESIDENT, exists().where(presence.c.ino == inode.c.ino)),
-        exists().where(
-            object_.c.ino == inode.c.ino,
-            object_.c.content_version == inode.c.content_version,
-            object_.c.size == inode.c.size,
-            block_digest.c.ino == object_.c.ino,
-            # A request that was given up may still replace or delete what is at the key.
-            ~exists().where(doubt.c.key == object_.c.key),
-            ~exists().where(upload.c.key == object_.c.key),
-        ),
-        ~exists().where(damage.c.ino == inode.c.ino),
-        ~exists().where(rekey.c.ino == inode.c.ino),
+        *IS_CLEAN,
+        exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION, *IS_CERTAIN),
     )
     .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
     .returning(*ATTR)
