@@ -22,6 +22,8 @@ from typing import Protocol, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree
 
+from tests.support.waiting import until
+
 DEADLINE_SECONDS = 20.0
 SLOW_SECONDS = 0.4
 
@@ -107,6 +109,8 @@ class Fault:
     content: str = ""
     """The body of the answer of Act.FAIL, instead of an S3 error."""
     arrived: threading.Event = field(default_factory=threading.Event)
+    held: list[Request] = field(default_factory=list)
+    """The requests that were or are held."""
     _released: threading.Event = field(default_factory=threading.Event)
     _discarded: threading.Event = field(default_factory=threading.Event)
 
@@ -120,13 +124,22 @@ class Fault:
         self.times = 0
         self._released.set()
 
+    def arrive(self) -> None:
+        """Let held and later requests pass, and wait until the server has answered the held ones.
+
+        The drain may repair the effect of a late request before a test can see it in the bucket.
+        """
+        self.release()
+        until(lambda: all(r.status is not None for r in self.held), "held requests are answered")
+
     def discard(self) -> None:
         """Close the connections of held requests; later ones pass."""
         self._discarded.set()
         self.release()
 
-    def hold(self) -> bool:
+    def hold(self, request: Request) -> bool:
         """Hold a request until its release. Returns False if its connection must be closed."""
+        self.held.append(request)
         self.arrived.set()
         self._released.wait()
         return not self._discarded.is_set()
@@ -271,7 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
             content = b"" if self.command == "HEAD" else (fault.content or text).encode()
             headers = [("Content-Length", str(len(content))), *fault.headers]
             return self._answer(fault.status, headers, content)
-        if act == Act.DROP or (fault and act == Act.HOLD and not fault.hold()):
+        if act == Act.DROP or (fault and act == Act.HOLD and not fault.hold(request)):
             return self._hang_up()
         verifier = proxy.verifier
         if verifier is not None and (code := verifier.refusal(request, body)) is not None:
@@ -286,7 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
             headers, content = verifier.answered(request, body, headers, content)
         if proxy.on_applied is not None:
             proxy.on_applied(request)
-        if act == Act.DROP_ANSWER or (fault and act == Act.HOLD_ANSWER and not fault.hold()):
+        if act == Act.DROP_ANSWER or (fault and act == Act.HOLD_ANSWER and not fault.hold(request)):
             return self._hang_up()
         request.status = status
         if act == Act.SLOW:

@@ -35,8 +35,7 @@ def test_a_version_that_arrives_after_the_next_one_is_replaced_again(
             until(lambda: not site.left(), "the first version is drained")
         site.write("f", b"new")
         until(lambda: site.objects() == {"f": b"new"}, "the new version is drained")
-        lost.release()
-        until(lambda: site.objects() == {"f": b"old version"}, "the late request arrives")
+        lost.arrive()
         until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
         until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is doubtful any more")
     assert site.left() == []
@@ -51,8 +50,7 @@ def test_a_version_that_arrives_after_its_file_was_deleted_goes_again(rclone_sit
         until(lambda: len(site.proxy.operations("PUT")) > 1, "it is tried again")
         site.unlink("f")
         until(lambda: not site.left(), "everything is settled")
-        lost.release()
-        until(lambda: site.objects() == {"f": b"data"}, "the late request arrives")
+        lost.arrive()
         until(lambda: site.objects() == {}, "it is deleted")
     assert site.left() == []
 
@@ -100,8 +98,7 @@ def test_a_deletion_that_arrives_after_the_next_file_was_sent_does_not_take_it(
         until(lambda: site.objects() == {}, "it is tried again")
         site.write("f", b"new")
         until(lambda: site.objects() == {"f": b"new"} and not site.left(), "the new file is sent")
-        lost.release()
-        until(lambda: site.objects() == {}, "the late deletion arrives")
+        lost.arrive()
         until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
     assert site.left() == []
 
@@ -118,8 +115,7 @@ def test_a_deletion_of_a_killed_drain_does_not_take_the_next_file(rclone_site: S
     site.write("f", b"new")
     with site.draining():
         until(lambda: site.objects() == {"f": b"new"} and not site.left(), "the new file is sent")
-        lost.release()
-        until(lambda: site.objects() == {}, "the late deletion arrives")
+        lost.arrive()
         until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
     assert site.left() == []
 
