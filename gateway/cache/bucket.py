@@ -19,6 +19,8 @@ class Bucket:
     """While the bucket is away, one request at a time tries it, after pauses that double."""
 
     def __init__(self) -> None:
+        self.worked_at = 0.0
+        """The time of the last answer (monotonic seconds)."""
         self._tries = 0
         self._resume_at = 0.0
         self._is_trying = False
@@ -42,6 +44,7 @@ class Bucket:
 
     def worked(self) -> None:
         """Note that the bucket answered."""
+        self.worked_at = clock.monotonic_seconds()
         self._tries = 0
         self._enter("reachable", None)
 

@@ -20,6 +20,9 @@ GET_BYTES = 16 * MIB
 SAVE_BYTES = 64 * MIB
 SAVE_SECONDS = 2.0
 """The durable map is written when so many bytes are new, or when the first of them is so old."""
+ALONE_SECONDS = 120.0
+ALONE_TRIES = 6
+"""Clients get an error for a file that failed alone for so long and so often."""
 WHOLE = -1
 """Stands in place of a block for trouble with the object as a whole."""
 
@@ -30,6 +33,39 @@ class Trouble(NamedTuple):
     block: int
     """The block, or WHOLE."""
     error: Exception
+
+
+class Alone:
+    """The requests of one file that failed in a row while the bucket gave other files their bytes.
+
+    Such failures say nothing of the bucket: the store refuses this key, or cannot read this object.
+    """
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self._since = 0.0
+        self._last = 0.0
+        self._throttles = 0
+
+    def failed(self, now: float, worked_at: float, throttles: int) -> bool:
+        """Note a failure. Returns whether other files were served since the one before.
+
+        Parameters: now, worked_at: the time at which the bucket last worked (monotonic seconds);
+        throttles, how often the store has said that it gets too many requests. In a storm of these
+        answers some files have no luck for long, and nothing is wrong with their objects.
+        """
+        is_alone = 0 < self._last < worked_at and throttles == self._throttles
+        self._last, self._throttles = now, throttles
+        if is_alone:
+            self._since = self._since or now
+            self.failures += 1
+        else:
+            self._since, self.failures = 0.0, 0
+        return is_alone
+
+    def is_lasting(self, now: float) -> bool:
+        """Return whether the failures have lasted for so long that clients are told."""
+        return self.failures >= ALONE_TRIES and now - self._since >= ALONE_SECONDS
 
 
 class Hydration:
@@ -69,8 +105,7 @@ class Hydration:
         serve what the next fetch writes before its digest is known."""
         self.due_at = 0.0
         """Nothing is done before this time (monotonic seconds)."""
-        self.refusals = 0
-        """How often the store refused it in a row, as it would refuse any object."""
+        self.alone = Alone()
 
         self.troubles: list[Trouble] = []
         """What the next look must judge."""
@@ -162,7 +197,7 @@ class Hydration:
         """Note that a block is verified and written."""
         assert self.source is not None
         self.map[block] = State.PRESENT
-        self.refusals = 0
+        self.alone = Alone()
         self.wanted.pop(block, None)
         self.strikes.pop(block, None)
         self.strikes.pop(WHOLE, None)

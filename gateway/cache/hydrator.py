@@ -19,7 +19,7 @@ from gateway.cache.board import Board, Step
 from gateway.cache.clients import Clients
 from gateway.cache.fetch import BUFFER_BYTES, fetch
 from gateway.cache.finder import Finder
-from gateway.cache.hydration import Hydration, now
+from gateway.cache.hydration import WHOLE, Hydration, now
 from gateway.cache.judge import Judge, trouble_of
 from gateway.cache.room import look
 from gateway.cache.rows import Rows
@@ -47,8 +47,8 @@ POLL_SECONDS = 0.25
 FIND_SECONDS = 1.0
 PAUSE_SECONDS = 1.0
 """The pause after a failure that says nothing of the object."""
-REFUSED_MAX_SECONDS = 60.0
-"""The longest pause of a file that the store refuses while it gives others."""
+ALONE_MAX_SECONDS = 60.0
+"""The longest pause of a file whose requests fail while the bucket gives others."""
 FULL_SECONDS = 2.0
 """The pause of all files when the disk had no room."""
 STOP_SECONDS = 2.0
@@ -129,16 +129,7 @@ class Hydrator:
             else:
                 self._fetch(hydration, blocks, buffer)
         except (StoreUnavailable, StoreRefused) as exc:
-            pause_seconds = PAUSE_SECONDS
-            if isinstance(exc, StoreRefused):
-                self._store.reload()
-                # Another file is tried next: what was refused may be refused for this key alone.
-                hydration.refusals += 1
-                pause_seconds = jittered_seconds(hydration.refusals, REFUSED_MAX_SECONDS)
-            with self._board.lock:
-                self._board.bucket.failed(exc)
-                self._board.counters["retries"] += 1
-                self._board.later(hydration, max(PAUSE_SECONDS, pause_seconds))
+            self._store_failed(hydration, exc)
         except NamespaceError as exc:
             log.warning("%s: %s", hydration.path, exc)
             self._pause(hydration)
@@ -176,6 +167,24 @@ class Hydrator:
                 left = [block for block in blocks if hydration.map[block] is State.TAKEN]
                 hydration.failed(trouble_of(exc, left[0]), exc)
                 self._board.counters["retries"] += not is_archived(exc)
+
+    def _store_failed(self, hydration: Hydration, exc: BucketError) -> None:
+        if isinstance(exc, StoreRefused):
+            self._store.reload()
+        throttles = self._pace.counters()["throttles"]
+        board, alone = self._board, hydration.alone
+        with board.lock:
+            board.counters["retries"] += 1
+            if alone.failed(now(), board.bucket.worked_at, throttles):
+                pause_seconds = jittered_seconds(alone.failures, ALONE_MAX_SECONDS)
+                board.later(hydration, max(PAUSE_SECONDS, pause_seconds))
+            else:
+                board.bucket.failed(exc)
+                board.later(hydration, PAUSE_SECONDS)
+        source = hydration.source
+        if source is not None and alone.is_lasting(now()):
+            error = f"the bucket gives other files, but not this one: {exc}"
+            self._guarded(lambda: self._judge.give_up(hydration, WHOLE, error, source.epoch))
 
     def _disk_failed(self, hydration: Hydration, exc: OSError) -> None:
         self._pause(hydration)

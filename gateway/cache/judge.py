@@ -69,7 +69,7 @@ class Judge:
             self._clients.failed(hydration.ino, found.epoch)
             self._end(hydration, asks)
         elif found.source is None:
-            self._give_up(hydration, WHOLE, f"{found.path}: {NO_OBJECT}", found.epoch)
+            self.give_up(hydration, WHOLE, f"{found.path}: {NO_OBJECT}", found.epoch)
             with self._board.lock:
                 hydration.path = found.path
                 hydration.due_at = hydration.retry_at
@@ -177,9 +177,13 @@ class Judge:
                 return
         elif place.version is not None and strikes == TRIES:
             return  # this block was not asked for in the older version yet
-        self._give_up(hydration, trouble.block, str(trouble.error), source.epoch)
+        self.give_up(hydration, trouble.block, str(trouble.error), source.epoch)
 
-    def _give_up(self, hydration: Hydration, block: int, error: str, epoch: int) -> None:
+    def give_up(self, hydration: Hydration, block: int, error: str, epoch: int) -> None:
+        """Tell clients EIO, and record the reason. Raises NamespaceError.
+
+        Parameters: block, or WHOLE for all that are missing; epoch, of the data file.
+        """
         key = "" if hydration.source is None else hydration.source.place.key
         with self._board.lock:
             is_waited_for = bool(hydration.asks) or any(
@@ -208,7 +212,7 @@ class Judge:
         except StoreUnavailable:
             raise
         except BucketError as exc:
-            self._give_up(hydration, WHOLE, f"archived, and not given back: {exc}", source.epoch)
+            self.give_up(hydration, WHOLE, f"archived, and not given back: {exc}", source.epoch)
             return
         with self._board.lock:
             hydration.strikes.clear()

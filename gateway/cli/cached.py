@@ -19,7 +19,7 @@ from gateway.settings import Settings
 from gateway.types import Residency
 
 DAMAGED_SHOWN = 5
-REMEDY = "restore the version of its object that was uploaded, or delete the file"
+REMEDY = "make the uploaded version of its object readable again, or delete the file"
 
 COUNTS = Statement(
     select(inode.c.residency, func.count(), func.sum(inode.c.used), func.sum(inode.c.size))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Self
@@ -13,6 +14,8 @@ GETATTR, GETFH, LOOKUP, PUTFH, PUTROOTFH, READDIR = 9, 10, 15, 22, 24, 26
 CLOSE, OPEN, OPEN_CONFIRM, READ, SETCLIENTID, SETCLIENTID_CONFIRM, WRITE = 4, 18, 20, 25, 35, 36, 38
 OK, NOENT, IO, STALE, DELAY, GRACE = 0, 2, 5, 70, 10008, 10013
 
+AGAIN_SECONDS = 0.02
+"""The pause of a client that was told to ask again."""
 _TYPE, _CHANGE, _SIZE, _FILEID, _NUMLINKS = 1, 3, 4, 20, 35
 _ATTRIBUTES = struct.pack(
     ">III", 2, 1 << _TYPE | 1 << _CHANGE | 1 << _SIZE | 1 << _FILEID, 1 << (_NUMLINKS - 32)
@@ -194,6 +197,7 @@ class Client:
             except Status as exc:
                 if exc.number not in again:
                     raise
+            time.sleep(AGAIN_SECONDS)
 
     def _ask(self, operations: Sequence[bytes]) -> _Reply:
         self._xid += 1

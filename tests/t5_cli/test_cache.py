@@ -230,7 +230,7 @@ def test_warm_tells_what_cannot_be_fetched(filled: Site) -> None:
     assert code == 1
     assert found["stuck"]["files"] == 0
     assert dict(lines)["damaged"] == (
-        r"/run1/x\x1b: wrong\x1b bytes: restore the version of its object that was uploaded, or "
+        r"/run1/x\x1b: wrong\x1b bytes: make the uploaded version of its object readable again, or "
         "delete the file"
     )
     assert "no file" in dict(lines)["fetching"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, Alone
 from gateway.door.frames import Op
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
@@ -284,3 +286,56 @@ def test_refused_credentials_are_no_damage(site: ColdSite) -> None:
         site.finish(hydrator, 40)
     assert site.bytes_of(ino) == data
     assert site.door.of(Op.FAILED) == []
+
+
+def test_a_file_fails_alone_only_while_others_are_served() -> None:
+    alone = Alone()
+    assert not alone.failed(now=10, worked_at=9, throttles=0)
+    assert not alone.failed(now=11, worked_at=9, throttles=0), "the bucket has not worked since"
+    assert alone.failed(now=12, worked_at=11.5, throttles=0)
+    assert not alone.failed(now=13, worked_at=12.5, throttles=1), "requests are throttled"
+    for second in range(ALONE_TRIES):
+        assert not alone.is_lasting(14 + second)
+        assert alone.failed(now=14 + second, worked_at=13.5 + second, throttles=1)
+    assert not alone.is_lasting(14 + ALONE_SECONDS - 0.1)
+    assert alone.is_lasting(14 + ALONE_SECONDS)
+
+
+def is_tried_again(site: ColdSite, tried: int) -> bool:
+    return len(site.gets()) > tried
+
+
+def test_a_key_that_is_always_refused_is_an_error(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other files are read meanwhile, so the bucket is not what is wrong."""
+    monkeypatch.setattr("gateway.cache.hydration.ALONE_SECONDS", 1.0)
+    monkeypatch.setattr("gateway.cache.hydration.ALONE_TRIES", 2)
+    names = [f"good-{number}" for number in range(12)]
+    files = {name: os.urandom(BLOCK_BYTES) for name in ("bad", *names)}
+    bad, *good = site.cold(files)
+    denied = site.proxy.inject(
+        lambda r: ranged(r) and r.key.endswith("/bad"), Act.FAIL, 10**6, status=500, code="Broken"
+    )
+    with site.hydrating() as hydrator:
+        site.door.want(bad)
+        for ino in good:
+            site.door.want(ino)
+            site.arrive(ino)
+            until(lambda: len(hydrator._board) == 1, "the end of the good file")
+            tried = len(site.gets())
+            site.door.want(bad, 0)
+            until(partial(is_tried_again, site, tried), "the next try")
+            if site.door.of(Op.FAILED, bad):
+                break
+        site.door.wait(Op.FAILED, bad)
+        until(lambda: site.cache_report().get("damaged"), "the report")
+        [shown] = site.cache_report()["damaged"]
+        assert shown["path"] == "bad"
+        assert "the bucket gives other files, but not this one" in shown["reason"]
+        assert site.cache_report()["bucket"]["state"] == "reachable"
+        denied.release()
+        site.door.want(bad)
+        site.finish(hydrator)
+    assert site.bytes_of(bad) == files["bad"]
+    assert site.retries() == []
