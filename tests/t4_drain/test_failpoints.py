@@ -9,14 +9,17 @@ upload's id is not recorded. A kill between two ``upload_part`` is between two p
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 from itertools import count, product
+from pathlib import Path
 
 import pytest
 
+import gateway.drain.__main__ as drain
+from gateway import failpoints
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.namespace import fsck
@@ -33,6 +36,8 @@ OPERATIONS = (
     "delete_objects",
 )
 COMMITS_MAX = 40
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["gateway.drain.__main__"])
 LARGE = os.urandom(11 * MIB)
 
 
@@ -58,21 +63,28 @@ def prepare(site: Site, number: int) -> dict[str, bytes]:
 
 def killed_at(site: Site, failpoint: str) -> bool:
     """Run the drain until the failpoint kills it. Returns False if it did all work without that."""
-    environment = {**os.environ, "SPILLWAY_FAILPOINT": failpoint}
-    command = [sys.executable, "-m", "gateway.drain", "--config", str(site.settings.source)]
-    with (
-        site.output.open("ab") as output,
-        subprocess.Popen(
-            command, stdout=output, stderr=output, env=environment, preexec_fn=die_with_parent
-        ) as process,
-    ):
+    process = context.Process(target=run_drain, args=(site.settings.source, site.output, failpoint))
+    process.start()
+    try:
         until(
-            lambda: process.poll() is not None or is_done(site),
+            lambda: process.exitcode is not None or is_done(site),
             f"{failpoint} is passed, or everything is done",
         )
-        ended = process.poll()
+        return process.exitcode == -signal.SIGKILL
+    finally:
         process.kill()
-    return ended == -signal.SIGKILL
+        process.join()
+
+
+def run_drain(config: Path, output: Path, failpoint: str) -> None:
+    """Run the drain's program in this process, which a server with its modules has forked."""
+    die_with_parent()
+    with output.open("ab", buffering=0) as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    sys.argv = ["drain", "--config", str(config)]
+    failpoints.arm(failpoint)
+    sys.exit(drain.main())
 
 
 def is_done(site: Site) -> bool:
