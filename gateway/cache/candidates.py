@@ -160,8 +160,9 @@ class Keep:
         return self._match is not None and self._match(path) is not None
 
 
-class Finder:
-    """Finds candidates. It remembers the paths of directories, so it serves one look at them.
+class Candidates:
+    """The files that may be evicted. It remembers the paths of directories, so it serves one look
+    at the tables.
 
     Parameters: session, without a transaction; settings.
     """
