@@ -1,7 +1,7 @@
 """Runs the hydrator: it fetches what clients wait for, and what a person wants on the disk.
 
 Threads that fetch take steps from the board. One thread saves: it puts blocks on stable storage and
-records them. One thread looks for files that nobody waits for. Two talk to the NFS server.
+records them. One thread looks for files that no client waits for. Two talk to the NFS server.
 """
 
 from __future__ import annotations

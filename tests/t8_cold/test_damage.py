@@ -107,7 +107,7 @@ def test_the_good_blocks_of_a_damaged_object_come(site: ColdSite) -> None:
         until(lambda: site.retries(), "the row of the failure")
     told = {one.offset // BLOCK_BYTES for one in site.door.of(Op.PRESENT, ino)}
     assert told == {0, 2}
-    # Nobody waits for the bad block, so nobody is told EIO.
+    # No client waits for the bad block, so no client is told EIO.
     assert site.door.of(Op.FAILED) == []
 
 

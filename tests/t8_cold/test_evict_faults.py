@@ -212,7 +212,7 @@ def test_only_the_look_at_the_tables_needs_a_rest(
         now[0] += passed
         assert working.step() == NEAR_SECONDS
         assert len(surveys) == looks
-    # Files are evicted, and the disk is still too full: a save goes on.
+    # Files are evicted, and the disk is still too full: a save continues.
     now[0] += 11
     working._open_door = cold.door
     working.step()
