@@ -106,8 +106,8 @@ static int read_absent(struct spw_inode *inode, int fd, const struct iovec *iov,
 	return 0;
 }
 
-/* Gives a descriptor to read with. After an eviction without an answer perhaps only readers come, and
- * then nobody else asks for the epoch. */
+/* Gives a descriptor to read with. After an eviction without an answer perhaps only readers come,
+ * so a reader asks for the epoch too. */
 static int get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
 {
 	int rc = spw_fd_get_to_read(inode, fd, is_absent);

@@ -14,7 +14,7 @@ int spw_change(enum spw_op op, const struct spw_request *request, struct spw_rep
 int spw_set_attributes(struct spw_inode *inode, const struct spw_request *request,
 		       struct spw_reply *reply);
 
-/* Takes suid and sgid from a file whose bytes somebody else than root changed (POSIX write). */
+/* Takes suid and sgid from a file whose bytes a user other than root changed (POSIX write). */
 void spw_drop_privileges(struct spw_handle *self);
 
 #endif

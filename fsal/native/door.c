@@ -19,6 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "door_peer.h"
 
 #define PEERS 32u
@@ -141,7 +142,7 @@ static void attend_locked(struct spw_peer *peer, bool is_ready)
 		else
 			spw_peer_mute(peer);
 	}
-	if (spw_peer_clock_ms() >= spw_peer_due_ms(peer))
+	if (spw_clock_ms() >= spw_peer_due_ms(peer))
 		spw_peer_drop(peer);
 }
 
@@ -163,7 +164,7 @@ static void let_in_locked(void)
 	else if (fd >= 0)
 		close(fd);
 	else
-		door.refused_ms = spw_peer_clock_ms();
+		door.refused_ms = spw_clock_ms();
 }
 
 /* Returns whether peers are let in. Without a descriptor for the next one, the listener would wake
@@ -182,7 +183,7 @@ static bool lets_in_locked(uint64_t now, uint64_t *until)
  * wanted is left out: when it hangs up, it would wake the thread without end. */
 static int prepare_locked(struct pollfd *polled)
 {
-	uint64_t first = UINT64_MAX, now = spw_peer_clock_ms();
+	uint64_t first = UINT64_MAX, now = spw_clock_ms();
 
 	polled[0] = (struct pollfd){ .fd = door.wake, .events = POLLIN };
 	polled[LISTENER] = (struct pollfd){

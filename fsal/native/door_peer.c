@@ -5,8 +5,9 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 #ifndef SPW_DOOR_STALL_MS
 #define SPW_DOOR_STALL_MS 10000u /* half a frame, or an answer that is not read */
@@ -14,19 +15,11 @@
 #define IDLE_MS 60000u /* places are few */
 #define ANSWER sizeof(struct spw_door_answer)
 
-uint64_t spw_peer_clock_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 void spw_peer_begin(struct spw_peer *peer, int fd)
 {
 	peer->fd = fd;
 	peer->ended = false;
-	peer->active_ms = spw_peer_clock_ms();
+	peer->active_ms = spw_clock_ms();
 }
 
 bool spw_peer_is_allowed(int fd)
@@ -62,7 +55,7 @@ void spw_peer_receive(struct spw_peer *peer)
 
 	if (got > 0) {
 		if (peer->held == 0)
-			peer->active_ms = spw_peer_clock_ms();
+			peer->active_ms = spw_clock_ms();
 		peer->held += (size_t)got;
 	} else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
 		peer->ended = true;
@@ -94,7 +87,7 @@ void spw_peer_took(struct spw_peer *peer, size_t length)
 {
 	peer->held -= length;
 	memmove(peer->in, peer->in + length, peer->held);
-	peer->active_ms = spw_peer_clock_ms();
+	peer->active_ms = spw_clock_ms();
 }
 
 void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
@@ -108,7 +101,7 @@ void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
 	memcpy(&head, frame, sizeof(head));
 	spw_door_encode(&head, status, reply, &answer);
 	if (peer->filled == peer->sent)
-		peer->active_ms = spw_peer_clock_ms();
+		peer->active_ms = spw_clock_ms();
 	/* There is room: spw_peer_next returns no more requests than there are places. */
 	peer->filled -= peer->sent;
 	memmove(peer->out, peer->out + peer->sent, peer->filled);
@@ -127,7 +120,7 @@ void spw_peer_send(struct spw_peer *peer)
 		    MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (gone >= 0) {
 		peer->sent += (size_t)gone;
-		peer->active_ms = spw_peer_clock_ms();
+		peer->active_ms = spw_clock_ms();
 	} else if (errno != EAGAIN && errno != EINTR) {
 		peer->ended = true;
 		peer->sent = peer->filled;

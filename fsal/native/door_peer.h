@@ -53,7 +53,4 @@ uint64_t spw_peer_due_ms(const struct spw_peer *peer);
 
 void spw_peer_drop(struct spw_peer *peer);
 
-/* Returns the time of a clock that is never set. */
-uint64_t spw_peer_clock_ms(void);
-
 #endif

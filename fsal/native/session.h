@@ -1,6 +1,6 @@
-/* The hydrator's present session. A door job goes on after its peer was killed: an ARRIVED of a dead
- * hydrator must not commit while its successor writes to the same data file, because clients may
- * write to a file that has arrived.
+/* The hydrator's present session. A door job continues after its peer was killed: an ARRIVED of a
+ * dead hydrator must not commit while its successor writes to the same data file, because clients
+ * may write to a file that has arrived.
  *
  * A session is a number of the hydrator's choice, and never comes back. Without Ganesha and Python.
  */

@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
 
 #include "clock.h"
+#include "hash.h"
 #include "thread.h"
 
 #define TICK_MS 100u
@@ -186,15 +188,6 @@ void spw_space_tick(uint64_t now_ms)
 
 /* ---- which flow gets it ---- */
 
-static uint64_t hash(const char *text)
-{
-	uint64_t value = 14695981039346656037u; /* FNV-1a */
-
-	for (; *text != '\0'; text++)
-		value = (value ^ (unsigned char)*text) * 1099511628211u;
-	return value;
-}
-
 /* Returns the flow, or NULL if there is none. *spare is a place for a new flow then. */
 static struct flow *find_locked(uint64_t client, uint64_t top, struct flow **spare)
 {
@@ -212,7 +205,7 @@ static struct flow *find_locked(uint64_t client, uint64_t top, struct flow **spa
 
 static struct flow *flow_locked(uint64_t ino, uint64_t *top, const char *client)
 {
-	uint64_t key = hash(client), found_top = 0;
+	uint64_t key = spw_hash(0, client, (uint32_t)strlen(client)), found_top = 0;
 	struct flow *flow = NULL, *spare;
 	uint32_t weight = 1;
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import logging
 import os
 import resource
-import signal
 import sys
 import threading
 from functools import partial
-from pathlib import Path
 
-from gateway import clock, config
+from gateway import clock
 from gateway.cache.evictor import FAR_SECONDS, Evictor
 from gateway.cache.hydrator import Hydrator
+from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.door import door
 from gateway.errors import InUse, NamespaceError, UserError
-from gateway.namespace import identity
 from gateway.objectstore.s3 import S3Store
-from gateway.settings import DEFAULT_CONFIG, Settings
+from gateway.settings import Settings
 
 log = logging.getLogger("cache")
 
@@ -37,38 +34,21 @@ STOP_SECONDS = 4.5
 def main() -> int:
     """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
     first."""
-    parser = argparse.ArgumentParser(prog="python -m gateway.cache", description=__doc__)
-    parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG)
-    arguments = parser.parse_args()
-    logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging.getLogger("cache").setLevel(logging.INFO)
-    stop = threading.Event()
-
-    def on_signal(_signal: int, _frame: object) -> None:
-        stop.set()
-        last = threading.Timer(STOP_SECONDS, os._exit, (0,))
-        last.daemon = True
-        last.start()
-
-    signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, on_signal)
+    process = Daemon("cache", __doc__, STOP_SECONDS)
     # Each file that is being fetched is open.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
-        settings = config.load(arguments.config)
-        identity.require_surroundings(settings)
-        _alone(settings, stop)
-        hydrator = Hydrator(settings, stop)
+        settings = process.settings()
+        _alone(settings, process.stop)
+        hydrator = Hydrator(settings, process.stop)
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
-    threading.Thread(target=_evict, args=(settings, hydrator, stop), daemon=True).start()
+    evict = threading.Thread(target=_evict, args=(settings, hydrator, process.stop), daemon=True)
+    evict.start()
     hydrator.run()
-    sys.stdout.flush()
-    # sys.exit would wait for threads whose requests have not ended.
-    os._exit(0)
+    return process.end()
 
 
 def _evict(settings: Settings, hydrator: Hydrator, stop: threading.Event) -> None:

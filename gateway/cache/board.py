@@ -1,7 +1,7 @@
 """Has all hydrations of the process, and chooses what is done next.
 
 First come the blocks that clients wait for, fairly among the files; then the rest of these files,
-in the order in which they were asked for; then files that nobody waits for.
+in the order in which they were asked for; then files that no client waits for.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Board:
         return found
 
     def drop(self, hydration: Hydration) -> None:
-        """End a hydration that nobody uses."""
+        """End a hydration that no other thread works on."""
         hydration.reset()
         self._files.pop(hydration.ino, None)
         self._turn.pop(hydration.ino, None)

@@ -1,8 +1,8 @@
 """Finds the files whose bytes may leave the local disk, in the order in which they should.
 
 Such a file is clean, named and not open, and its object is at the key of one of its paths, with
-block digests to verify it by. First come the blocks of absent files that nobody has used for a
-while. Then come whole directories, the one whose newest use is the longest ago first.
+block digests to verify it by. First come the blocks of absent files that were not used for a while.
+Then come whole directories, the one whose newest use is the longest ago first.
 
 Nothing here is kept up to date. ``survey`` reads all rows of clean files, so it is used only above
 a watermark: a million files in 1,000 directories take 1.5 s of one processor (SQLite), up to 12 s
@@ -41,7 +41,7 @@ from gateway.settings import Settings
 
 PAGE = 4096
 UNUSED_SECONDS = 600.0
-"""The blocks of an absent file that nobody read, and nobody fetched, for so long are given up."""
+"""The blocks of an absent file that was not read, and not fetched, for so long are given up."""
 
 _read_ns = func.coalesce(last_read.c.read_ns, 0)
 _used_ns = case((_read_ns > object_.c.stored_ns, _read_ns), else_=object_.c.stored_ns)
@@ -160,8 +160,9 @@ class Keep:
         return self._match is not None and self._match(path) is not None
 
 
-class Finder:
-    """Finds candidates. It remembers the paths of directories, so it serves one look at them.
+class Candidates:
+    """The files that may be evicted. It remembers the paths of directories, so it serves one look
+    at the tables.
 
     Parameters: session, without a transaction; settings.
     """
@@ -176,7 +177,7 @@ class Finder:
         self._seen: set[int] = set()
 
     def partial(self) -> Iterator[Candidate]:
-        """Yield absent files with blocks on the disk that nobody has used for UNUSED_SECONDS."""
+        """Yield absent files with blocks on the disk that were not used for UNUSED_SECONDS."""
         before_ns = clock.now_ns() - int(UNUSED_SECONDS * clock.NS)
         for one in self._pages(PARTIAL, before_ns=before_ns):
             try:

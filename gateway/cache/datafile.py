@@ -48,8 +48,8 @@ class DataFile:
             flags = os.O_RDWR | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL
             fd, was_there = os.open(path, flags, 0o600), False
         try:
-            # An eviction that commits after this look deletes the file. One that had committed
-            # before has looked for the file in vain: then nobody else would delete it.
+            # An eviction that commits after this look deletes the file. One that committed before
+            # found no file to delete, so the file would stay if it were not deleted here.
             if not was_there and not rows.is_still(source.ino, source.epoch):
                 path.unlink()
                 os.close(fd)

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from gateway import checks, clock
-from gateway.cache.candidates import Candidate, Directory, Finder, survey
+from gateway.cache.candidates import Candidate, Candidates, Directory, survey
 from gateway.cache.eviction import TOGETHER, Eviction, Verdict
 from gateway.cache.growth import Growth
 from gateway.cache.room import Room, look
@@ -150,9 +150,10 @@ class Evictor:
         now = clock.monotonic_seconds()
         self._skipped = {ino: until for ino, until in self._skipped.items() if until > now}
         with self._database.reader() as connection:
-            finder = Finder(Session(connection, self._database.dialect), self._settings)
-            directories = survey(Session(connection, self._database.dialect))
-            limited = list(_above_limits(finder, directories, self._limits))
+            session = Session(connection, self._database.dialect)
+            candidates = Candidates(session, self._settings)
+            directories = survey(session)
+            limited = list(_above_limits(candidates, directories, self._limits))
             self._survey_seconds = clock.monotonic_seconds() - now
             if not limited and wanted_bytes <= 0:
                 return
@@ -165,7 +166,7 @@ class Evictor:
                 # counts.
                 for much, found in limited:
                     wanted_bytes -= self._free(eviction, door, much, found)
-                found = chain(finder.partial(), finder.inside(directories))
+                found = chain(candidates.partial(), candidates.inside(directories))
                 self._free(eviction, door, wanted_bytes, found)
 
     def _free(
@@ -215,16 +216,16 @@ def _batch(candidates: Iterator[Candidate], wanted_bytes: int) -> list[Candidate
 
 
 def _above_limits(
-    finder: Finder, directories: Iterable[Directory], limits: dict[str, int]
+    candidates: Candidates, directories: Iterable[Directory], limits: dict[str, int]
 ) -> Iterator[tuple[int, Iterator[Candidate]]]:
     """Yield how many bytes a top directory has above its limit, and the candidates in it."""
     if not limits:
         return
     below: dict[bytes | None, list[Directory]] = {}
     for one in directories:
-        below.setdefault(finder.top_of(one.ino), []).append(one)
+        below.setdefault(candidates.top_of(one.ino), []).append(one)
     for name, limit_bytes in limits.items():
         inside = below.get(name.encode("utf-8", "surrogateescape"), [])
         kept_bytes = sum(one.used for one in inside)
         if kept_bytes > limit_bytes:
-            yield kept_bytes - int(LIMIT_TO * limit_bytes), finder.inside(inside)
+            yield kept_bytes - int(LIMIT_TO * limit_bytes), candidates.inside(inside)

@@ -17,7 +17,7 @@ DIRECTORIES = 1024
 class Finder:
     """Adds files to a board.
 
-    Parameters: board, rows; at_once, how many files that nobody waits for are fetched at once;
+    Parameters: board, rows; at_once, how many files that no client waits for are fetched at once;
     reads_ahead, whether siblings are fetched.
     """
 

@@ -242,7 +242,7 @@ class Hydration:
                 self.map[block] = State.PRESENT
 
     def reset(self) -> None:
-        """Forget the data file, which nobody uses. What clients wait for is not forgotten."""
+        """Forget the data file, but not what clients wait for. No other thread uses the file."""
         if self.source is not None:
             size = self.source.block_bytes
             self.asks += [(block * size, size) for block in self.wanted]

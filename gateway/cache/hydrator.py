@@ -1,7 +1,7 @@
 """Runs the hydrator: it fetches what clients wait for, and what a person wants on the disk.
 
 Threads that fetch take steps from the board. One thread saves: it puts blocks on stable storage and
-records them. One thread looks for files that nobody waits for. Two talk to the NFS server.
+records them. One thread looks for files that no client waits for. Two talk to the NFS server.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from gateway import state
 from gateway.backoff import jittered_seconds
 from gateway.cache.blockmap import State
 from gateway.cache.board import Board, Step
@@ -42,7 +43,6 @@ from gateway.types import Attr
 
 log = logging.getLogger("cache")
 
-REPORT = "cache.json"
 POLL_SECONDS = 0.25
 FIND_SECONDS = 1.0
 PAUSE_SECONDS = 1.0
@@ -75,7 +75,7 @@ class Hydrator:
         self._saver = Saver(self._board, rows, files, self._clients)
         self._workers = cache.workers
         self._shown: dict[str, Mapping[str, Any]] = {}
-        self._status = StatusFile(settings.run_dir / REPORT, self._report)
+        self._status = StatusFile(settings.run_dir / state.CACHE, self._report)
 
     @property
     def fetched_bytes(self) -> int:
@@ -293,8 +293,7 @@ class Hydrator:
             hydration.arrive_at = now() + PAUSE_SECONDS
 
     def _report(self) -> dict[str, Any]:
-        state = "stopped" if self._stop.is_set() else "running"
-        report = {"state": state, **self._board.shown()}
+        report = {"state": "stopped" if self._stop.is_set() else "running", **self._board.shown()}
         counters = self._pace.counters()
         report["counters"] |= {"requests": counters["requests"], "asked_bytes": counters["bytes"]}
         more = {name: dict(facts) for name, facts in self._shown.items()}

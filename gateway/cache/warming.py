@@ -48,7 +48,7 @@ LEFT = Statement(
 
 
 class Left(NamedTuple):
-    """An absent file that somebody wants whole."""
+    """An absent file that is wanted whole."""
 
     ino: int
     missing_bytes: int

@@ -11,13 +11,12 @@ import argparse
 import json
 import sys
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway import clock, config, state
 from gateway.cli.backlog import shown
-from gateway.cli.progress import Line
+from gateway.cli.progress import Line, Transfer
 from gateway.cli.queue import opened, path_of, resolve
 from gateway.cli.units import duration, size
 from gateway.db.models import ROOT_INO
@@ -29,10 +28,8 @@ from gateway.errors import UserError
 DRAINED = 0
 NEEDS_A_PERSON = 1
 POLL_SECONDS = 0.5
-RATE_SECONDS = 30.0
 ABSENT_SECONDS = 10.0
 """The time that the drain may be away: `spillway up` restarts it."""
-BAR = 24
 STUCK_SHOWN = 3
 
 
@@ -84,7 +81,7 @@ class Progress:
     renames: set[int] = field(default_factory=set)
     """Files and directories whose new names the bucket has not followed."""
     started: float = field(default_factory=clock.monotonic_seconds)
-    points: deque[tuple[float, int]] = field(default_factory=deque)
+    transfer: Transfer = field(default_factory=Transfer)
 
     def measure(self, context: Context, tops: list[int]) -> None:
         """Look at the database and at what the drain reports."""
@@ -109,10 +106,7 @@ class Progress:
                     self._note(context, one)
         self.held_files, self.open_files = len(held), len(opens)
         self.seen.update(self.waiting)
-        now = clock.monotonic_seconds()
-        self.points.append((now, self.done_bytes))
-        while now - self.points[0][0] > RATE_SECONDS:
-            self.points.popleft()
+        self.transfer.note(self.total_bytes - sum(self.waiting.values()) + self.sent_bytes)
 
     def _note(self, context: Context, item: queue.Entry | queue.Renamed) -> None:
         if item.is_stuck:
@@ -128,24 +122,8 @@ class Progress:
     def total_bytes(self) -> int:
         return sum(self.seen.values())
 
-    @property
-    def done_bytes(self) -> int:
-        return self.total_bytes - sum(self.waiting.values()) + self.sent_bytes
-
-    @property
-    def bytes_per_second(self) -> float:
-        (since, before), (now, after) = self.points[0], self.points[-1]
-        return max(0, after - before) / (now - since) if now > since else 0.0
-
     def line(self) -> str:
-        total, done, rate = self.total_bytes, self.done_bytes, self.bytes_per_second
-        share = done / total if total else 1 - len(self.waiting) / max(1, len(self.seen))
-        bar = "#" * int(share * BAR)
-        left = duration((total - done) / rate) if rate else "?"
-        text = (
-            f"[{bar:<{BAR}}] {100 * share:3.0f} %  {size(done)} of {size(total)}, "
-            f"{len(self.waiting)} files left, {size(rate)}/s, {left} to go"
-        )
+        text = self.transfer.text(self.total_bytes, len(self.seen), len(self.waiting))
         return text + (f"; failing: {shown(self.failing)}" if self.failing else "")
 
     def result(self) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from gateway import config
-from gateway.cache.candidates import Candidate, Finder
+from gateway.cache.candidates import Candidate, Candidates
 from gateway.cache.eviction import TOGETHER, Eviction, Verdict
 from gateway.cli.change import Asker
 from gateway.cli.paths import NotPossible, browsing, files_below, follow
@@ -112,14 +112,14 @@ class _Evicting:
         wanted: dict[int, tuple[str, Candidate]] = {}
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
-            finder = Finder(session, self._settings)
-            found = finder.given(rows_of([(entry.attr.ino,) for _path, entry in batch]))
+            candidates = Candidates(session, self._settings)
+            found = candidates.given(rows_of([(entry.attr.ino,) for _path, entry in batch]))
             for path, entry in batch:
                 one = found.get(entry.attr.ino)
                 why = (
                     _why_not_clean(session, entry)
                     if one is None
-                    else finder.why_not(one, by_time=False)
+                    else candidates.why_not(one, by_time=False)
                 )
                 if why is not None:
                     reasons[path] = why

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 
 from gateway import clock
+from gateway.cli.units import duration, size
 
+BAR = 24
+RATE_SECONDS = 30.0
+"""The time over which a rate is measured."""
 LINE_SECONDS = 5.0
 """The time between two lines where there is no terminal."""
 
@@ -33,3 +38,32 @@ class Line:
     def end(self) -> None:
         if self._length:
             sys.stdout.write("\r" + " " * self._length + "\r")
+
+
+class Transfer:
+    """The course of a transfer of files."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque()
+
+    def note(self, done_bytes: int) -> None:
+        """Note how many bytes are transferred by now."""
+        now = clock.monotonic_seconds()
+        self._points.append((now, done_bytes))
+        while now - self._points[0][0] > RATE_SECONDS:
+            self._points.popleft()
+
+    def text(self, total_bytes: int, files: int, left_files: int) -> str:
+        """Return the share, the rate and the time to go, as of the last ``note``.
+
+        Parameters: total_bytes of all files; files, the number of all; left_files, of those that
+        are not transferred.
+        """
+        (since, before), (now, done) = self._points[0], self._points[-1]
+        rate = max(0, done - before) / (now - since) if now > since else 0.0
+        share = done / total_bytes if total_bytes else 1 - left_files / max(1, files)
+        left = duration((total_bytes - done) / rate) if rate else "?"
+        return (
+            f"[{'#' * int(share * BAR):<{BAR}}] {100 * share:3.0f} %  {size(done)} of "
+            f"{size(total_bytes)}, {left_files} files left, {size(rate)}/s, {left} to go"
+        )

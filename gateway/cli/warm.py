@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -16,7 +15,7 @@ from gateway.cache import warming
 from gateway.cli.backlog import shown
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.paths import NotPossible, browsing, files_below, follow
-from gateway.cli.progress import Line
+from gateway.cli.progress import Line, Transfer
 from gateway.cli.units import duration, size
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -28,12 +27,10 @@ from gateway.types import Residency
 TOGETHER = 1024
 """The files of one transaction, and of one query."""
 POLL_SECONDS = 0.5
-RATE_SECONDS = 30.0
 DEAD_SECONDS = 10.0
 """The time that the hydrator may be away: `spillway up` restarts it."""
 ROOM_SECONDS = 60.0
 """The time for which the disk may be short of room: the evictor makes room, if it can."""
-BAR = 24
 DAMAGED_SHOWN = 10
 
 
@@ -89,7 +86,7 @@ class _Warm:
         self._left: dict[int, warming.Left] = {}
         self._resident = 0
         self._started = clock.monotonic_seconds()
-        self._points: deque[tuple[float, int]] = deque()
+        self._transfer = Transfer()
 
     def ask(self, browser: Browser, path: str) -> None:
         """Ask for a file, or for all files below a directory.
@@ -152,10 +149,8 @@ class _Warm:
             for start in range(0, len(inos), TOGETHER):
                 found += warming.left(session, inos[start : start + TOGETHER])
         self._left = {one.ino: one for one in found}
-        now = clock.monotonic_seconds()
-        self._points.append((now, self._done_bytes))
-        while now - self._points[0][0] > RATE_SECONDS:
-            self._points.popleft()
+        missing_bytes = sum(one.missing_bytes for one in found)
+        self._transfer.note(self._total_bytes - missing_bytes)
         return list(self._left)
 
     def _failed(self) -> str | None:
@@ -175,24 +170,15 @@ class _Warm:
         ]
 
     @property
-    def _done_bytes(self) -> int:
-        missing_bytes = sum(one.missing_bytes for one in self._left.values())
-        return sum(self._sizes.values()) - missing_bytes
+    def _total_bytes(self) -> int:
+        return sum(self._sizes.values())
 
     def _line(self) -> str:
-        total, done = sum(self._sizes.values()), self._done_bytes
-        (since, before), (now, after) = self._points[0], self._points[-1]
-        rate = max(0, after - before) / (now - since) if now > since else 0.0
-        share = done / total if total else 0.0
-        left = duration((total - done) / rate) if rate else "?"
-        return (
-            f"[{'#' * int(share * BAR):<{BAR}}] {100 * share:3.0f} %  {size(done)} of "
-            f"{size(total)}, {len(self._left)} files left, {size(rate)}/s, {left} to go"
-        )
+        return self._transfer.text(self._total_bytes, len(self._sizes), len(self._left))
 
     def result(self, has_waited: bool) -> str:
         """Return one line about what was done."""
-        counted = f"{len(self._sizes):,} files, {size(sum(self._sizes.values()))}"
+        counted = f"{len(self._sizes):,} files, {size(self._total_bytes)}"
         there = f"; {self._resident:,} files are on the disk" if self._resident else ""
         if has_waited:
             seconds = clock.monotonic_seconds() - self._started
@@ -206,7 +192,7 @@ class _Warm:
         """Return the facts for scripts."""
         return {
             "files": len(self._sizes),
-            "bytes": sum(self._sizes.values()),
+            "bytes": self._total_bytes,
             "resident_before_files": self._resident,
             "left_files": len(self._left),
             "damaged": [{"path": path, "reason": why} for path, why in self.damaged()],

@@ -12,7 +12,8 @@ one of these runs at a time (gateway/CONCURRENCY.md).
 While there is no reader, no row is added. A reader that saves its position prunes the rows that all
 readers have passed. A reader that falls more than KEPT_MAX rows behind is dropped (``tidy``). It
 then gets ``Lost``, as does a reader whose database was restored, and reads the whole namespace
-again. The row of a dropped reader has the position DROPPED, which people see, until it begins anew.
+again. Until it begins again, the row of a dropped reader has the position DROPPED, which people
+see.
 """
 
 from __future__ import annotations
@@ -217,7 +218,7 @@ def _prune(session: Session, most: int) -> None:
 
 
 def dropped(session: Session) -> list[str]:
-    """Return the readers that were dropped and have not begun anew."""
+    """Return the readers that were dropped and have not begun again."""
     return [name for (name,) in session.all(READERS_DROPPED)]
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from gateway import clock
+from gateway import clock, state
 from gateway.db.engine import Database
 from gateway.drain import endpoint
 from gateway.drain.admission.health import BucketState, Health
@@ -120,7 +120,7 @@ class Drain:
         self._is_checksum_known = known is not None
         if known is not None:
             store.kind = known
-        self._status = StatusFile(settings.run_dir / "drain.json", self._report)
+        self._status = StatusFile(settings.run_dir / state.DRAIN, self._report)
 
     def _sweeps(self) -> list[Sweep]:
         # The order matters only for the bucket: garbage is deleted before new bytes arrive.

@@ -150,8 +150,8 @@ def _with_new_epoch(tx: Tx, attr: Attr) -> Attr:
 def arrived(tx: Tx, ino: int, epoch: int, content_version: int) -> Attr:
     """Make a file resident, all of whose bytes are verified and on stable storage.
 
-    That is a use of the file: what a person warmed, or was read ahead, and nobody has read yet,
-    would otherwise be the first to be evicted again.
+    An arrival is a use of the file: a file that was warmed or read ahead, and that no client has
+    read yet, would otherwise be the first to be evicted again.
 
     Parameters: epoch and content_version, of the bytes in the data file. Raises Stale when the file
     has another epoch or version by now.

@@ -202,7 +202,7 @@ class FakeDoor:
 
 
 def _covers(told: Told, wish: tuple[int, int, int]) -> bool:
-    """Return whether nobody waits for a granule any more."""
+    """Return whether an answer ends the wait for a granule."""
     ino, offset, length = wish
     if ino != told.ino:
         return False

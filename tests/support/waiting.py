@@ -21,5 +21,5 @@ def until(check: Callable[[], T | None], what: str, timeout_seconds: float = 30.
         if found := check():
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout_seconds:g} s in vain for {what}")
+            raise AssertionError(f"waited {timeout_seconds:g} s for {what}")
         time.sleep(POLL_SECONDS)

@@ -76,6 +76,7 @@ ALLOWED = {
     "gateway.state": {"gateway.proc", "gateway.settings"},
     "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
     "gateway.port": {"gateway.settings"},
+    "gateway.daemon": {"gateway.config", "gateway.settings", "gateway.namespace"},
     "gateway.door": {
         "gateway.types",
         "gateway.errors",
@@ -128,7 +129,8 @@ ALLOWED = {
     },
     "gateway.drain": {"gateway"},
     "gateway.cache": {
-        *LIBRARIES, "gateway.checks", "gateway.state", "gateway.door", "gateway.cache"
+        *LIBRARIES, "gateway.checks", "gateway.state", "gateway.daemon", "gateway.door",
+        "gateway.cache",
     },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",

@@ -205,7 +205,7 @@ def test_a_reader_that_stays_away_is_dropped(
     assert dropped(database) == ["gone"]
     note(database, 77)
     assert read(database, here) == [77]
-    # A journal that nobody reads is not kept.
+    # A journal without a reader is not kept.
     query(settings, "DELETE FROM reader WHERE name = 'here'")
     note(database, 78)
     assert 78 not in kept(settings)

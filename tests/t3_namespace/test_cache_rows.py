@@ -7,7 +7,7 @@ from contextlib import closing
 
 from gateway import clock
 from gateway.cache import warming
-from gateway.cache.candidates import Finder, survey
+from gateway.cache.candidates import Candidates, survey
 from gateway.cache.rows import Rows, Saved, failure_now
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
@@ -32,10 +32,10 @@ def test_candidates_are_found_in_their_order(namespace: Namespace, settings: Set
         session = Session(connection, database.dialect)
         [directory] = survey(session)
         assert directory == (ROOT, 5, 3 * first.used)
-        finder = Finder(session, settings)
-        assert [one.ino for one in finder.inside([directory])] == [first.ino, second.ino, read.ino]
-        assert [one.ino for one in finder.partial()] == [absent.ino]
-        given = finder.given(rows_of([(first.ino,), (absent.ino,), (987_654,)]))
+        found = Candidates(session, settings)
+        assert [one.ino for one in found.inside([directory])] == [first.ino, second.ino, read.ino]
+        assert [one.ino for one in found.partial()] == [absent.ino]
+        given = found.given(rows_of([(first.ino,), (absent.ino,), (987_654,)]))
         assert set(given) == {first.ino, absent.ino}
         assert given[first.ino].key == "f0"
 

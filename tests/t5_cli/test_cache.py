@@ -178,7 +178,7 @@ FAILED = "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone
 
 @contextmanager
 def hydrating(site: Site, *arrive: int, fail: int | None = None) -> Iterator[None]:
-    """Let files arrive one after the other, as soon as somebody wants them, or fail."""
+    """Let files arrive one after the other, as soon as they are wanted, or fail."""
 
     def work() -> None:
         with closing(Namespace(site.settings)) as namespace:

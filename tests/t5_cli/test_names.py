@@ -87,7 +87,7 @@ def test_a_tree_is_made_moved_listed_and_removed(site: Site) -> None:
     assert len(list(data.walk())) == 1
     assert "9 names removed" in run(site, "rm", "-r", "run")
     assert run(site, "ls") == ""
-    # Nobody can have it open.
+    # No client can have it open.
     assert list(data.walk()) == []
     assert run(site, "fsck") == "0 problems found, 0 left\n"
 

@@ -94,6 +94,13 @@ class ColdSite(Site):
             seconds,
         )
 
+    def hydrate(self, ino: int, data: bytes, at: int = 0) -> None:
+        """Let a client wait for a byte of an absent file, until the file is back with its bytes."""
+        with self.hydrating() as hydrator:
+            self.door.want(ino, at)
+            self.finish(hydrator)
+        assert self.bytes_of(ino) == data
+
     def fetched_bytes(self) -> int:
         """Return the bytes that were asked for in ranges."""
         total = 0

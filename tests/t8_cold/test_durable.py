@@ -87,12 +87,9 @@ def test_a_bit_is_written_after_the_sync_of_its_block(
     monkeypatch.setattr(os, "fdatasync", syncing)
     monkeypatch.setattr(Rows, "save", saving)
     site.set_cache(bytes_per_second=80 * MIB)
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
+    site.hydrate(ino, data)
     assert saves >= 1
     assert wrong == []
-    assert site.bytes_of(ino) == data
 
 
 def test_an_arrival_waits_for_the_sync_of_the_last_block(
@@ -113,11 +110,8 @@ def test_an_arrival_waits_for_the_sync_of_the_last_block(
         fdatasync(fd)
 
     monkeypatch.setattr(os, "fdatasync", syncing)
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
+    site.hydrate(ino, data)
     assert synced[-1] > max(written.values())
-    assert site.bytes_of(ino) == data
 
 
 def test_a_map_is_forgotten_before_its_lost_data_file_is_made_again(site: ColdSite) -> None:
@@ -139,10 +133,7 @@ def test_a_restart_fetches_what_is_missing_only(site: ColdSite) -> None:
     hold.release()
     site.proxy.forget()
     site.door.clear()
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
-    assert site.bytes_of(ino) == data
+    site.hydrate(ino, data)
     assert site.fetched_bytes() == len(data) - HELD_AT
 
 
@@ -184,10 +175,7 @@ def test_verified_blocks_outlive_a_kill_before_their_sync(site: ColdSite) -> Non
     hold.release()
     site.proxy.forget()
     site.door.clear()
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
-    assert site.bytes_of(ino) == data
+    site.hydrate(ino, data)
     assert site.fetched_bytes() == len(data) - HELD_AT
 
 
@@ -214,10 +202,7 @@ def test_a_map_of_another_epoch_is_not_believed(site: ColdSite) -> None:
     with site.namespace.files.path(ino, attr.epoch).open("wb") as file:
         file.truncate(len(data))
     site.door.clear()
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
-    assert site.bytes_of(ino) == data
+    site.hydrate(ino, data)
 
 
 def test_a_map_without_its_data_file_is_not_believed(site: ColdSite) -> None:
@@ -227,10 +212,7 @@ def test_a_map_without_its_data_file_is_not_believed(site: ColdSite) -> None:
     path = site.namespace.files.path(ino, site.namespace.getattr(ino).epoch)
     path.unlink()
     site.door.clear()
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
-    assert site.bytes_of(ino) == data
+    site.hydrate(ino, data)
 
 
 def test_a_failed_sync_makes_nothing_believed(
@@ -296,10 +278,7 @@ def test_a_data_file_is_not_left_behind_by_an_eviction(
         return honest(cls, files, source, rows)
 
     monkeypatch.setattr(datafile.DataFile, "open", classmethod(opening))
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
-    assert site.bytes_of(ino) == data
+    site.hydrate(ino, data)
     assert list(site.namespace.files.walk()) == [(ino, evicted[0])]
 
 

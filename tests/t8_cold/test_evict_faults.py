@@ -17,7 +17,7 @@ import pytest
 
 from gateway import clock
 from gateway.cache import evictor as evictor_module
-from gateway.cache.candidates import Directory, Finder, survey
+from gateway.cache.candidates import Candidates, Directory, survey
 from gateway.cache.eviction import Eviction, Verdict
 from gateway.cache.evictor import FAR_SECONDS, NEAR_SECONDS
 from gateway.data import layout
@@ -128,7 +128,7 @@ def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
     database = Database(cold.settings.database_url)
     with database.reader() as connection:
         session = Session(connection, database.dialect)
-        found = list(Finder(session, cold.settings).inside(survey(session)))
+        found = list(Candidates(session, cold.settings).inside(survey(session)))
     with cold.door() as door, Eviction(cold.settings, database, S3Store(cold.settings)) as eviction:
         assert eviction.run(door.run, found) == [Verdict.EVICTED] * 4
         assert eviction.run(door.run, found) == [Verdict.BUSY] * 4
@@ -212,7 +212,7 @@ def test_only_the_look_at_the_tables_needs_a_rest(
         now[0] += passed
         assert working.step() == NEAR_SECONDS
         assert len(surveys) == looks
-    # Files are evicted, and the disk is still too full: a save goes on.
+    # Files are evicted, and the disk is still too full: a save continues.
     now[0] += 11
     working._open_door = cold.door
     working.step()

@@ -37,7 +37,7 @@ def heads(site: Cold) -> list[str]:
 
 
 class Untouched(Database):
-    """A database that nobody may use."""
+    """A database that must not be used."""
 
     def reader(self) -> Any:
         raise AssertionError("the database was used below the watermark")

@@ -36,13 +36,10 @@ def test_a_file_comes_back_in_any_order_of_reads(site: ColdSite) -> None:
 def test_the_wanted_block_comes_first(site: ColdSite) -> None:
     ino, data = site.cold_file(40 * MIB)
     site.set_cache(workers=1)
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 24 * MIB)
-        site.finish(hydrator)
+    site.hydrate(ino, data, 24 * MIB)
     first = site.gets()[0].headers["range"]
     assert first.startswith(f"bytes={24 * MIB}-")
     assert site.door.of(Op.PRESENT)[0].offset == 24 * MIB
-    assert site.bytes_of(ino) == data
 
 
 def test_sixteen_readers_cost_one_transfer(site: ColdSite) -> None:
@@ -95,10 +92,7 @@ def test_holes_are_not_fetched(site: ColdSite) -> None:
     data[0:9] = b"beginning"
     data[13 * MIB : 13 * MIB + 9] = b"in middle"
     ino = site.cold({"f": bytes(data)})[0]
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
-    assert site.bytes_of(ino) == data
+    site.hydrate(ino, bytes(data))
     assert site.fetched_bytes() == 2 * BLOCK_BYTES
     path = site.namespace.files.path(ino, site.namespace.getattr(ino).epoch)
     assert path.stat().st_blocks * 512 <= 4 * 64 * 1024
@@ -157,12 +151,9 @@ def test_the_rates_hold(site: ColdSite) -> None:
     paid."""
     ino, data = site.cold_file(32 * MIB)
     site.set_cache(bytes_per_second=16 * MIB)
-    with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.finish(hydrator)
+    site.hydrate(ino, data)
     first, second = sorted(one.time for one in site.gets())
     assert second - first >= 0.5
-    assert site.bytes_of(ino) == data
 
 
 def test_requests_are_spaced(site: ColdSite) -> None:

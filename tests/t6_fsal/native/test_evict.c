@@ -130,7 +130,7 @@ static void an_eviction_without_an_answer_is_asked_for(void)
 	assert(read_some(inode) == EAGAIN && put(inode, "x", 0, true) == EAGAIN);
 	assert(spw_seek(inode, 0, SEEK_HOLE, &found) == EAGAIN && inode->leaving);
 	ns.fail_getattr = 0;
-	assert(read_some(inode) == EINPROGRESS); /* a reader asks, as nobody else may come */
+	assert(read_some(inode) == EINPROGRESS); /* a reader asks: perhaps only readers come */
 	ns.fail_getattr = EAGAIN;
 	assert(spw_evict(inode, VERSION, &answer) == EIO && inode->leaving);
 	ns.fail_getattr = 0;
@@ -288,8 +288,8 @@ static void a_refused_emptying_leaves_the_file_absent(void)
 	spw_inode_put(inode);
 }
 
-/* An object is made anew from an answer that may be older than an eviction, and is evicted before the
- * namespace could be asked. */
+/* An object is made again from an answer that may be older than an eviction, and is evicted before
+ * the namespace could be asked. */
 static void an_epoch_that_is_not_known_is_asked_for_first(void)
 {
 	struct spw_inode *inode = sealed("abc");

@@ -31,7 +31,7 @@ static void nothing_is_handed_out_while_an_older_arrival_runs(void)
 	assert(pthread_create(&worker, NULL, arrive, &arrival) == 0);
 	while (!atomic_load(&arrived_began))
 		usleep(1000);
-	assert(next_range(session, &reply) == 0); /* its own session goes on */
+	assert(next_range(session, &reply) == 0); /* its own session continues */
 	assert(next_range(session + 1, &reply) == EBUSY && reply.attr.ino == 0);
 	assert(next_range(session + 2, &reply) == EBUSY && reply.attr.ino == 0);
 	atomic_store(&arrived_held, false);

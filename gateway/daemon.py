@@ -1,0 +1,65 @@
+"""Starts and ends a process that works until SIGTERM or SIGINT: the drain, or the cache."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from gateway import config
+from gateway.namespace import identity
+from gateway.settings import DEFAULT_CONFIG, Settings
+
+
+class Daemon:
+    """A process that a signal stops: ``python -m gateway.NAME --config PATH``.
+
+    Parameters: name of its package, and of its logger; about, the text of its help; stop_seconds,
+    the time after a signal in which it has to end by itself.
+    """
+
+    def __init__(self, name: str, about: str | None, stop_seconds: float) -> None:
+        parser = argparse.ArgumentParser(prog=f"python -m gateway.{name}", description=about)
+        parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG)
+        self._config: Path = parser.parse_args().config
+        logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
+        # No line shows threads or processes, and finding them takes longer than the rest of a line.
+        logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+        # Only the process's own logger: notes of libraries are no events of the gateway.
+        logging.getLogger(name).setLevel(logging.INFO)
+        self._stop_seconds = stop_seconds
+        self.stop = threading.Event()
+        """A signal sets it."""
+        self.on_stop: Callable[[], None] | None = None
+        """A signal calls it after it has set stop."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    def settings(self) -> Settings:
+        """Load the settings, and check that schema, data files and bucket are those of the
+        namespace. Raises UserError, NamespaceError."""
+        settings = config.load(self._config)
+        identity.require_surroundings(settings)
+        return settings
+
+    def end(self) -> NoReturn:
+        """End the process with exit status 0. No thread is waited for."""
+        sys.stdout.flush()
+        # sys.exit would wait for threads whose requests have not ended.
+        os._exit(0)
+
+    def _on_signal(self, _signal: int, _frame: object) -> None:
+        self.stop.set()
+        if self.on_stop is not None:
+            self.on_stop()
+        # A request to a silent bucket, or a sync of a slow disk, can hang until its time-out.
+        # Exiting is safe at every step.
+        last = threading.Timer(self._stop_seconds, os._exit, (0,))
+        last.daemon = True
+        last.start()
