@@ -55,11 +55,12 @@ class Daemon:
         os._exit(0)
 
     def _on_signal(self, _signal: int, _frame: object) -> None:
-        self.stop.set()
-        if self.on_stop is not None:
-            self.on_stop()
         # A request to a silent bucket, or a sync of a slow disk, can hang until its time-out.
-        # Exiting is safe at every step.
+        # Exiting is safe at every step. The timer starts first: the main thread may have been
+        # interrupted while it held the lock of ``stop``, and then the next line never ends.
         last = threading.Timer(self._stop_seconds, os._exit, (0,))
         last.daemon = True
         last.start()
+        self.stop.set()
+        if self.on_stop is not None:
+            self.on_stop()
