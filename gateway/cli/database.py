@@ -117,9 +117,12 @@ def make_current(settings: Settings) -> str:
         try:
             schema.require_current(database)
         except SchemaError:
+            # Alembic takes long to be imported, and other commands import this module too.
+            from gateway.db import upgrade as migrate
+
             # The schema must not change under a running gateway.
             with datadir.locked(settings, "spillway upgrade"), checks.alone(database):
-                schema.upgrade(database)
+                migrate.upgrade(database)
         after = schema.current(database)
         _require_not_elsewhere(database)
         created = volume.create(database)

@@ -8,7 +8,6 @@ without an answer is looked up: a client that repeats a rename that happened wou
 
 from __future__ import annotations
 
-import re
 import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, TypeVar
@@ -56,18 +55,7 @@ _OPTIONS = " ".join(
         *(f"tcp_{name}={value}" for name, value in _KEEPALIVE.items()),
     )
 )
-_SEVERAL = re.compile(r"(postgresql[^:]*://)([^@/?]*@)?([^@/?]*,[^@/?]*)(/[^?]*)\??(.*)")
 _READ_ONLY = (b"in_hot_standby", b"default_transaction_read_only")
-
-
-def with_hosts(url: str) -> str:
-    """Return a URL of several hosts, each perhaps with a port, in the form of SQLAlchemy."""
-    if (match := _SEVERAL.fullmatch(url)) is None:
-        return url
-    scheme, user, hosts, name, options = match.groups()
-    places = [host if ":" in host else f"{host}:5432" for host in hosts.split(",")]
-    query = "&".join([*(f"host={place}" for place in places), *filter(None, [options])])
-    return f"{scheme}{user or ''}{name}?{query}"
 
 
 class Pause:

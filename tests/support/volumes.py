@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from gateway import config
 from gateway.data.layout import DataFiles
-from gateway.db import schema
+from gateway.db import upgrade
 from gateway.db.engine import Database
 from gateway.db.sqlite import Sqlite
 from gateway.namespace import volume
@@ -42,7 +42,7 @@ def make_volume(settings: Settings) -> None:
     if isinstance(database.backend, Sqlite):
         database.backend.path.write_bytes(_migrated())
     else:
-        schema.upgrade(database)
+        upgrade.upgrade(database)
     volume.create(database)
 
 
@@ -52,7 +52,7 @@ def _migrated() -> bytes:
     the migrations are half of the time of making a volume."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "namespace.db")
-        schema.upgrade(Database(f"sqlite:///{path}"))
+        upgrade.upgrade(Database(f"sqlite:///{path}"))
         assert [one.name for one in path.parent.glob("*-wal")] == []
         return path.read_bytes()
 

@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError
 
-from gateway.db import schema
+from gateway.db import schema, upgrade
 from gateway.db.drainmodels import Base
 from gateway.db.engine import Database
 from gateway.errors import ConfigError, SchemaError
@@ -25,7 +25,7 @@ def database_of(tmp_path: Path) -> Database:
 
 def test_migrations_make_the_models(tmp_path: Path) -> None:
     database = database_of(tmp_path)
-    schema.upgrade(database)
+    upgrade.upgrade(database)
     with database.engine().connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
@@ -33,7 +33,7 @@ def test_migrations_make_the_models(tmp_path: Path) -> None:
 def test_migrations_make_the_constraints_of_the_models(tmp_path: Path) -> None:
     # compare_metadata does not see CHECK constraints.
     database = database_of(tmp_path)
-    schema.upgrade(database)
+    upgrade.upgrade(database)
     with database.reader() as connection:
         made = "\n".join(
             row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL")
@@ -50,8 +50,8 @@ def test_migrations_make_the_constraints_of_the_models(tmp_path: Path) -> None:
 
 def test_upgrade_twice_changes_nothing(tmp_path: Path) -> None:
     database = database_of(tmp_path)
-    schema.upgrade(database)
-    schema.upgrade(database)
+    upgrade.upgrade(database)
+    upgrade.upgrade(database)
     schema.require_current(database)
 
 
@@ -67,10 +67,10 @@ def test_missing_and_empty_databases_are_named(tmp_path: Path) -> None:
 
 def test_newer_schema_is_refused(tmp_path: Path) -> None:
     database = database_of(tmp_path)
-    schema.upgrade(database)
+    upgrade.upgrade(database)
     with database.reader() as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'f00d'")
-    for refuse in (schema.upgrade, schema.require_current):
+    for refuse in (upgrade.upgrade, schema.require_current):
         with pytest.raises(SchemaError, match="newer Spillway"):
             refuse(database)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.db.postgres import with_hosts
+from gateway.db.url import with_hosts
 from gateway.errors import TryAgain
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace

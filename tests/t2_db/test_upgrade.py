@@ -10,7 +10,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from gateway.data.layout import DataFiles
-from gateway.db import schema
+from gateway.db import schema, upgrade
 from gateway.db.engine import Database
 from gateway.errors import SchemaError
 from gateway.namespace import fsck
@@ -18,7 +18,7 @@ from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, query
 
-SCRIPTS = ScriptDirectory.from_config(schema._alembic(Database("sqlite:////unused")))
+SCRIPTS = ScriptDirectory.from_config(upgrade.script_config(Database("sqlite:////unused")))
 REVISIONS = [script.revision for script in SCRIPTS.walk_revisions()][::-1]
 
 INODE = (
@@ -60,7 +60,7 @@ RETRY = (
 
 def at_revision(url: str, revision: str) -> Database:
     database = Database(url)
-    command.upgrade(schema._alembic(database), revision)
+    command.upgrade(upgrade.script_config(database), revision)
     with database.engine().begin() as connection:
         for statement, values in DATA:
             connection.execute(text(statement), values)
@@ -72,10 +72,14 @@ def at_revision(url: str, revision: str) -> Database:
     return database
 
 
+def test_the_files_of_the_revisions_begin_with_them() -> None:
+    assert schema.known() == REVISIONS
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_data_survives_the_upgrade(revision: str, database_url: str, tmp_path: Path) -> None:
     database = at_revision(database_url, revision)
-    schema.upgrade(database)
+    upgrade.upgrade(database)
     settings = make_settings(tmp_path / "data", {"namespace": {"url": database_url}})
     files = DataFiles(settings.files_dir)
     files.create()
