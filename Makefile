@@ -1,5 +1,8 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-drain test-rest slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
+.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
+
+# Otherwise each of the hundreds of processes that the tests start compiles its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BUILD := build
 VENV := $(BUILD)/venv
@@ -22,13 +25,14 @@ CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 demo: build
 	$(PY) -m tests.demo
 
-# The drain's suite beside all others, so that both cores are used. Each has a temporary directory of
+# Two halves that take about as long, so that both cores are used. Each has a temporary directory of
 # its own: pytest changes the mode of one that it shares, and PostgreSQL runs as another user.
 test: build lint
-	@$(MAKE) -s -j2 --output-sync=target test-drain test-rest
+	@$(MAKE) -s -j2 --output-sync=target test-data test-rest
 
-test-drain: SUITE = tests/t4_drain tests/t8_cold
-test-rest: SUITE = tests --ignore=tests/t4_drain --ignore=tests/t8_cold
+DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold
+test-data: SUITE = $(DATA_SUITES)
+test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%)
 
 # For every day, in less than four minutes: no drain, no kills, one mount.
 check: build lint
@@ -37,7 +41,7 @@ check: build lint
 check-names: SUITE = tests/t0_tidy tests/t1_unit tests/t3_namespace tests/t6_fsal
 check-database: SUITE = tests/t2_db tests/t7_nfs/test_save.py::test_a_saved_checkpoint_reaches_the_bucket
 
-test-drain test-rest check-names check-database:
+test-data test-rest check-names check-database:
 	@mkdir -p /tmp/spillway-$@-$$(id -u)
 	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest $(SUITE)
 
