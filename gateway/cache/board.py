@@ -114,7 +114,7 @@ class Board:
         if at < self.full_until or not self.bucket.admits():
             return None
         step = self._wanted(at)
-        if step is None and self.has_room:
+        if step is None and self.has_room and not any(one.is_starting(at) for one in due):
             step = self._rest(due, is_asked=True) or self._rest(due, is_asked=False)
         if step is not None:
             step.hydration.users += 1

@@ -23,6 +23,9 @@ SAVE_SECONDS = 2.0
 ALONE_SECONDS = 120.0
 ALONE_TRIES = 6
 """Clients get an error for a file that failed alone for so long and so often."""
+START_SECONDS = 0.5
+"""For so long nothing else is fetched beside the first block that a client waits for, which would
+come later with other transfers beside it."""
 WHOLE = -1
 """Stands in place of a block for trouble with the object as a whole."""
 
@@ -91,6 +94,8 @@ class Hydration:
         self.wanted: dict[int, None] = {}
         """The blocks that clients wait for, in the order of their wishes."""
         self.wanted_since = 0.0
+        self.has_arrived = False
+        """Whether a block has arrived since then."""
         self.session = 0
         """The session of the door in which the server was told which blocks are present."""
 
@@ -134,11 +139,17 @@ class Hydration:
     def is_durable(self) -> bool:
         return self.source is not None and self.map.is_durable
 
+    def is_starting(self, now: float) -> bool:
+        """Return whether a client waits for the first block that is fetched for it."""
+        if not self.users or not self.wanted or now - self.wanted_since > START_SECONDS:
+            return False
+        return not self.has_arrived
+
     def ask(self, offset: int, length: int, now: float) -> None:
         """Note that a client waits for bytes. What was bad is tried again for it."""
         self.is_asked, self.due_at = True, 0.0
         if not self.wanted and not self.asks:
-            self.wanted_since = now
+            self.wanted_since, self.has_arrived = now, False
         self.asks.append((offset, length))
         if not self.needs_look:
             self.absorb()
@@ -197,6 +208,7 @@ class Hydration:
         """Note that a block is verified and written."""
         assert self.source is not None
         self.map[block] = State.PRESENT
+        self.has_arrived = True
         self.alone = Alone()
         self.wanted.pop(block, None)
         self.strikes.pop(block, None)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import random
 import threading
+from functools import partial
 from itertools import pairwise
+
+import pytest
 
 from gateway import clock
 from gateway.cache.rows import Found
@@ -83,6 +86,30 @@ def test_what_clients_wait_for_comes_before_the_rest_of_other_files(site: ColdSi
     assert keys[0] == "a"
     # At the most one more range of the first file was under way.
     assert {"b", "c"} <= set(keys[1:4])
+
+
+def test_nothing_is_fetched_beside_the_first_block_of_a_reader(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cache.hydration.START_SECONDS", 60.0)
+    f, g = site.cold({name: os.urandom(24 * MIB) for name in ("f", "g")})
+    held = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD)
+    with site.hydrating() as hydrator:
+        site.door.want(f, 0)
+        held.wait()
+        # What another client waits for is fetched, also by threads that have nothing else to do.
+        for number, offset in enumerate((0, 20 * MIB), start=1):
+            site.door.want(g, offset)
+            until(partial(is_present, site, g, offset), "the block of the other file")
+            assert len(site.gets()) == 1 + number
+        held.release()
+        site.door.wait(Op.PRESENT, f)
+        site.finish(hydrator)
+
+
+def is_present(site: ColdSite, ino: int, offset: int) -> bool:
+    """Return whether the server was told of a block."""
+    return any(one.offset == offset for one in site.door.of(Op.PRESENT, ino))
 
 
 def test_holes_are_not_fetched(site: ColdSite) -> None:
