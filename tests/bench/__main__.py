@@ -19,6 +19,7 @@ from tests.bench import (
     contention,
     drain,
     experiments,
+    hanging,
     journalled,
     names,
     report,
@@ -35,6 +36,8 @@ QUICK_ALTERNATIONS = 3
 DRAIN_ALTERNATIONS = 5
 
 GROUPS = ("bytes", "tmpfs", "names", "contention", "listings", "memory", "saves", "drain", "cold")
+MODULES = {"drain": (drain,), "cold": (cold, hanging)}
+"""The groups that start gateways of their own."""
 QUICK_GROUPS = ("bytes", "tmpfs", "names", "contention", "listings")
 
 
@@ -70,10 +73,13 @@ class Bench:
                     found[group] = self._said(
                         saves.measure(self._directory / "saves", self._alternations)
                     )
-                elif group in ("drain", "cold"):
-                    module = drain if group == "drain" else cold
-                    measured = module.measure(self._directory, DRAIN_ALTERNATIONS)
-                    found[group] = [row for rows in measured for row in self._said(rows)]
+                elif group in MODULES:
+                    found[group] = [
+                        row
+                        for module in MODULES[group]
+                        for rows in module.measure(self._directory, DRAIN_ALTERNATIONS)
+                        for row in self._said(rows)
+                    ]
                 else:
                     times = 1 if group == "memory" else self._alternations
                     found[group] = self._measure(planned[group](stack), times)

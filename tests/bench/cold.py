@@ -28,6 +28,7 @@ from tests.bench.load import MIB
 from tests.bench.rows import Measured, Row, Target
 from tests.support.gateway import Gateway
 from tests.support.nfs4 import Client
+from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.waiting import until
 
@@ -57,15 +58,20 @@ LOADS = (Files(8, 64), Files(1, 1024))
 
 
 class Site:
-    """A gateway whose files are all in the bucket."""
+    """A gateway whose files are all in the bucket.
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
+    Parameters: directory, to be made; stack, which ends it; through_proxy, whether the gateway
+    reaches its bucket through ``proxy``, which can hold requests.
+    """
+
+    def __init__(self, directory: Path, stack: ExitStack, through_proxy: bool = False) -> None:
         self.server = stack.enter_context(RcloneServer(directory / "s3"))
+        self.proxy = stack.enter_context(S3Proxy(self.server.port))
         self.server.client().create_bucket(Bucket=BUCKET)
         self.gateway = Gateway(
             directory / "gateway",
             bucket=BUCKET,
-            endpoint_url=self.server.url,
+            endpoint_url=self.proxy.url if through_proxy else self.server.url,
             access_key_id=ACCESS_KEY,
             secret_access_key=SECRET_KEY,
             # Restarts read whole directories, which would make the second run of a pair warm.
@@ -85,12 +91,13 @@ class Site:
         self._nfs("write", files)
         self.gateway.until_drained(300.0)
 
+    def run(self, work: str, *options: object) -> load.Load:
+        """Run a workload of nfsload."""
+        return load.nfs(self.gateway.port, work, *options, export=self._export)
+
     def _nfs(self, work: str, files: Files) -> load.Load:
         options = ("--dir", files.directory, "--file", files.mib * MIB, "--depth", 8)
-        return load.nfs(
-            *(self.gateway.port, work, *options, "--connections", files.number),
-            export=self._export,
-        )
+        return self.run(work, *options, "--connections", files.number)
 
     def evict(self, path: str) -> None:
         """Evict a file or directory, as soon as the last reader has closed it."""

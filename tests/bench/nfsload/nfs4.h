@@ -87,6 +87,7 @@ struct slot {
     uint8_t tail[128];
     bool in_flight;
     uint64_t retry_at_ns; /* when to send the request again; 0: not delayed */
+    uint64_t pause_ns;    /* the last pause of the request; 0: it was not delayed */
     uint64_t started_ns;  /* of the unit of work that the request is a part of */
     /* For the workload that uses the slot. */
     uint64_t number;

@@ -7,7 +7,10 @@
 #define PROGRAM 100003u
 #define VERSION 4u
 #define COMPOUND 1u
-#define DELAY_PAUSE_NS 100000000ull /* the first pause of Linux */
+/* The pauses of Linux: each is twice as long as the one before. Linux pauses for up to 15 s, but it
+ * renews its lease meanwhile. Here only requests renew it. */
+#define DELAY_PAUSE_NS 100000000ull
+#define DELAY_PAUSE_MAX_NS 3200000000ull
 
 /* The offsets, in the head of a request, of the number of operations and of SEQUENCE's values. */
 #define AT_OPERATIONS (RPC_HEAD_BYTES + 8)
@@ -81,8 +84,14 @@ uint32_t nfs_reply(struct slot *slot, struct in *reply)
         slot->sequence++;
         (void)get_fixed(reply, 16 + 5 * 4);
     }
-    if (nfs_is_delay(status))
-        slot->retry_at_ns = now_ns() + DELAY_PAUSE_NS;
+    if (nfs_is_delay(status)) {
+        slot->pause_ns = slot->pause_ns ? 2 * slot->pause_ns : DELAY_PAUSE_NS;
+        if (slot->pause_ns > DELAY_PAUSE_MAX_NS)
+            slot->pause_ns = DELAY_PAUSE_MAX_NS;
+        slot->retry_at_ns = now_ns() + slot->pause_ns;
+    } else {
+        slot->pause_ns = 0;
+    }
     return status;
 }
 
