@@ -186,14 +186,15 @@ class Judge:
         """
         key = "" if hydration.source is None else hydration.source.place.key
         with self._board.lock:
-            is_waited_for = bool(hydration.asks) or any(
-                block in (WHOLE, wanted) for wanted in hydration.wanted
-            )
             pause_seconds = self._board.give_up(hydration, block, error)
-            hydration.asks.clear()
             if block == WHOLE:
+                is_waited_for = bool(hydration.asks or hydration.wanted)
+                hydration.asks.clear()
                 hydration.wanted.clear()
-            hydration.wanted.pop(block, None)
+            else:
+                # What clients have asked for since the last look is tried again, also this block.
+                is_waited_for = block in hydration.wanted
+                hydration.wanted.pop(block, None)
             failure = failure_now(hydration.tries, error, pause_seconds)
             if is_waited_for:
                 self._clients.failed(hydration.ino, epoch)
