@@ -48,23 +48,27 @@ class Alone:
         self.failures = 0
         self._since = 0.0
         self._last = 0.0
+        self._is_alone = False
         self._throttles = 0
 
-    def failed(self, now: float, worked_at: float, throttles: int) -> bool:
+    def failed(self, began: float, now: float, worked_at: float, throttles: int) -> bool:
         """Note a failure. Returns whether other files were served since the one before.
 
-        Parameters: now, worked_at: the time at which the bucket last worked (monotonic seconds);
+        Parameters: began, when the request began: requests that were under way together are one
+        failure; now, worked_at: the time at which the bucket last worked (monotonic seconds);
         throttles, how often the store has said that it gets too many requests. In a storm of these
         answers some files have no luck for long, and nothing is wrong with their objects.
         """
-        is_alone = 0 < self._last < worked_at and throttles == self._throttles
+        if began < self._last:
+            return self._is_alone
+        self._is_alone = 0 < self._last < worked_at and throttles == self._throttles
         self._last, self._throttles = now, throttles
-        if is_alone:
+        if self._is_alone:
             self._since = self._since or now
             self.failures += 1
         else:
             self._since, self.failures = 0.0, 0
-        return is_alone
+        return self._is_alone
 
     def is_lasting(self, now: float) -> bool:
         """Return whether the failures have lasted for so long that clients are told."""

@@ -123,13 +123,14 @@ class Hydrator:
     def _take(self, step: Step, buffer: bytearray) -> None:
         """Take one step. Whatever goes wrong, it is tried again."""
         hydration, blocks = step
+        began = now()
         try:
             if blocks is None:
                 self._judge.look(hydration)
             else:
                 self._fetch(hydration, blocks, buffer)
         except (StoreUnavailable, StoreRefused) as exc:
-            self._store_failed(hydration, exc)
+            self._store_failed(hydration, exc, began)
         except NamespaceError as exc:
             log.warning("%s: %s", hydration.path, exc)
             self._pause(hydration)
@@ -168,14 +169,14 @@ class Hydrator:
                 hydration.failed(trouble_of(exc, left[0]), exc)
                 self._board.counters["retries"] += not is_archived(exc)
 
-    def _store_failed(self, hydration: Hydration, exc: BucketError) -> None:
+    def _store_failed(self, hydration: Hydration, exc: BucketError, began: float) -> None:
         if isinstance(exc, StoreRefused):
             self._store.reload()
         throttles = self._pace.counters()["throttles"]
         board, alone = self._board, hydration.alone
         with board.lock:
             board.counters["retries"] += 1
-            if alone.failed(now(), board.bucket.worked_at, throttles):
+            if alone.failed(began, now(), board.bucket.worked_at, throttles):
                 pause_seconds = jittered_seconds(alone.failures, ALONE_MAX_SECONDS)
                 board.later(hydration, max(PAUSE_SECONDS, pause_seconds))
             else:

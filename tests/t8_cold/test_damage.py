@@ -275,13 +275,17 @@ def test_refused_credentials_are_no_damage(site: ColdSite) -> None:
 
 def test_a_file_fails_alone_only_while_others_are_served() -> None:
     alone = Alone()
-    assert not alone.failed(now=10, worked_at=9, throttles=0)
-    assert not alone.failed(now=11, worked_at=9, throttles=0), "the bucket has not worked since"
-    assert alone.failed(now=12, worked_at=11.5, throttles=0)
-    assert not alone.failed(now=13, worked_at=12.5, throttles=1), "requests are throttled"
+    assert not alone.failed(began=9, now=10, worked_at=9, throttles=0)
+    assert not alone.failed(began=10, now=11, worked_at=9, throttles=0), (
+        "the bucket has not worked since"
+    )
+    assert alone.failed(began=11, now=12, worked_at=11.5, throttles=0)
+    assert alone.failed(began=11, now=12.1, worked_at=11.5, throttles=0), "the same failure"
+    assert alone.failures == 1
+    assert not alone.failed(began=12, now=13, worked_at=12.5, throttles=1), "requests are throttled"
     for second in range(ALONE_TRIES):
         assert not alone.is_lasting(14 + second)
-        assert alone.failed(now=14 + second, worked_at=13.5 + second, throttles=1)
+        assert alone.failed(13 + second, 14 + second, worked_at=13.5 + second, throttles=1)
     assert not alone.is_lasting(14 + ALONE_SECONDS - 0.1)
     assert alone.is_lasting(14 + ALONE_SECONDS)
 
