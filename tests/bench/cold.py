@@ -30,7 +30,6 @@ from tests.support.gateway import Gateway
 from tests.support.nfs4 import Client
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
-from tests.support.waiting import until
 
 BUCKET = "bench"
 CONNECTIONS = 8
@@ -99,16 +98,9 @@ class Site:
         options = ("--dir", files.directory, "--file", files.mib * MIB, "--depth", 8)
         return self.run(work, *options, "--connections", files.number)
 
-    def evict(self, path: str) -> None:
-        """Evict a file or directory, as soon as the last reader has closed it."""
-        until(
-            lambda: self.gateway.spillway("evict", path, check=False).returncode == 0,
-            f"the eviction of {path}",
-        )
-
     def cold(self, files: Files, _number: int) -> list[float]:
         """Read evicted files through NFS. Returns MiB/s and processor seconds per GiB."""
-        self.evict(files.directory)
+        self.gateway.evict(files.directory)
         before = self._own_seconds()
         rate = self._nfs("read", files).mib_per_second
         used = self._own_seconds() - before
@@ -161,7 +153,7 @@ class Site:
 
     def first_byte(self, files: Files, _number: int) -> list[float]:
         """Read one byte of an evicted file. Returns milliseconds."""
-        self.evict(files.directory)
+        self.gateway.evict(files.directory)
         with Client(self.gateway.port) as client:
             handle = client.handle(self._export.strip("/"), files.directory, self._first(files))
             started = time.perf_counter()
@@ -187,7 +179,7 @@ class Site:
 
     def fetched(self, files: Files, _number: int) -> list[float]:
         """Have many clients read one evicted file at once. Returns fetched bytes per byte."""
-        self.evict(files.directory)
+        self.gateway.evict(files.directory)
         before = self._fetched_bytes()
         name = self._first(files)
         threads = [threading.Thread(target=self._read, args=(files, name)) for _ in range(READERS)]

@@ -68,7 +68,7 @@ def beside(site: Site, run: Callable[[], float], _number: int) -> Sequence[float
 @contextmanager
 def waiting(site: Site) -> Iterator[None]:
     """Let READs wait for evicted files meanwhile. All of them must end well afterwards."""
-    site.evict(WAITING.directory)
+    site.gateway.evict(WAITING.directory)
     held = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, float("inf"))
     found: list[load.Load] = []
     files = ("--dir", WAITING.directory, "--file", WAITING.mib * load.MIB)

@@ -205,6 +205,16 @@ class Gateway:
         """Kill a child of ``up`` with SIGKILL: ganesha or drain."""
         os.kill(self.pid(name), signal.SIGKILL)
 
+    def evict(self, *paths: str) -> None:
+        """Evict files and directories, as soon as the last reader has closed them.
+
+        A client closes a file some time after its last read.
+        """
+        until(
+            lambda: self.spillway("evict", *paths, check=False).returncode == 0,
+            f"the eviction of {' '.join(paths)}",
+        )
+
     def until_drained(self, timeout_seconds: float = 60.0) -> None:
         """Wait until the bucket has everything and nothing is queued."""
 

@@ -18,19 +18,11 @@ def used_bytes(site: Site) -> int:
     return sum(path.stat().st_blocks * 512 for path in files.rglob("*.[0-9]*"))
 
 
-def evict(site: Site, *paths: str) -> None:
-    # The client closes a file some time after its last read.
-    def evicted() -> bool:
-        return site.gateway.spillway("evict", *paths, check=False).returncode == 0
-
-    until(evicted, f"{paths} are evicted")
-
-
 def test_a_cold_checkpoint_is_read_back(vm: ClientVm, make_site: MakeSite) -> None:
     site = make_site()
     files, _seconds = save(vm, "step_1", ranks=2, mib=5)
     site.gateway.until_drained()
-    evict(site, "step_1")
+    site.gateway.evict("step_1")
     assert used_bytes(site) < MIB
     assert vm.run(f"stat -c %s {MOUNT}/step_1/*").stdout.split() == [str(5 * MIB)] * 2
     assert read_back(vm, "step_1") == files
@@ -45,12 +37,12 @@ def test_a_cold_file_is_changed_and_emptied(vm: ClientVm, make_site: MakeSite) -
     site = make_site()
     vm.run(f"cd {MOUNT} && head -c 5000000 /dev/urandom > a && cp a b && cp a {'/tmp'}/a && sync")
     site.gateway.until_drained()
-    evict(site, "a", "b")
+    site.gateway.evict("a", "b")
     vm.drop_caches()
     vm.run(f"cd {MOUNT} && printf more >> a && printf more >> /tmp/a && cmp a /tmp/a && : > b")
     assert vm.run(f"stat -c %s {MOUNT}/a {MOUNT}/b").stdout.split() == ["5000004", "0"]
     site.gateway.until_drained()
-    evict(site, "a")
+    site.gateway.evict("a")
     vm.drop_caches()
     vm.run(f"cmp {MOUNT}/a /tmp/a")
     checked = site.gateway.status()
@@ -61,7 +53,7 @@ def test_a_damaged_object_is_an_error_and_no_wrong_byte(vm: ClientVm, make_site:
     site = make_site()
     vm.run(f"cd {MOUNT} && head -c 5000000 /dev/urandom > bad && cp bad good && sync")
     site.gateway.until_drained()
-    evict(site, "bad", "good")
+    site.gateway.evict("bad", "good")
     vm.drop_caches()
     stored = site.server.directory / BUCKET / "bad"
     flip(stored, 4 * MIB + 5)

@@ -43,13 +43,6 @@ class Site(NamedTuple):
     server: RcloneServer
     proxy: S3Proxy
 
-    def evict(self, path: str) -> None:
-        """Evict a directory, as soon as its last file is closed."""
-        until(
-            lambda: self.gateway.spillway("evict", path, check=False).returncode == 0,
-            f"the eviction of {path}",
-        )
-
     def stored(self, path: str) -> Path:
         """Return where the S3 server keeps an object."""
         return self.server.directory / BUCKET / path
@@ -152,7 +145,7 @@ def test_no_reader_gets_a_wrong_byte_of_damaged_objects(site: Site) -> None:
     kinds = ("good", "deleted", *DAMAGES)
     names = [f"{kind}-{number}" for kind in kinds for number in range(EACH)]
     written = make(site, "step_1", names)
-    site.evict("step_1")
+    site.gateway.evict("step_1")
     for name in names:
         kind = name.partition("-")[0]
         if kind == "deleted":
@@ -181,7 +174,7 @@ def test_reads_wait_while_the_bucket_hangs(site: Site) -> None:
     shape = ("--dir", "step_1", "--file", str(DEPTH * MIB), "--connections", str(CONNECTIONS))
     subprocess.run([*where, "write", *shape], check=True)
     site.gateway.until_drained()
-    site.evict("step_1")
+    site.gateway.evict("step_1")
     held = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, float("inf"))
     asked = [*where, "read", "--verify", *shape, "--depth", str(DEPTH)]
     with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as readers:
