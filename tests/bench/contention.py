@@ -29,6 +29,7 @@ from tests.bench.rows import Row, Target
 from tests.conformance.server import Server
 from tests.support.gateway import Values
 from tests.support.s3server import RcloneServer, credentials, die_with_parent
+from tests.support.stopping import stop_outside_turns
 from tests.support.waiting import until
 
 BUCKET = "bench"
@@ -113,9 +114,7 @@ class Site:
 
     def _backlog(self) -> int:
         """Make work for the drain, which is stopped meanwhile. Returns the number of objects."""
-        # A drain that is stopped inside a transaction would keep the server from writing.
-        with self._database.backend.turn(first=True):
-            self._drain.send_signal(signal.SIGSTOP)
+        stop_outside_turns(self._drain.pid, self._database.backend)
         jobs = 0
         if self._runs:
             before = ("--dir", f"files{self._runs}", *WIDE)

@@ -21,6 +21,7 @@ from tests.support.drain import Drain
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act, Fault
 from tests.support.s3server import RcloneServer
+from tests.support.stopping import stop_outside_turns
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 from tests.t4_drain.site import MIB, PREFIX, Site
@@ -32,9 +33,7 @@ def paused(site: Site, operation: str) -> Iterator[tuple[subprocess.Popen[bytes]
     held = site.proxy.inject(lambda request: request.operation == operation, Act.HOLD)
     with site.process() as first:
         held.wait()
-        # A drain that is stopped inside a transaction would keep all others from writing.
-        with site.namespace._database.backend.turn(first=True):
-            first.send_signal(signal.SIGSTOP)
+        stop_outside_turns(first.pid, site.namespace._database.backend)
         with site.process():
             yield first, held
 

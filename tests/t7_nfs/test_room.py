@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.support.client import MOUNT, read_back, save, saved, start_program, start_save
 from tests.support.disks import ThinDisk, small_disk
+from tests.support.stopping import stopped
 from tests.support.vm.client import ClientVm, Command
 from tests.support.waiting import until
 from tests.t7_nfs.conftest import MIB, MakeSite, Site
@@ -156,22 +156,6 @@ def commits(vm: ClientVm) -> int:
     """Return how many COMMITs of the client's mounts were answered."""
     lines = vm.run(["cat", "/proc/self/mountstats"]).stdout.splitlines()
     return sum(int(line.split()[1]) for line in lines if line.strip().startswith("COMMIT:"))
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """Hold a process with SIGSTOP. Each of its threads has finished its system call first."""
-
-    def is_stopped() -> bool:
-        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-        return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
-
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        until(is_stopped, f"the stop of process {pid}")
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_failing_disk_fails_that_file_and_no_other(

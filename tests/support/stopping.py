@@ -1,0 +1,51 @@
+"""Stops processes with SIGSTOP, and waits until every one of their threads stands still."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from gateway.db.engine import Backend
+from gateway.errors import TryAgain
+from tests.support.waiting import until
+
+
+def stop(pid: int) -> None:
+    """Stop a process. Each of its threads has finished its system call when this returns."""
+    os.kill(pid, signal.SIGSTOP)
+    until(partial(_is_stopped, pid), f"the stop of process {pid}")
+
+
+def stop_outside_turns(pid: int, backend: Backend) -> None:
+    """Stop a process that writes to the namespace, at a moment at which it keeps nobody waiting.
+
+    A process that is stopped with the turn to write, or on its way to it, keeps all others from
+    writing until it continues.
+    """
+    while True:
+        with backend.turn(first=True):
+            stop(pid)
+        try:
+            with backend.turn(first=True):
+                return
+        except TryAgain:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process, and let it continue at the end."""
+    try:
+        stop(pid)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def _is_stopped(pid: int) -> bool:
+    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
