@@ -39,9 +39,11 @@ class Trouble(NamedTuple):
 
 
 class Alone:
-    """The requests of one file that failed in a row while the bucket gave other files their bytes.
+    """The requests of one file that failed, none in between having succeeded, while the bucket gave
+    other files their bytes.
 
     Such failures say nothing of the bucket: the store refuses this key, or cannot read this object.
+    A failure after which no other file was served says nothing of the file, and is not counted.
     """
 
     def __init__(self) -> None:
@@ -61,13 +63,13 @@ class Alone:
         """
         if began < self._last:
             return self._is_alone
+        if throttles != self._throttles:
+            self._since, self.failures = 0.0, 0
         self._is_alone = 0 < self._last < worked_at and throttles == self._throttles
         self._last, self._throttles = now, throttles
         if self._is_alone:
             self._since = self._since or now
             self.failures += 1
-        else:
-            self._since, self.failures = 0.0, 0
         return self._is_alone
 
     def is_lasting(self, now: float) -> bool:

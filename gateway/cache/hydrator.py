@@ -176,14 +176,15 @@ class Hydrator:
         board, alone = self._board, hydration.alone
         with board.lock:
             board.counters["retries"] += 1
-            if alone.failed(began, now(), board.bucket.worked_at, throttles):
+            is_alone = alone.failed(began, now(), board.bucket.worked_at, throttles)
+            if is_alone:
                 pause_seconds = jittered_seconds(alone.failures, ALONE_MAX_SECONDS)
                 board.later(hydration, max(PAUSE_SECONDS, pause_seconds))
             else:
                 board.bucket.failed(exc)
                 board.later(hydration, PAUSE_SECONDS)
         source = hydration.source
-        if source is not None and alone.is_lasting(now()):
+        if source is not None and is_alone and alone.is_lasting(now()):
             error = f"the bucket gives other files, but not this one: {exc}"
             self._guarded(lambda: self._judge.give_up(hydration, WHOLE, error, source.epoch))
 
