@@ -106,7 +106,11 @@ class Evictor:
                 identity.require_surroundings(self._settings)
                 self._evict(room.used - target if room.used > start else 0)
                 self._said = ""
-            except (UserError, NamespaceError, DoorClosed, OSError) as exc:
+            except DoorClosed as exc:
+                # A server that was killed is back within seconds, and so are the writers.
+                self._say(f"nothing is evicted now: {exc}")
+                return NEAR_SECONDS
+            except (UserError, NamespaceError, OSError) as exc:
                 # The disk may not be mounted, or the server or the bucket be away.
                 if isinstance(exc, StoreRefused):
                     self._store.reload()

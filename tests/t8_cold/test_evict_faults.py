@@ -82,6 +82,15 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
     assert cold.absent() == set()
 
 
+def test_a_server_that_went_away_is_asked_again_soon(cold: Cold) -> None:
+    """Clients write as soon as it is back."""
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    working = cold.evictor()
+    working._open_door = lambda: closing(Refusing(DoorClosed("gone")))
+    assert working.step() == NEAR_SECONDS
+
+
 def test_a_server_that_has_no_time_is_not_asked_for_every_file(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
