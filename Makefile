@@ -98,11 +98,11 @@ torture: build
 	$(PY) -m tests.torture --engine $(or $(ENGINE),sqlite) --seconds $(or $(SECONDS),3600) \
 	    --kills $(or $(KILLS),200) --seed "$(SEED)" $(BUILD)
 
-# The drain beside rclone copy of the same files to the same server.
 # A small disk is filled many times over while clients read what was evicted, with kills. TIMES=, SEED=.
 torture-cold: build
 	$(PY) -m tests.torture.cold --times $(or $(TIMES),10) --seed "$(SEED)" $(BUILD)
 
+# The drain beside rclone copy of the same files to the same server.
 bench-drain: build
 	$(BENCH) --groups drain
 
