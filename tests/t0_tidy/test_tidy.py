@@ -73,6 +73,7 @@ ALLOWED = {
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
     },
+    "gateway.sizing": {"gateway.errors", "gateway.settings", "gateway.sizing"},
     "gateway.state": {"gateway.proc", "gateway.settings"},
     "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
     "gateway.port": {"gateway.settings"},

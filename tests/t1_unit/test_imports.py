@@ -34,3 +34,9 @@ def test_commands_import_nothing_that_they_do_not_use(tmp_path: Path, command: s
     found = imported(command, "--config", toml, *(["/"] if command == "stat" else []))
     assert "gateway" in found
     assert UNUSED & found == set()
+
+
+def test_a_plan_imports_nothing_that_it_does_not_use() -> None:
+    found = imported("plan", "--parameters", "1B", "--interval", "1h")
+    assert "gateway" in found
+    assert UNUSED & found == set()

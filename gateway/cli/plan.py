@@ -1,0 +1,215 @@
+"""`spillway plan`: says how large a gateway must be, and what checkpoints cost.
+
+It needs no configuration and no gateway.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from gateway.cli.quantities import (
+    COUNT,
+    DURATION,
+    EVENTS,
+    NUMBER,
+    PARAMETERS,
+    PRICE,
+    RATE,
+    SHARE,
+    SIZE,
+    WAIT,
+    Kind,
+)
+from gateway.cli.units import decimal_size, duration
+from gateway.errors import UserError
+from gateway.sizing import capacity, cost
+from gateway.sizing.figure import Figure, Inputs, Unit
+
+WIDTH = 100
+LABEL_WIDTH = 22
+VALUE_WIDTH = 17
+
+EPILOG = """\
+A SIZE is like 350GB, a RATE like 100Gbit/s or 5GB/s, a TIME like 35ms, 15m or 1d. Units are
+decimal, as networks and prices use them: a TB has 10^12 bytes. A TiB has 2^40.
+
+examples:
+  How many gateways take 405 billion parameters every 15 minutes?
+    spillway plan --parameters 405B --interval 15m --network 100Gbit/s --disk 7GB/s
+
+  What does the bucket keep, and what does it cost, if each hour's checkpoint stays for a week?
+    spillway plan --checkpoint-size 350GB --interval 1h --keep-days 7
+"""
+ASSUMED = (
+    "The rates of a gateway are inputs and not measured: give those of your machine. The prices "
+    "are inputs too: the default is a list price of S3 Standard, and list prices change."
+)
+
+
+class Option(NamedTuple):
+    """An option that is one of the inputs."""
+
+    flag: str
+    field: str
+    """The name in ``Inputs``."""
+    kind: Kind
+    help: str
+    default: str | None = None
+
+
+GROUPS: dict[str, Sequence[Option]] = {
+    "the training": (
+        Option("--parameters", "parameters", PARAMETERS, "parameters of the model, like 405B"),
+        Option(
+            "--bytes-per-parameter",
+            "bytes_per_parameter",
+            NUMBER,
+            "what a checkpoint has of each, with the state of the optimizer",
+            "14",
+        ),
+        Option("--checkpoint-size", "checkpoint_bytes", SIZE, "in place of the parameters"),
+        Option("--interval", "interval_seconds", DURATION, "from one save of a job to its next"),
+        Option("--overlap", "overlap", SHARE, "of the interval, what a save may take", "10%"),
+        Option("--jobs", "jobs", COUNT, "jobs that train at the same time", "1"),
+        Option("--together", "jobs_together", COUNT, "jobs that save at the same moment, if fewer"),
+        Option("--gpus", "gpus", COUNT, "GPUs of one job"),
+        Option("--files", "files", COUNT, "files of a checkpoint, if not one for each GPU"),
+    ),
+    "one gateway": (
+        Option("--network", "network_bytes_per_second", RATE, "its network card", "100Gbit/s"),
+        Option("--disk", "disk_bytes_per_second", RATE, "writes to its NVMe disk", "5GB/s"),
+        Option("--uplink", "bucket_bytes_per_second", RATE, "what it can drain", "10Gbit/s"),
+        Option("--outage", "outage_seconds", WAIT, "for so long the bucket may be away", "8h"),
+        Option("--part-size", "part_bytes", SIZE, "as drain.part_bytes", "16MiB"),
+    ),
+    "training without a gateway": (
+        Option(
+            "--put-latency", "put_seconds", WAIT, "all GPUs wait for so long at each save", "35ms"
+        ),
+        Option(
+            "--throttle-events", "throttle_events", EVENTS, "times a day that the store throttles"
+        ),
+        Option(
+            "--throttle-wait", "throttle_seconds", WAIT, "all GPUs wait for so long each time", "2s"
+        ),
+    ),
+    "the policy (a checkpoint stays if one rule keeps it; without rules all stay)": (
+        Option("--run-days", "run_days", NUMBER, "length of the run", "30"),
+        Option("--keep-days", "keep_days", NUMBER, "keep those of the last so many days"),
+        Option("--keep-newest", "keep_newest", COUNT, "keep so many of the newest"),
+        Option("--keep-every", "keep_every", COUNT, "keep one in so many"),
+        Option("--tier-after-days", "tier_after_days", NUMBER, "then in another storage class"),
+    ),
+    "prices in $ (list prices change; without a price its figure is left out)": (
+        Option("--storage-price", "storage_usd", PRICE, "of a TB and a month; S3 Standard", "23"),
+        Option("--tier-price", "tier_usd", PRICE, "of a TB and a month in the other class"),
+        Option("--put-price", "put_usd", PRICE, "of 1,000 PUT requests"),
+    ),
+}
+OPTIONS = tuple(option for group in GROUPS.values() for option in group)
+FLAGS = {option.field: option.flag for option in OPTIONS}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    parser.add_argument("--json", action="store_true", help="the same figures as JSON")
+    for title, options in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for option in options:
+            default = "" if option.default is None else f" (default: {option.default})"
+            group.add_argument(
+                option.flag,
+                dest=option.field,
+                default=option.default,
+                metavar=option.kind.metavar,
+                help=(option.help + default).replace("%", "%%"),
+            )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the figures. Returns exit status 0. Raises UserError."""
+    inputs = _inputs(args)
+    figures = [*capacity.figures(inputs), *cost.figures(inputs)]
+    if args.json:
+        print(json.dumps(_facts(inputs, figures), indent=2))
+    else:
+        print(*_lines(args, inputs, figures), sep="\n")
+    return 0
+
+
+def _inputs(args: argparse.Namespace) -> Inputs:
+    values: dict[str, Any] = {}
+    for option in OPTIONS:
+        text = getattr(args, option.field)
+        values[option.field] = None if text is None else option.kind.read(option.flag, text)
+    inputs = Inputs(**values)
+    if (inputs.parameters is None) == (inputs.checkpoint_bytes is None):
+        raise UserError("either --parameters or --checkpoint-size: see spillway plan --help")
+    if values["interval_seconds"] is None:
+        raise UserError("how often is saved? --interval TIME: see spillway plan --help")
+    if (inputs.jobs_together or 0) > inputs.jobs:
+        raise UserError(f"--together {inputs.jobs_together}: more than --jobs {inputs.jobs}")
+    if inputs.tier_usd is not None and inputs.tier_after_days is None:
+        raise UserError("--tier-price: from which age on? --tier-after-days NUMBER")
+    return inputs
+
+
+def _missing(inputs: Inputs, figure: Figure) -> str:
+    """Return the options that must be given for a figure."""
+    return ", ".join(FLAGS[name] for name in figure.needs if getattr(inputs, name) is None)
+
+
+def _facts(inputs: Inputs, figures: Sequence[Figure]) -> dict[str, Any]:
+    return {
+        "inputs": asdict(inputs),
+        "results": {figure.name: figure.value for figure in figures},
+        "formulas": {figure.name: figure.formula for figure in figures},
+        "left_out": {one.name: _missing(inputs, one) for one in figures if one.value is None},
+    }
+
+
+def _lines(args: argparse.Namespace, inputs: Inputs, figures: Sequence[Figure]) -> Iterator[str]:
+    for figure in figures:
+        value, how = "left out", f"needs {_missing(inputs, figure)}"
+        if figure.value is not None:
+            value, how = _shown(figure.unit, figure.value), figure.formula
+        yield from _wrapped(f"{figure.label:<{LABEL_WIDTH}}{value:<{VALUE_WIDTH}} ", how)
+    given = ((option.flag, getattr(args, option.field)) for option in OPTIONS)
+    yield ""
+    text = " ".join(f"{flag}={text}" for flag, text in given if text is not None)
+    yield from _wrapped("computed with ", text)
+    yield from _wrapped("", ASSUMED)
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    indent = " " * len(start)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+    )
+
+
+def _shown(unit: Unit, value: float) -> str:
+    match unit:
+        case Unit.BYTES:
+            return decimal_size(value)
+        case Unit.BYTES_PER_SECOND:
+            return f"{decimal_size(value)}/s"
+        case Unit.SECONDS:
+            return duration(value)
+        case Unit.GPU_HOURS:
+            return f"{_number(value)} GPU-hours"
+        case Unit.USD:
+            return f"{value:,.2f} $"
+        case Unit.COUNT:
+            return _number(value)
+
+
+def _number(value: float) -> str:
+    """Format a number that may have decimals if it is small."""
+    return f"{value:,.0f}" if value >= 999.5 or value % 1 == 0 else f"{value:.3g}"

@@ -1,0 +1,72 @@
+"""Reads the quantities that people write: 350GB, 15m, 100Gbit/s, 10%."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import NamedTuple
+
+from gateway.errors import UserError
+
+_FORM = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([^0-9\s.]\S*)?")
+"""With more digits a product of quantities could be too large for a float."""
+
+
+class Kind(NamedTuple):
+    """What a quantity measures."""
+
+    units: Mapping[str, Decimal | int]
+    """The value of each unit. The unit "" stands for a number alone."""
+    metavar: str
+    """Its name in a help text."""
+    example: str
+    is_whole: bool = False
+    is_share: bool = False
+    may_be_zero: bool = False
+
+    def read(self, name: str, text: str) -> float:
+        """Return the value of a text, an int if it is whole by its kind.
+
+        Parameters: name, which errors name. Raises: UserError if the text is not of this kind.
+        """
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise UserError(f"{name} {text!r}: must look like {self.example}")
+        number, unit = found[1], found[2] or ""
+        if unit not in self.units:
+            units = ", ".join(unit for unit in self.units if unit) or "none"
+            raise UserError(f"{name} {text!r}: must look like {self.example}; units: {units}")
+        value = Decimal(number) * self.units[unit]
+        if value == 0 and not self.may_be_zero:
+            raise UserError(f"{name} {text!r}: must be more than 0")
+        if self.is_share and value > 1:
+            raise UserError(f"{name} {text!r}: must be at most 100%")
+        if self.is_whole and value % 1:
+            raise UserError(f"{name} {text!r}: must be a whole number")
+        return int(value) if self.is_whole else float(value)
+
+
+_Units = Mapping[str, Decimal | int]
+_ONE: _Units = {"": 1}
+_SECONDS: _Units = {"ms": Decimal("0.001"), "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_BYTES: _Units = {
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGTP", 1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGTP", 1)},
+}
+_RATES: _Units = {
+    **{f"{prefix}bit/s": Decimal(1000**power) / 8 for power, prefix in enumerate("MGT", 2)},
+    **{f"{unit}/s": size_bytes for unit, size_bytes in _BYTES.items()},
+}
+
+COUNT = Kind(_ONE, "N", "3", is_whole=True)
+NUMBER = Kind(_ONE, "NUMBER", "14")
+PRICE = Kind(_ONE, "PRICE", "23", may_be_zero=True)
+SHARE = Kind({"%": Decimal("0.01"), "": 1}, "SHARE", "10%", is_share=True)
+PARAMETERS = Kind({"": 1, "M": 10**6, "B": 10**9, "T": 10**12}, "NUMBER", "405B")
+SIZE = Kind(_BYTES, "SIZE", "350GB", is_whole=True)
+RATE = Kind(_RATES, "RATE", "100Gbit/s")
+DURATION = Kind(_SECONDS, "TIME", "15m")
+WAIT = DURATION._replace(may_be_zero=True)
+EVENTS = COUNT._replace(may_be_zero=True)

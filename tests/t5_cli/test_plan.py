@@ -1,0 +1,180 @@
+"""`spillway plan`, which needs neither a configuration nor a gateway."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli.main import main
+from tests.t5_cli.site import assert_refused, spillway
+
+SAVE = ("--parameters", "405B", "--interval", "15m")
+WEEK = ("--checkpoint-size", "350GB", "--interval", "1h", "--keep-days", "7")
+
+
+def plan(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """Run the command in this process. Returns what it printed, with single spaces."""
+    assert main(["plan", *args]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """Run the command in this process. Returns the one line with which it refused."""
+    assert main(["plan", *args]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    [line] = printed.err.splitlines()
+    return line
+
+
+def test_it_needs_no_configuration(tmp_path: Path) -> None:
+    result = spillway("plan", "--config", tmp_path / "none.toml", *SAVE)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert max(len(line) for line in result.stdout.splitlines()) <= 100
+    assert_refused(spillway("plan"), "--parameters", "--checkpoint-size")
+
+
+def test_each_figure_has_its_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    text = plan(capsys, *SAVE)
+    assert "one checkpoint 5.67 TB parameters x bytes per parameter" in text
+    assert "write rate of a job 63 GB/s one checkpoint / (interval x overlap)" in text
+    assert "gateways 13 write rate of all / rate of a gateway" in text
+    text = plan(capsys, *WEEK)
+    assert "one checkpoint 350 GB as given" in text
+    assert "drain by one gateway 4.7 min" in text
+    assert "kept of a job 168 those of the last 7 days" in text
+    assert "storage a month 1,352.40 $ in the bucket, in TB x price" in text
+
+
+def test_what_is_left_out_names_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    text = plan(capsys, *WEEK, "--tier-after-days", "1")
+    assert "lost to PUTs left out needs --gpus " in text
+    assert "lost to throttling left out needs --gpus, --throttle-events " in text
+    assert "other class a month left out needs --tier-price " in text
+    assert "requests a month left out needs --files, --put-price " in text
+    text = plan(capsys, *WEEK, "--gpus", "64")
+    assert "requests a month left out needs --put-price" in text
+    assert "left out" not in plan(
+        capsys, *WEEK, "--gpus", "64", "--throttle-events", "0", "--put-price", "0.005"
+    )
+
+
+def test_the_output_has_what_it_was_computed_with(capsys: pytest.CaptureFixture[str]) -> None:
+    text = plan(capsys, *SAVE, "--disk", "7 GB/s")
+    assert "computed with --parameters=405B --bytes-per-parameter=14 --interval=15m" in text
+    assert "--overlap=10%" in text
+    assert "--disk=7 GB/s" in text
+    assert "list prices change" in text
+    for digits in range(1, 13):
+        # Wherever a line ends, an option stays whole.
+        text = plan(capsys, *WEEK, "--gpus", "9" * digits, "--tier-after-days", "3")
+        assert "--tier-after-days=3" in text
+
+
+def test_gpu_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("--checkpoint-size", "1GB", "--interval", "10m", "--jobs", "200", "--gpus", "64")
+    text = plan(capsys, *args, "--throttle-events", "2")
+    assert "lost to PUTs 17.9 GPU-hours" in text
+    assert "lost to throttling 14.2 GPU-hours" in text
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(plan(capsys, "--json", *SAVE))
+    assert found["results"]["write_bytes_per_second"] == 63e9
+    assert found["results"]["gateways"] == 13
+    assert found["formulas"]["write_bytes_per_second"] == "one checkpoint / (interval x overlap)"
+    assert found["results"].keys() == found["formulas"].keys()
+    assert found["results"]["put_gpu_hours_per_day"] is None
+    assert found["left_out"]["put_gpu_hours_per_day"] == "--gpus"
+    assert found["inputs"]["parameters"] == 405e9
+    assert found["inputs"]["network_bytes_per_second"] == 12.5e9
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "name", "value"),
+    [
+        ("--disk", "5GB/s", "disk_bytes_per_second", 5e9),
+        ("--disk", "5GiB/s", "disk_bytes_per_second", 5 * 2**30),
+        ("--network", "25Gbit/s", "network_bytes_per_second", 3.125e9),
+        ("--uplink", "800 Mbit/s", "bucket_bytes_per_second", 1e8),
+        ("--interval", "1.1h", "interval_seconds", 3960),
+        ("--interval", "90s", "interval_seconds", 90),
+        ("--outage", "0d", "outage_seconds", 0),
+        ("--put-latency", "35ms", "put_seconds", 0.035),
+        ("--overlap", "12.5%", "overlap", 0.125),
+        ("--overlap", "1", "overlap", 1),
+        ("--parameters", "1.5T", "parameters", 1.5e12),
+        ("--part-size", "16MiB", "part_bytes", 1 << 24),
+        ("--put-price", "0", "put_usd", 0),
+    ],
+)
+def test_quantities(
+    capsys: pytest.CaptureFixture[str], option: str, text: str, name: str, value: float
+) -> None:
+    found = json.loads(plan(capsys, "--json", *SAVE, option, text))
+    assert found["inputs"][name] == value
+
+
+@pytest.mark.parametrize(
+    ("args", "parts"),
+    [
+        (("--interval", "0m"), ("--interval '0m'", "more than 0")),
+        (("--interval", "15"), ("--interval '15'", "15m", "ms, s, m, h, d")),
+        (("--interval", "15 weeks"), ("'15 weeks'", "ms, s, m, h, d")),
+        (("--interval=-15m",), ("--interval '-15m'", "15m")),
+        (("--interval", "-15m"), ("--interval", "expected one argument")),
+        (("--interval", "nan"), ("--interval 'nan'",)),
+        (("--overlap", "101%"), ("--overlap '101%'", "at most 100%")),
+        (("--overlap", "10"), ("--overlap '10'", "at most 100%")),
+        (("--overlap", "0%"), ("--overlap '0%'", "more than 0")),
+        (("--jobs", "-3"), ("--jobs '-3'",)),
+        (("--jobs", "1.5"), ("--jobs '1.5'", "whole number")),
+        (("--jobs", "0"), ("--jobs '0'", "more than 0")),
+        (("--gpus", "3k"), ("--gpus '3k'", "units: none")),
+        (("--parameters", "405X"), ("--parameters '405X'", "405B", "M, B, T")),
+        (("--parameters", "9" * 400), ("--parameters",)),
+        (("--interval", f"0.{'0' * 400}1s"), ("--interval",)),
+        (("--parameters", "1e9"), ("--parameters '1e9'",)),
+        (("--disk", "5GB"), ("--disk '5GB'", "GB/s")),
+        (("--part-size", "0.5B"), ("--part-size '0.5B'", "whole number")),
+        (("--storage-price", "$23"), ("--storage-price '$23'", "like 23")),
+        (("--checkpoint-size", "1GB"), ("--parameters", "--checkpoint-size")),
+        (("--jobs", "2", "--together", "3"), ("--together 3", "--jobs 2")),
+        (("--tier-price", "4"), ("--tier-price", "--tier-after-days")),
+        (("--parameters", "9000T", "--files", "1"), ("object", "more files")),
+        (("--interval", "1\nh"), ("--interval", "15m")),
+    ],
+)
+def test_wrong_input(
+    capsys: pytest.CaptureFixture[str], args: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    line = refused(capsys, *SAVE, *args)
+    for part in parts:
+        assert part in line
+
+
+def test_missing_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--interval" in refused(capsys, "--parameters", "1B")
+    assert "--checkpoint-size" in refused(capsys, "--interval", "1h")
+
+
+def test_extreme_input_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
+    nines = "9" * 12
+    args = ["--parameters", f"{nines}T", "--interval", "0.000001ms", "--overlap", "0.000001%"]
+    args += ["--outage", f"{nines}d", "--keep-every", "1", "--disk", "0.000001Mbit/s"]
+    for option in ("--jobs", "--gpus", "--throttle-events", "--run-days", "--storage-price"):
+        args += [option, nines]
+    assert json.loads(plan(capsys, *args, "--json"))["results"]["gateways"] > 10**50
+    assert "gateways" in plan(capsys, *args)
+
+
+def test_the_examples_of_the_help_work(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    examples = [line.split()[2:] for line in lines if line.startswith("    spillway plan")]
+    assert len(examples) == 2
+    for args in examples:
+        assert "one checkpoint" in plan(capsys, *args)
