@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -16,9 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from gateway import clock, errors
 from gateway.settings import Settings
-from gateway.types import Attr, Cred, Dirent, Kind, SetAttr
+from gateway.types import Attr, Cred, Dirent, Kind, Residency, SetAttr
 from tests.support.namespace import Namespace
-from tests.t3_namespace.model import AtLeast, Errors, Model, Node, Refused
+from tests.t3_namespace.model import Model
+from tests.t3_namespace.node import AtLeast, Errors, Node, Refused
 
 Volumes = Callable[[], AbstractContextManager[Settings]]
 """Makes a volume, and removes it at the end of the context."""
@@ -36,7 +38,7 @@ seldom = st.sampled_from([False] * 4 + [True])
 
 _ALWAYS = ("ino", "generation", "kind", "mode", "uid", "gid")
 _BY_KIND = {
-    Kind.REGULAR: ("size", "used"),
+    Kind.REGULAR: ("size", "used", "residency", "epoch"),
     Kind.SYMLINK: ("size",),
     Kind.CHARACTER: ("rdev",),
     Kind.BLOCK: ("rdev",),
@@ -73,7 +75,9 @@ def settle(node: Node, attr: Attr, nlink: int, now_ns: int) -> list[str]:
         if not fits:
             wrong.append(f"inode {node.ino}: {name} is {actual}, expected {value}")
         setattr(node, name, actual)
-    seen, node.seen = node.seen, attr
+    # A client does not see where the bytes are.
+    seen, node.seen = node.seen, attr._replace(residency=Residency.RESIDENT, epoch=0)
+    attr = node.seen
     if seen is not None and seen != attr and attr.change <= seen.change:
         wrong.append(f"inode {node.ino}: changed, but change is still {attr.change}")
     return wrong
@@ -100,6 +104,9 @@ class Pair(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.ns.close()
         self._volume.__exit__(None, None, None)
+
+    def data_file(self, node: Node) -> Path:
+        return self.ns.files.path(node.ino, node.epoch)
 
     # ---- choosing inodes and names ----
 
@@ -205,7 +212,7 @@ class Pair(RuleBasedStateMachine):
             attr = self.ns.getattr(node.ino)
             wrong += settle(node, attr, self.model.nlink(node), clock.now_ns())
             assert self.ns.verifier(node.ino) == node.verifier
-            path = self.ns.files.path(node.ino, 0)
+            path = self.data_file(node)
             size = path.stat().st_size if path.exists() else None
             if size != node.data:
                 wrong.append(f"inode {node.ino}: data file has {size} bytes, not {node.data}")

@@ -8,88 +8,15 @@ with every error that applies. POSIX (XSH 2.3) leaves the choice among them to t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from gateway import errors
 from gateway.types import Attr, Cred, Kind, Sealed, SetAttr
+from tests.t3_namespace.contents import Contents
+from tests.t3_namespace.node import AtLeast, Errors, Node, Refused
 
 SETGID, STICKY = 0o2000, 0o1000
 WRITE, EXECUTE = 2, 1
 CRASH_STEP = 1 << 32
-
-Errors = set[type[errors.NamespaceError]]
-
-
-class Refused(Exception):
-    """The operation must answer one of these errors.
-
-    Parameters: found, the errors; or_nothing, whether it may also succeed and change nothing.
-    """
-
-    def __init__(self, found: Errors, *, or_nothing: bool = False) -> None:
-        super().__init__(", ".join(sorted(error.__name__ for error in found)))
-        self.errnos = {error.errno for error in found}
-        self.or_nothing = or_nothing
-
-
-@dataclass(frozen=True)
-class AtLeast:
-    """A value that the standards leave to the implementation, with a lower limit."""
-
-    low: int
-
-
-Value = int | AtLeast
-
-
-@dataclass(eq=False)
-class Node:
-    """An inode. Times and change have the value seen last, or AtLeast until they are seen."""
-
-    kind: int
-    mode: int
-    uid: int
-    gid: int
-    atime_ns: Value
-    mtime_ns: Value
-    ctime_ns: Value
-    btime_ns: Value
-    change: Value = field(default_factory=lambda: AtLeast(0))
-    ino: int = 0
-    generation: int = 0
-    size: int = 0
-    used: int = 0
-    rdev: int = 0
-    target: bytes | None = None
-    verifier: bytes | None = None
-    entries: dict[bytes, Node] = field(default_factory=dict)
-    write_open: bool = False
-    data: int | None = None
-    """The size of the local data file, or None without one."""
-    writes: int = 0
-    written_ns: int = 0
-    seen: Attr | None = None
-    cookies: dict[tuple[bytes, int], int] = field(default_factory=dict)
-    """The cookies of the entries in the last listing, by name and inode."""
-
-    def grants(self, cred: Cred, wanted: int) -> bool:
-        """Return whether POSIX (XBD 4.7) grants access: only the first class that fits decides."""
-        if cred.uid == 0:
-            return True
-        if cred.uid == self.uid:
-            return (self.mode >> 6) & wanted == wanted
-        if self.gid == cred.gid or self.gid in cred.groups:
-            return (self.mode >> 3) & wanted == wanted
-        return self.mode & wanted == wanted
-
-    def grew(self) -> None:
-        """Require a larger ``change``, because clients can see a change (RFC 8881, 5.8.1.4)."""
-        if not isinstance(self.change, AtLeast):
-            self.change = AtLeast(self.change + 1)
-
-    def may_grow(self) -> None:
-        if not isinstance(self.change, AtLeast):
-            self.change = AtLeast(self.change)
 
 
 def refuse(found: Errors) -> None:
@@ -105,15 +32,13 @@ def name_errors(name: bytes) -> Errors:
     return set()
 
 
-class Model:
+class Model(Contents):
     """A file system. Parameters: root, the first attributes of the root."""
 
     def __init__(self, root: Attr) -> None:
-        self.now_ns = 0
-        """The time when the operation began; the caller sets it."""
+        super().__init__()
         times = (root.atime_ns, root.mtime_ns, root.ctime_ns, root.btime_ns)
         self.root = Node(Kind.DIRECTORY, 0o755, 0, 0, *times, generation=root.generation)
-        self.nodes: dict[int, Node] = {}
         self.bind(self.root, root.ino)
 
     # ---- derived values ----
@@ -142,11 +67,6 @@ class Model:
         self.nodes[ino] = node
 
     # ---- checks ----
-
-    def node(self, ino: int) -> Node:
-        if ino not in self.nodes:
-            raise Refused({errors.Stale})
-        return self.nodes[ino]
 
     def directory(self, ino: int) -> Node:
         node = self.node(ino)
@@ -209,12 +129,19 @@ class Model:
         victim = self.nodes[parent].entries.pop(name)
         self._entries_changed(self.nodes[parent])
         self._status_changed(victim)
+        self._moved(victim)
         # Only regular files can be open without a name.
         if victim.kind == Kind.DIRECTORY or (
             victim.kind != Kind.REGULAR and self.nlink(victim) == 0
         ):
             del self.nodes[victim.ino]
         return victim
+
+    def _moved(self, node: Node) -> None:
+        """Note that a name has changed. Without names a file loses its object."""
+        if node.kind == Kind.REGULAR and self.nlink(node) == 0:
+            node.object = None
+        node.is_moved = node.object is not None
 
     # ---- making names ----
 
@@ -251,6 +178,7 @@ class Model:
         atime = now if wanted.atime_ns is None else wanted.atime_ns
         mtime = now if wanted.mtime_ns is None else wanted.mtime_ns
         node = Node(kind, mode, uid, gid, atime, mtime, now, now)
+        node.version = int(kind == Kind.REGULAR)
         directory.entries[name] = node
         self._entries_changed(directory)
         return node
@@ -316,6 +244,7 @@ class Model:
         assert not isinstance(moved.ctime_ns, AtLeast)
         moved.ctime_ns = AtLeast(moved.ctime_ns)
         moved.may_grow()
+        self._moved(moved)
         return moved, replaced
 
     def _rename_errors(self, cred: Cred, moved: Node, old_parent: int, new_parent: int) -> Errors:
@@ -332,7 +261,7 @@ class Model:
             at = None if at is self.root else self.parent(at)
         return found
 
-    # ---- attributes and content ----
+    # ---- attributes and ends ----
 
     def setattr(self, ino: int, wanted: SetAttr) -> Node:
         node = self.node(ino)
@@ -345,30 +274,6 @@ class Model:
                 node.mode &= ~0o2000
         self._status_changed(node)
         return node
-
-    def open_write(self, ino: int) -> Node:
-        node = self.node(ino)
-        if node.kind != Kind.REGULAR:
-            raise Refused({errors.InvalidArgument, errors.IsADirectory})
-        node.write_open = True
-        node.may_grow()
-        return node
-
-    def seal(self, ino: int, data: Sealed) -> Node:
-        """Seal a file after its last close. While it was open, ``change`` grew with each write."""
-        node = self.node(ino)
-        if node.write_open and data.writes > 0:
-            assert not isinstance(node.change, AtLeast)
-            self._sealed(node, data)
-            node.change = AtLeast(node.change + data.writes)
-        node.write_open = False
-        return node
-
-    def _sealed(self, node: Node, data: Sealed) -> None:
-        assert not isinstance(node.ctime_ns, AtLeast)
-        node.size, node.used, node.mtime_ns = data.size, data.used, data.mtime_ns
-        node.ctime_ns = AtLeast(max(node.ctime_ns, node.written_ns))
-        node.writes = 0
 
     def reclaim(self, ino: int) -> None:
         """Delete an inode that is not open any more, unless it has a name."""

@@ -15,24 +15,25 @@ from itertools import count
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
-from gateway import clock, errors
+from gateway import errors
 from gateway.data import stamp
 from gateway.db.drainmodels import Base
 from gateway.db.engine import Database
 from gateway.namespace import fsck, volume
 from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Cred, Kind, Removed, Sealed, SetAttr
+from gateway.types import ROOT_CRED, Cred, Kind, Removed, SetAttr
 from tests.support.namespace import Namespace
-from tests.t3_namespace.machine import ROOT, Listing, Pair, Place, Volumes, seldom
-from tests.t3_namespace.model import Errors, Node
+from tests.t3_namespace.contentrules import ContentRules
+from tests.t3_namespace.machine import ROOT, Listing, Place, Volumes, seldom
+from tests.t3_namespace.node import Errors, Node
 from tests.t3_namespace.regressions import FAR_NS, REGRESSIONS, Regression
 
 STEPS = int(os.environ.get("SPILLWAY_PROPERTY_STEPS", "0"))
 SEED = int(os.environ.get("SPILLWAY_PROPERTY_SEED", "0"))
 BOUNDED = hypothesis.settings(
-    max_examples=8,
+    max_examples=12,
     stateful_step_count=50,
     derandomize=True,
     database=None,
@@ -72,11 +73,20 @@ wanted_change = st.builds(
 )
 
 
-class NamespaceMachine(Pair):
-    """The verbs of the namespace, as rules."""
+names_only = precondition(lambda machine: not machine.is_about_bytes)
 
-    @initialize()
-    def furnish(self) -> None:
+
+class NamespaceMachine(ContentRules):
+    """The verbs of the namespace, as rules.
+
+    In half of the runs most rules of names are left out: files change hands more often then.
+    """
+
+    is_about_bytes = False
+
+    @initialize(is_about_bytes=st.booleans())
+    def furnish(self, is_about_bytes: bool) -> None:
+        self.is_about_bytes = is_about_bytes
         self.same(
             lambda: self.model.setattr(ROOT, SetAttr(mode=0o777)),
             lambda: self.ns.setattr(ROOT, SetAttr(mode=0o777)),
@@ -89,6 +99,10 @@ class NamespaceMachine(Pair):
             self.mkdir_at(ROOT_CRED, (directory.ino, b"d"), SetAttr(mode=0o777, uid=1001))
             self.mkdir_at(ROOT_CRED, (directory.ino, b"e"), SetAttr(mode=0o755))
             self.start_listing(directory.ino)
+        self.every_inode_agrees()
+        for ino in [node.ino for node in self.model.nodes.values() if node.write_open]:
+            self.write_to(ino, 5000)
+            self.drain_one(ino, is_closed=True)
 
     def create_at(
         self,
@@ -107,6 +121,7 @@ class NamespaceMachine(Pair):
     def create(self, data: st.DataObject, cred: Cred, wanted: SetAttr, for_writing: bool) -> None:
         self.create_at(cred, self.a_place(data), wanted, None, for_writing)
 
+    @names_only
     @rule(data=st.data(), cred=creds, wanted=wanted_new, verifier=st.binary(min_size=8, max_size=8))
     def create_exclusive(
         self, data: st.DataObject, cred: Cred, wanted: SetAttr, verifier: bytes
@@ -117,10 +132,12 @@ class NamespaceMachine(Pair):
         act = lambda: self.ns.mkdir(cred, *place, wanted)  # noqa: E731
         self.make(cred, place, wanted, Kind.DIRECTORY, act)
 
+    @names_only
     @rule(data=st.data(), cred=creds, wanted=wanted_new)
     def mkdir(self, data: st.DataObject, cred: Cred, wanted: SetAttr) -> None:
         self.mkdir_at(cred, self.a_place(data), wanted)
 
+    @names_only
     @rule(
         data=st.data(),
         cred=creds,
@@ -138,6 +155,7 @@ class NamespaceMachine(Pair):
         if node is not None:
             node.target, node.size = text, len(text)
 
+    @names_only
     @rule(
         data=st.data(),
         cred=creds,
@@ -179,7 +197,7 @@ class NamespaceMachine(Pair):
 
     def check_removed(self, removed: Removed, victim: Node) -> None:
         left = self.left(victim)
-        assert removed[:4] == (victim.ino, victim.kind, left, 0)
+        assert removed[:4] == (victim.ino, victim.kind, left, victim.epoch)
         if left:
             assert removed.change == self.ns.getattr(victim.ino).change
 
@@ -219,6 +237,7 @@ class NamespaceMachine(Pair):
         if replaced is not None and removed is not None:
             self.check_removed(removed, replaced)
 
+    @names_only
     @rule(data=st.data(), wanted=wanted_change)
     def setattr(self, data: st.DataObject, wanted: SetAttr) -> None:
         ino = self.an_inode(data, Kind.REGULAR if data.draw(st.booleans()) else None)
@@ -227,47 +246,15 @@ class NamespaceMachine(Pair):
         )
         # The C side does this too: while a file is written, its data file has the mtime.
         if node and node.write_open and node.data is not None and wanted.mtime_ns is not None:
-            os.utime(self.ns.files.path(ino, 0), ns=(wanted.mtime_ns, wanted.mtime_ns))
+            os.utime(self.data_file(node), ns=(wanted.mtime_ns, wanted.mtime_ns))
 
-    # ---- content ----
-
-    @rule(data=st.data())
-    def open_write(self, data: st.DataObject) -> None:
-        ino = self.an_inode(data, Kind.REGULAR)
-        if ino in self.model.nodes and self.model.nodes[ino].write_open:
-            return  # the C side reports only the first writer
-        node = self.same(lambda: self.model.open_write(ino), lambda: self.ns.open_write(ino))
-        # The C side does this too: the data file has the row's mtime before the first write.
-        if node and node.data is not None:
-            mtime_ns = self.ns.getattr(ino).mtime_ns
-            os.utime(self.ns.files.path(ino, 0), ns=(mtime_ns, mtime_ns))
-
-    @rule(data=st.data(), size=st.integers(0, 9000))
-    def write(self, data: st.DataObject, size: int) -> None:
-        node = self.model.nodes.get(self.an_inode(data, Kind.REGULAR))
-        if node is not None and node.write_open:
-            node.written_ns = clock.now_ns()
-            self.ns.files.path(node.ino, 0).write_bytes(b"x" * size)
-            os.utime(self.ns.files.path(node.ino, 0), ns=(node.written_ns, node.written_ns))
-            node.data, node.writes = size, node.writes + 1
-
-    def on_disk(self, ino: int, writes: int) -> Sealed:
-        stat = self.ns.files.path(ino, 0).stat()
-        return Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, writes)
-
-    @rule(data=st.data())
-    def seal(self, data: st.DataObject) -> None:
-        ino = self.an_inode(data, Kind.REGULAR)
-        node = self.model.nodes.get(ino)
-        sealed = Sealed(0, 0, 0, 0)
-        if node is not None and node.writes > 0:
-            sealed = self.on_disk(ino, node.writes)
-        self.same(lambda: self.model.seal(ino, sealed), lambda: self.ns.seal(ino, sealed))
+    # ---- ends ----
 
     @rule(data=st.data())
     def reclaim(self, data: st.DataObject) -> None:
         ino = self.an_inode(data, Kind.REGULAR)
-        self.both(lambda: self.model.reclaim(ino), lambda: self.ns.reclaim(ino, 0))
+        epoch = self.model.nodes[ino].epoch if ino in self.model.nodes else 0
+        self.both(lambda: self.model.reclaim(ino), lambda: self.ns.reclaim(ino, epoch))
         with pytest.raises(errors.Stale):
             self.ns.setattr(1, SetAttr())  # the writer works in order, so the reclaim is done now
 
@@ -285,16 +272,19 @@ class NamespaceMachine(Pair):
         database.close()
         assert not problems
         written = [node for node in self.model.nodes.values() if node.writes > 0]
-        found = {node.ino: self.on_disk(node.ino, node.writes) for node in written}
+        found = {node.ino: self.on_disk(node) for node in written}
         done = self.both(lambda: self.model.restart(found), lambda: Namespace(self._settings))
         assert done is not None
         recovered, self.ns = done
         assert self.ns.recovered == recovered
         assert self.ns.boot.boot == boot.boot + 1
         assert self.ns.boot.fs_id == boot.fs_id
+        there = {(n.ino, n.epoch) for n in self.model.nodes.values() if n.data is not None}
+        assert set(self.ns.files.walk()) == there
 
     # ---- reading ----
 
+    @names_only
     @rule(data=st.data(), cookie=st.sampled_from([0, 17, 1 << 40]))
     def read(self, data: st.DataObject, cookie: int) -> None:
         ino, (parent, name) = self.an_inode(data), self.an_entry(data)
@@ -308,6 +298,7 @@ class NamespaceMachine(Pair):
         assert done is None or done[0] == done[1]
         self.both(lambda: self.model.directory(ino), lambda: self.ns.readdir(ino, cookie, 9))
 
+    @names_only
     @rule(data=st.data(), most=st.integers(1, 4), anew=st.booleans())
     def list_some(self, data: st.DataObject, most: int, anew: bool) -> None:
         if anew or not self.listings:
