@@ -53,6 +53,16 @@ def _files(database: Database, settings: Settings) -> int:
         print(
             f"{found.taken} files have newer bytes than the database says: they are drained again"
         )
+    if found.absent:
+        print(
+            f"{found.absent} files have no data file: their bytes are fetched from the bucket when "
+            "a client reads them"
+        )
+    if found.aside:
+        print(
+            f"{found.aside} data files were moved to {files.aside}: no file needs them, or its "
+            "bytes are fetched again"
+        )
     if found.damaged:
         print(
             f"{found.damaged} files have lost bytes: they are kept, shown as damaged by spillway "

@@ -117,6 +117,10 @@ class Adopted(NamedTuple):
     damaged."""
     taken: int
     """The number of these files with newer bytes than the database says. They are drained again."""
+    absent: int
+    """The number of these files without a data file that are made absent."""
+    aside: int
+    """The number of data files that were moved to ``lost+found``."""
 
 
 def adopt_files(database: Database, files: DataFiles) -> Adopted:
@@ -140,8 +144,8 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
             largest = max((ino for ino, _epoch in files.walk()), default=0)
             session.run(_NUMBERS_ABOVE, largest=largest)
             session.run(_PRESENCE_FORGET)
-        _set_others_aside(session, files)
-        adopted = _compare(database, connection, files, is_older=is_older)
+        aside = _set_others_aside(session, files)
+        adopted = _compare(database, connection, files, is_older=is_older)._replace(aside=aside)
         with database.transaction(connection):
             journal.forget_readers(session)
         mark = max((found.mark, *marks)) + 1
@@ -169,7 +173,7 @@ def _compare(
     Parameters: is_older, whether the database is older than the data files.
     """
     session = Session(connection, database.dialect)
-    looked, damaged, taken, after = 0, 0, 0, 0
+    looked, damaged, taken, absent, after = 0, 0, 0, 0, 0
     while rows := session.all(_FILES_AFTER, after=after, most=PAGE):
         with database.transaction(connection):
             tx = Tx(connection, database.dialect, Ids(), "adopt", {})
@@ -181,6 +185,7 @@ def _compare(
                     taken += 1
                     _take(session, ino, found)
                 elif found is None and size > 0 and tx.run(_EVICTED_SINCE, the_ino=ino):
+                    absent += 1
                     tx.touch(ino)
                 elif (0 if found is None else found.st_size) != size:
                     damaged += 1
@@ -188,16 +193,17 @@ def _compare(
                     reason = f"data file {path} {there}, {size} bytes expected"
                     content.damaged(tx, ino, reason)
         looked, after = looked + len(rows), rows[-1][0]
-    return Adopted(looked, damaged, taken)
+    return Adopted(looked, damaged, taken, absent, aside=0)
 
 
-def _set_others_aside(session: Session, files: DataFiles) -> None:
-    """Move away every data file that is not that of a resident row.
+def _set_others_aside(session: Session, files: DataFiles) -> int:
+    """Move away every data file that is not that of a resident row. Returns how many.
 
     The hydrator writes into the data file of an absent file's epoch. If the database is older, a
     client may have written into that one since, or into one of a later epoch, which the row gets
     again. If the disk is older, it may lack blocks that the database believed in.
     """
+    moved = 0
     found = files.walk()
     while page := list(islice(found, PAGE)):
         inos = numbers_of({ino for ino, _epoch in page})
@@ -205,6 +211,8 @@ def _set_others_aside(session: Session, files: DataFiles) -> None:
         for ino, epoch in page:
             if (ino, epoch) not in resident:
                 files.set_aside(ino, epoch)
+                moved += 1
+    return moved
 
 
 def _take(session: Session, ino: int, found: os.stat_result) -> None:

@@ -120,7 +120,7 @@ def test_a_person_can_adopt_the_files(
     if surprise is damage_the_stamp:
         (stopped.files_dir / stamp.NAME).unlink()
     database = Database(stopped.database_url)
-    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 0)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 0, 0, 0)
     namespace = Namespace(stopped)
     assert namespace.lookup(ROOT, b"f").size == 5
     namespace.close()
@@ -139,7 +139,7 @@ def test_adopting_an_empty_disk_keeps_files_and_objects(stopped: Settings) -> No
     query(stopped, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
     unmount(stopped)
     database = Database(stopped.database_url)
-    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 1, 0)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 1, 0, 0, 0)
     Namespace(stopped).close()
     assert query(stopped, "SELECT key, content_version FROM object") == [("k", 1)]
     [problem] = fsck.check(database, DataFiles(stopped.files_dir), repair=True)
@@ -162,7 +162,7 @@ def test_bytes_newer_than_a_restored_database_are_drained_again(stopped: Setting
     DataFiles(stopped.files_dir).path(ino, 0).write_bytes(b"1234567")
     query(stopped, "UPDATE volume SET mark = 0")
     database = Database(stopped.database_url)
-    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 1)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 1, 0, 0)
     found = query(stopped, "SELECT size, content_version - drained_version FROM inode WHERE kind=1")
     assert found == [(7, 2)]
 
@@ -172,7 +172,7 @@ def test_a_rewrite_of_the_same_length_is_drained_again(stopped: Settings) -> Non
     DataFiles(stopped.files_dir).path(ino, 0).write_bytes(b"54321")
     query(stopped, "UPDATE volume SET mark = 0")
     database = Database(stopped.database_url)
-    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 1)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 1, 0, 0)
 
 
 def test_another_namespaces_files_are_not_moved_by_a_repair(stopped: Settings) -> None:
@@ -208,7 +208,7 @@ def test_an_interrupted_adoption_does_not_take_damaged_bytes_for_newer_ones(
     query(stopped, "UPDATE volume SET mark = mark + 5")
     assert run(adopt_and_die, stopped, "") == -signal.SIGKILL
     database = Database(stopped.database_url)
-    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 1, 0)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 1, 0, 0, 0)
     assert query(stopped, "SELECT size FROM inode WHERE kind = 1") == [(5,)]
 
 

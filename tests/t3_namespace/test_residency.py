@@ -353,7 +353,7 @@ def test_a_file_that_was_evicted_since_the_backup_is_absent(
     files.remove(attr.ino, attr.epoch)
     files.path(attr.ino, attr.epoch + 1).write_bytes(b"\0\0\0\0\0")
     how(settings)
-    assert adopt.adopt_files(Database(settings.database_url), files) == (1, 0, 0)
+    assert adopt.adopt_files(Database(settings.database_url), files) == (1, 0, 0, 1, 1)
     namespace = Namespace(settings)
     evicted = attr._replace(residency=Residency.ABSENT, epoch=attr.epoch + 1)
     assert namespace.getattr(attr.ino) == evicted
@@ -379,7 +379,7 @@ def test_an_adopted_file_that_the_bucket_may_lack_is_damaged(
     files = DataFiles(settings.files_dir)
     files.remove(attr.ino, attr.epoch)
     age(settings)
-    assert adopt.adopt_files(Database(settings.database_url), files) == (1, 1, 0)
+    assert adopt.adopt_files(Database(settings.database_url), files) == (1, 1, 0, 0, 0)
     assert query(settings, "SELECT residency, epoch FROM inode WHERE kind = 1") == [
         (Residency.RESIDENT, attr.epoch)
     ]

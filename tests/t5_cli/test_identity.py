@@ -60,6 +60,21 @@ def test_lost_bytes_are_adopted_and_said(used: Site) -> None:
     assert query(used.settings, "SELECT key FROM object") == [("f",)]
 
 
+def test_what_is_fetched_or_set_aside_is_said(used: Site) -> None:
+    query(used.settings, "INSERT INTO block_digest SELECT ino, 4194304, '12345678' FROM object")
+    files = DataFiles(used.settings.files_dir)
+    [(ino, epoch)] = files.walk()
+    files.path(ino, epoch).rename(files.path(ino, epoch + 7))
+    files.path(ino + 256, epoch).write_bytes(b"of no file")
+    done = spillway("adopt", "files", "--config", used.config)
+    assert done.returncode == 0
+    assert "1 files have no data file: their bytes are fetched from the bucket" in done.stdout
+    assert f"2 data files were moved to {files.aside}" in done.stdout
+    assert len(list(files.aside.iterdir())) == 2
+    done = spillway("adopt", "files", "--config", used.config)
+    assert len(done.stdout.splitlines()) == 1, "nothing is said of what did not happen"
+
+
 def test_another_bucket_is_refused_by_up_and_drain(used: Site) -> None:
     used.edit("bucket", "name", '"other"')
     refused = spillway("up", "--config", used.config)
