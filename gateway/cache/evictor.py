@@ -15,10 +15,12 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from gateway import checks, clock
+from gateway.cache import leftover
 from gateway.cache.candidates import Candidate, Candidates, Directory, survey
 from gateway.cache.eviction import TOGETHER, Eviction, Verdict
 from gateway.cache.growth import Growth
 from gateway.cache.room import Room, look
+from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.door.door import Door
@@ -82,6 +84,8 @@ class Evictor:
         """Monotonic seconds before which no table is looked at."""
         self._survey_seconds = 0.0
         """The time that the last look at the tables took."""
+        self._has_recorded = False
+        """Whether the blocks were looked for that an earlier process left."""
         self._skipped: dict[int, float] = {}
         """Monotonic seconds until which a file is left alone, by inode."""
         self._said = ""
@@ -153,6 +157,10 @@ class Evictor:
         """
         now = clock.monotonic_seconds()
         self._skipped = {ino: until for ino, until in self._skipped.items() if until > now}
+        if not self._has_recorded:
+            left = leftover.record(self._database, DataFiles(self._settings.files_dir))
+            self._has_recorded = True
+            log.info("%d absent files have blocks that no durable map names", left)
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
             candidates = Candidates(session, self._settings)

@@ -189,6 +189,38 @@ def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
     assert not any(cold.settings.files_dir.glob(f"*/{old}.*"))
 
 
+def test_blocks_that_a_killed_hydrator_did_not_record_are_evicted(cold: Cold) -> None:
+    left, fresh, empty = inos = cold.save("run", 3, hours_ago=9)
+    with cold.door() as door:
+        door.run([Request(Op.EVICT, ino, change=1) for ino in inos])
+    epochs = dict(cold.run("SELECT ino, epoch FROM inode WHERE kind = 1"))
+    cold.run("DELETE FROM eviction")
+    before = cold.write("young", os.urandom(FILE_BYTES))
+    cold.write("kept", os.urandom(FILE_BYTES))
+    cold.drain()
+    for ino in (left, fresh):
+        path = cold.namespace.files.path(ino, epochs[ino])
+        path.write_bytes(os.urandom(FILE_BYTES))
+        if ino == left:
+            os.utime(path, ns=(0, clock.now_ns() - 3600 * clock.NS))
+    cold.namespace.files.path(empty, epochs[empty] - 1).write_bytes(b"of an earlier epoch")
+    used_bytes = cold.used_bytes()
+    cold.asked.clear()
+    cold.configured("cache", evict_from=0.05, evict_to=0.0, keep=["kept"])
+    cold.evictor().step()
+    assert evicted(cold) == [left, before]
+    assert cold.used_bytes() <= used_bytes - 2 * FILE_BYTES
+    # What may still be written to stays, and so does a map that is there.
+    assert cold.namespace.files.path(fresh, epochs[fresh]).exists()
+    query = "SELECT ino, epoch, block_bytes, blocks FROM presence"
+    assert cold.run(query) == [(fresh, epochs[fresh], 4194304, b"\0")]
+    cold.run("UPDATE presence SET blocks = :blocks", blocks=b"\1")
+    cold.write("full", os.urandom(2 * FILE_BYTES))
+    cold.evictor().step()
+    assert cold.run(query) == [(fresh, epochs[fresh], 4194304, b"\1")]
+    assert cold.run("SELECT epoch FROM inode WHERE ino = :ino", ino=empty) == [(epochs[empty],)]
+
+
 def unmounted(site: Cold) -> None:
     (site.settings.files_dir / stamp.NAME).unlink()
 
