@@ -134,7 +134,12 @@ class ContentRules(Pair):
         if is_closed:
             self.seal_one(ino)
         node = self.model.nodes.get(ino)
-        if node is None or node.is_absent or self.model.nlink(node) == 0:
+        if (
+            node is None
+            or node.kind != Kind.REGULAR
+            or node.is_absent
+            or not self.model.nlink(node)
+        ):
             return
         size = node.size if node.data is None else node.data
         self.model.stored(node, size)

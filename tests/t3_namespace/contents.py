@@ -38,9 +38,10 @@ class Contents:
             assert not isinstance(node.change, AtLeast)
             self._sealed(node, data)
             node.change = AtLeast(node.change + data.writes)
-        elif node.write_open and node.object is not None and 0 < node.drained == node.version - 1:
+        elif node.write_open and 0 < node.drained == node.version - 1:
             # It was opened and not written.
-            node.drained, node.object = node.version, (node.version, node.size)
+            node.drained = node.version
+            node.object = node.object and (node.version, node.size)
         node.write_open = False
         return node
 
