@@ -16,9 +16,10 @@ from tests.support.client import MOUNT
 from tests.support.gateway import Gateway
 from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.site import BUCKET
 from tests.support.vm.client import ClientError, ClientVm
 from tests.support.volumes import query
-from tests.t7_nfs.conftest import BUCKET, MakeSite
+from tests.t7_nfs.conftest import MakeSite
 
 LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 NOBODY = "65534"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 from tests.support.client import MOUNT, read_back, save
+from tests.support.site import Site, flip
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
-from tests.t7_nfs.conftest import BUCKET, MIB, MakeSite, Site
+from tests.t7_nfs.conftest import MIB, MakeSite
 
 
 def used_bytes(site: Site) -> int:
@@ -55,7 +54,7 @@ def test_a_damaged_object_is_an_error_and_no_wrong_byte(vm: ClientVm, make_site:
     site.gateway.until_drained()
     site.gateway.evict("bad", "good")
     vm.drop_caches()
-    stored = site.server.directory / BUCKET / "bad"
+    stored = site.stored("bad")
     flip(stored, 4 * MIB + 5)
     done = vm.run(f"cat {MOUNT}/bad > /dev/null", check=False)
     assert done.exit_status != 0 and "Input/output error" in done.stderr
@@ -68,14 +67,3 @@ def test_a_damaged_object_is_an_error_and_no_wrong_byte(vm: ClientVm, make_site:
         "the file after its object was repaired",
         90.0,
     )
-
-
-def flip(path: Path, offset: int) -> None:
-    """Flip a byte, and leave the modification time, from which rclone makes no ETag, as it is."""
-    found = path.stat()
-    with path.open("r+b") as file:
-        file.seek(offset)
-        [byte] = file.read(1)
-        file.seek(offset)
-        file.write(bytes([byte ^ 1]))
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))

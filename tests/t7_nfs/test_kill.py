@@ -8,9 +8,10 @@ from functools import partial
 
 from tests.support.client import MOUNT, read_back, save, saved, start_save
 from tests.support.s3proxy import Act
+from tests.support.site import BUCKET, Site
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
-from tests.t7_nfs.conftest import BUCKET, MIB, MakeSite, Site
+from tests.t7_nfs.conftest import MIB, MakeSite
 from tests.t7_nfs.test_save import below, digests
 
 

@@ -22,10 +22,11 @@ from tests.support.disks import make_ext4, mounted
 from tests.support.gateway import PROGRAM, Gateway
 from tests.support.guest.confirm import KEPT, content
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.site import BUCKET
 from tests.support.vm.build import build_image
 from tests.support.vm.client import HOST_ADDRESS, ClientVm
 from tests.support.volumes import query
-from tests.t7_nfs.conftest import BUCKET, CACHE
+from tests.t7_nfs.conftest import CACHE
 
 CHECKOUT = Path(__file__).parents[2]
 DISK = "/mnt/disk"

@@ -16,10 +16,11 @@ import pytest
 
 from tests.support.client import MOUNT, read_back, save, saved, start_program, start_save
 from tests.support.disks import ThinDisk, small_disk
+from tests.support.site import Site
 from tests.support.stopping import stopped
 from tests.support.vm.client import ClientVm, Command
 from tests.support.waiting import until
-from tests.t7_nfs.conftest import MIB, MakeSite, Site
+from tests.t7_nfs.conftest import MIB, MakeSite
 from tests.t7_nfs.test_save import below, digests
 
 MIB_WRITTEN = 24

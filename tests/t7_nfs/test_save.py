@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 
 from tests.support.client import MOUNT, read_back, save
+from tests.support.site import Site
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
-from tests.t7_nfs.conftest import MakeSite, Site
+from tests.t7_nfs.conftest import MakeSite
 
 
 def digests(site: Site) -> dict[str, str]:

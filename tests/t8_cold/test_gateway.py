@@ -9,20 +9,19 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from tests.support import nfs4
-from tests.support.gateway import Gateway
-from tests.support.s3proxy import Act, S3Proxy
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.gateway import Values
+from tests.support.postgres import PostgresServer
+from tests.support.s3proxy import Act
+from tests.support.site import BUCKET, Site, flip, running
 from tests.support.waiting import until
 
 MIB = 1024 * 1024
-BUCKET = "checkpoints"
 LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 READS = 10_000
 READ_BYTES = 64 * 1024
@@ -36,42 +35,10 @@ CONNECTIONS, DEPTH = 10, 30
 """300 READs at the same time. The server parks 24 of one client address and delays the others."""
 
 
-class Site(NamedTuple):
-    """A gateway, and the bucket behind it."""
-
-    gateway: Gateway
-    server: RcloneServer
-    proxy: S3Proxy
-
-    def stored(self, path: str) -> Path:
-        """Return where the S3 server keeps an object."""
-        return self.server.directory / BUCKET / path
-
-
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    with ExitStack() as stack:
-        server = stack.enter_context(RcloneServer(tmp_path / "s3"))
-        server.client().create_bucket(Bucket=BUCKET)
-        proxy = stack.enter_context(S3Proxy(server.port))
-        gateway = Gateway(
-            tmp_path / "gateway",
-            bucket=BUCKET,
-            endpoint_url=proxy.url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
-            say=print,  # shown by pytest when the test fails
-        )
-        yield Site(stack.enter_context(gateway), server, proxy)
-
-
-def flip(path: Path) -> None:
-    """Flip a byte. The time stays, of which rclone makes the ETag: only the digest can tell."""
-    found = path.stat()
-    data = bytearray(path.read_bytes())
-    data[5 * MIB] ^= 1
-    path.write_bytes(data)
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with running(tmp_path) as made:
+        yield made
 
 
 def truncate(path: Path) -> None:
@@ -92,7 +59,7 @@ def swap(path: Path) -> None:
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
-    "flipped": flip,
+    "flipped": partial(flip, offset=5 * MIB),
     "truncated": truncate,
     "longer": lengthen,
     "overwritten": overwrite,
@@ -191,3 +158,30 @@ def test_reads_wait_while_the_bucket_hangs(site: Site) -> None:
     assert done["errors"] == done["lost_leases"] == 0
     assert done["ops"] == CONNECTIONS * DEPTH
     assert done["delays"] >= CONNECTIONS * DEPTH - 24
+
+
+def test_what_was_evicted_on_postgresql_is_read_after_a_kill(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    values: Values = {
+        "namespace": {"url": postgres.create_database()},
+        "nfs": {"lease_seconds": 5, "grace_seconds": 5},
+    }
+    with running(tmp_path, values) as site:
+        written = make(site, "step_1", [f"shard-{number}" for number in range(4)])
+        site.gateway.evict("step_1")
+        absent = site.gateway.status()["cache"]["absent"]
+        assert absent == {"files": len(written), "bytes": len(written) * SIZE}
+        assert list((site.gateway.data_dir / "files").glob("*/*")) == []
+        site.gateway.kill("ganesha")
+        site.gateway.until_said("ganesha ready", 2)
+        with nfs4.Client(site.gateway.port) as client:
+            for name, data in written.items():
+                handle = client.handle("checkpoints", "step_1", name)
+                pieces = (client.read(handle, at, MIB) for at in range(0, SIZE, MIB))
+                assert b"".join(pieces) == data
+        until(
+            lambda: site.gateway.status()["cache"]["resident"]["files"] == len(written),
+            "the arrival of all files",
+        )
+    assert site.gateway.spillway("fsck").stdout == "0 problems found, 0 left\n"
