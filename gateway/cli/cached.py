@@ -13,18 +13,21 @@ from gateway.cli.units import size
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
-from gateway.db.statements import IS_REGULAR, inode
+from gateway.db.statements import IS_ABSENT, IS_REGULAR, IS_RESIDENT, inode
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
-from gateway.types import Residency
 
 DAMAGED_SHOWN = 5
 REMEDY = "make the uploaded version of its object readable again, or delete the file"
 
 COUNTS = Statement(
-    select(inode.c.residency, func.count(), func.sum(inode.c.used), func.sum(inode.c.size))
-    .where(IS_REGULAR, inode.c.nlink > 0)
-    .group_by(inode.c.residency)
+    # GROUP BY would make SQLite sort all rows: 1.2 s for a million of them instead of 0.4 s.
+    select(
+        func.count().filter(IS_RESIDENT),
+        func.coalesce(func.sum(inode.c.used).filter(IS_RESIDENT), 0),
+        func.count().filter(IS_ABSENT),
+        func.coalesce(func.sum(inode.c.size).filter(IS_ABSENT), 0),
+    ).where(IS_REGULAR, inode.c.nlink > 0)
 )
 
 
@@ -34,19 +37,18 @@ def gather(settings: Settings) -> dict[str, Any]:
     try:
         with database.reader() as connection:
             session = Session(connection, database.dialect)
-            counts = {row[0]: row[1:] for row in session.all(COUNTS)}
+            counts = session.one(COUNTS)
             dropped = journal.dropped(session)
     except NamespaceError as exc:
         raise UserError(f"cannot read the database {database.url}: {exc}") from None
     finally:
         database.close()
-    resident = counts.get(Residency.RESIDENT, (0, 0, 0))
-    absent = counts.get(Residency.ABSENT, (0, 0, 0))
+    # On PostgreSQL the sums are Decimals, which JSON does not know.
+    resident, resident_bytes, absent, absent_bytes = map(int, counts or (0, 0, 0, 0))
     report = state.read(settings, state.CACHE)
     return {
-        # On PostgreSQL the sums are Decimals, which JSON does not know.
-        "resident": {"files": resident[0], "bytes": int(resident[1])},
-        "absent": {"files": absent[0], "bytes": int(absent[2])},
+        "resident": {"files": resident, "bytes": resident_bytes},
+        "absent": {"files": absent, "bytes": absent_bytes},
         "evict_from": settings.cache.evict_from,
         "evict_to": settings.cache.evict_to,
         "hydrator": None if report is None else {**report, "alive": state.alive(report)},

@@ -6,7 +6,8 @@ import re
 
 from sqlalchemy import text
 
-from gateway.cache import candidates, rows, warming
+from gateway.cache import candidates, leftover, rows, warming
+from gateway.cli import cached
 from gateway.db import journal
 from gateway.db import statements as namespace_statements
 from gateway.db.compiled import Statement, rows_of
@@ -36,7 +37,7 @@ STATEMENTS = {
     for module in (
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
-        *(candidates, rows, warming, residency),
+        *(candidates, leftover, rows, warming, residency),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
@@ -86,6 +87,14 @@ def test_statements_use_indexes(settings: Settings) -> None:
         if name not in WHOLE_TABLES
     }
     assert {name: steps for name, steps in scans.items() if steps} == {}
+
+
+def test_status_counts_files_without_sorting_them(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    plan = explain(database, cached.COUNTS)
+    database.close()
+    assert len([step for step in plan if is_scan(step)]) == 1
+    assert not [step for step in plan if "TEMP B-TREE" in step or "Sort" in step or "Hash" in step]
 
 
 def test_a_scan_would_be_seen(settings: Settings) -> None:
