@@ -157,10 +157,6 @@ class Evictor:
         """
         now = clock.monotonic_seconds()
         self._skipped = {ino: until for ino, until in self._skipped.items() if until > now}
-        if not self._has_recorded:
-            left = leftover.record(self._database, DataFiles(self._settings.files_dir))
-            self._has_recorded = True
-            log.info("%d absent files have blocks that no durable map names", left)
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
             candidates = Candidates(session, self._settings)
@@ -180,6 +176,11 @@ class Evictor:
                     wanted_bytes -= self._free(eviction, door, much, found)
                 found = chain(candidates.partial(), candidates.inside(directories))
                 self._free(eviction, door, wanted_bytes, found)
+        if not self._has_recorded:
+            # A million data files take 5 s, for which nothing that has to be freed now should wait.
+            left = leftover.record(self._database, DataFiles(self._settings.files_dir))
+            self._has_recorded = True
+            log.info("%d absent files had blocks that no durable map named", left)
 
     def _free(
         self, eviction: Eviction, door: Door, wanted_bytes: int, found: Iterable[Candidate]
