@@ -14,6 +14,8 @@ class Contents:
         self.now_ns = 0
         """The time when the operation began; the caller sets it."""
         self.nodes: dict[int, Node] = {}
+        self.left: set[tuple[int, int]] = set()
+        """Inode and epoch of each data file that a start must delete."""
 
     def node(self, ino: int) -> Node:
         if ino not in self.nodes:
@@ -73,6 +75,7 @@ class Contents:
 
     def _leave(self, node: Node, residency: Residency) -> None:
         """Never use the data file again that a file has."""
+        self.left.add((node.ino, node.epoch))
         node.residency, node.epoch = residency, node.epoch + 1
         node.has_blocks, node.data = False, None
 

@@ -285,6 +285,7 @@ class Model(Contents):
 
         Returns the number of files that were sealed, and of orphans that were deleted.
         """
+        self.left.clear()
         orphans = self.orphans()
         for node in orphans:
             del self.nodes[node.ino]
