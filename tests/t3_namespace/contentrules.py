@@ -17,9 +17,9 @@ from tests.t3_namespace.machine import Pair, Volumes, seldom
 from tests.t3_namespace.node import Node
 
 mistakes = st.sampled_from([0] * 4 + [-1, 1])
-"""What a caller who missed a change takes a version for."""
+"""How far a version or an epoch is off, of a caller who missed a change."""
 STORED_IN = ("block_digest", "object", "rekey")
-"""The tables that say what the bucket has of a file, the deepest first."""
+"""The tables that say what the bucket has of a file, in the order of deletion."""
 
 
 def is_stored(node: Node) -> bool:
@@ -145,10 +145,7 @@ class ContentRules(Pair):
         self.model.stored(node, size)
         drained = "" if node.write_open else ", drained_version = content_version"
         self.sql(
-            *(
-                f"DELETE FROM {table} WHERE ino = {ino}"
-                for table in ("block_digest", "object", "rekey")
-            ),
+            *(f"DELETE FROM {table} WHERE ino = {ino}" for table in STORED_IN),
             f"UPDATE inode SET ino = ino{drained} WHERE ino = {ino}",
             f"INSERT INTO object VALUES ({ino}, '{ino}', {node.version}, {size}, 'e', 'c', 1)",
             f"INSERT INTO block_digest VALUES ({ino}, 4194304, '12345678')",
