@@ -11,7 +11,7 @@ import threading
 from functools import partial
 
 from gateway import clock
-from gateway.cache.evictor import FAR_SECONDS, Evictor
+from gateway.cache.evictor import RETRY_SECONDS, Evictor
 from gateway.cache.hydrator import Hydrator
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
@@ -69,7 +69,7 @@ def _evict(settings: Settings, hydrator: Hydrator, stop: threading.Event) -> Non
         except Exception:
             # What is not foreseen must not end evictions: the disk would fill.
             log.exception("unexpected")
-            seconds = FAR_SECONDS
+            seconds = RETRY_SECONDS
 
 
 def _alone(settings: Settings, stop: threading.Event) -> None:

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("cache")
 
-NEAR_SECONDS = 1.0
-FAR_SECONDS = 10.0
-NEAR = 0.05
-"""This share of the disk below the watermark, the disk is looked at every NEAR_SECONDS."""
+LOOK_SECONDS = 1.0
+"""The disk is looked at so often, however much room there is: what clients read back from the
+bucket fills a small disk within seconds."""
+RETRY_SECONDS = 10.0
+"""The pause after an error that may last."""
 MARGIN = 0.02
 """The share of the disk that is evicted at least, so that not every second evicts a little."""
 LIMITS_SECONDS = 60.0
@@ -98,7 +99,7 @@ class Evictor:
             room = self._room()
         except OSError as exc:
             self._say(f"cannot look at the disk: {exc.strerror}")
-            return FAR_SECONDS
+            return RETRY_SECONDS
         target, start = self._marks(room)
         now = clock.monotonic_seconds()
         is_full = room.used > start and now >= self._look_at
@@ -113,13 +114,13 @@ class Evictor:
             except DoorClosed as exc:
                 # A server that was killed is back within seconds, and so are the writers.
                 self._say(f"nothing is evicted now: {exc}")
-                return NEAR_SECONDS
+                return LOOK_SECONDS
             except (UserError, NamespaceError, OSError) as exc:
                 # The disk may not be mounted, or the server or the bucket be away.
                 if isinstance(exc, StoreRefused):
                     self._store.reload()
                 self._say(f"nothing is evicted now: {exc}")
-                return FAR_SECONDS
+                return RETRY_SECONDS
             finally:
                 after = clock.monotonic_seconds()
                 rested_at = after + REST * self._survey_seconds
@@ -127,7 +128,7 @@ class Evictor:
                 # If the disk is still too full then, a save fills it faster than one round frees.
                 self._look_at = after if has_freed else rested_at
                 self._limits_at = max(after + LIMITS_SECONDS, rested_at)
-        return NEAR_SECONDS if room.used > start - NEAR * room.total else FAR_SECONDS
+        return LOOK_SECONDS
 
     def _room(self) -> Room:
         room = look(self._settings)

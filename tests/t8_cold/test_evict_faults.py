@@ -19,7 +19,7 @@ from gateway import clock
 from gateway.cache import evictor as evictor_module
 from gateway.cache.candidates import Candidates, Directory, survey
 from gateway.cache.eviction import Eviction, Verdict
-from gateway.cache.evictor import FAR_SECONDS, NEAR_SECONDS
+from gateway.cache.evictor import LOOK_SECONDS, RETRY_SECONDS
 from gateway.data import layout
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
@@ -88,7 +88,7 @@ def test_a_server_that_went_away_is_asked_again_soon(cold: Cold) -> None:
     cold.save("run", 4, hours_ago=1)
     working = cold.evictor()
     working._open_door = lambda: closing(Refusing(DoorClosed("gone")))
-    assert working.step() == NEAR_SECONDS
+    assert working.step() == LOOK_SECONDS
 
 
 def test_a_server_that_has_no_time_is_not_asked_for_every_file(
@@ -118,7 +118,7 @@ def test_a_row_stays_until_its_deletion_is_durable(
     with cold.door() as door:
         working._open_door = lambda: _given(door)
         monkeypatch.setattr(layout, "sync_directory", fail)
-        assert working.step() == FAR_SECONDS
+        assert working.step() == RETRY_SECONDS
         assert cold.run("SELECT count(*) FROM eviction") == [(4,)]
         monkeypatch.setattr(layout, "sync_directory", sync)
         # The next evictor finishes what is left, as soon as it has anything to do.
@@ -188,7 +188,7 @@ def test_the_database_may_be_away(cold: Cold, monkeypatch: pytest.MonkeyPatch) -
         raise TryAgain
 
     monkeypatch.setattr("gateway.namespace.identity.require_surroundings", away)
-    assert cold.evictor().step() == FAR_SECONDS
+    assert cold.evictor().step() == RETRY_SECONDS
     assert cold.absent() == set()
 
 
@@ -219,7 +219,7 @@ def test_only_the_look_at_the_tables_needs_a_rest(
     working._open_door = lambda: closing(Slow(errno.EAGAIN))
     for passed, looks in ((0, 1), (4, 1), (2, 2)):
         now[0] += passed
-        assert working.step() == NEAR_SECONDS
+        assert working.step() == LOOK_SECONDS
         assert len(surveys) == looks
     # Files are evicted, and the disk is still too full: a save continues.
     now[0] += 11
@@ -261,7 +261,7 @@ def test_a_bucket_that_refuses_us_is_said_once_and_skips_no_file(
     mend = break_(cold)
     working = cold.evictor()
     for _ in range(2):
-        assert working.step() == FAR_SECONDS
+        assert working.step() == RETRY_SECONDS
         working._look_at = 0.0
     said = [one.getMessage() for one in caplog.records if one.name == "cache"]
     assert len(said) == 1

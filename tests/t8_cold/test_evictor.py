@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gateway import clock
-from gateway.cache.evictor import FAR_SECONDS, NEAR_SECONDS, Evictor
+from gateway.cache.evictor import LOOK_SECONDS, RETRY_SECONDS, Evictor
 from gateway.cache.growth import Growth
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
@@ -51,14 +51,14 @@ def test_above_the_watermark_whole_old_directories_go_first(cold: Cold) -> None:
         cold.settings, Untouched(cold.settings.database_url), S3Store(cold.settings), cold.door
     )
     assert cold.used_bytes() == pytest.approx(0.75 * DISK_BYTES, rel=0.02)
-    assert idle.step() == NEAR_SECONDS
+    assert idle.step() == LOOK_SECONDS
     more = cold.save("run4", 6, hours_ago=0.5)
     # A single file of the oldest directory was read an hour ago, and makes it the second oldest.
     cold.read(oldest[3], hours_ago=1.5)
     used = cold.used_bytes()
     assert used > 0.8 * DISK_BYTES
     working = cold.evictor()
-    assert working.step() == NEAR_SECONDS
+    assert working.step() == LOOK_SECONDS
     # The oldest directory is gone; of the next one as many as are needed, the longest unused first.
     files = -(-(used - DISK_BYTES // 2) // FILE_BYTES)
     rest = [ino for ino in oldest if ino != oldest[3]]
@@ -68,8 +68,8 @@ def test_above_the_watermark_whole_old_directories_go_first(cold: Cold) -> None:
     assert cold.run("SELECT * FROM eviction") == []
     assert working.counts["evicted"] == files
     assert working.counts["evicted_bytes"] == files * FILE_BYTES
-    # Below the mark again, the next look is at the disk only, and not soon.
-    assert working.step() == FAR_SECONDS
+    # Below the mark again, the next look is at the disk only.
+    assert working.step() == LOOK_SECONDS
     assert len(evicted(cold)) == files
     assert not cold.absent() & {*newest, *more}
     database = Database(cold.settings.database_url)
@@ -105,7 +105,7 @@ def test_a_bucket_that_does_not_answer_evicts_nothing(cold: Cold) -> None:
     cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     cold.proxy.inject(lambda request: request.operation == "HEAD", Act.FAIL, math.inf)
-    assert cold.evictor().step() == FAR_SECONDS
+    assert cold.evictor().step() == RETRY_SECONDS
     assert cold.absent() == set()
 
 
@@ -143,7 +143,7 @@ def test_top_directories_have_limits_of_their_own(cold: Cold) -> None:
     scratch = cold.save("scratch/a/b", 5, hours_ago=2) + cold.save("scratch/c", 3, hours_ago=1)
     cold.save("other", 8, hours_ago=9)
     working = cold.evictor()
-    assert working.step() == FAR_SECONDS
+    assert working.step() == LOOK_SECONDS
     # 4 MiB are there, 0.9 of 3 MiB may stay.
     assert cold.absent() == set(scratch[:3])
     asked = len(cold.asked)
@@ -248,7 +248,7 @@ def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> Non
 
     working._open_door = trusting
     break_(cold)
-    assert working.step() == FAR_SECONDS
+    assert working.step() == RETRY_SECONDS
     assert cold.asked == []
     (cold.settings.files_dir / stamp.NAME).write_text(before)
     assert cold.absent() == set()
@@ -261,7 +261,7 @@ def test_room_for_the_next_save_is_made_before_it(
     working = cold.evictor()
     working.step()
     cold.save("save1", 12, hours_ago=5)  # 6 MiB
-    assert working.step() == FAR_SECONDS
+    assert working.step() == LOOK_SECONDS
     assert working._growth.largest_bytes == pytest.approx(12 * FILE_BYTES, rel=0.05)
     assert cold.absent() == set()
     # After a restart the last save is still known: the next one needs as much below 14.4 MiB.
@@ -282,7 +282,7 @@ def test_a_save_as_large_as_the_disk_does_not_empty_it(cold: Cold) -> None:
     small = cold.save("small", 8, hours_ago=9)
     working = cold.evictor()
     working._growth._peaks = {clock.now_ns() // HOUR_NS: 2 * DISK_BYTES}
-    assert working.step() == FAR_SECONDS
+    assert working.step() == LOOK_SECONDS
     assert cold.absent() == set()
     large = cold.save("large", 8, hours_ago=1)
     working.step()
