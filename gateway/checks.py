@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -137,3 +137,65 @@ def ca_bundle(value: str) -> str | None:
 def encryption(value: str) -> str | None:
     known = ("", "AES256", "aws:kms", "aws:kms:dsse")
     return None if value in known else "must be AES256, aws:kms or aws:kms:dsse (empty: none)"
+
+
+_RULE_KEYS = ("name", "path", "files", "marker", "quiet_seconds")
+FRAMEWORKS = {
+    *("deepspeed", "megatron", "orbax", "lightning", "nemo", "dcp", "trainer", "index", "file")
+}
+"""The names of the rules that are there anyway."""
+_RULE_NAME = re.compile("[a-z][a-z0-9-]{0,31}")
+
+
+def rules(value: tuple[Mapping[str, Any], ...]) -> str | None:
+    """Check the rules that recognise checkpoints."""
+    seen = set()
+    for rule in value:
+        name = rule.get("name")
+        if not isinstance(name, str) or not _RULE_NAME.fullmatch(name):
+            return 'has a rule without a name; it must look like name = "our-trainer"'
+        if name in FRAMEWORKS:
+            return f"has a rule with the name {name}, which is that of a known framework"
+        if name in seen:
+            return f"has two rules with the name {name}"
+        seen.add(name)
+        if (problem := _rule(rule)) is not None:
+            return f"has the rule {name}, which {problem}"
+    return None
+
+
+def _rule(rule: Mapping[str, Any]) -> str | None:
+    for key in rule:
+        if key not in _RULE_KEYS:
+            return f"has the key {key}; there are {', '.join(_RULE_KEYS)}"
+    path = rule.get("path")
+    if not isinstance(path, str) or path.count("{step}") != 1 or path.count("{run}") > 1:
+        return 'must have a path like "{run}/step-{step}", with {step} once and {run} at most once'
+    if {"", ".", ".."} & set(path.split("/")):
+        return "must have a path below the export, without a / at its ends, // and . or .."
+    if "{" in path.replace("{step}", "").replace("{run}", ""):
+        return "must have no other braces in its path than {run} and {step}"
+    if "{run}{step}" in path or "{step}{run}" in path:
+        return "must have something between {run} and {step}"
+    return _rule_files(rule.get("files", 1)) or _rule_end(rule)
+
+
+def _rule_files(files: Any) -> str | None:
+    if isinstance(files, int) and not isinstance(files, bool):
+        return None if files >= 1 else "must have files of at least 1"
+    is_list = isinstance(files, list) and files
+    if is_list and all(isinstance(one, str) and one for one in files):
+        return None
+    return 'must have files = a number, or a list of patterns like ["model-*.pt"]'
+
+
+def _rule_end(rule: Mapping[str, Any]) -> str | None:
+    marker, quiet = rule.get("marker", "x"), rule.get("quiet_seconds", 0)
+    if not isinstance(marker, str) or not marker or "/" in marker or marker in (".", ".."):
+        return "must have a marker that is one name, without a /"
+    is_number = isinstance(quiet, int | float) and not isinstance(quiet, bool)
+    if not is_number or not 0 <= quiet <= 86_400 * 30:
+        return "must have quiet_seconds from 0 to 2592000"
+    if not {"files", "marker", "quiet_seconds"} & set(rule):
+        return "must say when a checkpoint is complete: files, marker or quiet_seconds"
+    return None

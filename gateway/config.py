@@ -116,6 +116,10 @@ def _from_toml(where: str, value: Any, hint: Any) -> Any:
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return tuple(value)
         raise ConfigError(where, value, 'must be a list of strings, like ["*.tmp"]')
+    if hint == tuple[Mapping[str, Any], ...]:
+        if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            return tuple(value)
+        raise ConfigError(where, None, f"must be tables: [[{where}]]")
     if type(value) is not hint:
         wanted = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
         raise ConfigError(where, value, f"must be {wanted.get(hint, 'a path in quotes')}")
@@ -152,4 +156,6 @@ def _toml(value: Any) -> str:
         value = str(value)
     if isinstance(value, tuple):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,9 @@
-"""Starts and ends a process that works until SIGTERM or SIGINT: the drain, or the cache."""
+"""Starts and ends a process that works until SIGTERM or SIGINT, like the drain and the cache."""
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import logging
 import os
 import signal
@@ -12,9 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from gateway import config
+from gateway import clock, config
+from gateway.errors import InUse
 from gateway.namespace import identity
 from gateway.settings import DEFAULT_CONFIG, Settings
+
+LOCK_SECONDS = 10.0
+"""The time that another process of the same kind has to end."""
 
 
 class Daemon:
@@ -33,6 +38,7 @@ class Daemon:
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
         # Only the process's own logger: notes of libraries are no events of the gateway.
         logging.getLogger(name).setLevel(logging.INFO)
+        self._name = name
         self._stop_seconds = stop_seconds
         self.stop = threading.Event()
         """A signal sets it."""
@@ -47,6 +53,26 @@ class Daemon:
         settings = config.load(self._config)
         identity.require_surroundings(settings)
         return settings
+
+    def alone(self, settings: Settings, lock: str) -> None:
+        """Take the lock of this kind of process, for its life. Raises InUse.
+
+        Parameters: lock, the name of the file in ``run/``.
+        """
+        fd = os.open(settings.run_dir / lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        until = clock.monotonic_seconds() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if clock.monotonic_seconds() >= until or self.stop.wait(0.1):
+                    holder = os.pread(fd, 64, 0).decode(errors="replace").strip()
+                    what = f"spillway {self._name}"
+                    raise InUse(settings.data_dir, what, holder or "?") from None
+            else:
+                break
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
 
     def end(self) -> NoReturn:
         """End the process with exit status 0. No thread is waited for."""

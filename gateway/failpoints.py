@@ -25,6 +25,9 @@ answer. Hits are counted. Every step in the bucket lies between two of these pla
 DRAIN_COMMIT = "drain.commit.{when}"
 """A place before a transaction of the drain commits, and one after. Hits are counted. Every step
 of the drain in the database lies between two of these places."""
+CATALOGUE_COMMIT = "catalogue.commit.{when}"
+"""A place before a transaction of the catalogue commits, and one after. Hits are counted. The
+process that comes next must make the rows that the namespace gives."""
 
 _armed = os.environ.get("SPILLWAY_FAILPOINT", "")
 

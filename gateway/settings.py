@@ -311,6 +311,17 @@ class CacheSettings:
 
 
 @dataclass(frozen=True)
+class CheckpointsSettings:
+    rule: tuple[Mapping[str, Any], ...] = _key(
+        "Rules that recognise checkpoints, before those of known frameworks. Each is a table of\n"
+        'its own: [[checkpoints.rule]], name = "ours", path = "{run}/step-{step}", and one or\n'
+        'more of: files = 8, or files = ["rank-*.pt"]; marker = "DONE"; quiet_seconds = 60.',
+        (),
+        checks.rules,
+    )
+
+
+@dataclass(frozen=True)
 class NamespaceSettings:
     url: str = _key(
         "Database of the namespace. Empty: SQLite in data_dir.",
@@ -329,6 +340,7 @@ class Settings:
     bucket: BucketSettings
     drain: DrainSettings
     cache: CacheSettings
+    checkpoints: CheckpointsSettings
     namespace: NamespaceSettings
     source: Path
     """The file that the settings were read from."""
@@ -379,5 +391,6 @@ SECTIONS: Mapping[str, type[Any]] = {
     "bucket": BucketSettings,
     "drain": DrainSettings,
     "cache": CacheSettings,
+    "checkpoints": CheckpointsSettings,
     "namespace": NamespaceSettings,
 }

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import resource
 import sys
 import threading
 from functools import partial
 
-from gateway import clock
 from gateway.cache.evictor import RETRY_SECONDS, Evictor
 from gateway.cache.hydrator import Hydrator
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.door import door
-from gateway.errors import InUse, NamespaceError, UserError
+from gateway.errors import NamespaceError, UserError
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
 
 log = logging.getLogger("cache")
 
 LOCK = "cache.lock"
-LOCK_SECONDS = 10.0
-"""The time that another process of this kind has to end."""
 DOOR_SECONDS = 5.0
 """The time for which the evictor waits for an NFS server that starts or stops."""
 STOP_SECONDS = 4.5
@@ -40,7 +35,8 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         settings = process.settings()
-        _alone(settings, process.stop)
+        # A second one would write unverified bytes where the first has verified some.
+        process.alone(settings, LOCK)
         hydrator = Hydrator(settings, process.stop)
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
@@ -70,26 +66,6 @@ def _evict(settings: Settings, hydrator: Hydrator, stop: threading.Event) -> Non
             # What is not foreseen must not end evictions: the disk would fill.
             log.exception("unexpected")
             seconds = RETRY_SECONDS
-
-
-def _alone(settings: Settings, stop: threading.Event) -> None:
-    """Take the lock of this process, for its life. Raises InUse.
-
-    A second one would write unverified bytes where the first has verified some.
-    """
-    fd = os.open(settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    until = clock.monotonic_seconds() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if clock.monotonic_seconds() >= until or stop.wait(0.1):
-                holder = os.pread(fd, 64, 0).decode(errors="replace").strip()
-                raise InUse(settings.data_dir, "spillway cache", holder or "?") from None
-        else:
-            break
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
 
 
 if __name__ == "__main__":

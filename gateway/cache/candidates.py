@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import case, exists, func, or_, select, tuple_
 
 from gateway import clock
+from gateway.cache.homes import Homes
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given
-from gateway.db.models import ROOT_INO
 from gateway.db.statements import (
     IS_ABSENT,
     IS_REGULAR,
@@ -34,9 +34,7 @@ from gateway.db.statements import (
     presence,
     warming,
 )
-from gateway.namespace.lookup import way_up
 from gateway.namespace.residency import HAS_VERSION, IS_CERTAIN, IS_CLEAN
-from gateway.objectstore import keys
 from gateway.settings import Settings
 
 PAGE = 4096
@@ -169,11 +167,10 @@ class Candidates:
 
     def __init__(self, session: Session, settings: Settings) -> None:
         self._session = session
-        self._prefix = settings.bucket.prefix
         self._keep = Keep(settings.cache.keep)
         self._keep_ns = int(settings.cache.keep_seconds * clock.NS)
         self._files = DataFiles(settings.files_dir)
-        self._parts: dict[int, tuple[bytes, ...] | None] = {ROOT_INO: ()}
+        self._homes = Homes(session, settings.bucket.prefix)
         self._seen: set[int] = set()
 
     def partial(self) -> Iterator[Candidate]:
@@ -205,7 +202,7 @@ class Candidates:
 
     def top_of(self, directory: int) -> bytes | None:
         """Return the name of the top directory that a directory is or is below, or None."""
-        parts = self._path(directory)
+        parts = self._homes.path(directory)
         return parts[0] if parts else None
 
     def why_not(self, one: Candidate, by_time: bool = True) -> str | None:
@@ -217,12 +214,12 @@ class Candidates:
             return "used a short time ago (cache.keep_seconds)"
         is_at_home = False
         for parent, name in self._session.all(sql.NAMES, ino=one.ino):
-            above = self._path(parent)
+            above = self._homes.path(parent)
             if above is None:
                 continue
             if self._keep.keeps((*above, name)):
                 return "kept (cache.keep)"
-            is_at_home |= keys.key_of(self._prefix, (*above, name)) == one.key
+            is_at_home |= self._homes.key_of((*above, name)) == one.key
         return None if is_at_home else "renamed, and its object is not moved yet"
 
     def _pages(self, statement: Statement, **given: Any) -> Iterator[Candidate]:
@@ -235,22 +232,3 @@ class Candidates:
             if len(rows) < PAGE:
                 return
             after_ino, after_ns = rows[-1][0], rows[-1][-1]
-
-    def _path(self, directory: int) -> tuple[bytes, ...] | None:
-        """Return the path of a directory, or None if it has none or a rename of it, or of one
-        above, has not reached the bucket."""
-        below: list[tuple[int, bytes]] = []
-        at = directory
-        for ino, parent, name in way_up(self._session, directory):
-            if ino in self._parts:
-                break
-            below.append((ino, name))
-            at = parent
-        if at not in self._parts:
-            self._parts[directory] = None  # it was removed meanwhile
-        for ino, name in reversed(below):
-            above = self._parts.get(at)
-            is_renamed = self._session.one(sql.REKEY, ino=ino) is not None
-            self._parts[ino] = None if above is None or is_renamed else (*above, name)
-            at = ino
-        return self._parts[directory]

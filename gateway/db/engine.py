@@ -25,6 +25,10 @@ from gateway.errors import NamespaceError
 if TYPE_CHECKING:
     from gateway.db.fence import Holder
 
+_BEGIN_READING = {
+    "sqlite": "BEGIN",
+    "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+}
 Connection = Any
 """A DBAPI connection in autocommit mode: sqlite3.Connection or psycopg.Connection."""
 
@@ -179,6 +183,20 @@ class Database:
                     # The others are lost too: each would make a reader wait for its own failure.
                     connection.close()
                     self.close()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Lend a pooled connection in a read transaction: all its reads see one moment.
+
+        Raises TryAgain.
+        """
+        with self.reader() as connection:
+            connection.execute(_BEGIN_READING[self.dialect.name])
+            try:
+                yield connection
+            finally:
+                if self.backend.usable(connection):
+                    connection.execute("ROLLBACK")
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:

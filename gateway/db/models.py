@@ -274,3 +274,56 @@ class Reader(Base):
     """Rows before this number are not needed by it any more."""
     lease: Mapped[int | None] = mapped_column(ForeignKey("lease.id", ondelete="CASCADE"))
     """Of a drain, whose reader goes with its lease. NULL: of a reader that outlives its process."""
+
+
+class Checkpoint(Base):
+    """A checkpoint. The row is made of the namespace alone (gateway.checkpoints.catalogue)."""
+
+    __tablename__ = "checkpoint"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    """Of the directory, or of the file that it consists of."""
+    parent: Mapped[int]
+    """The directory that has its name."""
+    path: Mapped[bytes]
+    """Path below the export's root."""
+    run: Mapped[bytes]
+    """Path of the directory that has the steps, or what the user's pattern says."""
+    step: Mapped[int | None]
+    rule: Mapped[str] = mapped_column(String)
+    """Name of the rule that recognised it."""
+    extent: Mapped[int] = mapped_column(Integer)
+    """Which members it has: see gateway.checkpoints.facts."""
+    state: Mapped[str] = mapped_column(String)
+    """``writing``, ``complete``, ``draining`` or ``durable``."""
+    reason: Mapped[str | None] = mapped_column(String)
+    """Why it is not complete, for people."""
+    files: Mapped[int]
+    """The number of regular files among its members."""
+    size: Mapped[int]
+    """Bytes of them."""
+    dirty_files: Mapped[int]
+    """Those whose present version is not in the bucket at the key of their path."""
+    dirty_size: Mapped[int]
+    complete_ns: Mapped[int | None]
+    """The newest change of a member. NULL: it is not complete."""
+    durable_ns: Mapped[int | None]
+    """The time when the last member was stored. NULL: it is not durable."""
+    due_ns: Mapped[int | None]
+    """The time when it is looked at again although nothing changed."""
+    evidence: Mapped[str] = mapped_column(String)
+    """A hash of the members as they were judged. While they are the same, an evicted one need not
+    be read again."""
+
+    __table_args__ = (Index("ix_checkpoint_parent", "parent"),)
+
+
+class Catalogue(Base):
+    """How the rows of ``checkpoint`` were made, in one row. Without it they are made anew."""
+
+    __tablename__ = "catalogue"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    rules: Mapped[str] = mapped_column(String)
+    """A hash of the configuration that says which places are checkpoints."""
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)

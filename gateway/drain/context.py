@@ -21,10 +21,11 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as own
-from gateway.drain.paths import Holds, Paths
+from gateway.drain.paths import Paths
 from gateway.drain.rows import File
 from gateway.errors import LeaseLost
 from gateway.failpoints import DRAIN_COMMIT
+from gateway.holds import Holds
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ COPIES = 8
 """The number of copies inside the bucket at a time. A copy only waits for the store."""
 LATE_FACTOR = 3
 """A request that was given up may still be under way for this many times the read time-out."""
-_BEGIN = {"sqlite": "BEGIN", "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"}
 
 
 class Sends(Protocol):
@@ -154,13 +154,8 @@ class Context:
     @contextmanager
     def reading(self) -> Iterator[View]:
         """Open a read transaction: all its reads see one moment. Raises TryAgain, LeaseLost."""
-        with self.database.reader() as connection:
-            connection.execute(_BEGIN[self.database.dialect.name])
-            try:
-                yield self._view(connection)
-            finally:
-                if self.database.backend.usable(connection):
-                    connection.execute("ROLLBACK")
+        with self.database.snapshot() as connection:
+            yield self._view(connection)
 
     @contextmanager
     def writing(self) -> Iterator[View]:

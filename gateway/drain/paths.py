@@ -7,9 +7,7 @@ So a file with only temporary names has no key, and two inodes never have the sa
 
 from __future__ import annotations
 
-import fnmatch
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -18,6 +16,7 @@ from gateway.db.compiled import Session, rows_of
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
 from gateway.drain.rows import File, Intent, Object
+from gateway.holds import Holds
 from gateway.namespace.lookup import way_up
 from gateway.objectstore import keys
 from gateway.types import Kind
@@ -25,34 +24,6 @@ from gateway.types import Kind
 KEYS_KEPT = 8192
 """Keys are kept because a plan and the two transactions of its upload need the same key."""
 _key_of = lru_cache(KEYS_KEPT)(keys.key_of)
-
-
-class Holds:
-    """The hold patterns.
-
-    Parameters: patterns, shell patterns that tell upper from lower case. A pattern is for one name,
-    or, if it has a slash, for the whole path below the export.
-    """
-
-    def __init__(self, patterns: Iterable[str]) -> None:
-        patterns = list(patterns)
-        self._names = _matcher(pattern for pattern in patterns if "/" not in pattern)
-        self._paths = _matcher(pattern.strip("/") for pattern in patterns if "/" in pattern)
-
-    def holds(self, parts: Iterable[bytes], name: bytes) -> bool:
-        """Return whether a name in a directory says that what is below it is not finished."""
-        if self._names is not None and self._names(_text(name)) is not None:
-            return True
-        return self._paths is not None and self._paths(_text(b"/".join((*parts, name)))) is not None
-
-
-def _matcher(patterns: Iterable[str]) -> Callable[[str], re.Match[str] | None] | None:
-    alternatives = [fnmatch.translate(pattern) for pattern in patterns]
-    return re.compile("|".join(alternatives)).match if alternatives else None
-
-
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
 
 
 class Place(NamedTuple):

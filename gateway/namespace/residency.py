@@ -34,9 +34,13 @@ from gateway.errors import Busy, Stale
 from gateway.namespace.lookup import get
 from gateway.types import Attr, Residency
 
-HAS_VERSION = (
+HAS_CONTENT = (
     object_.c.content_version == inode.c.content_version,
     object_.c.size == inode.c.size,
+)
+"""The object has the present version of its file."""
+HAS_VERSION = (
+    *HAS_CONTENT,
     exists().where(block_digest.c.ino == object_.c.ino),
 )
 """The object has the present version of its file, with digests to verify it by."""
@@ -45,16 +49,20 @@ IS_CERTAIN = (
     ~exists().where(upload.c.key == object_.c.key),
 )
 """No request that was given up can still replace or delete the object."""
-IS_CLEAN = (
+IS_DRAINED = (
     IS_REGULAR,
     inode.c.nlink > 0,
-    inode.c.size > 0,
     inode.c.write_open == 0,
     inode.c.drained_version == inode.c.content_version,
     ~exists().where(damage.c.ino == inode.c.ino),
     ~exists().where(rekey.c.ino == inode.c.ino),
 )
 """A sealed file whose version was drained, and whose object needs no move."""
+IS_CLEAN = (
+    *IS_DRAINED,
+    inode.c.size > 0,
+)
+"""Such a file that has bytes to evict."""
 EVICT = Statement(
     update(inode)
     .where(

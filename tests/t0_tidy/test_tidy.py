@@ -29,6 +29,7 @@ LIBRARIES = {
     "gateway.data",
     "gateway.namespace",
     "gateway.objectstore",
+    "gateway.holds",
 }
 """The packages that every room of the drain, and the hydrator, may use."""
 DRAIN_BASE = {
@@ -77,7 +78,11 @@ ALLOWED = {
     "gateway.state": {"gateway.proc", "gateway.settings"},
     "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
     "gateway.port": {"gateway.settings"},
-    "gateway.daemon": {"gateway.config", "gateway.settings", "gateway.namespace"},
+    "gateway.daemon": {
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.settings",
+        "gateway.namespace",
+    },
+    "gateway.holds": set[str](),
     "gateway.door": {
         "gateway.types",
         "gateway.errors",
@@ -132,6 +137,18 @@ ALLOWED = {
     "gateway.cache": {
         *LIBRARIES, "gateway.checks", "gateway.state", "gateway.daemon", "gateway.door",
         "gateway.cache",
+    },
+    # What decides is pure: it knows neither tables nor files.
+    **{
+        f"gateway.checkpoints.{name}": {
+            "gateway.types", "gateway.holds",
+            *(f"gateway.checkpoints.{one}" for one in ("facts", "rules", "content")),
+        }
+        for name in ("facts", "rules", "content", "frameworks", "configured")
+    },
+    "gateway.checkpoints": {
+        *LIBRARIES, "gateway.holds", "gateway.daemon", "gateway.checkpoints",
+        "gateway.cache.homes", "gateway.cache.warming",
     },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",

@@ -7,6 +7,7 @@ import re
 from sqlalchemy import text
 
 from gateway.cache import candidates, leftover, rows, warming
+from gateway.checkpoints import statements as checkpoint_statements
 from gateway.cli import cached
 from gateway.db import journal
 from gateway.db import statements as namespace_statements
@@ -20,7 +21,7 @@ from gateway.drain.send import blockrows
 from gateway.namespace import browse, residency
 from gateway.settings import Settings
 
-SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader"}
+SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"}
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
 people and by errors."""
 WHOLE_TABLES = {
@@ -28,16 +29,18 @@ WHOLE_TABLES = {
     "cache.candidates.SURVEY",
     "cache.candidates.PARTIAL",
     "cache.rows._WARMING",
+    "checkpoints.statements.DUE",
 }
 """Statements that run once for each plan (``upload`` has a row for each unfinished upload), for a
-disk that is too full, or for the wishes of people, of which ``warming`` has the rows."""
+disk that is too full, for the wishes of people, of which ``warming`` has the rows, or for a start
+of the catalogue."""
 
 STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
     for module in (
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
-        *(candidates, leftover, rows, warming, residency),
+        *(candidates, leftover, rows, warming, residency, checkpoint_statements),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
@@ -51,6 +54,7 @@ def explain(database: Database, statement: Statement) -> list[str]:
     names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
     blobs = {name for name in names if "name" in name or name in ("value", "gateway")}
     blobs |= {"after"} if "dirent.name >" in sql else set()
+    blobs |= {"path", "run"} & set(names)
     texts = {name for name in names if "key" in name}
     texts |= {"etag", "checksum", "bucket", "prefix", "reason", "the_work"} & set(names)
     values = {name: fixed.get(name, b"" if name in blobs else 1) for name in names}

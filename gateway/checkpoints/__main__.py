@@ -1,0 +1,32 @@
+"""``python -m gateway.checkpoints --config PATH``: keeps the catalogue until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import sys
+
+from gateway.checkpoints.follower import Follower
+from gateway.daemon import Daemon
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, UserError
+
+LOCK = "checkpoints.lock"
+STOP_SECONDS = 4.5
+
+
+def main() -> int:
+    """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
+    first."""
+    process = Daemon("checkpoints", __doc__, STOP_SECONDS)
+    try:
+        settings = process.settings()
+        # A second one would write rows of an older moment over those of the first.
+        process.alone(settings, LOCK)
+    except (UserError, NamespaceError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    Follower(settings, Database(settings.database_url), process.stop).run()
+    return process.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

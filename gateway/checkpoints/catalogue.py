@@ -1,0 +1,297 @@
+"""Keeps the rows of ``checkpoint``: what the namespace says of each, and nothing else.
+
+``look`` makes the row of an inode in one read transaction, and ``write`` writes many rows in one
+short write transaction. A row is made from nothing that an earlier row said, with one exception: if
+a rule cannot read a file now, because it is evicted or open, the checkpoint keeps its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from gateway import clock, failpoints
+from gateway.cache.warming import WISH
+from gateway.checkpoints import statements as own
+from gateway.checkpoints.facts import (
+    READ_MAX_BYTES,
+    Extent,
+    Found,
+    Parts,
+    State,
+    Unread,
+    Verdict,
+)
+from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.tally import Tally
+from gateway.checkpoints.texts import Texts, entry_of
+from gateway.checkpoints.tree import Node, View
+from gateway.data.layout import DataFiles
+from gateway.db.compiled import Session, numbers_of
+from gateway.db.engine import Database
+from gateway.db.models import ROOT_INO
+from gateway.failpoints import CATALOGUE_COMMIT
+from gateway.settings import Settings
+from gateway.types import Kind
+
+PAGE = 512
+
+
+class Row(NamedTuple):
+    """A row of ``checkpoint``."""
+
+    ino: int
+    parent: int
+    path: bytes
+    run: bytes
+    step: int | None
+    rule: str
+    extent: int
+    state: str
+    reason: str | None
+    files: int
+    size: int
+    dirty_files: int
+    dirty_size: int
+    complete_ns: int | None
+    durable_ns: int | None
+    due_ns: int | None
+    evidence: str
+
+
+class Look(NamedTuple):
+    """What a look at an inode found."""
+
+    ino: int
+    before: Row | None
+    """Its row as it was."""
+    now: Row | None
+    """Its row as it is to be. None: it is no checkpoint."""
+    wanted: int | None = None
+    """An evicted file that a rule must read."""
+
+    @property
+    def is_news(self) -> bool:
+        return self.before != self.now
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether what is below it may be other checkpoints now."""
+        extents = [None if row is None else row.extent for row in (self.before, self.now)]
+        return extents[0] != extents[1]
+
+
+class Catalogue:
+    """The catalogue of one namespace. Not safe to use from several threads.
+
+    Parameters: settings; database; rules.
+    """
+
+    def __init__(self, settings: Settings, database: Database, rules: Rules) -> None:
+        self._prefix = settings.bucket.prefix
+        self._database = database
+        self._rules = rules
+        self._texts = Texts(database, DataFiles(settings.files_dir))
+
+    @contextmanager
+    def viewing(self) -> Iterator[View]:
+        """Open a read transaction. Raises TryAgain."""
+        with self._database.snapshot() as connection:
+            session = Session(connection, self._database.dialect)
+            yield View(session, self._rules, self._texts)
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """Open a write transaction. It is durable on return. Raises TryAgain."""
+        with self._database.reader() as connection:
+            with self._database.transaction(connection):
+                yield Session(connection, self._database.dialect)
+                failpoints.hit_counted(CATALOGUE_COMMIT.format(when="before"))
+            failpoints.hit_counted(CATALOGUE_COMMIT.format(when="after"))
+
+    def look(self, ino: int) -> Look:
+        """Look at an inode as it is now. Raises TryAgain."""
+        with self.viewing() as view:
+            found = view.session.one(own.ROW, ino=ino)
+            before = None if found is None else _row(found)
+            root = view.root(ino)
+            if root is None:
+                return Look(ino, before, None)
+            return self._judge(view, *root, before)
+
+    def _judge(self, view: View, node: Node, found: Found, before: Row | None) -> Look:
+        tally = Tally(view, node, found, self._prefix)
+        evidence, wanted = tally.evidence(), None
+        try:
+            verdict = self._rules.verdict(node, found, tally.members(), clock.now_ns())
+        except Unread as exc:
+            verdict = _kept(before, found.rule, exc)
+            wanted = self._wanted(exc, before is not None and before.evidence == evidence)
+            # The hash stays that of the members that the verdict is about.
+            evidence = "" if before is None else before.evidence
+        state = _state(verdict, tally)
+        members = tally.members()
+        row = Row(
+            node.entry.ino,
+            node.parent,
+            b"/".join(node.parts),
+            found.run,
+            found.step,
+            found.rule,
+            int(found.extent),
+            str(state),
+            verdict.reason,
+            tally.files,
+            tally.size,
+            tally.dirty_files,
+            tally.dirty_size,
+            None if state is State.WRITING else members.newest_ns,
+            tally.stored_ns if state is State.DURABLE else None,
+            verdict.due_ns,
+            evidence,
+        )
+        return Look(row.ino, before, row, wanted)
+
+    def write(self, session: Session, looks: Sequence[Look]) -> None:
+        """Write rows, inside a write transaction."""
+        for look in looks:
+            if not look.is_news:
+                continue
+            session.run(own.ROW_DELETE, the_ino=look.ino)
+            if look.now is not None:
+                session.run(own.ROW_INSERT, the_ino=look.ino, **look.now._asdict())
+        wanted = [look.wanted for look in looks if look.wanted is not None]
+        if wanted:
+            session.run(WISH, inos=numbers_of(wanted), now_ns=clock.now_ns())
+
+    def concerned(self, inos: Collection[int]) -> tuple[set[int], set[int]]:
+        """Return the checkpoints that inodes are or are members of, with those that were on their
+        paths; and the directories whose checkpoints may depend on them. Raises TryAgain."""
+        with self.viewing() as view:
+            found = view.concerned(inos)
+            known = view.session.all(own.KNOWN, inos=numbers_of(found.passed))
+        return {*found.roots, *(ino for (ino,) in known)}, found.directories
+
+    def _wanted(self, exc: Unread, is_same: bool) -> int | None:
+        """Return the file that must be fetched for a verdict, or None.
+
+        Parameters: is_same, whether the members are as they were at the last verdict.
+        """
+        is_known = is_same and exc.name not in self._rules.trackers
+        # A checkpoint of one large file is not fetched for a look at its end.
+        if is_known or not exc.entry.is_absent or exc.entry.size > READ_MAX_BYTES:
+            return None
+        return exc.entry.ino
+
+    def beside(self, directory: int) -> set[int]:
+        """Return the checkpoints in a directory that may have another state because of what is
+        beside them. Raises TryAgain."""
+        found: set[int] = set()
+        is_asked = False
+        after = 0
+        while True:
+            with self.viewing() as view:
+                rows = view.session.all(own.BESIDE, parent=directory, after_ino=after, most=PAGE)
+                for row in rows:
+                    try:
+                        turns = self._turns(view, directory, row)
+                    except Unread as exc:
+                        # A file that is open is named by the journal when it is sealed. An evicted
+                        # one is asked for by the look at one checkpoint, and named when it arrives.
+                        turns = exc.entry.is_absent and not is_asked
+                        is_asked = is_asked or turns
+                    if turns:
+                        found.add(entry_of(row).ino)
+            if len(rows) < PAGE:
+                return found
+            after = entry_of(rows[-1]).ino
+
+    def _turns(self, view: View, directory: int, row: Sequence[Any]) -> bool:
+        path, rule, step, state = row[:4]
+        if state == State.WRITING:
+            return True
+        node = Node(view, tuple(bytes(path).split(b"/")), directory, entry_of(row))
+        return self._rules.lacks_beside(node, rule, step) is not None
+
+    def below(self, directory: int) -> Iterator[int]:
+        """Yield the inodes at and below a directory that are or were checkpoints. Raises
+        TryAgain."""
+        with self.viewing() as view:
+            row = view.session.one(own.INODE, ino=directory)
+            if row is None or entry_of(row).kind != Kind.DIRECTORY:
+                return
+            known = [ino for (ino,) in view.session.all(own.BELOW, top=directory)]
+            way = () if directory == ROOT_INO else view.way_to(directory)
+            if way is None:
+                return
+            found = None if not way else view.recognise(way[-1])
+            is_in_tree = bool(view.concerned([directory]).roots.keys() - {directory})
+        yield from known
+        if is_in_tree or (found is not None and found.extent is Extent.TREE):
+            return
+        yield from self._inside(() if not way else way[-1].parts, directory, found)
+
+    def _inside(self, parts: Parts, directory: int, found: Found | None) -> Iterator[int]:
+        """Yield the checkpoints in a directory that is not whole in one."""
+        after = b""
+        while True:
+            below, found_here = [], []
+            with self.viewing() as view:
+                rows = view.session.all(own.ENTRIES, parent=directory, after=after, most=PAGE)
+                for row in rows:
+                    node = Node(view, (*parts, bytes(row[0])), directory, entry_of(row))
+                    is_directory = node.entry.kind == Kind.DIRECTORY
+                    inner = view.recognise(node) if is_directory or found is None else None
+                    if is_directory and (inner is None or inner.extent is not Extent.TREE):
+                        below.append((node.parts, node.entry.ino, inner))
+                    if inner is not None:
+                        found_here.append(node.entry.ino)
+            yield from found_here
+            for one in below:
+                yield from self._inside(*one)
+            if len(rows) < PAGE:
+                return
+            after = rows[-1][0]
+
+    def everything(self) -> Iterator[int]:
+        """Yield all checkpoints, and then the inodes that have a row and are none. Raises
+        TryAgain."""
+        yield from self._inside((), ROOT_INO, None)
+        for row in self.rows():
+            with self.viewing() as view:
+                is_one = view.root(row.ino) is not None
+            if not is_one:
+                yield row.ino
+
+    def rows(self) -> Iterator[Row]:
+        """Yield all rows, a page at a time. Raises TryAgain."""
+        after = 0
+        while True:
+            with self._database.reader() as connection:
+                session = Session(connection, self._database.dialect)
+                rows = session.all(own.ROWS, after=after, most=PAGE)
+            yield from map(_row, rows)
+            if len(rows) < PAGE:
+                return
+            after = rows[-1][0]
+
+
+def _row(row: Sequence[Any]) -> Row:
+    made = Row(*row)
+    return made._replace(path=bytes(made.path), run=bytes(made.run))
+
+
+def _kept(before: Row | None, rule: str, exc: Unread) -> Verdict:
+    """Return the verdict of before, because there cannot be a new one now."""
+    if before is None or before.rule != rule:
+        return Verdict(str(exc))
+    return Verdict(before.reason, before.due_ns)
+
+
+def _state(verdict: Verdict, tally: Tally) -> State:
+    if verdict.reason is not None:
+        return State.WRITING
+    if tally.dirty_files == 0:
+        return State.DURABLE
+    return State.COMPLETE if tally.dirty_files == tally.files else State.DRAINING

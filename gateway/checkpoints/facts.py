@@ -1,0 +1,137 @@
+"""What rules are told of a place in the namespace, and what they answer. Pure.
+
+Names are bytes everywhere. ``shown`` makes the text of reasons and listings; nothing reads such a
+text back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum, StrEnum
+from typing import NamedTuple, Protocol
+
+from gateway.types import Kind
+
+Parts = tuple[bytes, ...]
+"""A path below the export's root."""
+
+READ_MAX_BYTES = 16 << 20
+"""A rule reads no more of a file at once."""
+
+
+def shown(name: bytes) -> str:
+    """Return a name or path as text of one line. What cannot be shown is escaped."""
+    text = name.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+class Entry(NamedTuple):
+    """An inode that a name leads to."""
+
+    ino: int
+    kind: int
+    size: int
+    is_open: bool
+    """Whether it is open for writing."""
+    change: int
+    """Grows with every change of the inode, but not when it is evicted."""
+    content_version: int
+    epoch: int
+    is_absent: bool
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind == Kind.REGULAR
+
+
+class Unread(Exception):
+    """A rule asked for bytes that cannot be read now. What it would say is not known.
+
+    Parameters: name of the file; entry.
+    """
+
+    def __init__(self, name: bytes, entry: Entry) -> None:
+        self.name, self.entry = name, entry
+        why = "is evicted" if entry.is_absent else "is open for writing"
+        super().__init__(f"{shown(name)} {why}, so it cannot be read now")
+
+
+class Place(Protocol):
+    """A directory or file, what is in it and what is beside it."""
+
+    @property
+    def parts(self) -> Parts: ...
+
+    @property
+    def entry(self) -> Entry: ...
+
+    def inside(self, *names: bytes) -> Entry | None:
+        """Return what a path below the place leads to."""
+
+    def beside(self, name: bytes) -> Entry | None:
+        """Return what has a name in the directory of the place."""
+
+    def ending(self, suffix: bytes, most: int) -> Sequence[bytes]:
+        """Return up to ``most`` names in the place that end so, in order."""
+
+    def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
+        """Return up to ``length`` bytes of a file, from ``start``. Raises Unread."""
+
+
+class Extent(IntEnum):
+    """What the members of a checkpoint are."""
+
+    TREE = 1
+    """Everything below the directory. No other checkpoint is in it."""
+    FILES = 2
+    """What is directly in the directory. Directories in it are checkpoints of their own, or none:
+    a final model is saved beside the checkpoints of its run."""
+    FILE = 3
+    """One file."""
+
+
+class Found(NamedTuple):
+    """What a rule recognised."""
+
+    rule: str
+    """Name of the rule."""
+    run: bytes
+    """Path of the directory that has the steps, or what the pattern of a rule says."""
+    step: int | None
+    extent: Extent
+
+
+class Members(NamedTuple):
+    """The members of a checkpoint together."""
+
+    files: int
+    """The number of regular files."""
+    open_files: int
+    """The number of files that are open for writing."""
+    held: bytes | None
+    """A member's name that says that it is not final."""
+    unmatched: tuple[str, ...]
+    """The patterns of the rule that no member matches."""
+    newest_ns: int
+    """The time of the newest change of a member."""
+
+
+class Verdict(NamedTuple):
+    """Whether a checkpoint is complete."""
+
+    reason: str | None
+    """Why it is not, for people. None: it is complete."""
+    due_ns: int | None = None
+    """The time when that may change although nothing else does."""
+
+
+class State(StrEnum):
+    """How far a checkpoint is."""
+
+    WRITING = "writing"
+    COMPLETE = "complete"
+    """Every member is there. The bucket has none of them."""
+    DRAINING = "draining"
+    """Complete, and the bucket has some of the members."""
+    DURABLE = "durable"
+    """Complete, and the bucket has the present version of every member."""

@@ -1,0 +1,199 @@
+"""Follows the journal, and looks again at the checkpoints that it concerns.
+
+Work is done in rounds, so a checkpoint is looked at once a second at most, whatever happens to its
+members. A round reads the next rows of the journal, finds the checkpoints that they concern, looks
+at each, and writes what differs together with the position in the journal. A round that is
+interrupted is done again: looking twice makes the same rows.
+
+Everything is read when the journal was not kept for this reader, or when the rules are others than
+those that the rows were made with. ``catalogue`` has no row until that is done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from gateway import clock
+from gateway.checkpoints import statements as own
+from gateway.checkpoints.catalogue import Catalogue, Look
+from gateway.checkpoints.configured import Configured
+from gateway.checkpoints.facts import shown
+from gateway.checkpoints.frameworks import BUILT_IN
+from gateway.checkpoints.rules import Rules
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.db.journal import BELOW, Lost, Reader
+from gateway.errors import NamespaceError
+from gateway.holds import Holds
+from gateway.settings import Settings
+
+log = logging.getLogger("checkpoints")
+
+RULES_VERSION = 1
+"""Grows when a rule of a framework changes: all checkpoints are then looked at again."""
+ROUND_SECONDS = 1.0
+REST = 4
+"""The rest after a round takes this many times as long as the round."""
+REST_MAX_SECONDS = 30.0
+READ_INOS = 4096
+"""The inodes of the journal that one round takes up."""
+WRITTEN_AT_ONCE = 64
+"""The rows of a write transaction, for which the NFS server waits."""
+SAVE_SECONDS = 10.0
+SAVE_ROWS = 256
+"""The position is saved after so many seconds or rows although nothing else is written."""
+RETRY_SECONDS = 2.0
+
+
+class Follower:
+    """Keeps the catalogue of one namespace.
+
+    Parameters: settings; database; stop, after which it ends between two transactions.
+    """
+
+    def __init__(self, settings: Settings, database: Database, stop: threading.Event) -> None:
+        self._database = database
+        self._stop = stop
+        configured = [Configured(table) for table in settings.checkpoints.rule]
+        rules = Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
+        self._catalogue = Catalogue(settings, database, rules)
+        self._made_with = _made_with(settings)
+        self._reader: Reader | None = None
+        """The reader of the journal, or None if it must begin or resume."""
+        self._due: dict[int, int] = {}
+        """The times at which checkpoints are looked at although nothing changed, by inode."""
+        self._save_at = 0.0
+
+    def run(self) -> None:
+        """Follow until stop is set."""
+        seconds = 0.0
+        while not self._stop.wait(seconds):
+            started = clock.monotonic_seconds()
+            try:
+                is_last = self.step()
+            except NamespaceError as exc:
+                log.warning("the catalogue waits for the database: %s", exc)
+                seconds = RETRY_SECONDS
+                continue
+            except Exception:
+                # What is not foreseen must not end the process: all other checkpoints would wait.
+                log.exception("unexpected")
+                seconds = REST_MAX_SECONDS
+                continue
+            spent = clock.monotonic_seconds() - started
+            seconds = min(max(ROUND_SECONDS, REST * spent), REST_MAX_SECONDS) if is_last else 0.0
+
+    def step(self) -> bool:
+        """Do one round. Returns whether the journal was read to its end. Raises NamespaceError."""
+        reader, self._reader = self._reader, None
+        try:
+            if reader is None:
+                reader = self._resumed()
+            is_last = self._round(reader)
+        except Lost as exc:
+            log.info("%s: the catalogue is made anew", exc)
+            reader = self._rebuild()
+            is_last = False
+        if not self._stop.is_set():
+            self._reader = reader
+        return is_last
+
+    def _resumed(self) -> Reader:
+        """Return the reader at its saved position. Raises Lost."""
+        reader = Reader("catalogue")
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            row = session.one(own.MADE_WITH)
+            if row is None or row[0] != self._made_with:
+                raise Lost("the rules are others, or there is no catalogue yet")
+            reader.resume(session)
+            self._due = {row[0]: row[1] for row in session.all(own.DUE)}
+        return reader
+
+    def _rebuild(self) -> Reader:
+        """Look at the whole namespace. Raises Lost."""
+        reader = Reader("catalogue")
+        with self._catalogue.writing() as session:
+            session.run(own.MADE_WITH_DELETE)
+            reader.begin(session)
+        self._due = {}
+        self._look(self._catalogue.everything())
+        if not self._stop.is_set():
+            with self._catalogue.writing() as session:
+                session.run(own.MADE_WITH_INSERT, id=1, rules=self._made_with)
+        return reader
+
+    def _round(self, reader: Reader) -> bool:
+        changed: set[int] = set()
+        below: set[int] = set()
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            for one in reader.read(session, READ_INOS):
+                changed.add(one.ino)
+                if one.what & BELOW:
+                    below.add(one.ino)
+        inos, directories = self._catalogue.concerned(changed) if changed else (set(), set())
+        for directory in directories:
+            inos |= self._catalogue.beside(directory)
+        now_ns = clock.now_ns()
+        inos.update(ino for ino, due_ns in self._due.items() if due_ns <= now_ns)
+        self._look(chain(inos, *(self._catalogue.below(ino) for ino in below)), reader)
+        return reader.is_at_end
+
+    def _look(self, inos: Iterable[int], reader: Reader | None = None) -> None:
+        """Look at inodes, and at what follows from that, and write what differs. The last
+        transaction saves the position of the reader. Raises Lost."""
+        rebuilt: deque[int] = deque()
+        looks: list[Look] = []
+        for ino in self._followed(inos, rebuilt):
+            if self._stop.is_set():
+                return
+            look = self._catalogue.look(ino)
+            if look.is_rebuilt:
+                rebuilt.append(ino)
+            if look.is_news or look.wanted is not None:
+                looks.append(look)
+            if len(looks) >= WRITTEN_AT_ONCE:
+                self._write(looks, None)
+                looks = []
+        self._write(looks, reader)
+
+    def _followed(self, inos: Iterable[int], rebuilt: deque[int]) -> Iterator[int]:
+        """Yield inodes, and then what is below those that became checkpoints or are none now."""
+        yield from inos
+        while rebuilt:
+            yield from self._catalogue.below(rebuilt.popleft())
+
+    def _write(self, looks: list[Look], reader: Reader | None) -> None:
+        now = clock.monotonic_seconds()
+        unsaved = 0 if reader is None else reader.unsaved
+        is_due = unsaved >= SAVE_ROWS or (unsaved > 0 and now >= self._save_at)
+        if not looks and not is_due:
+            return
+        with self._catalogue.writing() as session:
+            self._catalogue.write(session, looks)
+            if reader is not None:
+                reader.save(session)
+                self._save_at = now + SAVE_SECONDS
+        for look in looks:
+            self._due.pop(look.ino, None)
+            if look.now is not None and look.now.due_ns is not None:
+                self._due[look.ino] = look.now.due_ns
+            self._say(look)
+
+    def _say(self, look: Look) -> None:
+        before = None if look.before is None else look.before.state
+        if look.now is not None and look.now.state != before:
+            log.info("%s: %s", shown(look.now.path), look.now.state)
+
+
+def _made_with(settings: Settings) -> str:
+    """Return a hash of what says which places are checkpoints, and what is durable."""
+    tables = [sorted(table.items()) for table in settings.checkpoints.rule]
+    facts = (RULES_VERSION, tables, settings.drain.hold_patterns, settings.bucket.prefix)
+    return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,150 @@
+"""The catalogue's own SQL, built like gateway.db.statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import and_, bindparam, delete, exists, func, insert, literal_column, select
+
+from gateway.db.compiled import Statement, b, given_numbers
+from gateway.db.statements import IS_DIRECTORY, catalogue, checkpoint, dirent, inode, object_
+from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
+
+ENTRY_COLUMNS = (
+    inode.c.ino,
+    inode.c.kind,
+    inode.c.size,
+    inode.c.write_open,
+    inode.c.change,
+    inode.c.content_version,
+    inode.c.epoch,
+    inode.c.residency,
+)
+"""Of ``facts.Entry``."""
+_NAMED = dirent.join(inode, inode.c.ino == dirent.c.ino)
+ENTRY = Statement(
+    select(*ENTRY_COLUMNS)
+    .select_from(_NAMED)
+    .where(dirent.c.parent == b("parent"), dirent.c.name == b("name"))
+)
+_INOS = given_numbers("inos")
+NAMES = Statement(
+    select(dirent.c.parent, dirent.c.name, *ENTRY_COLUMNS)
+    .select_from(
+        _INOS.join(inode, inode.c.ino == _INOS.c.value).outerjoin(
+            dirent, dirent.c.ino == inode.c.ino
+        )
+    )
+    .where(inode.c.nlink > 0)
+    .order_by(inode.c.ino, dirent.c.cookie)
+)
+"""Selects the names of inodes. The root has none."""
+INODE = Statement(select(*ENTRY_COLUMNS).where(inode.c.ino == b("ino"), inode.c.nlink > 0))
+ENDING = Statement(
+    select(dirent.c.name)
+    .where(
+        dirent.c.parent == b("parent"),
+        func.substr(dirent.c.name, func.length(dirent.c.name) - b("before_end")) == b("name_end"),
+    )
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
+"""Selects the names in a directory that end so. Parameters: before_end, the length of the end less
+one."""
+IS_STORED = and_(*IS_DRAINED, *HAS_CONTENT, *IS_CERTAIN)
+"""The bucket has the present version of the file, at the key of its object's row."""
+MEMBERS = Statement(
+    select(
+        dirent.c.name,
+        inode.c.ctime_ns,
+        IS_STORED.label("is_stored"),
+        object_.c.key,
+        object_.c.stored_ns,
+        *ENTRY_COLUMNS,
+    )
+    .select_from(_NAMED.outerjoin(object_, object_.c.ino == inode.c.ino))
+    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"))
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
+ENTRIES = Statement(
+    select(dirent.c.name, *ENTRY_COLUMNS)
+    .select_from(_NAMED)
+    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"))
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
+STORED = Statement(
+    select(
+        inode.c.ctime_ns,
+        IS_STORED.label("is_stored"),
+        object_.c.key,
+        object_.c.stored_ns,
+    )
+    .select_from(inode.outerjoin(object_, object_.c.ino == inode.c.ino))
+    .where(inode.c.ino == b("ino"))
+)
+
+_COLUMNS = [column.name for column in checkpoint.c]
+ROW = Statement(select(checkpoint).where(checkpoint.c.ino == b("ino")))
+ROWS = Statement(
+    select(checkpoint)
+    .where(checkpoint.c.ino > b("after"))
+    .order_by(checkpoint.c.ino)
+    .limit(b("most"))
+)
+ROW_DELETE = Statement(delete(checkpoint).where(checkpoint.c.ino == b("the_ino")))
+ROW_INSERT = Statement(
+    insert(checkpoint).from_select(
+        _COLUMNS,
+        select(*(bindparam(name, type_=checkpoint.c[name].type) for name in _COLUMNS)).where(
+            exists().where(inode.c.ino == b("the_ino"), inode.c.nlink > 0)
+        ),
+    )
+)
+"""Adds a row, unless the inode was removed meanwhile."""
+KNOWN = Statement(
+    select(checkpoint.c.ino).select_from(_INOS.join(checkpoint, checkpoint.c.ino == _INOS.c.value))
+)
+"""Selects those of some inodes that are checkpoints."""
+BESIDE = Statement(
+    select(
+        checkpoint.c.path,
+        checkpoint.c.rule,
+        checkpoint.c.step,
+        checkpoint.c.state,
+        *ENTRY_COLUMNS,
+    )
+    .select_from(checkpoint.join(inode, inode.c.ino == checkpoint.c.ino))
+    .where(checkpoint.c.parent == b("parent"), checkpoint.c.ino > b("after_ino"))
+    .order_by(checkpoint.c.ino)
+    .limit(b("most"))
+)
+"""Selects the checkpoints in a directory."""
+_TOP: Any = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte(
+    "below", recursive=True
+)
+_BELOW = _TOP.union(
+    select(inode.c.ino)
+    .select_from(
+        _TOP.join(dirent, dirent.c.parent == _TOP.c.ino).join(inode, inode.c.ino == dirent.c.ino)
+    )
+    .where(IS_DIRECTORY, inode.c.ino != _TOP.c.ino)
+)
+BELOW = Statement(
+    select(checkpoint.c.ino)
+    .distinct()
+    .select_from(
+        _BELOW.join(dirent, dirent.c.parent == _BELOW.c.ino).join(
+            checkpoint, checkpoint.c.ino == dirent.c.ino
+        )
+    )
+)
+"""Selects the checkpoints below a directory."""
+DUE = Statement(
+    select(checkpoint.c.ino, checkpoint.c.due_ns).where(checkpoint.c.due_ns.is_not(None))
+)
+
+MADE_WITH = Statement(select(catalogue.c.rules).where(catalogue.c.id == literal_column("1")))
+MADE_WITH_DELETE = Statement(delete(catalogue))
+MADE_WITH_INSERT = Statement(insert(catalogue))

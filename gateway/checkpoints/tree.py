@@ -1,0 +1,174 @@
+"""Reads places from the database, as one transaction sees them.
+
+Names are read page by page, so a directory of any size takes the memory of one page for each level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from gateway.checkpoints import statements as own
+from gateway.checkpoints.facts import Entry, Extent, Found, Parts
+from gateway.checkpoints.rules import UNFINISHED, Rules
+from gateway.checkpoints.texts import Texts, entry_of
+from gateway.db.compiled import Session, numbers_of
+from gateway.db.models import ROOT_INO
+from gateway.namespace.lookup import way_up
+from gateway.types import Kind
+
+PAGE = 1024
+MARKERS_MAX = 4096
+
+
+class Node:
+    """A place in the database (``facts.Place``).
+
+    Parameters: view; parts, its path; parent, the directory that has its name; entry.
+    """
+
+    def __init__(self, view: View, parts: Parts, parent: int, entry: Entry) -> None:
+        self._view = view
+        self.parts = parts
+        self.parent = parent
+        self.entry = entry
+
+    def inside(self, *names: bytes) -> Entry | None:
+        found: Entry | None = self.entry
+        for name in names:
+            if found is None:
+                return None
+            found = self._view.entry(found.ino, name)
+        return found
+
+    def beside(self, name: bytes) -> Entry | None:
+        return self._view.beside(self.parent, name)
+
+    def ending(self, suffix: bytes, most: int) -> Sequence[bytes]:
+        return self._view.ending(self.entry.ino, suffix, most)
+
+    def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
+        return self._view.texts.read(name, entry, start, length)
+
+
+class Concerned(NamedTuple):
+    """What changes of inodes concern."""
+
+    roots: dict[int, tuple[Node, Found]]
+    """The checkpoints that they are, or are members of, by inode."""
+    passed: set[int]
+    """All inodes on their paths."""
+    directories: set[int]
+    """The directories whose checkpoints may depend on them."""
+
+
+class View:
+    """The namespace in one transaction.
+
+    Parameters: session; rules; texts.
+    """
+
+    def __init__(self, session: Session, rules: Rules, texts: Texts) -> None:
+        self.session = session
+        self.rules = rules
+        self.texts = texts
+        self._markers: dict[int, frozenset[bytes]] = {}
+        self._trackers: dict[tuple[int, bytes], Entry | None] = {}
+        self._found: dict[int, Found | None] = {}
+        self._ways: dict[int, list[Node] | None] = {}
+
+    def entry(self, parent: int, name: bytes) -> Entry | None:
+        """Return what a name in a directory leads to."""
+        row = self.session.one(own.ENTRY, parent=parent, name=name)
+        return None if row is None else entry_of(row)
+
+    def beside(self, parent: int, name: bytes) -> Entry | None:
+        """Return the same for a marker or tracker. All checkpoints of a run ask for them."""
+        if name.endswith(UNFINISHED):
+            if parent not in self._markers:
+                self._markers[parent] = frozenset(self.ending(parent, UNFINISHED, MARKERS_MAX))
+            if name not in self._markers[parent]:
+                return None
+        if (parent, name) not in self._trackers:
+            self._trackers[parent, name] = self.entry(parent, name)
+        return self._trackers[parent, name]
+
+    def ending(self, parent: int, suffix: bytes, most: int) -> list[bytes]:
+        """Return up to ``most`` names in a directory that end so."""
+        before_end = len(suffix) - 1
+        rows = self.session.all(
+            own.ENDING, parent=parent, name_end=suffix, before_end=before_end, most=most
+        )
+        return [bytes(name) for (name,) in rows]
+
+    def pages(self, statement: Any, parent: int) -> Iterator[list[Sequence[Any]]]:
+        """Yield the rows of a directory's names, a page at a time."""
+        after = b""
+        while rows := self.session.all(statement, parent=parent, after=after, most=PAGE):
+            yield rows
+            after = rows[-1][0]
+
+    def recognise(self, node: Node) -> Found | None:
+        """Return what a directory or file is by itself, whatever it is in."""
+        ino = node.entry.ino
+        if ino not in self._found:
+            self._found[ino] = self.rules.recognise(node)
+        return self._found[ino]
+
+    def concerned(self, inos: Collection[int]) -> Concerned:
+        """Return what changes of inodes concern, by all of their names."""
+        found = Concerned({}, set(inos), set())
+        for row in self.session.all(own.NAMES, inos=numbers_of(inos)):
+            parent, name, entry = row[0], row[1], entry_of(row)
+            if entry.kind == Kind.DIRECTORY:
+                found.directories.add(entry.ino)
+            if parent is None or entry.ino == ROOT_INO:
+                continue
+            if bytes(name) in self.rules.trackers:
+                found.directories.add(parent)
+            way = self.way_to(parent)
+            if way is None:
+                continue
+            found.passed.update(node.entry.ino for node in way)
+            above = () if not way else way[-1].parts
+            node = Node(self, (*above, bytes(name)), parent, entry)
+            if (one := self._owner(way, node)) is not None:
+                found.roots.setdefault(one[0].entry.ino, one)
+        return found
+
+    def root(self, ino: int) -> tuple[Node, Found] | None:
+        """Return an inode as a checkpoint, or None if it is none."""
+        return self.concerned([ino]).roots.get(ino)
+
+    def way_to(self, directory: int) -> list[Node] | None:
+        """Return the directories from the root's entry down to a directory, or None if it has no
+        path."""
+        if directory not in self._ways:
+            self._ways[directory] = self._way_to(directory)
+        return self._ways[directory]
+
+    def _way_to(self, directory: int) -> list[Node] | None:
+        steps = list(way_up(self.session, directory))
+        if directory != ROOT_INO and (not steps or steps[-1][1] != ROOT_INO):
+            return None
+        way: list[Node] = []
+        parts: Parts = ()
+        for ino, parent, name in reversed(steps):
+            row = self.session.one(own.INODE, ino=ino)
+            if row is None:
+                return None
+            parts = (*parts, bytes(name))
+            way.append(Node(self, parts, parent, entry_of(row)))
+        return way
+
+    def _owner(self, way: list[Node], node: Node) -> tuple[Node, Found] | None:
+        """Return the checkpoint that a place is, or is a member of."""
+        found: Found | None = None
+        for above in way:
+            found = self.recognise(above)
+            if found is not None and found.extent is Extent.TREE:
+                return above, found
+        if found is not None and node.entry.kind != Kind.DIRECTORY:
+            return way[-1], found
+        itself = self.recognise(node)
+        return None if itself is None else (node, itself)

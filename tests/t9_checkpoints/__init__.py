@@ -1,0 +1,1 @@
+"""Checkpoints: the rules that recognise them, and the catalogue that follows the journal."""

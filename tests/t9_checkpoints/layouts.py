@@ -1,0 +1,335 @@
+"""What frameworks write when they save a checkpoint, and in which order.
+
+A save is a list of phases. In a phase several ranks work beside each other; a barrier ends it. Its
+last step is the one that completes the checkpoint.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from typing import Any, NamedTuple
+
+
+class Step(NamedTuple):
+    """One request of a client."""
+
+    verb: str
+    """mkdir, open, close, rename or remove."""
+    path: str
+    data: bytes = b""
+    """What a close leaves in the file."""
+    to: str = ""
+    """The new path of a rename."""
+
+
+Steps = list[Step]
+
+
+def mkdir(path: str) -> Steps:
+    return [Step("mkdir", path)]
+
+
+def write(path: str, data: bytes = b"x" * 64) -> Steps:
+    return [Step("open", path), Step("close", path, data)]
+
+
+def rename(path: str, to: str) -> Steps:
+    return [Step("rename", path, to=to)]
+
+
+def renamed(path: str, data: bytes = b"x" * 64) -> Steps:
+    """Write a file under a temporary name, and rename it."""
+    return [*write(path + ".tmp", data), *rename(path + ".tmp", path)]
+
+
+def tensors() -> bytes:
+    """Return what ``torch.save`` writes: a zip archive."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+        archive.writestr("archive/data/0", b"\0" * 256)
+    return made.getvalue()
+
+
+def safetensors() -> bytes:
+    header = {
+        "__metadata__": {"format": "pt"},
+        "w": {"dtype": "F32", "shape": [16], "data_offsets": [0, 64]},
+    }
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(64)
+
+
+def index(*shards: str) -> bytes:
+    weights = {f"layer.{number}": shard for number, shard in enumerate(shards)}
+    return json.dumps({"metadata": {"total_size": 128}, "weight_map": weights}).encode()
+
+
+def together(ranks: Sequence[Steps]) -> Steps:
+    """Return the steps of ranks that take turns."""
+    return [step for step in chain.from_iterable(zip_longest(*ranks)) if step is not None]
+
+
+@dataclass
+class Layout:
+    """A save by one framework."""
+
+    name: str
+    rule: str
+    path: str
+    """Of the checkpoint."""
+    run: str
+    step: int | None
+    phases: list[list[Steps]]
+    tables: tuple[dict[str, Any], ...] = field(default=())
+    """Rules of the configuration."""
+
+    def steps(self) -> Steps:
+        return [step for ranks in self.phases for step in together(ranks)]
+
+
+SHARDS = [f"model-{number:05}-of-00002.safetensors" for number in (1, 2)]
+RANKS = range(3)
+
+
+def _dcp(at: str) -> list[list[Steps]]:
+    return [
+        [mkdir(at)],
+        [write(f"{at}/__{rank}_0.distcp") for rank in RANKS],
+        [renamed(f"{at}/.metadata")],
+    ]
+
+
+def _trainer(at: str) -> list[list[Steps]]:
+    return [
+        [mkdir(at)],
+        [
+            [step for shard in SHARDS for step in write(f"{at}/{shard}", safetensors())]
+            + write(f"{at}/model.safetensors.index.json", index(*SHARDS))
+        ],
+        [
+            [*write(f"{at}/optimizer.pt", tensors()), *write(f"{at}/scheduler.pt", tensors())],
+            *(write(f"{at}/rng_state_{rank}.pth", tensors()) for rank in RANKS),
+        ],
+        [write(f"{at}/trainer_state.json", json.dumps({"global_step": 500}, indent=2).encode())],
+    ]
+
+
+def _orbax(at: str) -> list[list[Steps]]:
+    begun = {"item_handlers": None, "init_timestamp_nsecs": 1, "commit_timestamp_nsecs": None}
+    done = {**begun, "commit_timestamp_nsecs": 2}
+    metadata = f"{at}/_CHECKPOINT_METADATA"
+    return [
+        [[*mkdir(at), *write(metadata, json.dumps(begun).encode())]],
+        [[*mkdir(f"{at}/default"), *mkdir(f"{at}/default/d")]],
+        [write(f"{at}/default/ocdbt.process_{rank}") for rank in RANKS],
+        [[*write(f"{at}/default/d/0"), *write(f"{at}/default/_METADATA", b"{}")]],
+        [write(metadata, json.dumps(done).encode())],
+    ]
+
+
+LAYOUTS = [
+    Layout("dcp", "dcp", "job/step-1000", "job", 1000, _dcp("job/step-1000")),
+    Layout("dcp without a step", "dcp", "job/last", "job", None, _dcp("job/last")),
+    Layout("trainer", "trainer", "out/checkpoint-500", "out", 500, _trainer("out/checkpoint-500")),
+    Layout(
+        "trainer by a rename",
+        "trainer",
+        "out/checkpoint-500",
+        "out",
+        500,
+        [
+            *_trainer("out/tmp-checkpoint-500"),
+            [rename("out/tmp-checkpoint-500", "out/checkpoint-500")],
+        ],
+    ),
+    Layout(
+        "deepspeed",
+        "deepspeed",
+        "ds/global_step20",
+        "ds",
+        20,
+        [
+            [mkdir("ds/global_step20")],
+            [
+                write(f"ds/global_step20/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+                for rank in RANKS
+            ]
+            + [write("ds/global_step20/mp_rank_00_model_states.pt")],
+            [write("ds/zero_to_fp32.py")],
+            [write("ds/latest", b"global_step20")],
+        ],
+    ),
+    Layout(
+        "megatron",
+        "megatron",
+        "mega/iter_0000100",
+        "mega",
+        100,
+        [
+            [mkdir("mega/iter_0000100")],
+            [
+                [
+                    *mkdir(f"mega/iter_0000100/mp_rank_{rank:02}"),
+                    *write(f"mega/iter_0000100/mp_rank_{rank:02}/model_optim_rng.pt", tensors()),
+                ]
+                for rank in RANKS
+            ],
+            [write("mega/latest_checkpointed_iteration.txt", b"100")],
+        ],
+    ),
+    Layout(
+        "megatron, distributed",
+        "megatron",
+        "mega/iter_0000100",
+        "mega",
+        100,
+        [
+            *_dcp("mega/iter_0000100"),
+            [write("mega/iter_0000100/common.pt", tensors())],
+            [write("mega/latest_checkpointed_iteration.txt", b"100\n")],
+        ],
+    ),
+    Layout(
+        "nemo",
+        "nemo",
+        "nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0",
+        "nemo",
+        9,
+        [
+            [write("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0-unfinished", b"")],
+            [mkdir("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0")],
+            [
+                mkdir("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0/context")
+                + write("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0/context/io.json")
+            ],
+            *_dcp("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0/weights"),
+            [
+                [
+                    Step(
+                        "remove",
+                        "nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0-unfinished",
+                    )
+                ]
+            ],
+        ],
+    ),
+    Layout(
+        "nemo, one file",
+        "lightning",
+        "nemo/gpt--step=9.ckpt",
+        "nemo",
+        9,
+        [
+            [write("nemo/gpt--step=9-unfinished", b"")],
+            [write("nemo/gpt--step=9.ckpt", tensors())],
+            [[Step("remove", "nemo/gpt--step=9-unfinished")]],
+        ],
+    ),
+    Layout(
+        "lightning",
+        "lightning",
+        "pl/epoch=0-step=10.ckpt",
+        "pl",
+        10,
+        [[write("pl/epoch=0-step=10.ckpt", tensors())]],
+    ),
+    Layout(
+        "lightning, sharded",
+        "lightning",
+        "pl/epoch=0-step=10.ckpt",
+        "pl",
+        10,
+        [
+            *_dcp("pl/epoch=0-step=10.ckpt"),
+            [write("pl/epoch=0-step=10.ckpt/meta.pt", tensors())],
+        ],
+    ),
+    Layout(
+        "orbax",
+        "orbax",
+        "jax/100",
+        "jax",
+        100,
+        [
+            *_orbax("jax/100.orbax-checkpoint-tmp-1700000000"),
+            [rename("jax/100.orbax-checkpoint-tmp-1700000000", "jax/100")],
+        ],
+    ),
+    Layout(
+        "orbax, commit file",
+        "orbax",
+        "jax/100",
+        "jax",
+        100,
+        [
+            [mkdir("jax/100")],
+            [write(f"jax/100/shard{rank}") for rank in RANKS],
+            [write("jax/100/commit_success.txt")],
+        ],
+    ),
+    Layout(
+        "save_pretrained",
+        "index",
+        "out/final",
+        "out",
+        None,
+        [
+            [mkdir("out/final") + write("out/final/config.json", b"{}")],
+            [write(f"out/final/{shard}", safetensors()) for shard in SHARDS],
+            [write("out/final/model.safetensors.index.json", index(*SHARDS))],
+        ],
+    ),
+    Layout("torch.save", "file", "a/m_step_7.pt", "a", 7, [[write("a/m_step_7.pt", tensors())]]),
+    Layout(
+        "save_file",
+        "file",
+        "a/ckpt-7.safetensors",
+        "a",
+        7,
+        [[renamed("a/ckpt-7.safetensors", safetensors())]],
+    ),
+    Layout(
+        "marker",
+        "ours",
+        "x/exp-a/s3",
+        "exp-a",
+        3,
+        [
+            [mkdir("x/exp-a") + mkdir("x/exp-a/s3")],
+            [write(f"x/exp-a/s3/rank{rank}") for rank in RANKS],
+            [write("x/exp-a/s3/DONE", b"")],
+        ],
+        ({"name": "ours", "path": "x/{run}/s{step}", "marker": "DONE"},),
+    ),
+    Layout(
+        "count",
+        "ours",
+        "x/exp-a/s3",
+        "exp-a",
+        3,
+        [
+            [mkdir("x/exp-a") + mkdir("x/exp-a/s3")],
+            [write(f"x/exp-a/s3/rank{rank}") for rank in RANKS],
+        ],
+        ({"name": "ours", "path": "x/{run}/s{step}", "files": len(RANKS)},),
+    ),
+    Layout(
+        "patterns",
+        "ours",
+        "x/exp-a/s3",
+        "x/exp-a",
+        3,
+        [
+            [mkdir("x/exp-a") + mkdir("x/exp-a/s3")],
+            [write(f"x/exp-a/s3/rank{rank}") for rank in RANKS],
+            [write("x/exp-a/s3/optim.bin")],
+        ],
+        ({"name": "ours", "path": "x/*/s{step}", "files": ["rank?", "*.bin"]},),
+    ),
+]

@@ -1,0 +1,140 @@
+"""A tree of names in memory, and the places in it: what rules are told without a database."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.checkpoints.configured import Configured
+from gateway.checkpoints.facts import Entry, Extent, Found, Members, Parts, Unread, Verdict
+from gateway.checkpoints.frameworks import BUILT_IN
+from gateway.checkpoints.rules import Rules
+from gateway.holds import Holds
+from gateway.settings import DrainSettings
+from gateway.types import Kind
+from tests.t9_checkpoints.layouts import Layout, Step
+
+
+@dataclass
+class File:
+    """A file or (data is None) a directory."""
+
+    ino: int
+    data: bytes | None
+    is_open: bool = False
+    is_absent: bool = False
+
+    @property
+    def entry(self) -> Entry:
+        kind = Kind.DIRECTORY if self.data is None else Kind.REGULAR
+        size = len(self.data or b"")
+        return Entry(self.ino, kind, size, self.is_open, 1, 1, 0, self.is_absent)
+
+
+class Memory:
+    """The names, by path."""
+
+    def __init__(self) -> None:
+        self.files: dict[Parts, File] = {}
+        self._inos = iter(range(16, 1 << 30))
+
+    def apply(self, step: Step) -> None:
+        path = parts(step.path)
+        if step.verb == "mkdir":
+            self.add(path, None)
+        elif step.verb == "open":
+            for depth in range(1, len(path)):
+                self.add(path[:depth], None)
+            self.add(path, b"").is_open = True
+        elif step.verb == "close":
+            file = self.files[path]
+            file.data, file.is_open = step.data, False
+        elif step.verb == "remove":
+            del self.files[path]
+        else:
+            to = parts(step.to)
+            for old in [one for one in self.files if one[: len(path)] == path]:
+                self.files[*to, *old[len(path) :]] = self.files.pop(old)
+
+    def add(self, path: Parts, data: bytes | None) -> File:
+        return self.files.setdefault(path, File(next(self._inos), data))
+
+    def below(self, path: Parts) -> Iterator[tuple[Parts, File]]:
+        """Yield what is below a path, relative to it."""
+        for one, file in self.files.items():
+            if one[: len(path)] == path and len(one) > len(path):
+                yield one[len(path) :], file
+
+
+@dataclass
+class MemoryPlace:
+    """A place in it (``facts.Place``)."""
+
+    memory: Memory
+    parts: Parts
+
+    @property
+    def entry(self) -> Entry:
+        return self.memory.files[self.parts].entry
+
+    def inside(self, *names: bytes) -> Entry | None:
+        file = self.memory.files.get((*self.parts, *names))
+        return None if file is None else file.entry
+
+    def beside(self, name: bytes) -> Entry | None:
+        file = self.memory.files.get((*self.parts[:-1], name))
+        return None if file is None else file.entry
+
+    def ending(self, suffix: bytes, most: int) -> Sequence[bytes]:
+        found = [path[0] for path, _file in self.memory.below(self.parts) if len(path) == 1]
+        return sorted(name for name in found if name.endswith(suffix))[:most]
+
+    def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
+        (file,) = [one for one in self.memory.files.values() if one.ino == entry.ino]
+        if file.is_open or file.is_absent:
+            raise Unread(name, entry)
+        return (file.data or b"")[start : start + length]
+
+
+def parts(path: str) -> Parts:
+    return tuple(path.encode().split(b"/"))
+
+
+def rules_of(layout: Layout) -> Rules:
+    hold_patterns = DrainSettings().hold_patterns
+    return Rules([*map(Configured, layout.tables), *BUILT_IN], Holds(hold_patterns))
+
+
+def judge(
+    memory: Memory, rules: Rules, path: str, now_ns: int = 0, newest_ns: int = 0
+) -> tuple[Found, Verdict] | None:
+    """Return what the rules say of a path, or None if nothing is there or it is no checkpoint."""
+    if parts(path) not in memory.files:
+        return None
+    place = MemoryPlace(memory, parts(path))
+    found = rules.recognise(place)
+    if found is None:
+        return None
+    members = [
+        (name, file)
+        for name, file in memory.below(place.parts)
+        if found.extent is Extent.TREE or (len(name) == 1 and file.data is not None)
+    ]
+    if found.extent is Extent.FILE:
+        members = [(place.parts[-1:], memory.files[place.parts])]
+    files = [(name, file) for name, file in members if file.data is not None]
+    texts = [b"/".join(name).decode() for name, _file in files]
+    unmatched = [one for one in rules.patterns(found) if not fnmatch.filter(texts, one)]
+    held = [name[-1] for name, _f in members if rules.holds.holds(place.parts, name[-1])]
+    told = Members(
+        len(files),
+        sum(file.is_open for _name, file in files),
+        held[0] if held else None,
+        tuple(unmatched),
+        newest_ns,
+    )
+    try:
+        return found, rules.verdict(place, found, told, now_ns)
+    except Unread as exc:
+        return found, Verdict(str(exc))
