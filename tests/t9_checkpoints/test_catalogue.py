@@ -1,0 +1,396 @@
+"""The catalogue follows saves, renames, removals, drains and evictions, and is the same as one that
+is made anew of the namespace alone."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gateway import clock
+from gateway.checkpoints import catalogue as catalogue_module
+from gateway.checkpoints import follower as follower_module
+from gateway.checkpoints.facts import Extent
+from gateway.checkpoints.follower import Follower
+from gateway.checkpoints.tree import View
+from gateway.settings import Settings
+from gateway.types import ROOT_CRED
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
+from tests.t9_checkpoints.layouts import LAYOUTS, Layout, index, safetensors, tensors
+from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
+
+NS = 1_000_000_000
+
+
+@pytest.fixture
+def world(settings: Settings, namespace: Namespace) -> Iterator[World]:
+    made = World(settings, namespace)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def follower(world: World) -> Follower:
+    made = world.follower()
+    follow(made)
+    return made
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: one.name)
+def test_each_step_of_a_save_is_followed(layout: Layout, world: World) -> None:
+    world = world.with_rules(*layout.tables)
+    follower = world.follower()
+    follow(follower)
+    steps = layout.steps()
+    for number, step in enumerate(steps):
+        world.apply(step)
+        follow(follower)
+        is_complete = world.state(layout.path) == "complete"
+        assert is_complete == (number == len(steps) - 1), (step, world.row(layout.path))
+    row = world.row(layout.path)
+    assert row is not None
+    assert (row.rule, row.run, row.step) == (layout.rule, layout.run.encode(), layout.step)
+    assert row.complete_ns is not None
+    assert rows_of(world.settings) == rebuilt(world)
+
+
+def test_a_checkpoint_becomes_durable(world: World, follower: Follower) -> None:
+    paths = ["job/step-1/__0_0.distcp", "job/step-1/__1_0.distcp", "job/step-1/.metadata"]
+    for path in paths:
+        world.write(path, b"12345")
+    world.directory("job/step-1/empty")
+    seen = []
+    for path in paths:
+        follow(follower)
+        seen.append(world.state("job/step-1"))
+        world.drain(path)
+    follow(follower)
+    row = world.row("job/step-1")
+    assert row is not None
+    assert [*seen, row.state] == ["complete", "draining", "draining", "durable"]
+    assert (row.files, row.size, row.dirty_files, row.dirty_size) == (3, 15, 0, 0)
+    (newest,) = query(world.settings, "SELECT max(stored_ns) FROM object")
+    assert row.durable_ns == newest[0]
+    assert rows_of(world.settings) == rebuilt(world)
+    world.open(paths[0])
+    follow(follower)
+    row = world.row("job/step-1")
+    assert row is not None
+    assert (row.state, row.reason) == ("writing", "1 file is open for writing")
+    world.close(paths[0], b"123456")
+    follow(follower)
+    assert world.state("job/step-1") == "draining"
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        "UPDATE object SET key = 'elsewhere' WHERE ino = :ino",
+        "UPDATE object SET size = 4 WHERE ino = :ino",
+        "UPDATE object SET content_version = 0 WHERE ino = :ino",
+        "INSERT INTO rekey VALUES (:ino, 1)",
+        "INSERT INTO damage VALUES (:ino, 1, 'r', 1)",
+        "INSERT INTO doubt (key, ino, noted_ns) SELECT key, ino, 1 FROM object WHERE ino = :ino",
+        "INSERT INTO upload (ino, content_version, key, started_ns)"
+        " SELECT ino, 1, key, 1 FROM object WHERE ino = :ino",
+        "INSERT INTO rekey SELECT parent, 1 FROM dirent WHERE ino = :ino",
+    ],
+)
+def test_what_the_bucket_may_not_have_is_not_durable(
+    doubt: str, world: World, follower: Follower
+) -> None:
+    ino = world.write("job/step-1/.metadata", b"12345")
+    world.drain("job/step-1/.metadata")
+    follow(follower)
+    assert world.state("job/step-1") == "durable"
+    query(world.settings, doubt, ino=ino)
+    query(world.settings, "INSERT INTO journal (what, inos) VALUES (4, :inos)", inos=f"[{ino}]")
+    follow(follower)
+    assert world.state("job/step-1") == "complete"
+
+
+def test_a_second_name_does_not_make_it_less_durable(world: World, follower: Follower) -> None:
+    ino = world.write("job/step-1/.metadata", b"12345")
+    world.namespace.link(ROOT_CRED, ino, *world.split("job/step-2/.metadata"))
+    world.drain("job/step-1/.metadata")
+    follow(follower)
+    assert world.state("job/step-1") == world.state("job/step-2") == "durable"
+    assert rows_of(world.settings) == rebuilt(world)
+
+
+def test_a_directory_moves_with_all_that_is_in_it(world: World, follower: Follower) -> None:
+    world.write("a/run/step-1/.metadata", b"1")
+    world.write("a/run/ckpt-2.pt", tensors())
+    follow(follower)
+    world.rename("a", "b")
+    follow(follower)
+    assert [row.path for row in rows_of(world.settings)] == [b"b/run/step-1", b"b/run/ckpt-2.pt"]
+    assert {row.run for row in rows_of(world.settings)} == {b"b/run"}
+    world.rename("b", "iter_0000001")
+    follow(follower)
+    assert [row.path for row in rows_of(world.settings)] == [b"iter_0000001"]
+    world.rename("iter_0000001", "c")
+    follow(follower)
+    assert len(rows_of(world.settings)) == 2
+    assert rows_of(world.settings) == rebuilt(world)
+
+
+def test_a_removed_checkpoint_has_no_row(world: World, follower: Follower) -> None:
+    world.write("run/step-1/.metadata", b"1")
+    world.write("run/ckpt-2.pt", tensors())
+    follow(follower)
+    world.remove("run/ckpt-2.pt")
+    world.remove("run/step-1/.metadata")
+    follow(follower)
+    assert rows_of(world.settings) == []
+    world.remove("run/step-1")
+    follow(follower)
+    assert rows_of(world.settings) == []
+
+
+def test_a_final_model_beside_checkpoints_does_not_hide_them(
+    world: World, follower: Follower
+) -> None:
+    world.write("out/checkpoint-5/trainer_state.json", b"{}")
+    follow(follower)
+    world.write("out/m.safetensors", safetensors())
+    world.write("out/model.safetensors.index.json", index("m.safetensors"))
+    follow(follower)
+    rows = {row.path: row for row in rows_of(world.settings)}
+    assert set(rows) == {b"out", b"out/checkpoint-5"}
+    assert rows[b"out"].extent == Extent.FILES
+    assert rows[b"out"].files == 2
+    assert rows[b"out/checkpoint-5"].files == 1
+    assert rows_of(world.settings) == rebuilt(world)
+
+
+def test_a_tracker_that_moves_turns_only_those_that_it_concerns(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in range(1, 21):
+        world.write(f"ds/global_step{step}/x.pt", b"1")
+        world.write("ds/latest", b"global_step%d" % step)
+    follow(follower)
+    assert {row.state for row in rows_of(world.settings)} == {"complete"}
+    looked = []
+    look = catalogue_module.Catalogue.look
+
+    def counted(self: catalogue_module.Catalogue, ino: int) -> catalogue_module.Look:
+        looked.append(ino)
+        return look(self, ino)
+
+    monkeypatch.setattr(catalogue_module.Catalogue, "look", counted)
+    world.open("ds/latest")
+    follow(follower)
+    assert {row.state for row in rows_of(world.settings)} == {"complete"}
+    world.close("ds/latest", b"global_step18")
+    follow(follower)
+    states = {row.step: row.state for row in rows_of(world.settings)}
+    assert [step for step, state in states.items() if state == "writing"] == [19, 20]
+    assert len(looked) == 2
+    world.remove("ds/latest")
+    follow(follower)
+    assert {row.state for row in rows_of(world.settings)} == {"writing"}
+    assert rows_of(world.settings) == rebuilt(world)
+
+
+def test_an_evicted_tracker_is_asked_for(world: World, follower: Follower) -> None:
+    world.write("ds/global_step1/x.pt", b"1")
+    world.write("ds/latest", b"global_step1")
+    world.drain("ds/latest")
+    world.evict("ds/latest")
+    follow(follower)
+    row = world.row("ds/global_step1")
+    assert row is not None
+    assert (row.state, row.reason) == ("writing", "latest is evicted, so it cannot be read now")
+    ino = world.attr("ds/latest").ino
+    assert query(world.settings, "SELECT ino FROM warming") == [(ino,)]
+    world.arrive("ds/latest", b"global_step1")
+    follow(follower)
+    assert world.state("ds/global_step1") == "complete"
+
+
+def test_an_eviction_changes_nothing_and_asks_for_nothing(world: World, follower: Follower) -> None:
+    paths = ["m-1.safetensors", "model.safetensors.index.json", "trainer_state.json"]
+    data = [safetensors(), index("m-1.safetensors"), b"{}"]
+    for path, text in zip(paths, data, strict=True):
+        world.write(f"out/checkpoint-5/{path}", text)
+        world.drain(f"out/checkpoint-5/{path}")
+    follow(follower)
+    before = rows_of(world.settings)
+    assert before[0].state == "durable"
+    # Another process, which remembers nothing.
+    follower = world.follower()
+    for path in paths:
+        world.evict(f"out/checkpoint-5/{path}")
+    follow(follower)
+    assert rows_of(world.settings) == before
+    assert query(world.settings, "SELECT * FROM warming") == []
+    # What changed must be read again, and the checkpoint keeps its state until it can be.
+    world.write("out/checkpoint-5/args.bin", b"1")
+    follow(follower)
+    assert world.state("out/checkpoint-5") == "draining"
+    assert len(query(world.settings, "SELECT * FROM warming")) == 1
+
+
+def test_a_large_evicted_file_is_not_fetched_for_its_end(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue_module, "READ_MAX_BYTES", 16)
+    world.write("run/ckpt-1.pt", tensors())
+    world.drain("run/ckpt-1.pt")
+    world.evict("run/ckpt-1.pt")
+    follow(follower)
+    assert world.state("run/ckpt-1.pt") == "writing"
+    assert query(world.settings, "SELECT * FROM warming") == []
+
+
+def test_bytes_of_another_version_are_not_believed(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tracker is written anew between the look at its row and the reading of its bytes."""
+    world.write("ds/global_step1/x.pt", b"1")
+    world.write("ds/latest", b"global_step0")
+    follow(follower)
+    entry = View.entry
+
+    def late(self: View, parent: int, name: bytes) -> object:
+        found = entry(self, parent, name)
+        if name == b"latest" and found is not None and not world.opened:
+            world.open("ds/latest")
+            path = world.namespace.files.path(found.ino, found.epoch)
+            path.write_bytes(b"global_step9")
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(View, "entry", late)
+        world.write("ds/global_step1/y.pt", b"1")
+        follow(follower)
+    assert world.state("ds/global_step1") == "writing"
+    world.close("ds/latest", b"global_step0")
+    follow(follower)
+    assert world.state("ds/global_step1") == "writing"
+
+
+def test_a_quiet_time_ends_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"name": "ours", "path": "{run}/s{step}", "quiet_seconds": 60}
+    world = world.with_rules(table)
+    world.write("x/s1/file", b"1")
+    follower = world.follower()
+    follow(follower)
+    row = world.row("x/s1")
+    assert row is not None
+    assert (row.state, row.reason) == ("writing", "it has not been quiet for 60 s")
+    # A process that was started since knows of the time too.
+    follower = world.follower()
+    follow(follower)
+    due_ns = row.due_ns
+    assert due_ns is not None
+    monkeypatch.setattr(clock, "now_ns", lambda: due_ns)
+    follow(follower)
+    assert world.state("x/s1") == "complete"
+
+
+def test_other_rules_make_the_catalogue_anew(world: World, follower: Follower) -> None:
+    world.write("x/exp-a/s3/DONE", b"")
+    follow(follower)
+    assert rows_of(world.settings) == []
+    marker = {"name": "ours", "path": "x/{run}/s{step}", "marker": "DONE"}
+    follow(world.with_rules(marker).follower())
+    assert [row.rule for row in rows_of(world.settings)] == ["ours"]
+    follow(world.follower())
+    assert rows_of(world.settings) == []
+
+
+@pytest.mark.parametrize("lost", ["DELETE FROM reader", "UPDATE reader SET position = -1"])
+def test_a_reader_that_lost_the_journal_reads_everything(
+    lost: str, world: World, follower: Follower
+) -> None:
+    world.write("run/step-1/.metadata", b"1")
+    follow(follower)
+    query(world.settings, lost)
+    world.write("run/step-2/.metadata", b"1")
+    world.rename("run/step-1", "run/gone")
+    follow(follower)
+    assert {row.path for row in rows_of(world.settings)} == {b"run/gone", b"run/step-2"}
+    world.remove("run/gone/.metadata")
+    follow(follower)
+    assert {row.path for row in rows_of(world.settings)} == {b"run/step-2"}
+
+
+def test_a_row_that_the_namespace_does_not_give_is_deleted(
+    world: World, follower: Follower
+) -> None:
+    world.write("run/step-1/.metadata", b"1")
+    follow(follower)
+    query(world.settings, "DELETE FROM reader")
+    query(world.settings, "UPDATE dirent SET name = :name WHERE name = :old",
+          name=b"other", old=b".metadata")  # fmt: skip
+    follow(follower)
+    assert rows_of(world.settings) == []
+
+
+NAMES = ["a", "run", "step-1", "iter_0000001", "global_step2", "checkpoint-3", "x.tmp", "4"]
+FILES = [
+    *(".metadata", "__0_0.distcp", "latest", "latest_checkpointed_iteration.txt", "ckpt-1.pt"),
+    *("trainer_state.json", "m.index.json", "commit_success.txt", "step-1-unfinished", "x.tmp"),
+]
+DATA = [b"", b"1", b"{}", b"global_step2", tensors(), index("x.tmp"), index(".metadata")]
+
+
+def change(world: World, draw: random.Random, files: list[str]) -> None:
+    """Make one random change. Parameters: files, the paths of files that were made."""
+    directory = "/".join(draw.choices(NAMES, k=draw.randint(1, 3)))
+    kind = draw.randrange(8)
+    if kind < 4 or not files:
+        path = f"{directory}/{draw.choice(FILES)}"
+        world.write(path, draw.choice(DATA))
+        files.append(path)
+    elif kind == 4:
+        world.remove(draw.choice(files))
+    elif kind == 5:
+        world.drain(draw.choice(files))
+    else:
+        old = draw.choice(files)
+        cut = draw.randint(1, old.count("/") + 1)
+        world.rename("/".join(old.split("/")[:cut]), directory)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_following_gives_what_a_rebuild_gives(
+    seed: int, world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "READ_INOS", 5)
+    monkeypatch.setattr(follower_module, "WRITTEN_AT_ONCE", 2)
+    monkeypatch.setattr(catalogue_module, "PAGE", 2)
+    monkeypatch.setattr("gateway.checkpoints.tree.PAGE", 2)
+    draw = random.Random(seed)
+    files: list[str] = []
+    for _ in range(6):
+        for _ in range(draw.randint(1, 12)):
+            try:
+                change(world, draw, files)
+            except Exception as exc:
+                # The namespace refuses what makes no sense: a rename into itself, say.
+                if not hasattr(exc, "errno"):
+                    raise
+        follow(follower)
+        followed = rows_of(world.settings)
+        assert followed == rebuilt(world)
+        follower = world.follower()
+
+
+def test_it_stops_between_two_transactions(world: World) -> None:
+    for step in range(5):
+        world.write(f"run/step-{step}/.metadata", b"1")
+    stop = threading.Event()
+    follower = world.follower(stop)
+    stop.set()
+    follower.run()
+    follower.step()
+    assert rows_of(world.settings) == []
+    follow(world.follower())
+    assert len(rows_of(world.settings)) == 5
