@@ -27,7 +27,7 @@ from gateway.checkpoints.frameworks import BUILT_IN
 from gateway.checkpoints.rules import Rules
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.journal import BELOW, Lost, Reader
+from gateway.db.journal import BELOW, STORED, Lost, Reader
 from gateway.errors import NamespaceError
 from gateway.holds import Holds
 from gateway.settings import Settings
@@ -135,9 +135,10 @@ class Follower:
             session = Session(connection, self._database.dialect)
             for one in reader.read(session, READ_INOS):
                 changed.add(one.ino)
-                if one.what & BELOW:
+                if one.what & (BELOW | STORED):
                     below.add(one.ino)
         inos, directories = self._catalogue.concerned(changed) if changed else (set(), set())
+        below &= directories
         for directory in directories:
             inos |= self._catalogue.beside(directory)
         now_ns = clock.now_ns()

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import clock, config, state
-from gateway.cli import backlog, cached
+from gateway.cli import backlog, cached, checkpoints
 from gateway.cli.units import duration, size
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -83,6 +83,7 @@ def gather(settings: Settings) -> dict[str, Any]:
         },
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
         "cache": cache,
+        "catalogue": checkpoints.gather(settings),
         "disk": _disk(settings),
         "space": space,
     }
@@ -223,6 +224,7 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if (more := facts["stuck"]["files"] - len(facts["stuck"]["first"])) > 0:
         yield "stuck", f"and {more} more: spillway queue"
     yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
+    yield checkpoints.line(facts["catalogue"])
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
     yield (

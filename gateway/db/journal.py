@@ -35,7 +35,8 @@ CHANGED = 1
 BELOW = 2
 """Everything below the inode has another path, or may be drained now."""
 STORED = 4
-"""The object of the inode changed, or its key."""
+"""The object of the inode changed, or its key, or what was not certain about them. Of a directory:
+the objects below it are at their keys now."""
 
 KEPT_MAX = 2_000_000
 """The rows that are kept: 60 MB if changes come one by one, 1 GB if each row has 64 of them.

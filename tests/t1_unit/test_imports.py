@@ -26,7 +26,7 @@ def imported(*command: str | Path) -> set[str]:
     return set(subprocess.check_output(argv, text=True).splitlines()[-1].split())
 
 
-@pytest.mark.parametrize("command", ["ls", "stat", "fsck"])
+@pytest.mark.parametrize("command", ["ls", "stat", "fsck", "checkpoints"])
 def test_commands_import_nothing_that_they_do_not_use(tmp_path: Path, command: str) -> None:
     make_volume(make_settings(tmp_path))
     toml = tmp_path / "spillway.toml"

@@ -147,7 +147,7 @@ class World:
 
     def with_rules(self, *tables: dict[str, Any]) -> World:
         """Return the same world with rules in its configuration."""
-        values = {
+        values: dict[str, dict[str, Any]] = {
             "namespace": {"url": self.settings.database_url},
             "checkpoints": {"rule": list(tables)},
         }

@@ -18,6 +18,7 @@ from gateway import clock
 from gateway.backoff import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
 from gateway.db import statements as sql
 from gateway.db.compiled import rows_of
+from gateway.db.journal import STORED
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Job, Page
@@ -162,6 +163,7 @@ class Renames:
                     if one.ino in done and one.kind != Kind.DIRECTORY and one.is_at_home(view)
                 ]
                 view.session.run(own.REKEYS_DELETE, inos=rows_of(ended))
+                view.note((ino for (ino,) in ended), STORED)
         return jobs, len(rows) < ROWS_PAGE and self._walk is None
 
     def _begin(self, view: View, ino: int) -> bool:
@@ -266,6 +268,7 @@ def _drop(context: Context, walk: _Walk) -> bool:
             if file_of(view.session, ino) is not None:
                 view.note_rekey(ino)
         view.session.run(sql.REKEY_DELETE, the_ino=walk.ino)
+        view.note((walk.ino,), STORED)
     return True
 
 

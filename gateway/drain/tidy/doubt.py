@@ -66,6 +66,8 @@ def look(context: Context, key: str) -> Outcome:
         view.session.run(own.DOUBT_DELETE, the_key=key)
         if look_ns == 0 or is_lost:
             view.doubt_later(key, ino)
+        elif stored is not None:
+            view.note((stored.ino,), STORED)
     return Outcome.DONE
 
 

@@ -1,0 +1,97 @@
+"""`spillway checkpoints`, and its line in `spillway status`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import config
+from gateway.cli import checkpoints
+from gateway.cli.main import main
+from tests.support.namespace import Namespace
+from tests.support.volumes import make_settings, make_volume
+from tests.t9_checkpoints.world import World, follow
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    settings = make_settings(tmp_path)
+    make_volume(settings)
+    values: dict[str, dict[str, Any]] = {
+        "gateway": {"data_dir": tmp_path},
+        "bucket": {"name": "checkpoints"},
+    }
+    settings.source.write_text(config.render(values))
+    made = World(settings, Namespace(settings))
+    yield made
+    made.end()
+    made.namespace.close()
+
+
+def run(world: World, *words: str) -> int:
+    return main(["checkpoints", "--config", str(world.settings.source), *words])
+
+
+def listed(world: World, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
+    assert run(world, "--json", *words) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["checkpoints"]
+    return found
+
+
+def test_it_lists_runs_and_steps_in_the_order_of_numbers(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in ("job/step-9", "job/step-100", "job/last", "other/step-1"):
+        world.write(f"{path}/.metadata", b"12345")
+    world.write("job/step-1000/__0_0.distcp", b"x")
+    world.write("we\nird/step-2/.metadata", b"1")
+    world.drain("job/step-9/.metadata")
+    follow(world.follower())
+    found = listed(world, capsys)
+    assert [(one["run"], one["step"], one["state"]) for one in found] == [
+        ("job", 9, "durable"),
+        ("job", 100, "complete"),
+        ("job", 1000, "writing"),
+        ("job", None, "complete"),
+        ("other", 1, "complete"),
+        ("we\\nird", 2, "complete"),
+    ]
+    assert found[0]["path"] == "/checkpoints/job/step-9"
+    assert (found[0]["files"], found[0]["size_bytes"], found[0]["dirty_bytes"]) == (1, 5, 0)
+    assert found[2]["age_seconds"] is None
+    assert found[2]["reason"] == ".metadata is missing"
+    for name in ("job", "/checkpoints/job", "job/"):
+        assert {one["run"] for one in listed(world, capsys, name)} == {"job"}
+    assert run(world) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "job"
+    assert lines[3].split() == [
+        *("1000", "writing", "1", "B", "1", "file", "-", "step-1000:"),
+        *(".metadata", "is", "missing"),
+    ]
+    assert run(world, "missing") == 1
+    assert capsys.readouterr().out == "there are no checkpoints of this run\n"
+
+
+def test_it_says_that_nobody_has_looked_yet(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(world) == 0
+    assert "was not looked at as a whole yet" in capsys.readouterr().out
+    follow(world.follower())
+    assert run(world) == 0
+    assert capsys.readouterr().out == "there are no checkpoints\n"
+
+
+def test_the_line_of_the_status(world: World) -> None:
+    assert checkpoints.line(checkpoints.gather(world.settings)) == ("checkpoints", "none")
+    world.write("a/step-1/.metadata", b"1")
+    world.write("b/step-1/__0_0.distcp", b"1")
+    world.write("b/step-2/.metadata", b"1")
+    follow(world.follower())
+    text = "2 runs: 1 writing, 2 complete"
+    assert checkpoints.line(checkpoints.gather(world.settings)) == ("checkpoints", text)
