@@ -77,7 +77,7 @@ def line(facts: dict[str, Any]) -> tuple[str, str]:
     """Return label and value of a line for a person, from the facts of ``gather``."""
     counts = [f"{count} {state}" for state, count in facts["checkpoints"].items() if count]
     runs = "1 run" if facts["runs"] == 1 else f"{facts['runs']} runs"
-    return "checkpoints", f"{runs}: {', '.join(counts)}" if counts else "none"
+    return "catalogue", f"{runs}: {', '.join(counts)}" if counts else "none"
 
 
 def _query(settings: Settings, statement: Statement) -> list[Any]:

@@ -88,10 +88,10 @@ def test_it_says_that_nobody_has_looked_yet(
 
 
 def test_the_line_of_the_status(world: World) -> None:
-    assert checkpoints.line(checkpoints.gather(world.settings)) == ("checkpoints", "none")
+    assert checkpoints.line(checkpoints.gather(world.settings)) == ("catalogue", "none")
     world.write("a/step-1/.metadata", b"1")
     world.write("b/step-1/__0_0.distcp", b"1")
     world.write("b/step-2/.metadata", b"1")
     follow(world.follower())
     text = "2 runs: 1 writing, 2 complete"
-    assert checkpoints.line(checkpoints.gather(world.settings)) == ("checkpoints", text)
+    assert checkpoints.line(checkpoints.gather(world.settings)) == ("catalogue", text)
