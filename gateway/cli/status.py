@@ -100,7 +100,7 @@ def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
         }
     }
     entries = state.children(up)
-    for name in ("ganesha", "drain", "cache"):
+    for name in ("ganesha", "drain", "cache", "checkpoints"):
         entry = entries.get(name, {})
         lives = state.alive(entry)
         found[name] = {

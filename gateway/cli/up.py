@@ -1,4 +1,4 @@
-"""`spillway up`: checks the machine, then runs the NFS server, the drain and the cache.
+"""`spillway up`: checks the machine, then runs the NFS server, the drain, the cache, the catalogue.
 
 The cache is the process of the hydrator and the evictor.
 
@@ -36,6 +36,7 @@ from gateway.settings import Settings
 GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
 CACHE_STOP_SECONDS = 10.0
+CHECKPOINTS_STOP_SECONDS = 10.0
 COMMAND_SECONDS = 10.0
 """The time to wait for a command that changes names in place of the server."""
 PROBE_TIMEOUT_SECONDS = 0.5
@@ -85,8 +86,9 @@ def prepared(settings: Settings) -> Iterator[None]:
 
 
 def commands(settings: Settings) -> list[Command]:
-    """Return the commands of the NFS server, the drain and the cache, in the order of starting."""
-    return [ganesha(settings), drain(settings), cache(settings)]
+    """Return the commands of the NFS server, the drain, the cache and the catalogue, in the order
+    of starting."""
+    return [ganesha(settings), drain(settings), cache(settings), checkpoints(settings)]
 
 
 def ganesha(settings: Settings) -> Command:
@@ -116,6 +118,10 @@ def drain(settings: Settings) -> Command:
 
 def cache(settings: Settings) -> Command:
     return _module("cache", settings, CACHE_STOP_SECONDS)
+
+
+def checkpoints(settings: Settings) -> Command:
+    return _module("checkpoints", settings, CHECKPOINTS_STOP_SECONDS)
 
 
 def _module(name: str, settings: Settings, stop_seconds: float) -> Command:

@@ -38,6 +38,9 @@ def behave(site: Site, how: str) -> None:
     (site.directory / "behaviour").write_text(how)
 
 
+CHILDREN = ("ganesha", "drain", "cache", "checkpoints")
+
+
 def state(site: Site) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((site.settings.run_dir / "up.json").read_text())
     return found
@@ -53,6 +56,7 @@ def ready(running: Running) -> None:
     running.expect("ganesha ready")
     running.expect("drain: environment")
     running.expect("cache: environment")
+    running.expect("checkpoints: environment")
 
 
 def gone(pid: int) -> bool:
@@ -62,15 +66,16 @@ def gone(pid: int) -> bool:
 def test_starts_serves_and_stops_in_order(site: Site) -> None:
     with start(site) as up:
         ready(up)
-        pids = [pid_of(site, name) for name in ("ganesha", "drain", "cache")]
+        pids = [pid_of(site, name) for name in CHILDREN]
         line = up.expect("ganesha ready")
         assert f"mount -t nfs4 -o port={site.port} 127.0.0.1:/checkpoints" in line
         until(lambda: state(site)["children"]["ganesha"]["phase"] == "ready", "up.json: ready")
         assert state(site)["pid"] == up.process.pid
         up.process.terminate()
         assert up.wait() == 0
-    assert up.lines[-5:] == [
+    assert up.lines[-6:] == [
         "spillway: stopping (SIGTERM)",
+        "spillway: checkpoints stopped (exit code 0)",
         "spillway: cache stopped (exit code 0)",
         "spillway: drain stopped (exit code 0)",
         "spillway: ganesha stopped (exit code 0)",
@@ -90,7 +95,7 @@ def test_other_signals_that_stop(site: Site, number: signal.Signals) -> None:
     assert f"spillway: stopping ({number.name})" in up.lines
 
 
-@pytest.mark.parametrize("name", ["ganesha", "drain", "cache"])
+@pytest.mark.parametrize("name", CHILDREN)
 def test_a_killed_child_is_restarted(site: Site, name: str) -> None:
     with start(site) as up:
         ready(up)
@@ -112,7 +117,7 @@ def test_a_killed_child_is_restarted(site: Site, name: str) -> None:
 def test_children_die_with_a_killed_supervisor_and_it_can_start_again(site: Site) -> None:
     with start(site) as up:
         ready(up)
-        pids = [pid_of(site, name) for name in ("ganesha", "drain", "cache")]
+        pids = [pid_of(site, name) for name in CHILDREN]
         up.process.kill()
         up.wait()
         until(lambda: all(gone(pid) for pid in pids), "the children's end")
