@@ -265,6 +265,8 @@ def test_bytes_of_another_version_are_not_believed(
             path.write_bytes(b"global_step9")
         return found
 
+    # Another process, which remembers no bytes.
+    follower = world.follower()
     with monkeypatch.context() as patched:
         patched.setattr(View, "entry", late)
         world.write("ds/global_step1/y.pt", b"1")
