@@ -52,8 +52,10 @@ class Unread(Exception):
 
     def __init__(self, name: bytes, entry: Entry) -> None:
         self.name, self.entry = name, entry
-        why = "is evicted" if entry.is_absent else "is open for writing"
-        super().__init__(f"{shown(name)} {why}, so it cannot be read now")
+        why = ""
+        if entry.is_absent or entry.is_open:
+            why = " is evicted, so it" if entry.is_absent else " is open for writing, so it"
+        super().__init__(f"{shown(name)}{why} cannot be read now")
 
 
 class Place(Protocol):

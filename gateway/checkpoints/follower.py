@@ -142,7 +142,11 @@ class Follower:
         for directory in directories:
             inos |= self._catalogue.beside(directory)
         now_ns = clock.now_ns()
-        inos.update(ino for ino, due_ns in self._due.items() if due_ns <= now_ns)
+        due = [ino for ino, due_ns in self._due.items() if due_ns <= now_ns]
+        for ino in due:
+            # Its row may be gone. What it has to wait for once more is in the row that is written.
+            del self._due[ino]
+        inos.update(due)
         self._look(chain(inos, *(self._catalogue.below(ino) for ino in below)), reader)
         return reader.is_at_end
 

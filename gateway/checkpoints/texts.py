@@ -45,6 +45,9 @@ class Texts:
                 found = file.read(length)
         except FileNotFoundError:
             found = b""  # nothing was ever written
+        except OSError as exc:
+            # A disk that fails must not end the look at all other checkpoints.
+            raise Unread(name, entry) from exc
         # What was read may be of a writer who came since, or of the epoch after an eviction.
         if not self._is_still(entry):
             raise Unread(name, entry)

@@ -3,40 +3,21 @@ is made anew of the namespace alone."""
 
 from __future__ import annotations
 
-import random
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 from gateway import clock
 from gateway.checkpoints import catalogue as catalogue_module
-from gateway.checkpoints import follower as follower_module
 from gateway.checkpoints.facts import Extent
 from gateway.checkpoints.follower import Follower
 from gateway.checkpoints.tree import View
-from gateway.settings import Settings
 from gateway.types import ROOT_CRED
-from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t9_checkpoints.layouts import LAYOUTS, index, safetensors, tensors
 from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
 
 NS = 1_000_000_000
-
-
-@pytest.fixture
-def world(settings: Settings, namespace: Namespace) -> Iterator[World]:
-    made = World(settings, namespace)
-    yield made
-    made.end()
-
-
-@pytest.fixture
-def follower(world: World) -> Follower:
-    made = world.follower()
-    follow(made)
-    return made
 
 
 def test_each_step_of_a_save_is_followed(world: World) -> None:
@@ -277,6 +258,22 @@ def test_bytes_of_another_version_are_not_believed(
     assert world.state("ds/global_step1") == "writing"
 
 
+def test_a_disk_that_does_not_read_concerns_one_checkpoint(
+    world: World, follower: Follower
+) -> None:
+    world.write("ds/global_step1/x.pt", b"1")
+    ino = world.write("ds/latest", b"global_step1")
+    path = world.namespace.files.path(ino, 0)
+    path.unlink()
+    path.mkdir()
+    world.write("run/step-1/.metadata", b"1")
+    follow(follower)
+    row = world.row("ds/global_step1")
+    assert row is not None
+    assert row.reason == "latest cannot be read now"
+    assert world.state("run/step-1") == "complete"
+
+
 def test_a_quiet_time_ends_by_itself(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     table = {"name": "ours", "path": "{run}/s{step}", "quiet_seconds": 60}
     world = world.with_rules(table)
@@ -291,9 +288,15 @@ def test_a_quiet_time_ends_by_itself(world: World, monkeypatch: pytest.MonkeyPat
     follow(follower)
     due_ns = row.due_ns
     assert due_ns is not None
-    monkeypatch.setattr(clock, "now_ns", lambda: due_ns)
+    world.write("x/s2/file", b"1")
+    follow(follower)
+    world.remove("x/s2/file")
+    world.remove("x/s2")
+    assert follower._due.keys() - {row.ino} != set()
+    monkeypatch.setattr(clock, "now_ns", lambda: due_ns + 60 * NS)
     follow(follower)
     assert world.state("x/s1") == "complete"
+    assert follower._due == {}
 
 
 def test_other_rules_make_the_catalogue_anew(world: World, follower: Follower) -> None:
@@ -333,56 +336,6 @@ def test_a_row_that_the_namespace_does_not_give_is_deleted(
           name=b"other", old=b".metadata")  # fmt: skip
     follow(follower)
     assert rows_of(world.settings) == []
-
-
-NAMES = ["a", "run", "step-1", "iter_0000001", "global_step2", "checkpoint-3", "x.tmp", "4"]
-FILES = [
-    *(".metadata", "__0_0.distcp", "latest", "latest_checkpointed_iteration.txt", "ckpt-1.pt"),
-    *("trainer_state.json", "m.index.json", "commit_success.txt", "step-1-unfinished", "x.tmp"),
-]
-DATA = [b"", b"1", b"{}", b"global_step2", tensors(), index("x.tmp"), index(".metadata")]
-
-
-def change(world: World, draw: random.Random, files: list[str]) -> None:
-    """Make one random change. Parameters: files, the paths of files that were made."""
-    directory = "/".join(draw.choices(NAMES, k=draw.randint(1, 3)))
-    kind = draw.randrange(8)
-    if kind < 4 or not files:
-        path = f"{directory}/{draw.choice(FILES)}"
-        world.write(path, draw.choice(DATA))
-        files.append(path)
-    elif kind == 4:
-        world.remove(draw.choice(files))
-    elif kind == 5:
-        world.drain(draw.choice(files))
-    else:
-        old = draw.choice(files)
-        cut = draw.randint(1, old.count("/") + 1)
-        world.rename("/".join(old.split("/")[:cut]), directory)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_following_gives_what_a_rebuild_gives(
-    seed: int, world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(follower_module, "READ_INOS", 5)
-    monkeypatch.setattr(follower_module, "WRITTEN_AT_ONCE", 2)
-    monkeypatch.setattr(catalogue_module, "PAGE", 2)
-    monkeypatch.setattr("gateway.checkpoints.tree.PAGE", 2)
-    draw = random.Random(seed)
-    files: list[str] = []
-    for _ in range(6):
-        for _ in range(draw.randint(1, 12)):
-            try:
-                change(world, draw, files)
-            except Exception as exc:
-                # The namespace refuses what makes no sense: a rename into itself, say.
-                if not hasattr(exc, "errno"):
-                    raise
-        follow(follower)
-        followed = rows_of(world.settings)
-        assert followed == rebuilt(world)
-        follower = world.follower()
 
 
 def test_it_stops_between_two_transactions(world: World) -> None:

@@ -34,13 +34,6 @@ COMMITS = 5
 SECONDS = 30.0
 
 
-@pytest.fixture
-def world(settings: Settings, namespace: Namespace) -> Iterator[World]:
-    made = World(settings, namespace)
-    yield made
-    made.end()
-
-
 def live(settings: Settings, armed: str) -> None:
     """Follow until a failpoint kills this process, or its parent does."""
     follower.ROUND_SECONDS = 0.01
