@@ -96,7 +96,7 @@ class Follower:
                 reader = self._resumed()
             is_last = self._round(reader)
         except Lost as exc:
-            log.info("%s: the catalogue is made anew", exc)
+            log.info("%s: the whole namespace is read again", exc)
             reader = self._rebuild()
             is_last = False
         if not self._stop.is_set():
