@@ -69,15 +69,15 @@ def run(directory: Path, seed: int, times: float, readers: int) -> str:
         data = directory / "gateway" / "data"
         stack.enter_context(small_disk(data, directory / "disk.img", DISK_MIB))
         gateway = _gateway(directory / "gateway", server)
-        vm = ClientVm.boot(build_image(IMAGES), console_log=directory / "console.log")
-        stack.enter_context(vm)
-        stack.enter_context(gateway)
-        vm.mount(gateway.port)
         total_mib = int(DISK_MIB * EVICT_FROM * times)
-        kills, fullest, report = _refilled(vm, gateway, seed, total_mib, readers)
-        gateway.until_drained(180.0)
-        vm.umount()
-    checked = gateway.spillway("fsck", "--checksums", check=False, timeout_seconds=180.0)
+        vm = ClientVm.boot(build_image(IMAGES), console_log=directory / "console.log")
+        with vm, gateway:
+            vm.mount(gateway.port)
+            kills, fullest, report = _refilled(vm, gateway, seed, total_mib, readers)
+            gateway.until_drained(180.0)
+            vm.umount()
+        # The namespace must not be in use, and its disk must still be mounted.
+        checked = gateway.spillway("fsck", "--checksums", check=False, timeout_seconds=180.0)
     assert checked.returncode == 0, f"{checked.stdout}{checked.stderr}"
     assert not report["wrong"], "\n".join(report["wrong"])
     assert fullest < SLOW_FROM, f"the disk was filled to {fullest:.2f}"
