@@ -154,7 +154,7 @@ def render(values: Mapping[str, Mapping[str, Any]]) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, Path):
         value = str(value)
-    if isinstance(value, tuple):
+    if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"

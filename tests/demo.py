@@ -1,4 +1,5 @@
-"""Demonstrates the main job: a checkpoint saved through NFS reaches the bucket, byte for byte.
+"""Demonstrates the main job: a checkpoint saved through NFS reaches the bucket, byte for byte, and
+the gateway knows that it is one.
 
 ``make demo`` runs it with an S3 server, a gateway, and a virtual machine with the Linux kernel's
 own NFS client. The exit status is 0 only if every sha256 is the same from end to end.
@@ -25,7 +26,10 @@ DIRECTORY = "step_1000"
 RANKS = 8
 SHARD_MIB = 16
 MIB = 1024 * 1024
+RULE = {"name": "ranks", "path": "step_{step}", "files": RANKS}
+"""The layout of the save has no file that says that it is complete, so their number must."""
 DRAIN_DEADLINE_SECONDS = 120.0
+CATALOGUE_DEADLINE_SECONDS = 30.0
 
 _started = time.monotonic()
 
@@ -47,6 +51,20 @@ def watch_drain(gateway: Gateway) -> bool:
             return True
         time.sleep(0.2)
     return False
+
+
+def show_checkpoints(gateway: Gateway) -> bool:
+    """Print the checkpoints when the catalogue has seen the last upload. Returns whether the saved
+    one is durable."""
+    deadline = time.monotonic() + CATALOGUE_DEADLINE_SECONDS
+    while True:
+        shown = gateway.spillway("checkpoints").stdout
+        is_durable = " durable " in shown
+        if is_durable or time.monotonic() > deadline:
+            for line in shown.splitlines():
+                say(f"spillway checkpoints: {line}")
+            return is_durable
+        time.sleep(0.5)
 
 
 def evict(gateway: Gateway) -> bool:
@@ -85,6 +103,7 @@ def demo(directory: Path, stack: ExitStack) -> int:
             endpoint_url=server.url,
             access_key_id=ACCESS_KEY,
             secret_access_key=SECRET_KEY,
+            values={"checkpoints": {"rule": [RULE]}},
             say=say,
         )
     )
@@ -98,14 +117,16 @@ def demo(directory: Path, stack: ExitStack) -> int:
     saved, seconds = save(vm, DIRECTORY, ranks=RANKS, mib=SHARD_MIB)
     say(f"client: saved {len(saved)} shards in {seconds:.1f} s")
     drained = watch_drain(gateway)
+    durable = show_checkpoints(gateway)
     evicted = evict(gateway)
     through_nfs = read_back(vm, DIRECTORY)
     say("client: read all of it back, from the bucket")
     vm.umount()
     wrong = compare(saved, through_nfs, server.directory / BUCKET)
     print()
-    if not drained or not evicted or wrong or len(saved) != RANKS:
-        say(f"FAILED: {wrong} files differ, drained: {drained}, evicted: {evicted}")
+    if not (drained and durable and evicted) or wrong or len(saved) != RANKS:
+        done = f"drained: {drained}, durable: {durable}, evicted: {evicted}"
+        say(f"FAILED: {wrong} files differ, {done}")
         return 1
     say("every byte is the same on the client, through NFS and in the bucket")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 from tests.support.client import MOUNT, read_back, save
 from tests.support.site import Site
@@ -27,7 +28,8 @@ def requested(site: Site) -> set[str]:
 
 
 def test_a_saved_checkpoint_reaches_the_bucket(vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site()
+    rule = {"name": "ranks", "path": "{run}/step_{step}", "files": 8}
+    site = make_site(checkpoints={"rule": [rule]})
     files, _seconds = save(vm, "run/step_1000", ranks=8, mib=16)
     assert len(files) == 8
     assert read_back(vm, "run/step_1000") == files
@@ -36,6 +38,13 @@ def test_a_saved_checkpoint_reaches_the_bucket(vm: ClientVm, make_site: MakeSite
     # The files were written under .tmp and renamed, and no request had a temporary name.
     assert {key for key in requested(site) if key.endswith(".tmp")} == set()
     assert site.proxy.operations("COPY", "PART COPY") == []
+    until(lambda: states(site) == {"/checkpoints/run/step_1000": "durable"}, "it is durable")
+
+
+def states(site: Site) -> dict[str, str]:
+    """Return the states of the checkpoints by path."""
+    found = json.loads(site.gateway.spillway("checkpoints", "--json").stdout)["checkpoints"]
+    return {one["path"]: one["state"] for one in found}
 
 
 def test_a_directory_renamed_before_the_drain_costs_no_copy(
