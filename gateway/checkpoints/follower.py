@@ -96,7 +96,7 @@ class Follower:
                 reader = self._resumed()
             is_last = self._round(reader)
         except Lost as exc:
-            log.info("%s: the whole namespace is read again", exc)
+            log.info("%s: the whole namespace is read", exc)
             reader = self._rebuild()
             is_last = False
         if not self._stop.is_set():
@@ -110,7 +110,7 @@ class Follower:
             session = Session(connection, self._database.dialect)
             row = session.one(own.MADE_WITH)
             if row is None or row[0] != self._made_with:
-                raise Lost("the rules are others, or there is no catalogue yet")
+                raise Lost("there is no catalogue yet, or it was made with other rules")
             reader.resume(session)
             self._due = {row[0]: row[1] for row in session.all(own.DUE)}
         return reader
