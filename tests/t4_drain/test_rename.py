@@ -341,10 +341,10 @@ def test_copies_run_beside_each_other(moto_site: Site) -> None:
 
 def test_a_large_directory_of_drained_files(site: Site) -> None:
     """The drain is killed in the middle of its moves. Nothing is lost, and it ends in time."""
-    count = int(os.environ.get("SPILLWAY_RENAMED_FILES", "1000"))
+    count = int(os.environ.get("SPILLWAY_RENAMED_FILES", "500"))
     limit_seconds = max(120, count / 50)
     site.configure(processes=2, workers=8)
-    etags = {f"{n // 500}/{n}": hashlib.md5(b"%d" % n).hexdigest() for n in range(count)}
+    etags = {f"{n // 250}/{n}": hashlib.md5(b"%d" % n).hexdigest() for n in range(count)}
     for n, path in enumerate(etags):
         site.write("old/" + path, b"%d" % n)
     with site.process():
