@@ -87,32 +87,35 @@ class Trainer(Framework):
         return not_json(place, state, entry)[0]
 
 
-class DeepSpeed(Framework):
+class Tracked(Framework):
+    """A framework whose tracker names a checkpoint after all else is written."""
+
+    tracker: bytes
+    _prefix = ""
+    """What the tracker has before the number."""
+
+    def lacks_beside(self, place: Place, step: int | None) -> str | None:
+        newest = number_in(place, self.tracker, self._prefix)
+        if newest is None or step is None or newest < step:
+            return f"{self.tracker.decode()} does not name it yet"
+        return None
+
+
+class DeepSpeed(Tracked):
     """DeepSpeed: ``global_step<step>``, which ``latest`` beside it names last."""
 
     name = "deepspeed"
     tracker = b"latest"
     _pattern = re.compile(rb"global_step([0-9]{1,18})")
-
-    def lacks_beside(self, place: Place, step: int | None) -> str | None:
-        newest = number_in(place, self.tracker, "global_step")
-        if newest is None or step is None or newest < step:
-            return "latest does not name it yet"
-        return None
+    _prefix = "global_step"
 
 
-class Megatron(Framework):
+class Megatron(Tracked):
     """Megatron: ``iter_<7 digits>``, whose number the tracker beside it gets last."""
 
     name = "megatron"
     tracker = b"latest_checkpointed_iteration.txt"
     _pattern = re.compile(rb"iter_([0-9]{7,18})")
-
-    def lacks_beside(self, place: Place, step: int | None) -> str | None:
-        newest = number_in(place, self.tracker, "")
-        if newest is None or step is None or newest < step:
-            return "latest_checkpointed_iteration.txt does not name it yet"
-        return None
 
 
 class Orbax(Framework):

@@ -53,15 +53,14 @@ ENDING = Statement(
 one."""
 IS_STORED = and_(*IS_DRAINED, *HAS_CONTENT, *IS_CERTAIN)
 """The bucket has the present version of the file, at the key of its object's row."""
+_STORED_COLUMNS = (
+    inode.c.ctime_ns,
+    IS_STORED.label("is_stored"),
+    object_.c.key,
+    object_.c.stored_ns,
+)
 MEMBERS = Statement(
-    select(
-        dirent.c.name,
-        inode.c.ctime_ns,
-        IS_STORED.label("is_stored"),
-        object_.c.key,
-        object_.c.stored_ns,
-        *ENTRY_COLUMNS,
-    )
+    select(dirent.c.name, *_STORED_COLUMNS, *ENTRY_COLUMNS)
     .select_from(_NAMED.outerjoin(object_, object_.c.ino == inode.c.ino))
     .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"))
     .order_by(dirent.c.name)
@@ -75,12 +74,7 @@ ENTRIES = Statement(
     .limit(b("most"))
 )
 STORED = Statement(
-    select(
-        inode.c.ctime_ns,
-        IS_STORED.label("is_stored"),
-        object_.c.key,
-        object_.c.stored_ns,
-    )
+    select(*_STORED_COLUMNS)
     .select_from(inode.outerjoin(object_, object_.c.ino == inode.c.ino))
     .where(inode.c.ino == b("ino"))
 )
