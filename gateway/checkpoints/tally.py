@@ -76,7 +76,10 @@ class Tally:
             self._held = path[-1]
 
     def _add(self, row: Sequence[Any], entry: Entry, path: Parts) -> None:
-        """Add a member that is no directory. Parameters: row, of STORED."""
+        """Add a member that is no directory.
+
+        Parameters: row, with the columns of the statement STORED; entry; path in the checkpoint.
+        """
         ctime_ns, is_stored, key, stored_ns = row
         self._note(entry, path, ctime_ns)
         if not entry.is_file:

@@ -320,7 +320,8 @@ class Checkpoint(Base):
 
 
 class Catalogue(Base):
-    """How the rows of ``checkpoint`` were made, in one row. Without it they are made anew."""
+    """The rules that the rows of ``checkpoint`` were made with, in one row. Without this row the
+    whole namespace is read and all of those rows are made again."""
 
     __tablename__ = "catalogue"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)

@@ -21,10 +21,8 @@ def stop(pid: int) -> None:
 
 
 def stop_outside_turns(pid: int, backend: Backend) -> None:
-    """Stop a process that writes to the namespace, at a moment at which it keeps nobody waiting.
-
-    A process that is stopped with the turn to write, or on its way to it, keeps all others from
-    writing until it continues.
+    """Stop a process that writes to the namespace while it neither has the turn to write nor is on
+    its way to it. Otherwise no other process could write until it continues.
     """
     while True:
         with backend.turn(first=True):

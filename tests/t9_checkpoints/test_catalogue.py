@@ -1,5 +1,5 @@
 """The catalogue follows saves, renames, removals, drains and evictions, and is the same as one that
-is made anew of the namespace alone."""
+is rebuilt from the namespace alone."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_large_evicted_file_is_not_fetched_for_its_end(
 def test_bytes_of_another_version_are_not_believed(
     world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tracker is written anew between the look at its row and the reading of its bytes."""
+    """The tracker is replaced between the look at its row and the reading of its bytes."""
     world.write("ds/global_step1/x.pt", b"1")
     world.write("ds/latest", b"global_step0")
     follow(follower)

@@ -1,4 +1,4 @@
-"""After random changes the catalogue is the same as one that is made anew of the namespace."""
+"""After random changes the catalogue equals one that is rebuilt from the namespace."""
 
 from __future__ import annotations
 

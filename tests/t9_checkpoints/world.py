@@ -1,5 +1,5 @@
 """A namespace with a follower. Saves are replayed in it, and its catalogue is compared with one
-that is made anew."""
+that is rebuilt."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def forgotten(settings: Settings) -> Iterator[None]:
 
 
 def rebuilt(world: World) -> list[Row]:
-    """Make the catalogue anew, and return it."""
+    """Rebuild the catalogue, and return it."""
     with forgotten(world.settings):
         follow(world.follower())
         return rows_of(world.settings)
