@@ -18,6 +18,7 @@ from gateway.namespace.lookup import way_up
 from gateway.namespace.residency import PRESENCE_DELETE
 from gateway.objectstore.crc64 import CRC_BYTES
 from gateway.objectstore.ranges import Place
+from gateway.text import shown
 
 _SOURCE = Statement(
     select(
@@ -171,10 +172,9 @@ class Rows:
         path = os.fsdecode(b"/".join(name for _, _, name in reversed(way)))
         _, parent, name = way[0] if way else (ino, 0, b"")
         # A name may have line breaks, which would forge lines of the log.
-        text = path.encode(errors="replace").decode()
-        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) or f"inode {ino}"
+        text = shown(path.encode(errors="replace").decode()) or f"inode {ino}"
         durable = None if blocks is None else bytes(blocks)
-        return Found(epoch, source, durable, shown, parent, name, nlink == 0)
+        return Found(epoch, source, durable, text, parent, name, nlink == 0)
 
     def is_still(self, ino: int, epoch: int) -> bool:
         """Return whether a file is absent with this epoch."""

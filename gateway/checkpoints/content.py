@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gateway.checkpoints.facts import READ_MAX_BYTES, Entry, Place, shown
+from gateway.checkpoints.facts import READ_MAX_BYTES, Entry, Place
+from gateway.text import printable
 
 TRACKER_MAX_BYTES = 4096
 _ZIP = b"PK\x03\x04"
@@ -33,13 +34,13 @@ def not_json(place: Place, name: bytes, entry: Entry) -> tuple[str | None, Any]:
     """Return why a file in a place cannot be used as a JSON object, or None, and the object.
     Raises Unread."""
     if entry.size > READ_MAX_BYTES:
-        return f"{shown(name)} is larger than {READ_MAX_BYTES >> 20} MiB", None
+        return f"{printable(name)} is larger than {READ_MAX_BYTES >> 20} MiB", None
     try:
         found = json.loads(place.read(name, entry, 0, READ_MAX_BYTES))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        return f"{shown(name)} is no whole JSON object", None
+        return f"{printable(name)} is no whole JSON object", None
     return None, found
 
 
@@ -50,32 +51,32 @@ def missing_shard(place: Place, name: bytes, entry: Entry) -> str | None:
         return reason
     shards = index.get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        return f"{shown(name)} names no shards"
+        return f"{printable(name)} names no shards"
     if not all(isinstance(shard, str) for shard in shards.values()):
-        return f"{shown(name)} names no shards"
+        return f"{printable(name)} names no shards"
     for shard in sorted(set(shards.values())):
         path = shard.encode("utf-8", "surrogateescape")
         found = place.inside(*path.split(b"/"))
         if found is None or not found.is_file:
-            return f"shard {shown(path)} is missing"
+            return f"shard {printable(path)} is missing"
         if not found.size:
-            return f"shard {shown(path)} is empty"
+            return f"shard {printable(path)} is empty"
     return None
 
 
 def cut_off(place: Place, name: bytes, entry: Entry) -> str | None:
     """Return why a file of tensors seems to end too early, or None. Raises Unread."""
     if not entry.size:
-        return f"{shown(name)} is empty"
+        return f"{printable(name)} is empty"
     if name.endswith(b".safetensors"):
         is_whole = _safetensors_bytes(place, name, entry) == entry.size
-        return None if is_whole else f"{shown(name)} ends before its last tensor"
+        return None if is_whole else f"{printable(name)} ends before its last tensor"
     # torch.save writes a zip archive. Older versions wrote a pickle, whose end nothing shows.
     if place.read(name, entry, 0, len(_ZIP)) != _ZIP:
         return None
     end = place.read(name, entry, max(0, entry.size - _ZIP_END_BYTES), _ZIP_END_BYTES)
     is_whole = end.startswith(_ZIP_END)
-    return None if is_whole else f"{shown(name)} ends before the directory of its archive"
+    return None if is_whole else f"{printable(name)} ends before the directory of its archive"
 
 
 def _safetensors_bytes(place: Place, name: bytes, entry: Entry) -> int | None:

@@ -1,7 +1,7 @@
 """What rules are told of a place in the namespace, and what they answer. Pure.
 
-Names are bytes everywhere. ``shown`` makes the text of reasons and listings; nothing reads such a
-text back.
+Names are bytes everywhere. ``printable`` (gateway.text) makes the text of reasons and listings;
+nothing reads such a text back.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 from typing import NamedTuple, Protocol
 
+from gateway.text import printable
 from gateway.types import Kind
 
 Parts = tuple[bytes, ...]
@@ -17,12 +18,6 @@ Parts = tuple[bytes, ...]
 
 READ_MAX_BYTES = 16 << 20
 """A rule reads no more of a file at once."""
-
-
-def shown(name: bytes) -> str:
-    """Return a name or path as text of one line. What cannot be shown is escaped."""
-    text = name.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class Entry(NamedTuple):
@@ -55,7 +50,7 @@ class Unread(Exception):
         why = ""
         if entry.is_absent or entry.is_open:
             why = " is evicted, so it" if entry.is_absent else " is open for writing, so it"
-        super().__init__(f"{shown(name)}{why} cannot be read now")
+        super().__init__(f"{printable(name)}{why} cannot be read now")
 
 
 class Place(Protocol):

@@ -22,7 +22,6 @@ from gateway import clock
 from gateway.checkpoints import statements as own
 from gateway.checkpoints.catalogue import Catalogue, Look
 from gateway.checkpoints.configured import Configured
-from gateway.checkpoints.facts import shown
 from gateway.checkpoints.frameworks import BUILT_IN
 from gateway.checkpoints.rules import Rules
 from gateway.db.compiled import Session
@@ -31,6 +30,7 @@ from gateway.db.journal import BELOW, STORED, Lost, Reader
 from gateway.errors import NamespaceError
 from gateway.holds import Holds
 from gateway.settings import Settings
+from gateway.text import printable
 
 log = logging.getLogger("checkpoints")
 
@@ -194,7 +194,7 @@ class Follower:
     def _say(self, look: Look) -> None:
         before = None if look.before is None else look.before.state
         if look.now is not None and look.now.state != before:
-            log.info("%s: %s", shown(look.now.path), look.now.state)
+            log.info("%s: %s", printable(look.now.path), look.now.state)
 
 
 def _made_with(settings: Settings) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.checkpoints.facts import Found, Members, Place, Verdict, shown
+from gateway.checkpoints.facts import Found, Members, Place, Verdict
 from gateway.holds import Holds
+from gateway.text import printable
 
 UNFINISHED = b"-unfinished"
 """What NeMo adds to the name of a checkpoint that it writes or deletes."""
@@ -79,7 +80,7 @@ class Rules:
         rule = self._named[found.rule]
         held = next((name for n, name in enumerate(place.parts) if self._holds(place, n)), None)
         if (name := members.held if held is None else held) is not None:
-            return Verdict(f"{shown(name)} is a temporary name")
+            return Verdict(f"{printable(name)} is a temporary name")
         if members.open_files:
             is_one = members.open_files == 1
             count = "1 file is" if is_one else f"{members.open_files} files are"
@@ -100,7 +101,7 @@ class Rules:
         """Return why a checkpoint is not complete, by what is beside it, or None. Raises Unread."""
         for marker in markers_of(place.parts[-1]):
             if place.beside(marker) is not None:
-                return f"{shown(marker)} is there"
+                return f"{printable(marker)} is there"
         return self._named[rule].lacks_beside(place, step)
 
     def _holds(self, place: Place, depth: int) -> bool:

@@ -22,6 +22,7 @@ from gateway.drain.paths import file_of
 from gateway.errors import UserError
 from gateway.namespace.lookup import way_up
 from gateway.settings import Settings
+from gateway.text import printable, shown
 
 _DEPTH_MAX = 4096
 
@@ -170,13 +171,3 @@ def path_in_export(session: Session, ino: int, export: str) -> str:
     if (steps[-1][1] if steps else ino) != models.ROOT_INO:
         names.append("?")
     return "/".join([export, *reversed(names)])
-
-
-def printable(name: bytes) -> str:
-    """Return a name that can be shown, for any bytes that a client chose."""
-    return shown(name.decode("utf-8", "backslashreplace"))
-
-
-def shown(text: str) -> str:
-    """Escape a text that clients could influence: terminals obey control characters."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

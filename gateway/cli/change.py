@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
 from gateway import clock, config
-from gateway.cli.backlog import printable
 from gateway.cli.look import DONE, refuse
 from gateway.cli.paths import NotPossible, browsing, names_of, resolve, shown
 from gateway.cli.removal import Removal
@@ -24,6 +23,7 @@ from gateway.door.frames import Answer, Op, Request
 from gateway.errors import DoorClosed, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
+from gateway.text import printable
 from gateway.types import SetAttr
 
 Act = Callable[[Settings, Browser, "Asker", str], None]

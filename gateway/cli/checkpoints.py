@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from gateway import clock, config
-from gateway.checkpoints.facts import State, shown
+from gateway.checkpoints.facts import State
 from gateway.cli.units import duration, size
 from gateway.db import schema
 from gateway.db.compiled import Session, Statement
@@ -22,6 +22,7 @@ from gateway.db.engine import Database
 from gateway.db.statements import catalogue, checkpoint
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
+from gateway.text import printable
 
 _NAMES = (
     *("path", "run", "step", "rule", "state", "reason", "files", "size"),
@@ -67,8 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 def gather(settings: Settings) -> dict[str, Any]:
     """Return the facts for ``spillway status``. Raises UserError."""
-    with_counts = _query(settings, COUNTS)
-    ((runs,),) = _query(settings, RUNS)
+    with_counts, ((runs,),) = _query(settings, COUNTS, RUNS)
     counts = {str(state): 0 for state in State} | {row[0]: row[1] for row in with_counts}
     return {"runs": runs, "checkpoints": counts}
 
@@ -80,11 +80,13 @@ def line(facts: dict[str, Any]) -> tuple[str, str]:
     return "catalogue", f"{runs}: {', '.join(counts)}" if counts else "none"
 
 
-def _query(settings: Settings, statement: Statement) -> list[Any]:
+def _query(settings: Settings, *statements: Statement) -> list[list[Any]]:
+    """Return the rows of statements. Raises UserError."""
     database = Database(settings.database_url)
     try:
-        with database.reader() as connection:
-            return list(Session(connection, database.dialect).all(statement))
+        with database.snapshot() as connection:
+            session = Session(connection, database.dialect)
+            return [list(session.all(statement)) for statement in statements]
     except NamespaceError as exc:
         raise UserError(f"cannot read the database {database.url}: {exc}") from None
     finally:
@@ -93,19 +95,19 @@ def _query(settings: Settings, statement: Statement) -> list[Any]:
 
 def _read(settings: Settings) -> tuple[bool, list[dict[str, Any]]]:
     """Return whether the catalogue is complete, and its rows in the order of runs and steps."""
-    is_made = bool(_query(settings, IS_MADE))
+    made_with, rows = _query(settings, IS_MADE, LIST)
     now_ns = clock.now_ns()
     found = []
-    for row in _query(settings, LIST):
+    for row in rows:
         one = dict(zip(_NAMES, row, strict=True))
-        one["run"] = shown(bytes(one["run"]))
-        one["path"] = f"{settings.nfs.export}/{shown(bytes(one['path']))}"
+        one["run"] = printable(bytes(one["run"]))
+        one["path"] = f"{settings.nfs.export}/{printable(bytes(one['path']))}"
         one["size_bytes"], one["dirty_bytes"] = one.pop("size"), one.pop("dirty_size")
         complete_ns = one["complete_ns"]
         age_ns = None if complete_ns is None else max(0, now_ns - complete_ns)
         one["age_seconds"] = None if age_ns is None else round(age_ns / clock.NS, 1)
         found.append(one)
-    return is_made, found
+    return bool(made_with), found
 
 
 def _lines(settings: Settings, found: list[dict[str, Any]]) -> Iterator[str]:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gateway import clock, config, state
-from gateway.cli.backlog import shown
 from gateway.cli.progress import Line, Transfer
 from gateway.cli.queue import opened, path_of, resolve
 from gateway.cli.units import duration, size
@@ -24,6 +23,7 @@ from gateway.drain import queue
 from gateway.drain.admission.retries import FOR_GOOD
 from gateway.drain.context import Context
 from gateway.errors import UserError
+from gateway.text import shown
 
 DRAINED = 0
 NEEDS_A_PERSON = 1

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 
 from gateway import config
-from gateway.cli.backlog import printable
 from gateway.cli.paths import NotPossible, Place, browsing, facts, long_line, resolve
 from gateway.namespace.browse import Browser, Entry
+from gateway.text import printable
 
 DONE = 0
 NOT_POSSIBLE = 1

@@ -10,13 +10,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from gateway import clock
-from gateway.cli.backlog import printable
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
+from gateway.text import printable
 from gateway.types import Kind, Residency
 
 _TYPES = {

@@ -10,10 +10,10 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gateway.cli.backlog import printable
 from gateway.cli.progress import Line
 from gateway.door.frames import Answer, Op, Request
 from gateway.namespace.browse import Browser
+from gateway.text import printable
 from gateway.types import Kind
 
 TOGETHER = 512

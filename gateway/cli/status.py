@@ -21,6 +21,7 @@ from gateway.db.engine import Database
 from gateway.errors import BucketError, NamespaceError, UserError
 from gateway.namespace import space as space_report
 from gateway.settings import Settings
+from gateway.text import shown
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1
@@ -289,13 +290,13 @@ def _drain_lines(drain: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     text = text if uploads else "nothing is being uploaded"
     if bucket["state"] in ("unreachable", "refused"):
         text += f"; bucket {bucket['state']} for {duration(_age_seconds(bucket['since_ns']) or 0)}"
-        text += f": {backlog.shown(bucket['error'] or 'no reason known')}"
+        text += f": {shown(bucket['error'] or 'no reason known')}"
     yield "draining", text
     if restless := drain.get("restless_files", 0):
         what = "1 open file is" if restless == 1 else f"{restless} open files are"
         yield "snapshots", f"{what} written without a pause of {QUIET_TEXT}: not in the bucket"
     for failure in drain.get("failures", [])[-FAILURES_SHOWN:]:
-        what, why = backlog.shown(failure["job"]), backlog.shown(failure["error"])
+        what, why = shown(failure["job"]), shown(failure["error"])
         yield "failing", f"{what}, {failure['tries']} tries: {why}"
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from gateway import clock, config, state
 from gateway.cache import warming
-from gateway.cli.backlog import shown
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.paths import NotPossible, browsing, files_below, follow
 from gateway.cli.progress import Line, Transfer
@@ -22,6 +21,7 @@ from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
+from gateway.text import shown
 from gateway.types import Residency
 
 TOGETHER = 1024

@@ -83,6 +83,7 @@ ALLOWED = {
         "gateway.namespace",
     },
     "gateway.holds": set[str](),
+    "gateway.text": set[str](),
     "gateway.door": {
         "gateway.types",
         "gateway.errors",
@@ -135,19 +136,19 @@ ALLOWED = {
     },
     "gateway.drain": {"gateway"},
     "gateway.cache": {
-        *LIBRARIES, "gateway.checks", "gateway.state", "gateway.daemon", "gateway.door",
-        "gateway.cache",
+        *LIBRARIES, "gateway.checks", "gateway.state", "gateway.text", "gateway.daemon",
+        "gateway.door", "gateway.cache",
     },
     # What decides is pure: it knows neither tables nor files.
     **{
         f"gateway.checkpoints.{name}": {
-            "gateway.types", "gateway.holds",
+            "gateway.types", "gateway.holds", "gateway.text",
             *(f"gateway.checkpoints.{one}" for one in ("facts", "rules", "content")),
         }
         for name in ("facts", "rules", "content", "frameworks", "configured")
     },
     "gateway.checkpoints": {
-        *LIBRARIES, "gateway.holds", "gateway.daemon", "gateway.checkpoints",
+        *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
         "gateway.cache.homes", "gateway.cache.warming",
     },
     "gateway.cli": {"gateway"},

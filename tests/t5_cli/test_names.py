@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from gateway import datadir
-from gateway.cli.backlog import printable
 from gateway.cli.main import main
 from gateway.cli.removal import Removal
 from gateway.cli.up import prepared
@@ -31,6 +30,7 @@ from gateway.errors import UserError
 from gateway.namespace import facade
 from gateway.namespace.browse import Browser, Entry
 from gateway.proc import start_ticks
+from gateway.text import printable
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.tools import run_as_root

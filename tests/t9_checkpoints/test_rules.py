@@ -11,9 +11,9 @@ from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from gateway import checks, config
-from gateway.checkpoints.facts import shown
 from gateway.checkpoints.frameworks import BUILT_IN, step_in
 from gateway.errors import ConfigError
+from gateway.text import printable
 from tests.t9_checkpoints.layouts import LAYOUTS, Layout, Steps, index, safetensors, tensors
 from tests.t9_checkpoints.memory import Memory, judge, parts, rules_of
 
@@ -325,4 +325,4 @@ def test_no_rule_can_have_the_name_of_a_framework() -> None:
 
 
 def test_names_are_shown_on_one_line() -> None:
-    assert shown(b"a\n\xff\x1b[0m\xc3\xbc") == "a\\n\\xff\\x1b[0mü"
+    assert printable(b"a\n\xff\x1b[0m\xc3\xbc") == "a\\n\\xff\\x1b[0mü"
