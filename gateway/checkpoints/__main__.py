@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
+from gateway.checkpoints.duties import Duties, Duty
 from gateway.checkpoints.follower import Follower
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
@@ -24,8 +26,15 @@ def main() -> int:
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
-    Follower(settings, Database(settings.database_url), process.stop).run()
+    duties = Duties(_duties(), process.stop)
+    duties.start()
+    Follower(settings, Database(settings.database_url), process.stop, duties.news).run()
+    duties.end()
     return process.end()
+
+
+def _duties() -> Sequence[Duty]:
+    return ()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from gateway import clock
@@ -53,11 +53,19 @@ RETRY_SECONDS = 2.0
 class Follower:
     """Keeps the catalogue of one namespace.
 
-    Parameters: settings; database; stop, after which it ends between two transactions.
+    Parameters: settings; database; stop, after which it ends between two transactions; news, which
+    is called when rows were written.
     """
 
-    def __init__(self, settings: Settings, database: Database, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        stop: threading.Event,
+        news: Callable[[], None] = lambda: None,
+    ) -> None:
         self._database = database
+        self._news = news
         self._stop = stop
         configured = [Configured(table) for table in settings.checkpoints.rule]
         rules = Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
@@ -185,6 +193,8 @@ class Follower:
             if reader is not None:
                 reader.save(session)
                 self._save_at = now + SAVE_SECONDS
+        if looks:
+            self._news()
         for look in looks:
             self._due.pop(look.ino, None)
             if look.now is not None and look.now.due_ns is not None:
