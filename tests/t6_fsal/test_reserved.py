@@ -125,16 +125,21 @@ def test_every_change_is_refused(site: Site) -> None:
         assert refused.value.number == nfs4.ROFS
     assert site.client.names(runs) == listed
     assert site.client.read_once(receipt, 0, 9) == b"bytes"
-    # The same requests through the door need the flag.
+
+
+def test_the_door_needs_the_flag(site: Site) -> None:
+    run = site.ask(Op.MKDIR, RUNS_INO, b"flagged")
+    assert run is not None
+    site.install(run.ino, b"receipt", b"bytes")
+    (site.server.settings.data_dir / "incoming" / "x").write_bytes(b"x")
     for request in (
         Request(Op.MKDIR, RUNS_INO, b"x"),
-        Request(Op.REMOVE, RUNS_INO, b"frozen"),
+        Request(Op.REMOVE, RUNS_INO, b"flagged"),
+        Request(Op.REMOVE, run.ino, b"receipt"),
         Request(Op.SETATTR, run.ino, wanted=SetAttr(mode=0o700)),
         Request(Op.INSTALL, RUNS_INO, b"x", name2=b"x"),
         Request(Op.MKDIR, ROOT_INO, b".spillway", cred=GATEWAY_CRED),
     ):
-        site.install(run.ino, b"receipt", b"bytes")
-        (site.server.settings.data_dir / "incoming" / "x").write_bytes(b"x")
         [answer] = site.door.run([request])
         assert answer.errno == errno.EROFS, request
 
