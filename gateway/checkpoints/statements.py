@@ -105,6 +105,7 @@ ROW_INSERT = Statement(
     )
 )
 """Adds a row, unless the inode was removed meanwhile."""
+COUNT = Statement(select(func.count()).select_from(checkpoint))
 KNOWN = Statement(
     select(checkpoint.c.ino).select_from(_INOS.join(checkpoint, checkpoint.c.ino == _INOS.c.value))
 )

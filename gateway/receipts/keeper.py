@@ -98,9 +98,7 @@ class Receipts:
         found = (Fact(*row) for row in rows)
         return {one.ino: one._replace(path=bytes(one.path), run=bytes(one.run)) for one in found}
 
-    def _change(
-        self, door: Door, before: dict[Path, Receipt], after: dict[Path, Receipt]
-    ) -> bool:
+    def _change(self, door: Door, before: dict[Path, Receipt], after: dict[Path, Receipt]) -> bool:
         """Change what differs: links before documents, and what must go before what comes. Returns
         False if it was told to stop. Raises Refused after all others are done."""
         steps: list[tuple[Path, Receipt, Receipt | None]]

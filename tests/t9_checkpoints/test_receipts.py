@@ -81,7 +81,9 @@ def save(world: World, path: str) -> None:
 
 
 def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
+    told: list[bool] = []
     follower, door = world.follower(), door_of(world)
+    follower._news = lambda: told.append(True)
 
     def turn() -> set[str]:
         follow(follower)
@@ -105,6 +107,17 @@ def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
     assert world.namespace.readdir(RUNS_INO, 0, 9) == []
     assert world.namespace.readdir(CHECKPOINTS_INO, 0, 9) == []
     world.close("run/step-1/.metadata", b"2")
+    assert turn() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
+    # A removal takes the row with it: the follower writes nothing, and says so all the same.
+    told.clear()
+    save(world, "other/step-1")
+    follow(follower)
+    assert told
+    told.clear()
+    for name in ("0_0.distcp", ".metadata", ""):
+        world.remove(f"other/step-1/{name}".rstrip("/"))
+    follow(follower)
+    assert told
     assert turn() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
     # What is kept in the gateway's own directory is no checkpoint of a run.
     world.namespace.rename(GATEWAY_CRED, *world.split("run"), RUNS_INO, b"kept")
