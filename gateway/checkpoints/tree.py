@@ -13,7 +13,7 @@ from gateway.checkpoints.facts import Entry, Extent, Found, Parts
 from gateway.checkpoints.rules import UNFINISHED, Rules
 from gateway.checkpoints.texts import Texts, entry_of
 from gateway.db.compiled import Session, numbers_of
-from gateway.db.models import ROOT_INO
+from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.namespace.lookup import way_up
 from gateway.types import Kind
 
@@ -112,7 +112,9 @@ class View:
         """Return what a directory or file is by itself, whatever it is in."""
         ino = node.entry.ino
         if ino not in self._found:
-            self._found[ino] = self.rules.recognise(node)
+            # The gateway's own directory has what was a checkpoint: the trash, what is promoted.
+            is_ours = node.parts[0] == RESERVED_NAME
+            self._found[ino] = None if is_ours else self.rules.recognise(node)
         return self._found[ino]
 
     def concerned(self, inos: Collection[int]) -> Concerned:

@@ -27,6 +27,7 @@ from gateway.cli import (
     plan,
     queue,
     status,
+    trash,
     up,
     warm,
 )
@@ -54,6 +55,8 @@ SUBCOMMANDS = (
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
     Subcommand("checkpoints", "list runs and checkpoints", checkpoints.arguments, checkpoints.run),
+    Subcommand("trash", "list or empty the trash", trash.arguments, trash.run),
+    Subcommand("undelete", "take a checkpoint back", trash.undelete_arguments, trash.undelete),
     Subcommand("ls", "list names", look.ls_arguments, look.ls),
     Subcommand("stat", "show what is known of a path", look.stat_arguments, look.stat),
     Subcommand("mkdir", "make directories", change.mkdir_arguments, change.mkdir),
