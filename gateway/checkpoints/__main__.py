@@ -11,6 +11,8 @@ from gateway.checkpoints.follower import Follower
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
+from gateway.receipts.keeper import Receipts
+from gateway.receipts.status import Status
 from gateway.settings import Settings
 from gateway.trash.expiry import Expiry
 
@@ -37,7 +39,8 @@ def main() -> int:
 
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
-    return (Expiry(settings, Database(settings.database_url), stop),)
+    expiry = Expiry(settings, Database(settings.database_url), stop)
+    return (Receipts(settings, stop), Status(settings, stop), expiry)
 
 
 if __name__ == "__main__":

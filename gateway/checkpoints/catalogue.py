@@ -32,7 +32,7 @@ from gateway.checkpoints.tree import Node, View
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.engine import Database
-from gateway.db.models import RESERVED_NAME, ROOT_INO
+from gateway.db.models import ROOT_INO
 from gateway.failpoints import CATALOGUE_COMMIT
 from gateway.holds import Holds
 from gateway.settings import Settings
@@ -244,6 +244,7 @@ class Catalogue:
             known = [ino for (ino,) in view.session.all(own.BELOW, top=directory)]
             way = () if directory == ROOT_INO else view.way_to(directory)
             if way is None:
+                yield from known
                 return
             found = None if not way else view.recognise(way[-1])
             is_in_tree = bool(view.concerned([directory]).roots.keys() - {directory})
@@ -261,8 +262,6 @@ class Catalogue:
                 rows = view.session.all(own.ENTRIES, parent=directory, after=after, most=PAGE)
                 for row in rows:
                     node = Node(view, (*parts, bytes(row[0])), directory, entry_of(row))
-                    if node.parts == (RESERVED_NAME,):
-                        continue
                     is_directory = node.entry.kind == Kind.DIRECTORY
                     inner = view.recognise(node) if is_directory or found is None else None
                     if is_directory and (inner is None or inner.extent is not Extent.TREE):

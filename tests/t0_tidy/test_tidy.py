@@ -156,7 +156,12 @@ ALLOWED = {
     "gateway.checkpoints.__main__": {"gateway"},
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
-        "gateway.cache.homes", "gateway.cache.warming",
+        "gateway.cache.homes", "gateway.cache.warming", "gateway.receipts",
+    },
+    "gateway.receipts.wanted": {"gateway.checkpoints.facts", "gateway.text"},
+    "gateway.receipts": {
+        *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.receipts",
+        "gateway.state", "gateway.text",
     },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
