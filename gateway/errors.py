@@ -14,6 +14,7 @@
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           └── WrongBytes    the bytes that came are not those that were stored
     ├── DoorClosed                the NFS server, or the connection to it, went away
+    ├── TrashRefused              a checkpoint is not as expected: it is not put into the trash
     ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
@@ -108,6 +109,11 @@ class DataFileError(GatewayError):
 
 class DoorClosed(GatewayError):
     """The NFS server went away during requests: it is not known which of them were done."""
+
+
+class TrashRefused(GatewayError):
+    """A checkpoint is not what it was when its deletion was decided, or cannot be taken back. It
+    stays where it is. The message is one line."""
 
 
 class LeaseLost(GatewayError):

@@ -14,6 +14,7 @@ from gateway.errors import NamespaceError, UserError
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
 from gateway.settings import Settings
+from gateway.trash.expiry import Expiry
 
 LOCK = "checkpoints.lock"
 STOP_SECONDS = 4.5
@@ -38,7 +39,8 @@ def main() -> int:
 
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
-    return (Receipts(settings, stop), Status(settings, stop))
+    expiry = Expiry(settings, Database(settings.database_url), stop)
+    return (Receipts(settings, stop), Status(settings, stop), expiry)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,11 @@ ALLOWED = {
     "gateway.schedule": set[str](),
     "gateway.clients": set[str](),
     "gateway.checks": {"gateway.clients", "gateway.schedule"},
-    "gateway.settings": {"gateway.checks", "gateway.clients"},
+    "gateway.declare": {"gateway.checks"},
+    "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
+    "gateway.settings": {
+        "gateway.checks", "gateway.clients", "gateway.declare", "gateway.checkpointsettings",
+    },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
     },
@@ -93,6 +97,7 @@ ALLOWED = {
         "gateway.datadir",
         "gateway.port",
         "gateway.db",
+        "gateway.text",
         "gateway.namespace",
         "gateway.door",
     },
@@ -147,6 +152,8 @@ ALLOWED = {
         }
         for name in ("facts", "rules", "content", "frameworks", "configured")
     },
+    # The process has duties that build on the catalogue.
+    "gateway.checkpoints.__main__": {"gateway"},
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
         "gateway.cache.homes", "gateway.cache.warming", "gateway.receipts",
@@ -156,6 +163,11 @@ ALLOWED = {
         *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.receipts",
         "gateway.state", "gateway.text",
     },
+    "gateway.trash": {
+        *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
+        "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.trash",
+    },
+    "gateway.elapsed": {"gateway.clock"},
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
              "gateway.config", "gateway.settings"},

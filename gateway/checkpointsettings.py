@@ -1,0 +1,40 @@
+"""The settings about checkpoints: which places are some, and what is asked before they are deleted.
+
+They are sections of ``gateway.settings``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway import checks
+from gateway.declare import key as _key
+
+
+@dataclass(frozen=True)
+class CheckpointsSettings:
+    rule: tuple[Mapping[str, Any], ...] = _key(
+        "Rules that recognise checkpoints, before those of known frameworks. Each is a table of\n"
+        'its own: [[checkpoints.rule]], name = "ours", path = "{run}/step-{step}", and one or\n'
+        'more of: files = 8, or files = ["rank-*.pt"]; marker = "DONE"; quiet_seconds = 60.',
+        (),
+        checks.rules,
+    )
+
+
+@dataclass(frozen=True)
+class RetentionSettings:
+    trash_seconds: float = _key(
+        "For so long a checkpoint that a policy deleted can be taken back: spillway undelete.\n"
+        "0: it is removed at once.",
+        7 * 86_400.0,
+        checks.at_least(0),
+    )
+    trash_short_seconds: float = _key(
+        "While the disk is too full although the evictor had its time, what has been in the trash\n"
+        "for so long, and has bytes that only the disk has, is removed early.",
+        3600.0,
+        checks.at_least(0),
+    )
