@@ -13,6 +13,7 @@ from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
+from gateway.retention.applier import Applier
 from gateway.settings import Settings
 
 LOCK = "checkpoints.lock"
@@ -38,7 +39,12 @@ def main() -> int:
 
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
-    return (Receipts(settings, stop), Status(settings, stop))
+    database = Database(settings.database_url)
+    return (
+        Applier(settings, database, stop, None),
+        Receipts(settings, stop),
+        Status(settings, stop),
+    )
 
 
 if __name__ == "__main__":

@@ -54,6 +54,9 @@ DRAIN_ROOMS: dict[str, tuple[str, ...]] = {
 }
 """The rooms of the drain, each with the rooms below it."""
 
+RETENTION_PURE = ("policy", "facts", "order", "keeps", "planner", "share")
+"""What decides is pure: it knows neither tables nor files nor clocks."""
+
 PACKAGES = {"gateway", "gateway.drain"}
 """Packages that ``imports`` names beside each module that is imported from them."""
 
@@ -70,7 +73,11 @@ ALLOWED = {
     "gateway.schedule": set[str](),
     "gateway.clients": set[str](),
     "gateway.checks": {"gateway.clients", "gateway.schedule"},
-    "gateway.settings": {"gateway.checks", "gateway.clients"},
+    "gateway.declare": {"gateway.checks"},
+    "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
+    "gateway.settings": {
+        "gateway.checks", "gateway.checkpointsettings", "gateway.clients", "gateway.declare"
+    },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
     },
@@ -147,6 +154,10 @@ ALLOWED = {
         }
         for name in ("facts", "rules", "content", "frameworks", "configured")
     },
+    "gateway.checkpoints.__main__": {
+        "gateway.checkpoints", "gateway.daemon", "gateway.db", "gateway.errors",
+        "gateway.retention", "gateway.settings",
+    },
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
         "gateway.cache.homes", "gateway.cache.warming", "gateway.receipts",
@@ -155,6 +166,18 @@ ALLOWED = {
     "gateway.receipts": {
         *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.receipts",
         "gateway.state", "gateway.text",
+    },
+    **{
+        f"gateway.retention.{name}": {
+            "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
+            "gateway.checkpoints.facts",
+            *(f"gateway.retention.{one}" for one in RETENTION_PURE),
+        }
+        for name in RETENTION_PURE
+    },
+    "gateway.retention": {
+        *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
+        "gateway.retention",
     },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",

@@ -1,0 +1,35 @@
+"""The settings about checkpoints: which places are some, and what is asked before they are deleted.
+
+They are sections of ``gateway.settings``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway import checks
+from gateway.declare import key as _key
+
+
+@dataclass(frozen=True)
+class CheckpointsSettings:
+    rule: tuple[Mapping[str, Any], ...] = _key(
+        "Rules that recognise checkpoints, before those of known frameworks. Each is a table of\n"
+        'its own: [[checkpoints.rule]], name = "ours", path = "{run}/step-{step}", and one or\n'
+        'more of: files = 8, or files = ["rank-*.pt"]; marker = "DONE"; quiet_seconds = 60.',
+        (),
+        checks.rules,
+    )
+
+
+@dataclass(frozen=True)
+class RetentionSettings:
+    ask_share: float = _key(
+        "A plan of retention that deletes more than this share of the checkpoints, or of their\n"
+        "bytes, under its policies waits until a person approves it (spillway policy approve). Up\n"
+        "to four deletions are not asked about.",
+        0.5,
+        checks.between(0, 1),
+    )
