@@ -33,3 +33,15 @@ class RetentionSettings:
         0.5,
         checks.between(0, 1),
     )
+    trash_seconds: float = _key(
+        "For so long a checkpoint that a policy deleted can be taken back: spillway undelete.\n"
+        "0: it is removed at once.",
+        7 * 86_400.0,
+        checks.at_least(0),
+    )
+    trash_short_seconds: float = _key(
+        "While the disk is too full although the evictor had its time, what has been in the trash\n"
+        "for so long, and has bytes that only the disk has, is removed early.",
+        3600.0,
+        checks.at_least(0),
+    )

@@ -117,7 +117,8 @@ class DoorClosed(GatewayError):
 
 
 class TrashRefused(GatewayError):
-    """A checkpoint is not what it was when its deletion was decided. It stays."""
+    """A checkpoint is not what it was when its deletion was decided, or cannot be taken back. It
+    stays where it is. The message is one line."""
 
 
 class LeaseLost(GatewayError):

@@ -15,6 +15,8 @@ from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
 from gateway.retention.applier import Applier
 from gateway.settings import Settings
+from gateway.trash.expiry import Expiry
+from gateway.trash.trash import Trash
 
 LOCK = "checkpoints.lock"
 STOP_SECONDS = 4.5
@@ -39,11 +41,13 @@ def main() -> int:
 
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
-    database = Database(settings.database_url)
+    url = settings.database_url
+    trash = Trash(settings, Database(url))
     return (
-        Applier(settings, database, stop, None),
         Receipts(settings, stop),
         Status(settings, stop),
+        Applier(settings, Database(url), stop, trash),
+        Expiry(settings, Database(url), stop),
     )
 
 

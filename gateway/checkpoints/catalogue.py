@@ -85,6 +85,14 @@ class Look(NamedTuple):
         return extents[0] != extents[1]
 
 
+class AsIs(NamedTuple):
+    """A checkpoint as it is in the namespace now, whatever its row says."""
+
+    node: Node
+    found: Found
+    evidence: str
+
+
 class Catalogue:
     """The catalogue of one namespace. Not safe to use from several threads.
 
@@ -116,12 +124,21 @@ class Catalogue:
     def look(self, ino: int) -> Look:
         """Look at an inode as it is now. Raises TryAgain."""
         with self.viewing() as view:
-            found = view.session.one(own.ROW, ino=ino)
-            before = None if found is None else _row(found)
+            before = self.row(view, ino)
             root = view.root(ino)
             if root is None:
                 return Look(ino, before, None)
             return self._judge(view, *root, before)
+
+    def row(self, view: View, ino: int) -> Row | None:
+        """Return the row of a checkpoint."""
+        found = view.session.one(own.ROW, ino=ino)
+        return None if found is None else _row(found)
+
+    def as_is(self, view: View, ino: int) -> AsIs | None:
+        """Return a checkpoint as it is, or None if it is none. No rule reads a file for it."""
+        root = view.root(ino)
+        return None if root is None else AsIs(*root, Tally(view, *root, self._prefix).evidence())
 
     def _judge(self, view: View, node: Node, found: Found, before: Row | None) -> Look:
         tally = Tally(view, node, found, self._prefix)

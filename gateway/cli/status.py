@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import clock, config, state
-from gateway.cli import backlog, cached, checkpoints, retention
+from gateway.cli import backlog, cached, checkpoints, retention, trash
 from gateway.cli.units import duration, size
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -86,6 +86,7 @@ def gather(settings: Settings) -> dict[str, Any]:
         "cache": cache,
         "catalogue": checkpoints.gather(settings),
         "retention": retention.gather(settings),
+        "trash": trash.gather(settings),
         "disk": _disk(settings),
         "space": space,
     }
@@ -228,6 +229,7 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
     yield checkpoints.line(facts["catalogue"])
     yield from retention.status_lines(facts["retention"])
+    yield from trash.lines(facts["trash"])
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
     yield (

@@ -334,3 +334,44 @@ class Catalogue(Base):
     rules: Mapped[str] = mapped_column(String)
     """A hash of the configuration that says which places are checkpoints."""
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+
+class Trash(Base):
+    """A checkpoint in the trash, or on its way there. It goes with the inode (gateway.trash)."""
+
+    __tablename__ = "trash"
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    """Its name in the trash."""
+    ino: Mapped[int] = mapped_column(ForeignKey("inode.ino", ondelete="CASCADE"), unique=True)
+    path: Mapped[bytes]
+    """The path below the export's root that it had. Empty: not known."""
+    run: Mapped[bytes]
+    step: Mapped[int | None]
+    files: Mapped[int]
+    size: Mapped[int]
+    """Bytes of the files."""
+    dirty_used: Mapped[int]
+    """Bytes on the disk of its files that the bucket does not have, as last counted. The drain
+    leaves them alone, so they do not count for the dirty limit."""
+    deleted_ns: Mapped[int]
+    """When, by the wall clock, for people."""
+    since_ns: Mapped[int]
+    """When, as ``elapsed`` counts."""
+    expires_ns: Mapped[int]
+    """As ``elapsed`` counts."""
+    deleted_by: Mapped[str] = mapped_column(String)
+    reason: Mapped[str] = mapped_column(String)
+    state: Mapped[str] = mapped_column(String)
+    """``putting``, ``kept`` or ``expiring``."""
+
+
+class Elapsed(Base):
+    """The last moment that was stored, in one row: see gateway.elapsed."""
+
+    __tablename__ = "elapsed"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    elapsed_ns: Mapped[int]
+    boot: Mapped[str] = mapped_column(String)
+    uptime_ns: Mapped[int]
+    clock_ns: Mapped[int]
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)

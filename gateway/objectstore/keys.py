@@ -28,6 +28,8 @@ OURS = ".spillway"
 RESERVED = b"/" + OURS.encode()
 """First part of a path in the gateway's own directory (gateway.namespace.reserved). No name has a
 slash: a client's entry of that name would have another key."""
+TRASH = (RESERVED, b"trash")
+"""The path of the trash."""
 _WHOLE_NAMES = {RESERVED.decode(): OURS, OURS: "%2Espillway", ".": "%2E", "..": "%2E%2E"}
 
 # A % is escaped only where it would read as an escape, so that 100% stays 100%.

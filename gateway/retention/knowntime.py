@@ -13,8 +13,6 @@ At the first look the newest completion of a checkpoint takes the place of the l
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
 from typing import NamedTuple
 
 from gateway import clock
@@ -24,7 +22,6 @@ BELIEVED_NS = DAY_NS
 """A clock that is further ahead is not believed."""
 SAVE_NS = 600 * clock.NS
 """The known time is stored so often. It grows by the time that has passed, stored or not."""
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Reading(NamedTuple):
@@ -58,8 +55,7 @@ class KnownTime(NamedTuple):
 
 def reading() -> Reading:
     """Read the clocks. Raises OSError without the id of the machine's start."""
-    boot = _BOOT_ID.read_text().strip()
-    return Reading(clock.now_ns(), boot, time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+    return Reading(clock.now_ns(), clock.boot_id(), clock.uptime_ns())
 
 
 def judge(read: Reading, known: Known | None, newest_ns: int | None) -> KnownTime:

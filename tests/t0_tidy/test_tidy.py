@@ -77,6 +77,7 @@ ALLOWED = {
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
     "gateway.settings": {
         "gateway.checks", "gateway.checkpointsettings", "gateway.clients", "gateway.declare"
+        "gateway.checks", "gateway.declare",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
@@ -100,6 +101,7 @@ ALLOWED = {
         "gateway.datadir",
         "gateway.port",
         "gateway.db",
+        "gateway.text",
         "gateway.namespace",
         "gateway.door",
     },
@@ -154,10 +156,8 @@ ALLOWED = {
         }
         for name in ("facts", "rules", "content", "frameworks", "configured")
     },
-    "gateway.checkpoints.__main__": {
-        "gateway.checkpoints", "gateway.daemon", "gateway.db", "gateway.errors",
-        "gateway.retention", "gateway.settings",
-    },
+    # The process has duties that build on the catalogue.
+    "gateway.checkpoints.__main__": {"gateway"},
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
         "gateway.cache.homes", "gateway.cache.warming", "gateway.receipts",
@@ -179,6 +179,11 @@ ALLOWED = {
         *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
         "gateway.retention",
     },
+    "gateway.trash": {
+        *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
+        "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.trash",
+    },
+    "gateway.elapsed": {"gateway.clock"},
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
              "gateway.config", "gateway.settings"},
