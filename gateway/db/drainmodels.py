@@ -204,6 +204,8 @@ class Promotion(Base):
     asked_by: Mapped[str] = mapped_column(String)
     """Name of the user."""
     asked_ns: Mapped[int]
+    begun_ns: Mapped[int | None]
+    """The time when the first copy was requested. NULL: none was."""
     done_ns: Mapped[int | None]
     top: Mapped[int]
     """Inode of the copy."""

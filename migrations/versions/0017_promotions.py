@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("note", sa.String(), nullable=False),
         sa.Column("asked_by", sa.String(), nullable=False),
         sa.Column("asked_ns", BIG, nullable=False),
+        sa.Column("begun_ns", BIG, nullable=True),
         sa.Column("done_ns", BIG, nullable=True),
         sa.Column("top", BIG, nullable=False),
         sa.Column("generation", BIG, nullable=False),
