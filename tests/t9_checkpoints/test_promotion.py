@@ -1,0 +1,314 @@
+"""Promotions: copies inside a real store that stay, whatever becomes of the original."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gateway import failpoints
+from gateway.db.engine import Database
+from gateway.errors import UserError
+from gateway.promotion import duty, places
+from gateway.promotion.duty import Promoter
+from gateway.promotion.store import State
+from gateway.settings import Settings
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.s3proxy import Act, Request, S3Proxy
+from tests.support.s3server import MotoServer, RcloneServer, Server, die_with_parent
+from tests.support.volumes import query
+from tests.t4_drain.site import Site
+from tests.t9_checkpoints.promoting import Promoting, direct
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["gateway.promotion.duty", "gateway.objectstore.tags"])
+REGULAR, LINK, DIRECTORY = 1, 4, 7
+ABSENT, RESIDENT = 0, 2
+numbers = count(1)
+
+
+@pytest.fixture(scope="module", params=[RcloneServer, MotoServer])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    with request.param(tmp_path_factory.mktemp("s3") / "store") as made:
+        yield made
+
+
+@pytest.fixture
+def site(server: Server, tmp_path: Path) -> Iterator[Promoting]:
+    with S3Proxy(server.port) as proxy:
+        made = Promoting(tmp_path, server, f"promotions-{next(numbers)}", proxy)
+        # What was given up may arrive for three times as long.
+        made.values["bucket"]["read_timeout_seconds"] = 1.0
+        made.configure()
+        yield made
+        made.close()
+
+
+def save(site: Site) -> dict[str, bytes]:
+    """Make a drained checkpoint. Returns the files below it."""
+    data = {
+        "__0_0.distcp": os.urandom(200_000),
+        "deep/er/__1_0.distcp": b"b" * 1000,
+        "empty": b"",
+        ".metadata": b"all",
+    }
+    for path, text in data.items():
+        site.write(f"job/step-5/{path}", text)
+    top = site.directory("job/step-5")
+    site.directory("job/step-5/nothing")
+    site.namespace.symlink(ROOT_CRED, top, b"link", b"deep/er", SetAttr(mode=0o777))
+    site.drain()
+    return data
+
+
+def test_a_promotion_outlives_its_original(site: Promoting) -> None:
+    data = save(site)
+    site.ask("job/step-5", "best")
+    site.proxy.forget()
+    site.settle()
+    done = site.promotion("best")
+    assert done is not None
+    assert (done.state, done.files, done.size) == (State.DONE, 4, 201_003)
+    kept = site.etags()["job/step-5/__0_0.distcp"]
+    copies = {request.key: request for request in site.proxy.operations("COPY")}
+    asked = copies["team/run/.spillway/promoted/best/__0_0.distcp"]
+    assert asked.headers["x-amz-copy-source-if-match"] == f'"{kept}"'
+    site.require_whole()
+    assert site.tree() == {
+        "best": (DIRECTORY, 0o755, 0, RESIDENT, 1),
+        "best/__0_0.distcp": (REGULAR, 0o640, 200_000, ABSENT, 1),
+        "best/.metadata": (REGULAR, 0o640, 3, ABSENT, 1),
+        "best/empty": (REGULAR, 0o640, 0, RESIDENT, 1),
+        "best/deep": (DIRECTORY, 0o755, 0, RESIDENT, 1),
+        "best/deep/er": (DIRECTORY, 0o755, 0, RESIDENT, 1),
+        "best/deep/er/__1_0.distcp": (REGULAR, 0o640, 1000, ABSENT, 1),
+        "best/nothing": (DIRECTORY, 0o755, 0, RESIDENT, 1),
+        "best/link": (LINK, 0o777, 7, RESIDENT, 1),
+    }
+    assert site.copies() == {f"best/{path}": text for path, text in data.items()}
+    tags = is_tagged(site, "best/.metadata")
+    assert (bool(done.is_tagged), tags) == ((True, True) if keeps_tags(site) else (False, False))
+    # What the copy has is compared and deleted as the objects of any file are.
+    for path in data:
+        site.unlink(f"job/step-5/{path}")
+    site.unlink("job/step-5/link")
+    site.drain()
+    assert site.copies() == {f"best/{path}": text for path, text in data.items()}
+    assert set(site.objects()) == {f".spillway/promoted/best/{path}" for path in data}
+    site.demote("best")
+    site.settle()
+    site.require_whole()
+    assert site.promotion("best") is None
+    assert site.tree() == {}
+    site.drain()
+    assert site.objects() == {}
+    assert site.is_clean()
+
+
+def keeps_tags(site: Site) -> bool:
+    return isinstance(site.server, MotoServer)
+
+
+def is_tagged(site: Promoting, path: str) -> bool:
+    if not keeps_tags(site):
+        return False
+    key = f"team/run/.spillway/promoted/{path}"
+    found = site.client.get_object_tagging(Bucket=site.bucket, Key=key)["TagSet"]
+    return found == [{"Key": "spillway", "Value": "promoted"}]
+
+
+def rewrite(site: Promoting) -> None:
+    site.write("job/step-5/empty", b"more")
+
+
+def rewrite_and_drain(site: Promoting) -> None:
+    rewrite(site)
+    site.drain()
+
+
+def remove(site: Promoting) -> None:
+    site.unlink("job/step-5/empty")
+
+
+def replace(site: Promoting) -> None:
+    """Put the object of another version there, as another program does."""
+    key = "team/run/job/step-5/empty"
+    site.client.put_object(Bucket=site.bucket, Key=key, Body=b"foreign")
+
+
+@pytest.mark.parametrize("change", [rewrite, rewrite_and_drain, remove, replace])
+def test_a_member_that_changes_fails_it(
+    site: Promoting, change: Callable[[Promoting], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duty, "BATCH", 1)
+    data = save(site)
+    site.ask("job/step-5", "best")
+    seen: list[dict[str, tuple[int, ...]]] = []
+
+    def at_first_copy(request: Request) -> None:
+        if request.operation == "COPY" and not seen:
+            seen.append(site.tree())
+            change(site)
+
+    site.proxy.on_applied = at_first_copy
+    site.settle()
+    assert seen == [{}]
+    failed = site.promotion("best")
+    assert failed is not None
+    assert failed.state == State.FAILED
+    assert failed.reason is not None
+    assert failed.reason.startswith("job/step-5/empty: ")
+    assert site.tree() == {}
+    site.require_whole()
+    site.proxy.on_applied = None
+    # It can be tried again, and nothing of the first try is taken for the second.
+    site.write("job/step-5/empty", b"")
+    site.drain()
+    assert site.copies() == {}
+    site.ask("job/step-5", "best")
+    site.settle()
+    assert site.copies() == {f"best/{path}": text for path, text in data.items()}
+
+
+def test_the_store_refuses_what_was_replaced_a_moment_ago(site: Promoting) -> None:
+    save(site)
+    site.ask("job/step-5", "best")
+    key = "team/run/job/step-5/.metadata"
+    replaced: list[str] = []
+
+    def is_refused(request: Request) -> bool:
+        """Answer as AWS does: neither rclone nor moto heeds the condition of a copy."""
+        if request.operation != "COPY" or not request.key.endswith("/.metadata"):
+            return False
+        if not replaced:
+            # It has the size that was recorded.
+            answer = site.client.put_object(Bucket=site.bucket, Key=key, Body=b"ALL")
+            replaced.append(answer["ETag"])
+        return request.headers.get("x-amz-copy-source-if-match") not in (None, replaced[0])
+
+    site.proxy.inject(is_refused, Act.FAIL, math.inf, status=412, code="PreconditionFailed")
+    site.settle()
+    failed = site.promotion("best")
+    assert failed is not None
+    assert failed.state == State.FAILED
+    copies = [one for one in site.proxy.operations("COPY") if one.key.endswith("/.metadata")]
+    assert {one.status for one in copies} == {412}
+    assert site.tree() == {}
+
+
+def work(settings: Settings, failpoint: str) -> None:
+    """Carry promotions out until a failpoint kills this process."""
+    die_with_parent()
+    duty.BATCH = 2
+    duty.NAMES = 2
+    failpoints.arm(failpoint)
+    database = Database(settings.database_url)
+    promoter = Promoter(settings, database, lambda: direct(settings), threading.Event())
+    for _ in range(60):
+        promoter.turn()
+
+
+FAILPOINTS = [
+    "drain.copy_object.before.1",
+    "drain.copy_object.after.1",
+    "drain.copy_object.after.3",
+    *(f"drain.commit.{when}.{at}" for at in (1, 2, 3, 4, 5, 6) for when in ("before", "after")),
+    "rename.1",
+    "writer.after-commit",
+]
+
+
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_a_kill_anywhere_is_followed_by_the_rest(site: Promoting) -> None:
+    data = save(site)
+    settings = site.settings
+    site.namespace.close()
+    killed = []
+    for number, failpoint in enumerate(FAILPOINTS):
+        site.namespace = type(site.namespace)(settings)
+        site.ask("job/step-5", f"best-{number}")
+        site.namespace.close()
+        process = context.Process(target=work, args=(settings, failpoint))
+        process.start()
+        process.join(60)
+        killed.append(process.exitcode == -signal.SIGKILL)
+        process.kill()
+        site.namespace = type(site.namespace)(settings)
+        assert len({path.split("/")[0] for path in site.tree()}) in (number, number + 1)
+    assert killed == [True] * len(FAILPOINTS)
+    for number in range(0, len(FAILPOINTS), 2):
+        site.demote(f"best-{number}")
+    site.settle()
+    site.require_whole()
+    site.drain()
+    expected = {
+        f"best-{number}/{path}": text
+        for number in range(1, len(FAILPOINTS), 2)
+        for path, text in data.items()
+    }
+    assert site.copies() == expected
+    files = {path for path, facts in site.tree().items() if facts[0] == REGULAR}
+    assert files == set(expected)
+
+
+def test_a_late_copy_is_looked_at_before_anything_is_shown(site: Promoting) -> None:
+    save(site)
+    site.ask("job/step-5", "best")
+    late = site.proxy.inject(lambda one: one.operation == "COPY", Act.HOLD, 1)
+    promoter = site.promoter()
+    promoter.turn()
+    late.wait()
+    waiting = site.promotion("best")
+    assert waiting is not None
+    assert (waiting.state, waiting.begun_ns is not None) == (State.COPYING, True)
+    promoter.turn()
+    assert site.tree() == {}
+    # It arrives after the second try, and gives the object another time, or another ETag.
+    late.arrive()
+    site.settle(promoter)
+    recorded = query(site.settings, "SELECT key, etag FROM object WHERE key LIKE '%promoted%'")
+    assert {key.removeprefix("team/run/"): etag for key, etag in recorded} == {
+        key: etag for key, etag in site.etags().items() if "promoted" in key
+    }
+
+
+def test_another_object_at_the_key_stays(site: Promoting) -> None:
+    save(site)
+    key = "team/run/.spillway/promoted/best/.metadata"
+    site.client.put_object(Bucket=site.bucket, Key=key, Body=b"of a newer database")
+    site.ask("job/step-5", "best")
+    site.settle()
+    failed = site.promotion("best")
+    assert failed is not None
+    assert failed.state == State.FAILED
+    assert "another object is there" in str(failed.reason)
+    site.drain()
+    assert site.copies() == {"best/.metadata": b"of a newer database"}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "is empty"),
+        (".hidden", "begins with a dot"),
+        ("a/b", "has a slash"),
+        ("a\nb", "cannot be shown"),
+        ("best.json", "of manifests"),
+        ("x" * 251, "longer than 250"),
+        ("best.tmp", "hold_patterns"),
+        ("\udcff", "must be UTF-8"),
+    ],
+)
+def test_names(name: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        places.checked(name, ["*.tmp"])
+    assert places.checked("größte 70B", ["*.tmp"]) == "größte 70B"
