@@ -18,6 +18,7 @@ from gateway.errors import (
     NoAttribute,
     NoSpace,
     NotPermitted,
+    ReadOnly,
     TooBig,
 )
 from gateway.namespace import permissions
@@ -96,6 +97,8 @@ def _require(attr: Attr, cred: Cred, wanted: int) -> None:
     """
     if attr.kind not in (Kind.REGULAR, Kind.DIRECTORY):
         raise NotPermitted
+    if wanted == permissions.WRITE and attr.reserved:
+        raise ReadOnly
     if not permissions.allowed(attr, cred, wanted):
         raise AccessDenied
     sticky = attr.kind == Kind.DIRECTORY and attr.mode & permissions.STICKY
