@@ -128,7 +128,8 @@ class Promoter:
 
     def _step(self, one: Promotion) -> float:
         if one.state != State.COPYING:
-            removal.remove(self._work, one, BATCH, self._etags)
+            is_doubtful = one.top in self._look_at or one.top not in self._begun
+            removal.remove(self._work, one, BATCH, self._etags, is_doubtful)
             return 0.0
         with self._work.reading() as session:
             is_linked = build.parent_of(session, one) == PROMOTED_INO

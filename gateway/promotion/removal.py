@@ -22,15 +22,17 @@ PAGE = 512
 GONE = (0, errno.ENOENT, errno.ESTALE)
 
 
-def remove(work: Work, of: Promotion, unmade_most: int, etags: Mapping[int, str]) -> None:
+def remove(
+    work: Work, of: Promotion, unmade_most: int, etags: Mapping[int, str], is_doubtful: bool
+) -> None:
     """Remove a copy, as far as it was made. It can be repeated after any interruption.
 
     Parameters: unmade_most, the number of copies that may have been requested and not recorded;
-    etags of such copies, as far as they are known, by inode. Raises UserError, DoorClosed, Ended,
-    TryAgain, OSError.
+    etags of such copies, as far as they are known, by inode; is_doubtful, whether a copy may still
+    be under way. Raises UserError, DoorClosed, Ended, TryAgain, OSError.
     """
     if of.begun_ns is not None:
-        _bury(work, of, unmade_most, etags)
+        _bury(work, of, unmade_most, etags, is_doubtful)
     with work.reading() as session:
         is_visible = build.parent_of(session, of) == PROMOTED_INO
     if is_visible:
@@ -60,7 +62,9 @@ def _removal(of: Promotion, member: Member) -> Request:
     return Request(Op.REMOVE, parent, name, member.copy, cred=GATEWAY_CRED)
 
 
-def _bury(work: Work, of: Promotion, most: int, etags: Mapping[int, str]) -> None:
+def _bury(
+    work: Work, of: Promotion, most: int, etags: Mapping[int, str], is_doubtful: bool
+) -> None:
     """Add tombstones for the copies that may be in the bucket without a row. A request that was
     given up may still make one, so the drain looks at the keys again."""
     with work.writing(of) as view:
@@ -72,6 +76,6 @@ def _bury(work: Work, of: Promotion, most: int, etags: Mapping[int, str]) -> Non
                 if one.key is not None
             ]
         )
-        for one in unmade:
+        for one in unmade if is_doubtful else ():
             if one.key is not None:
                 view.doubt_later(one.key, one.copy)

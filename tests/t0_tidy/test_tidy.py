@@ -149,7 +149,19 @@ ALLOWED = {
     },
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
-        "gateway.cache.homes", "gateway.cache.warming",
+        "gateway.cache.homes", "gateway.cache.warming", "gateway.door", "gateway.promotion",
+    },
+    # What was promoted, and where: commands and policies ask for it too.
+    **{
+        f"gateway.promotion.{name}": {
+            *LIBRARIES, "gateway.text", "gateway.checkpoints.facts",
+            *(f"gateway.promotion.{one}" for one in ("store", "places")),
+        }
+        for name in ("store", "places", "members")
+    },
+    "gateway.promotion": {
+        *LIBRARIES, *DRAIN_BASE, "gateway.text", "gateway.door", "gateway.drain.endpoint",
+        "gateway.promotion",
     },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
@@ -229,7 +241,7 @@ def test_a_circle_would_be_seen() -> None:
         require_no_circle({"a": {"b"}, "b": {"a", "c"}, "c": set()})
 
 
-def test_only_drain_cache_and_cli_see_the_object_store() -> None:
+def test_only_some_packages_see_the_object_store() -> None:
     seen = {
         module_of(path)
         for path in sources()
@@ -240,7 +252,10 @@ def test_only_drain_cache_and_cli_see_the_object_store() -> None:
         for name in seen
         if not below(
             name,
-            {"gateway.drain", "gateway.cache", "gateway.cli", "gateway.objectstore", "tests"},
+            {
+                *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.promotion"),
+                *("gateway.objectstore", "tests"),
+            },
         )
     } == set()
 

@@ -20,9 +20,8 @@ from gateway.promotion.store import Promotion, State
 from gateway.settings import Settings
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
+from tests.support.waiting import until
 from tests.t4_drain.site import Site
-
-TURNS = 60
 
 
 @contextmanager
@@ -68,11 +67,13 @@ class Promoting(Site):
     def settle(self, promoter: Promoter | None = None) -> None:
         """Carry promotions out until there is nothing to do."""
         promoter = promoter or self.promoter()
-        for _ in range(TURNS):
-            promoter.turn()
-            if not self.pending():
-                return
-        raise AssertionError(f"still to do: {self.pending()}")
+        turning = promoter
+
+        def is_settled() -> bool:
+            turning.turn()
+            return not self.pending()
+
+        until(is_settled, "promotions to end")
 
     def pending(self) -> list[Promotion]:
         return self._read(store.pending)
