@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -103,7 +104,7 @@ def demote(args: argparse.Namespace) -> int:
     with opened(settings) as database:
         with database.reader() as connection, database.transaction(connection):
             session = Session(connection, database.dialect)
-            found = store.one(session, args.name)
+            found = store.one_named(session, args.name)
             if found is None:
                 raise UserError(f"no promotion {shown(args.name)}: look with spillway promotions")
             if not args.yes:
@@ -117,6 +118,20 @@ def demote(args: argparse.Namespace) -> int:
             _Waiting(settings, database, False).until_gone(args.name)
     print(f"{args.name}: {'removed' if args.wait else 'is being removed'}")
     return DONE
+
+
+def gather(settings: Settings) -> dict[str, int]:
+    """Return the number of promotions in each state, for ``spillway status``. Raises UserError."""
+    with opened(settings) as database, database.snapshot() as connection:
+        states = Counter(one.state for one in store.every(Session(connection, database.dialect)))
+    return {str(one): states[one] for one in State}
+
+
+def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield label and value of the line for a person, if there is anything to say."""
+    if counts := [f"{count} {name}" for name, count in facts.items() if count]:
+        more = ": look with spillway promotions" if facts[State.FAILED] else ""
+        yield "promotions", f"{', '.join(counts)}{more}"
 
 
 class _Waiting:
@@ -171,7 +186,7 @@ class _Waiting:
         """Wait until a promotion is removed. Raises UserError."""
         while True:
             with self._database.snapshot() as connection:
-                now = store.one(Session(connection, self._database.dialect), name)
+                now = store.one_named(Session(connection, self._database.dialect), name)
             if now is None or now.state != State.DEMOTING:
                 self._line.end()
                 return
@@ -227,7 +242,7 @@ def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
     """Return a promotion as it is now, its files, and those that are copied."""
     with database.snapshot() as connection:
         session = Session(connection, database.dialect)
-        now = store.one(session, one.name)
+        now = store.one_named(session, one.name)
         if now is None or now.top != one.top:
             raise NotPossible(f"{one.name}: it was demoted meanwhile")
         return now, *store.counts(session, one.name)

@@ -120,7 +120,7 @@ class Promoter:
         log.warning("promotion %s waits: %s", one.name, why)
         try:
             with self._work.writing(one) as view:
-                now = store.one(view.session, one.name)
+                now = store.one_named(view.session, one.name)
                 if now is not None:
                     store.change(view.session, now._replace(reason=why))
         except Ended:
@@ -247,7 +247,7 @@ class Promoter:
             made = [(member, source.etag, result.etag) for member, source, result in copied]
             changed = build.make_files(view.session, one, made)
             if one.is_tagged and not all(result.is_tagged for _member, _source, result in copied):
-                now = store.one(view.session, one.name)
+                now = store.one_named(view.session, one.name)
                 assert now is not None, "it was there a moment ago"
                 store.change(view.session, now._replace(is_tagged=0))
         left = {member.copy for member in changed}
@@ -297,7 +297,7 @@ class Promoter:
 
     def _finish(self, one: Promotion) -> None:
         with self._work.reading() as session:
-            now = store.one(session, one.name)
+            now = store.one_named(session, one.name)
         if now is None or now.top != one.top:
             raise Ended(one.name)
         done = now._replace(state=State.DONE.value, reason=None, done_ns=clock.now_ns())

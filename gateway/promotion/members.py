@@ -16,13 +16,13 @@ from gateway import clock
 from gateway.checkpoints.facts import Extent
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
+from gateway.db.models import PROMOTED_INO
 from gateway.db.statements import block_digest, checkpoint, dirent, inode, object_
 from gateway.errors import UserError
 from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
 from gateway.objectstore import keys
-from gateway.promotion import store
 from gateway.promotion.places import parts_of
-from gateway.promotion.store import Member, Promotion, State
+from gateway.promotion.store import Member, Promotion, State, add, counts, one_named
 from gateway.text import printable
 from gateway.types import Kind
 
@@ -160,20 +160,13 @@ def record(
 
     Parameters: prefix of the keys; path of the source; note, and by, the user, for the record.
     """
-    before = store.one(session, name)
-    if before is not None and before.state != State.FAILED:
-        raise UserError(
-            f"there is a promotion {name} ({before.state}): choose another name, or end it: "
-            f"spillway demote {name} --yes"
-        )
-    if before is not None and store.counts(session, name)[0]:
-        raise UserError(f"what a failed promotion {name} has copied is being removed: try again")
+    _require_free(session, name)
+    if seen.left:
+        raise UserError(f"{printable(path)}: not all of it is in the bucket: spillway queue")
     count = len(seen.found)
     row = session.one(sql.RESERVE, inos=count, cookies=0)
     assert row is not None, "the volume row is missing"
     first = row[0] - count
-    if any(one.kind == Kind.REGULAR and not one.is_stored for one in seen.found):
-        raise UserError(f"{printable(path)}: not all of it is in the bucket")
     known = seen.checkpoint
     new = Promotion(
         name=name,
@@ -194,24 +187,34 @@ def record(
         size=seen.size,
         is_tagged=None,
     )
-    store.add(
-        session,
-        new,
-        [
-            Member(
-                name=name,
-                copy=first + number,
-                path=one.path,
-                parent=first + one.above if number else 0,
-                kind=one.kind,
-                ino=one.ino,
-                content_version=one.content_version,
-                key=keys.key_of(prefix, parts_of(name, one.path))
-                if one.kind == Kind.REGULAR
-                else None,
-                is_made=0,
-            )
-            for number, one in enumerate(seen.found)
-        ],
-    )
+    add(session, new, [_member(new, prefix, *pair) for pair in enumerate(seen.found)])
     return new
+
+
+def _require_free(session: Session, name: str) -> None:
+    """Raise UserError if the name of a promotion is taken."""
+    if session.one(sql.GET, ino=PROMOTED_INO) is None:
+        raise UserError("there is no .spillway/promoted: start the gateway once: spillway up")
+    before = one_named(session, name)
+    if before is not None and before.state != State.FAILED:
+        raise UserError(
+            f"there is a promotion {name} ({before.state}): choose another name, or end it: "
+            f"spillway demote {name} --yes"
+        )
+    if before is not None and counts(session, name)[0]:
+        raise UserError(f"what a failed promotion {name} has copied is being removed: try again")
+
+
+def _member(of: Promotion, prefix: str, number: int, one: Found) -> Member:
+    is_file = one.kind == Kind.REGULAR
+    return Member(
+        name=of.name,
+        copy=of.top + number,
+        path=one.path,
+        parent=of.top + one.above if number else 0,
+        kind=one.kind,
+        ino=one.ino,
+        content_version=one.content_version,
+        key=keys.key_of(prefix, parts_of(of.name, one.path)) if is_file else None,
+        is_made=0,
+    )

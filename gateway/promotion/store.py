@@ -201,7 +201,7 @@ def pending(session: Session) -> list[Promotion]:
     return [_promotion(row) for row in session.all(PENDING)]
 
 
-def one(session: Session, name: str) -> Promotion | None:
+def one_named(session: Session, name: str) -> Promotion | None:
     """Return the promotion with a name."""
     row = session.one(ONE, name=name)
     return None if row is None else _promotion(row)

@@ -11,7 +11,6 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.door.door import Door
 from gateway.door.frames import Request
-from gateway.drain import endpoint
 from gateway.drain.context import Context, View
 from gateway.errors import GatewayError, UserError
 from gateway.promotion import store
@@ -45,6 +44,8 @@ class Work:
     @cached_property
     def store(self) -> TaggingStore:
         """The bucket. It is opened when there is something to copy."""
+        # The imports are here because boto3 and awscrt take a second to import.
+        from gateway.drain import endpoint
         from gateway.objectstore.checksums import Kind
         from gateway.objectstore.tags import TaggingStore
 
@@ -69,7 +70,7 @@ class Work:
         Raises Ended if the promotion has another state by now, TryAgain.
         """
         with self._context.writing() as view:
-            now = store.one(view.session, of.name)
+            now = store.one_named(view.session, of.name)
             if now is None or (now.top, now.state) != (of.top, of.state):
                 raise Ended(f"{of.name} is not {of.state} any more")
             yield view

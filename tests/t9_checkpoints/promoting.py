@@ -76,10 +76,12 @@ class Promoting(Site):
         until(is_settled, "promotions to end")
 
     def pending(self) -> list[Promotion]:
-        return self._read(store.pending)
+        found: list[Promotion] = self._read(store.pending)
+        return found
 
     def promotion(self, name: str) -> Promotion | None:
-        return self._read(lambda session: store.one(session, name))
+        found: Promotion | None = self._read(lambda session: store.one_named(session, name))
+        return found
 
     def _read(self, function: Callable[[Session], Any]) -> Any:
         database = Database(self.settings.database_url)

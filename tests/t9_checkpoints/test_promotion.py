@@ -79,6 +79,7 @@ def save(site: Site) -> dict[str, bytes]:
 def test_a_promotion_outlives_its_original(site: Promoting) -> None:
     data = save(site)
     site.ask("job/step-5", "best")
+    site.ask("job/step-5/.metadata", "one file")
     site.proxy.forget()
     site.settle()
     done = site.promotion("best")
@@ -99,8 +100,10 @@ def test_a_promotion_outlives_its_original(site: Promoting) -> None:
         "best/deep/er/__1_0.distcp": (REGULAR, 0o640, 1000, ABSENT, 1),
         "best/nothing": (DIRECTORY, 0o755, 0, RESIDENT, 1),
         "best/link": (LINK, 0o777, 7, RESIDENT, 1),
+        "one file": (REGULAR, 0o640, 3, ABSENT, 1),
     }
-    assert site.copies() == {f"best/{path}": text for path, text in data.items()}
+    copies_of = {f"best/{path}": text for path, text in data.items()} | {"one file": b"all"}
+    assert site.copies() == copies_of
     tags = is_tagged(site, "best/.metadata")
     assert (bool(done.is_tagged), tags) == ((True, True) if keeps_tags(site) else (False, False))
     # What the copy has is compared and deleted as the objects of any file are.
@@ -108,9 +111,10 @@ def test_a_promotion_outlives_its_original(site: Promoting) -> None:
         site.unlink(f"job/step-5/{path}")
     site.unlink("job/step-5/link")
     site.drain()
-    assert site.copies() == {f"best/{path}": text for path, text in data.items()}
-    assert set(site.objects()) == {f".spillway/promoted/best/{path}" for path in data}
+    assert site.copies() == copies_of
+    assert set(site.objects()) == {f".spillway/promoted/{path}" for path in copies_of}
     site.demote("best")
+    site.demote("one file")
     site.settle()
     site.require_whole()
     assert site.promotion("best") is None
@@ -146,7 +150,11 @@ def replace(site: Promoting) -> None:
     site.client.put_object(Bucket=site.bucket, Key=key, Body=b"foreign")
 
 
-@pytest.mark.parametrize("change", [rewrite, remove, replace])
+@pytest.mark.parametrize(
+    ("server", "change"),
+    [(RcloneServer, rewrite), (MotoServer, remove), (MotoServer, replace)],
+    indirect=["server"],
+)
 def test_a_member_that_changes_fails_it(
     site: Promoting, change: Callable[[Promoting], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +197,7 @@ def test_a_member_that_changes_fails_it(
     assert site.copies() == {f"best/{path}": text for path, text in data.items()}
 
 
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
 def test_the_store_refuses_what_was_replaced_a_moment_ago(site: Promoting) -> None:
     save(site)
     site.ask("job/step-5", "best")
@@ -275,6 +284,7 @@ def test_a_kill_anywhere_is_followed_by_the_rest(
     assert files == set(expected)
 
 
+@pytest.mark.parametrize("server", [RcloneServer], indirect=True)
 def test_a_late_copy_is_looked_at_before_anything_is_shown(
     site: Promoting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +312,7 @@ def test_a_late_copy_is_looked_at_before_anything_is_shown(
     }
 
 
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
 def test_another_object_at_the_key_stays(site: Promoting) -> None:
     save(site)
     key = "team/run/.spillway/promoted/best/.metadata"

@@ -11,6 +11,7 @@ import pytest
 
 from gateway import config
 from gateway.cli.main import main
+from gateway.cli.promote import gather, line
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
@@ -143,25 +144,35 @@ def here(tmp_path: Path) -> Iterator[World]:
     made.namespace.close()
 
 
-def test_the_commands(here: World, capsys: pytest.CaptureFixture[str]) -> None:
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(here: World, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command. Its result is what the command printed."""
+
     def run(expected: int, *words: str) -> str:
         command, *rest = words
         assert main([command, "--config", str(here.settings.source), *rest]) == expected
         said = capsys.readouterr()
         return said.out + said.err
 
-    def listed(command: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(run(0, command, "--json"))
-        return found
+    return run
 
+
+def listed(run: Run, command: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run(0, command, "--json"))
+    return found
+
+
+def test_the_commands_of_pins(here: World, run: Run) -> None:
     save(here, drains=False)
     assert run(0, "pins") == "nothing is pinned\n"
     assert "pinned" in run(0, "pin", "job/step-5", "--note", "for the paper")
     assert "cannot be pinned" in run(1, "pin", "/")
     assert "no such file" in run(1, "pin", "missing")
-    assert [(one["path"], one["note"]) for one in listed("pins")] == [
-        ("/checkpoints/job/step-5", "for the paper")
-    ]
+    [found] = listed(run, "pins")
+    assert (found["path"], found["note"]) == ("/checkpoints/job/step-5", "for the paper")
     assert "for the paper" in run(0, "pins")
     assert "(pinned)" in run(0, "ls", "-l", "job")
     [facts] = json.loads(run(0, "stat", "--json", SAVED[0]))
@@ -170,16 +181,20 @@ def test_the_commands(here: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert "not pinned any more" in run(0, "unpin", "job/step-5")
     assert run(0, "pins") == "nothing is pinned\n"
 
+
+def test_the_commands_of_promotions(here: World, run: Run) -> None:
+    save(here, drains=False)
     promote = ("promote", "job/step-5", "--as", "best", "--no-wait")
     assert "3 files, 71 B are not in the bucket yet (job/step-5/.metadata)" in run(1, *promote)
     here.write("job/step-6/__0_0.distcp", b"1")
-    for path in (*SAVED, "job/step-6/__0_0.distcp"):
+    here.write("plain/f", b"1")
+    for path in (*SAVED, "job/step-6/__0_0.distcp", "plain/f"):
         here.drain(path)
     follow(here.follower())
     unfinished = run(1, "promote", "job/step-6", "--as", "best", "--no-wait")
     assert "not complete: .metadata is missing" in unfinished
     assert run(0, "promotions") == "nothing is promoted\n"
-    [here.namespace.mknod(ROOT_CRED, here.directory("odd"), b"pipe", Kind.FIFO, 0, SetAttr())]
+    here.namespace.mknod(ROOT_CRED, here.directory("odd"), b"pipe", Kind.FIFO, 0, SetAttr())
     for path, why in (
         ("odd", "odd/pipe: only files"),
         ("/", "the whole export"),
@@ -190,16 +205,17 @@ def test_the_commands(here: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot be the name of a promotion" in run(2, *promote[:3], "a/b", "--no-wait")
     assert "best  copying  3 files" in run(0, *promote, "--note", "paper")
     assert "there is a promotion best (copying)" in run(2, *promote)
-    here.write("plain/f", b"1")
-    here.drain("plain/f")
     text = run(0, "promote", "plain", "--as", "plain", "--no-wait")
     assert "no rule recognised it as a checkpoint" in text
-    [best, plain] = listed("promotions")
+    facts = gather(here.settings)
+    assert list(line(facts)) == [("promotions", "2 copying")]
+    assert list(line({**facts, "copying": 0})) == []
+    [best, plain] = listed(run, "promotions")
     assert (best["run"], best["step"], best["note"], best["files"]) == ("job", 5, "paper", 3)
     assert best["path"] == "/checkpoints/.spillway/promoted/best"
     assert (plain["source"], plain["run"]) == ("/checkpoints/plain", None)
     assert "3 files, 71 B would be removed" in run(1, "demote", "best")
     assert "no promotion other" in run(2, "demote", "other", "--yes")
-    assert [one["state"] for one in listed("promotions")] == ["copying", "copying"]
+    assert [one["state"] for one in listed(run, "promotions")] == ["copying", "copying"]
     assert run(0, "demote", "best", "--yes", "--no-wait") == "best: is being removed\n"
-    assert listed("promotions")[0]["state"] == "demoting"
+    assert listed(run, "promotions")[0]["state"] == "demoting"
