@@ -158,17 +158,8 @@ class Protected(NamedTuple):
     inos: frozenset[int]
     """Checkpoints that were promoted, and did not change since."""
     paths: frozenset[bytes]
-    """Paths below the export's root that are pinned, or are being copied."""
-
-    def covers(self, ino: int, path: bytes) -> bool:
-        """Return whether a checkpoint is protected: it was promoted, or it is at, below or above
-        one of the paths."""
-        if ino in self.inos:
-            return True
-        return any(
-            path == one or path.startswith(one + b"/") or one.startswith(path + b"/")
-            for one in self.paths
-        )
+    """Paths below the export's root that are pinned, or are being copied: a checkpoint at, above or
+    below one of them stays."""
 
 
 def protected(session: Session) -> Protected:
