@@ -83,8 +83,8 @@ class Promoter:
         self._work = Work(settings, database, open_door)
         self._stop = stop
         self._copier: Copier | None = None
-        self._begun: set[int] = set()
-        """Those that this process has begun, by their top."""
+        self._known: set[int] = set()
+        """Those of which no request is under way that this process does not know of, by top."""
         self._look_at: dict[int, float] = {}
         """Monotonic seconds after which no request is under way that was given up, by top."""
         self._etags: dict[int, str] = {}
@@ -128,7 +128,7 @@ class Promoter:
 
     def _step(self, one: Promotion) -> float:
         if one.state != State.COPYING:
-            is_doubtful = one.top in self._look_at or one.top not in self._begun
+            is_doubtful = one.top in self._look_at or one.top not in self._known
             removal.remove(self._work, one, BATCH, self._etags, is_doubtful)
             return 0.0
         with self._work.reading() as session:
@@ -142,10 +142,10 @@ class Promoter:
                 self._say(one, "the drain has yet to delete what had this name before")
                 return WAIT_SECONDS
             tagged = int(self._work.store.keeps_tags())
-            self._begun.add(one.top)
+            self._known.add(one.top)
             begun = one._replace(begun_ns=clock.now_ns(), is_tagged=tagged, reason=None)
             one = self._work.change(begun, one)
-        elif one.top not in self._begun and one.top not in self._look_at:
+        elif one.top not in self._known and one.top not in self._look_at:
             self._doubt(one)
         return self._build(one)
 
@@ -188,7 +188,7 @@ class Promoter:
                 volume = bytes(_volume(session)).hex()
             if not members:
                 return True
-            changed = [one for one in members if one.ino not in sources]
+            changed = [member for member in members if member.ino not in sources]
             if changed:
                 self._fail(one, changed[0], "it was changed or removed meanwhile")
                 return False
@@ -213,7 +213,7 @@ class Promoter:
         """Copy some objects, and make their files. Returns False if the promotion failed."""
         from gateway.promotion.copier import Copied
 
-        is_resumed = one.top not in self._begun
+        is_resumed = one.top not in self._known
         results = self._open_copier().run(
             one, volume, pairs, is_resumed=is_resumed, tags=bool(one.is_tagged)
         )
@@ -246,10 +246,10 @@ class Promoter:
         with self._work.writing(one) as view:
             made = [(member, source.etag, result.etag) for member, source, result in copied]
             changed = build.make_files(view.session, one, made)
-            if one.is_tagged and not all(result.is_tagged for _member, _source, result in copied):
-                now = store.one_named(view.session, one.name)
-                assert now is not None, "it was there a moment ago"
-                store.change(view.session, now._replace(is_tagged=0))
+            now = store.one_named(view.session, one.name)
+            assert now is not None, "it was there a moment ago"
+            is_tagged = now.is_tagged and all(result.is_tagged for _, _, result in copied)
+            store.change(view.session, now._replace(is_tagged=int(bool(is_tagged)), reason=None))
         left = {member.copy for member in changed}
         for member, _source, _result in copied:
             if member.copy not in left:
@@ -277,6 +277,7 @@ class Promoter:
                 after = stored.ino
             if len(rows) < NAMES:
                 del self._look_at[one.top]
+                self._known.add(one.top)
                 return True
         return False
 

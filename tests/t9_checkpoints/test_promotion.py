@@ -136,34 +136,34 @@ def is_tagged(site: Promoting, path: str) -> bool:
     return found == [{"Key": "spillway", "Value": "promoted"}]
 
 
-def rewrite(site: Promoting) -> None:
-    site.write("job/step-5/empty", b"more")
+def rewrite(site: Promoting, path: str) -> None:
+    site.write(f"job/step-5/{path}", b"ALL")
 
 
-def remove(site: Promoting) -> None:
-    site.unlink("job/step-5/empty")
+def remove(site: Promoting, path: str) -> None:
+    site.unlink(f"job/step-5/{path}")
 
 
-def replace(site: Promoting) -> None:
-    """Put the object of another version there, as another program does."""
-    key = "team/run/job/step-5/empty"
+def replace(site: Promoting, path: str) -> None:
+    """Put another object there, as another program does."""
+    key = f"team/run/job/step-5/{path}"
     site.client.put_object(Bucket=site.bucket, Key=key, Body=b"foreign")
 
 
 @pytest.mark.parametrize(
-    ("server", "change", "at"),
+    ("server", "change", "path"),
     [
-        # Its own copy is made, and is not what is to be promoted any more.
-        (RcloneServer, rewrite, "empty"),
-        (MotoServer, remove, ".metadata"),
-        (MotoServer, replace, ".metadata"),
+        # Its own copy is made, and its original has a new version of the same size by then.
+        (RcloneServer, rewrite, ".metadata"),
+        (MotoServer, remove, "empty"),
+        (MotoServer, replace, "empty"),
     ],
     indirect=["server"],
 )
 def test_a_member_that_changes_fails_it(
     site: Promoting,
-    change: Callable[[Promoting], None],
-    at: str,
+    change: Callable[[Promoting, str], None],
+    path: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(duty, "BATCH", 1)
@@ -172,9 +172,9 @@ def test_a_member_that_changes_fails_it(
     seen: list[dict[str, tuple[int, ...]]] = []
 
     def when_copied(request: Request) -> None:
-        if request.operation == "COPY" and request.key.endswith(f"best/{at}"):
+        if request.operation == "COPY" and request.key.endswith("best/.metadata"):
             seen.append(site.tree())
-            change(site)
+            change(site, path)
 
     site.proxy.on_applied = when_copied
     site.settle()
@@ -183,12 +183,12 @@ def test_a_member_that_changes_fails_it(
     assert failed is not None
     assert failed.state == State.FAILED
     assert failed.reason is not None
-    assert failed.reason.startswith("job/step-5/empty: ")
+    assert failed.reason.startswith(f"job/step-5/{path}: ")
     assert site.tree() == {}
     site.require_whole()
     site.proxy.on_applied = None
     # It can be tried again, and nothing of the first try is taken for the second.
-    site.write("job/step-5/empty", b"")
+    site.write(f"job/step-5/{path}", data[path])
 
     def is_asked() -> bool:
         # The deletion of the file before is not certain at once.

@@ -12,11 +12,13 @@ import pytest
 from gateway import config
 from gateway.cli.main import main
 from gateway.cli.promote import gather, line
-from gateway.db.compiled import Session
+from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
 from gateway.namespace import pins
 from gateway.promotion import build, members, store
+from gateway.promotion.copier import OBJECTS, SOURCES, Source
+from gateway.promotion.duty import BLOCKED
 from gateway.promotion.store import Promotion, Protected, State
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
@@ -73,7 +75,17 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
         assert store.counts(session, "best") == (3, 3)
         store.change(session, asked._replace(state=State.DONE.value))
 
+    def selected(session: Session) -> None:
+        files = store.members(session, store.UNMADE_FILES, "best", most=9)
+        sources = session.all(SOURCES, inos=rows_of([(one.ino,) for one in files]))
+        assert {Source(*row).key for row in sources} == set(SAVED)
+        assert all(Source(*row).etag == "e" for row in sources)
+        assert session.one(BLOCKED, name="best") is None
+        assert store.pending(session) == [asked]
+
+    within(world.settings, selected)
     within(world.settings, build_all)
+    within(world.settings, require_made)
     staged = b"promotion-%d" % asked.top
     world.namespace.rename(GATEWAY_CRED, TRASH_INO, staged, PROMOTED_INO, b"best")
     rows = query(
@@ -97,6 +109,19 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
     world.write("kept/step-5/.metadata", b"again")
     follow(world.follower())
     assert within(world.settings, store.protected) == Protected(frozenset(), frozenset())
+
+
+def require_made(session: Session) -> None:
+    """Require that all of a copy is made, as the steps after that find it."""
+    made = store.members(session, store.LAST_MADE, "best", before=1 << 62, most=9)
+    assert [one.copy for one in made] == sorted((one.copy for one in made), reverse=True)
+    assert made[-1].path == b""
+    found = session.all(OBJECTS, name="best", after=0, most=9)
+    assert [row[3] for row in found] == ["new"] * 3
+    session.run(build.NEW_ETAG, the_ino=found[0][0], new_etag="newer")
+    assert session.all(OBJECTS, name="best", after=0, most=1)[0][3] == "newer"
+    session.run(build.NEW_ETAG, the_ino=found[0][0], new_etag="new")
+    assert store.pending(session) == []
 
 
 def test_pins_follow_inodes(world: World) -> None:
