@@ -14,6 +14,8 @@ from gateway.db.engine import Database
 from gateway.door import door
 from gateway.errors import NamespaceError, UserError
 from gateway.promotion.duty import Promoter
+from gateway.receipts.keeper import Receipts
+from gateway.receipts.status import Status
 from gateway.settings import Settings
 
 LOCK = "checkpoints.lock"
@@ -42,7 +44,8 @@ def main() -> int:
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
     opened = partial(door.opened, settings, DOOR_SECONDS)
-    return (Promoter(settings, Database(settings.database_url), opened, stop),)
+    promoter = Promoter(settings, Database(settings.database_url), opened, stop)
+    return (Receipts(settings, stop), Status(settings, stop), promoter)
 
 
 if __name__ == "__main__":

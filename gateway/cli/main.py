@@ -30,6 +30,7 @@ from gateway.cli import (
     queue,
     status,
     up,
+    wait,
     warm,
 )
 from gateway.errors import UserError
@@ -70,6 +71,7 @@ SUBCOMMANDS = (
     Subcommand("unpin", "end a pin", pin.unpin_arguments, pin.unpin),
     Subcommand("pins", "list what is pinned", pin.pins_arguments, pin.list_pins),
     Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
+    Subcommand("wait", "wait until a path is durable", wait.arguments, wait.run),
     Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),

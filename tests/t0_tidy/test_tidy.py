@@ -150,6 +150,7 @@ ALLOWED = {
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
         "gateway.cache.homes", "gateway.cache.warming", "gateway.door", "gateway.promotion",
+        "gateway.receipts",
     },
     # What was promoted, and where: commands and policies ask for it too.
     **{
@@ -162,6 +163,11 @@ ALLOWED = {
     "gateway.promotion": {
         *LIBRARIES, *DRAIN_BASE, "gateway.text", "gateway.door", "gateway.drain.endpoint",
         "gateway.promotion",
+    },
+    "gateway.receipts.wanted": {"gateway.checkpoints.facts", "gateway.text"},
+    "gateway.receipts": {
+        *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.receipts",
+        "gateway.state", "gateway.text",
     },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
