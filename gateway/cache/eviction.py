@@ -48,12 +48,14 @@ class Verdict(StrEnum):
     DIFFERS = "the bucket does not have the object that was recorded"
     REFUSED = "the bucket does not let us look at the object"
     LATER = "the NFS server has no time now"
+    PINNED = "pinned a moment ago"
     GONE = "deleted meanwhile"
 
 
 _VERDICTS = {
     0: Verdict.EVICTED,
     errno.EBUSY: Verdict.BUSY,
+    errno.EPERM: Verdict.PINNED,
     errno.ESTALE: Verdict.GONE,
 }
 

@@ -22,11 +22,12 @@ from gateway.db.engine import Database
 from gateway.errors import GatewayError, NamespaceError, TrashRefused, UserError
 from gateway.failpoints import RETENTION_ACTION
 from gateway.namespace import identity
+from gateway.promotion.store import protected
 from gateway.retention import knowntime, store
 from gateway.retention import statements as own
 from gateway.retention.evicting import Evictor
 from gateway.retention.facts import Checkpoint, Decision, Pinned
-from gateway.retention.planning import Planned, Planning, protected_of
+from gateway.retention.planning import Planned, Planning
 from gateway.settings import Settings
 from gateway.text import printable
 
@@ -178,8 +179,8 @@ class Applier:
                 raise Interrupted("a policy was changed")
             if session.one(own.IS_MADE) is None:
                 raise Interrupted("the catalogue is made again")
-            protected = protected_of(session)
-        if one.ino in protected.inos or Pinned(protected.paths).holds(one.path):
+            said = protected(session)
+        if one.ino in said.inos or Pinned(said.paths).holds(one.path):
             return "it is promoted or pinned"
         if successor is None or not self._is_still(successor, must_be_durable=True):
             return "the newer one is not durable any more"
@@ -187,6 +188,11 @@ class Applier:
 
     def _is_still(self, one: Checkpoint, must_be_durable: bool = False) -> bool:
         """Return whether a checkpoint is in the namespace what the plan saw."""
+        with self._catalogue.viewing() as view:
+            as_is = self._catalogue.as_is(view, one.ino)
+        # A look that cannot read a file keeps the evidence of the row.
+        if as_is is None or as_is.evidence != one.evidence:
+            return False
         now = self._catalogue.look(one.ino).now
         if now is None or (now.path, now.run, now.step) != (one.path, one.run, one.step):
             return False

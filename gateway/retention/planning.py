@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.checkpoints.catalogue import Catalogue
-from gateway.db.compiled import Session
+from gateway.promotion.store import protected
 from gateway.retention import knowntime, planner, store
 from gateway.retention import statements as own
-from gateway.retention.facts import Checkpoint, Current, Decision, Plan, Protected, Situation
+from gateway.retention.facts import Checkpoint, Current, Decision, Plan, Situation
 from gateway.retention.knowntime import Known, KnownTime
 from gateway.retention.metrics import Metrics
 from gateway.retention.share import Asked, split
@@ -29,18 +29,6 @@ class Planned(NamedTuple):
     known: Known | None
     """The row of the known time."""
     is_made: bool
-
-
-class NothingProtected(NamedTuple):
-    """No checkpoint is promoted, and no path is pinned."""
-
-    inos: frozenset[int] = frozenset()
-    paths: frozenset[bytes] = frozenset()
-
-
-def protected_of(_session: Session) -> Protected:
-    """Return what people said must stay."""
-    return NothingProtected()
 
 
 class Planning:
@@ -69,9 +57,7 @@ class Planning:
             known = store.known_time(session)
             time = knowntime.judge(knowntime.reading(), known, _newest_ns(checkpoints))
             is_made = session.one(own.IS_MADE) is not None
-            situation = Situation(
-                checkpoints, policies, protected_of(session), time.now_ns, is_made
-            )
+            situation = Situation(checkpoints, policies, protected(session), time.now_ns, is_made)
             self.metrics.wanted.clear()
             self.metrics.keep_only({one.evidence for one in checkpoints})
             made = planner.plan(situation, lambda one, best: self.metrics.measure(view, one, best))

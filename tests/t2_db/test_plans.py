@@ -84,7 +84,7 @@ def is_scan(step: str) -> bool:
     if "VIRTUAL TABLE" in step:
         return False  # json_each, over the rows in a parameter
     if match := re.match(r"SCAN (\w+)(?! USING (?:COVERING )?INDEX ix_)", step):
-        return "USING" not in step and match[1] not in SMALL | {"below", "CONSTANT"}
+        return "USING" not in step and match[1] not in SMALL | {"below", "newest", "CONSTANT"}
     match = re.search(r"Seq Scan on (\w+)", step)
     return match is not None and match[1] not in SMALL
 

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gateway import clock, failpoints
-from gateway.checkpoints.catalogue import catalogue_of
 from gateway.data import stamp
 from gateway.data.stamp import Stamp
-from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.errors import TrashRefused
 from gateway.failpoints import RETENTION_ACTION
 from gateway.namespace import identity
 from gateway.retention import applier as applier_module
-from gateway.retention import knowntime, policy, store
-from gateway.retention.applier import NO_TRASH, PAUSE_SECONDS
-from gateway.retention.facts import Decision, Fate
+from gateway.retention import knowntime
+from gateway.retention.applier import NO_TRASH, PAUSE_SECONDS, Applier
 from gateway.retention.knowntime import Reading
-from gateway.retention.planning import Planning
 from gateway.retention.policy import DAY_NS
-from gateway.retention.share import Asked
 from gateway.settings import Settings
+from gateway.trash.trash import Trash
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t3_namespace.test_crash import context
@@ -42,7 +37,6 @@ from tests.t9_checkpoints.keeping import (
     save,
     shown,
 )
-from tests.t9_checkpoints.test_planner import checkpoint
 from tests.t9_checkpoints.world import World
 
 SECONDS = 30.0
@@ -90,7 +84,8 @@ def test_the_plan_that_is_shown_is_done(world: World, tmp_path: Path) -> None:
     assert shown(world) == set()
     assert paths(world) == {b"run/step-4", b"run/step-5"}
     # Saves come every second: the next plan is not made before its time.
-    put(world, {"name": "one", "keep_newest": 1})
+    put(world, {"name": "two", "keep_newest": 1})
+    assert shown(world) == {b"run/step-4"}
     assert 0 < duty.turn() <= applier_module.TURN_SECONDS
     assert len(actions(world)) == 3
 
@@ -127,9 +122,20 @@ def lose_newest(world: World) -> None:
         world.remove(f"run/step-5/{name}")
 
 
+def undrain(world: World) -> None:
+    query(world.settings, "UPDATE inode SET drained_version = 0 WHERE kind = 1")
+
+
+def pin_all(world: World) -> None:
+    query(world.settings, "INSERT INTO pin SELECT ino, '', 'a person', 1 FROM checkpoint")
+
+
 @pytest.mark.parametrize(
     "happens",
-    [overwrite, forget, change_policy, change_all, open_all, move_all, lose_newest],
+    [
+        *(overwrite, forget, change_policy, change_all, open_all, move_all, lose_newest),
+        *(undrain, pin_all),
+    ],
     ids=lambda one: one.__name__,
 )
 def test_what_happens_after_the_plan_stops_it(
@@ -178,15 +184,17 @@ def test_without_a_trash_nothing_is_deleted(world: World, caplog: pytest.LogCapt
 def test_a_refusal_is_recorded_and_not_repeated_at_once(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trash = Bin(world, tmp_path / "log", meanwhile=lambda: change_all(world))
-    duty = applier(world, trash)
+    def refuse() -> None:
+        raise TrashRefused("it is not as expected")
+
+    duty = applier(world, Bin(world, tmp_path / "log", meanwhile=refuse))
     duty.turn()
-    assert actions(world) == [("trash", "refused: it is not as expected")]
+    assert actions(world) == 3 * [("trash", "refused: it is not as expected")]
     monkeypatch.setattr(applier_module, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(applier_module, "REST", 0)
     monkeypatch.setattr(duty, "_next_at", 0.0)
     duty.turn()
-    assert len(actions(world)) == 1
+    assert len(actions(world)) == 3
     assert PAUSE_SECONDS > 60
 
 
@@ -201,14 +209,14 @@ def test_a_stop_ends_it_between_two_actions(world: World, tmp_path: Path) -> Non
 # Kills.
 
 
-def live(settings: Settings, log: Path, armed: str) -> None:
-    """Apply until a failpoint kills this process, or all is done."""
+def live(settings: Settings, armed: str) -> None:
+    """Apply until a failpoint kills this process, or all is done. No server runs."""
     failpoints.arm(armed)
-    world = World(settings, Namespace(settings))
-    applier(world, Bin(world, log)).turn()
+    database = Database(settings.database_url)
+    Applier(settings, database, threading.Event(), Trash(settings, database)).turn()
 
 
-def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings, tmp_path: Path) -> None:
+def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings) -> None:
     world = World(made, Namespace(made))
     save(world, *(f"a/step-{step}" for step in range(4)), "b/step-1", "b/step-2", "b/step-3")
     save(world, "a/step-4", "c/step-1", durable=False)
@@ -219,18 +227,19 @@ def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings, tmp_pat
     assert wanted
     world.end()
     world.namespace.close()
-    log = tmp_path / "log"
     points = [f"{RETENTION_ACTION.format(when=when)}.1" for when in ("begun", "done", "ended")]
     for armed in [*points * len(wanted), ""]:
-        process = context.Process(target=live, args=(made, log, armed))
+        process = context.Process(target=live, args=(made, armed))
         process.start()
         process.join(SECONDS)
         assert process.exitcode in (0, -signal.SIGKILL)
         if process.exitcode == 0:
             break
     assert process.exitcode == 0
-    done = log.read_text().split()
-    assert sorted(done) == sorted(path.decode() for path in wanted)
+    entries = Trash(made, Database(made.database_url)).entries()
+    assert sorted(one.path for one in entries) == sorted(wanted)
+    assert {one.deleted_by for one in entries} <= {"one v1", "all v1, one v1"}
+    assert all("is newer and durable" in one.reason for one in entries)
     results = [result for _what, result in query(made, "SELECT what, result FROM action")]
     assert len(results) > len(wanted), "no kill left an action"
     assert any("still there" in one for one in results)
@@ -241,48 +250,6 @@ def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings, tmp_pat
     assert shown(world) == set()
     world.end()
     world.namespace.close()
-
-
-def test_rows_on_both_engines(settings: Settings) -> None:
-    database = Database(settings.database_url)
-    step = checkpoint(1, 5)
-    decision = Decision(step, Fate.DELETE, "why", ("a v1",), step)
-    asked = Asked("plan", [decision], "why")
-
-    def writing(act: Callable[[Session], object]) -> Any:
-        with database.reader() as connection, database.transaction(connection):
-            return act(Session(connection, database.dialect))
-
-    read = policy.of({"name": "a", "run": "*", "keep_newest": 1})
-    assert writing(lambda session: store.put(session, read, "me")).version == 1
-    assert writing(lambda session: store.put(session, read, "me")) is None
-    assert [str(one) for one in writing(store.current)] == ["a v1"]
-    assert writing(lambda session: store.switch(session, "a", False, "me")).version == 2
-    assert writing(store.current) == []
-    assert writing(lambda session: store.remove(session, "a", "me")).document is None
-    assert [one.version for one in writing(store.history)] == [1, 2, 3]
-    first = writing(lambda session: store.begin(session, "trash", decision, "me", "why"))
-    writing(lambda session: store.begin(session, "trash", decision, "me", "why"))
-    writing(lambda session: store.end(session, first, "done"))
-    assert [one.result for one in writing(lambda session: store.actions(session, 5))] == [
-        None,
-        "done",
-    ]
-    assert [one.path for one in writing(store.unfinished)] == [b"r/c1"]
-    writing(lambda session: store.ask(session, asked, frozenset({decision.token})))
-    assert writing(store.approved) == frozenset()
-    assert not writing(lambda session: store.approve(session, "other", "me"))
-    assert writing(lambda session: store.approve(session, "plan", "me"))
-    assert writing(store.approved) == {decision.token}
-    writing(lambda session: store.ask(session, None, frozenset()))
-    assert writing(store.approvals) == []
-    known = knowntime.Known(7, "boot", 5)
-    found = knowntime.KnownTime(7, 0, known)
-    for _ in range(2):
-        writing(lambda session: store.save_time(session, found))
-    assert writing(store.known_time) == known
-    assert Planning(settings, catalogue_of(settings, database)).plan().plan.decisions == []
-    database.close()
 
 
 # The share.
@@ -385,74 +352,3 @@ def test_the_known_time(
     # A clock that went back is compared with what was known before.
     is_back = row is not None and found.now_ns < row.known_ns
     assert found.row == (row if is_back else (found.now_ns, read[1], int(read[2] * DAY_NS)))
-
-
-# Metrics.
-
-
-def test_metrics_are_read_once_and_kept_when_evicted(world: World) -> None:
-    best = {"number": 1, "file": "eval/m.json", "key": "eval.loss", "best": "min"}
-    query(world.settings, "DELETE FROM policy")
-    texts = [b'{"eval": {"loss": 3}}', b'{"eval.loss": 1.5}', b'{"eval": 2}', b"{", None]
-    for step, text in enumerate(texts, 1):
-        if text is not None:
-            world.write(f"run/step-{step}/eval/m.json", text)
-            world.drain(f"run/step-{step}/eval/m.json")
-    put(world, {"name": "best", "keep_best": best})
-    catch_up(world)
-
-    def reasons(found: Any) -> dict[int, str]:
-        return {one.checkpoint.step: one.why for one in found.plan.decisions}
-
-    found = reasons(planned(world))
-    assert shown(world) == {b"run/step-1"}
-    assert found[2].startswith("it is among the best 1 by eval.loss (1.5)")
-    assert "m.json has no number eval.loss" in found[3]
-    assert "m.json is no JSON" in found[4]
-    assert "m.json is missing" in found[5]
-    world.evict("run/step-1/eval/m.json")
-    assert "is evicted, so it cannot be read now" in reasons(planned(world))[1]
-    assert shown(world) == set()
-    applier(world, None).turn()
-    assert query(world.settings, "SELECT count(*) FROM warming") == [(1,)]
-
-
-# The time that it takes.
-
-CHECKPOINTS = 10_000
-PLAN_SECONDS = 2.0
-"""Of the processor: other tests run beside this one."""
-INODES = """
-INSERT INTO inode
-WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < :n - 1)
-SELECT n + 1000000, 1, 7, 493, 0, 0, 2, 0, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, 2, 1, 1, 0, 0, 2, 0
-FROM numbers
-"""
-ROWS = """
-INSERT INTO checkpoint
-SELECT ino, 2, CAST('run-' || (ino % 100) || '/step-' || ino AS blob),
-  CAST('run-' || (ino % 100) AS blob), ino, 'dcp', 1, 'durable', NULL, 64, 64000000, 0, 0,
-  :now - (1010000 - ino) * 600000000000, :now - (1010000 - ino) * 600000000000, NULL, 'e' || ino
-FROM inode WHERE ino >= 1000000
-"""
-
-
-def test_ten_thousand_checkpoints_are_planned_in_two_seconds(made: Settings) -> None:
-    world = World(made, Namespace(made))
-    catch_up(world)
-    query(made, INODES, n=CHECKPOINTS)
-    query(made, ROWS, now=clock.now_ns())
-    put(world, {"name": "newest", "keep_newest": 10, "keep_every_steps": 1000})
-    put(world, {"name": "aged", "run": "run-*", "delete_after_days": 30, "path": "*/step-*"})
-    put(world, {"name": "thin", "thin": [{"older_than_days": 1, "one_per_hours": 240}]})
-    started, processor = clock.monotonic_seconds(), time.process_time()
-    found = planned(world)
-    seconds, processor = clock.monotonic_seconds() - started, time.process_time() - processor
-    print(
-        f"{CHECKPOINTS} checkpoints are planned in {seconds:.2f} s, {processor:.2f} s of them work"
-    )
-    assert len(found.plan.decisions) == CHECKPOINTS
-    assert found.asked is not None
-    assert len(found.asked.deletions) > CHECKPOINTS // 2
-    assert processor < PLAN_SECONDS
-    world.namespace.close()
