@@ -26,6 +26,13 @@ class CheckpointsSettings:
 
 @dataclass(frozen=True)
 class RetentionSettings:
+    ask_share: float = _key(
+        "A plan of retention that deletes more than this share of the checkpoints, or of their\n"
+        "bytes, under its policies waits until a person approves it (spillway policy approve). Up\n"
+        "to four deletions are not asked about.",
+        0.5,
+        checks.between(0, 1),
+    )
     trash_seconds: float = _key(
         "For so long a checkpoint that a policy deleted can be taken back: spillway undelete.\n"
         "0: it is removed at once.",

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import clock, config, state
-from gateway.cli import backlog, cached, checkpoints, trash
+from gateway.cli import backlog, cached, checkpoints, promote, retention, trash
 from gateway.cli.units import duration, size
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -85,7 +85,9 @@ def gather(settings: Settings) -> dict[str, Any]:
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
         "cache": cache,
         "catalogue": checkpoints.gather(settings),
+        "retention": retention.gather(settings),
         "trash": trash.gather(settings),
+        "promotions": promote.gather(settings),
         "disk": _disk(settings),
         "space": space,
     }
@@ -227,7 +229,9 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "stuck", f"and {more} more: spillway queue"
     yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
     yield checkpoints.line(facts["catalogue"])
+    yield from retention.status_lines(facts["retention"])
     yield from trash.lines(facts["trash"])
+    yield from promote.line(facts["promotions"])
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
     yield (

@@ -231,6 +231,20 @@ class Warming(Base):
     asked_ns: Mapped[int]
 
 
+class Pin(Base):
+    """A file, or a directory with everything below it, that a person keeps on the local disk and
+    from all policies. A rename keeps the pin, and the removal of the last name ends it."""
+
+    __tablename__ = "pin"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    note: Mapped[str] = mapped_column(String)
+    pinned_by: Mapped[str] = mapped_column(String)
+    """Name of the user."""
+    pinned_ns: Mapped[int]
+
+
 class LastRead(Base):
     """The time of a file's last read, to the minute, or of its arrival. Files that were never read
     and never absent have no row."""
