@@ -58,6 +58,7 @@ class Row(NamedTuple):
     durable_ns: int | None
     due_ns: int | None
     evidence: str
+    dirty_since_ns: int | None
 
 
 class Look(NamedTuple):
@@ -113,12 +114,16 @@ class Catalogue:
     def look(self, ino: int) -> Look:
         """Look at an inode as it is now. Raises TryAgain."""
         with self.viewing() as view:
-            found = view.session.one(own.ROW, ino=ino)
-            before = None if found is None else _row(found)
-            root = view.root(ino)
-            if root is None:
-                return Look(ino, before, None)
-            return self._judge(view, *root, before)
+            return self.look_in(view, ino)
+
+    def look_in(self, view: View, ino: int) -> Look:
+        """Look at an inode as a transaction sees it. Raises TryAgain."""
+        found = view.session.one(own.ROW, ino=ino)
+        before = None if found is None else _row(found)
+        root = view.root(ino)
+        if root is None:
+            return Look(ino, before, None)
+        return self._judge(view, *root, before)
 
     def _judge(self, view: View, node: Node, found: Found, before: Row | None) -> Look:
         tally = Tally(view, node, found, self._prefix)
@@ -150,6 +155,7 @@ class Catalogue:
             tally.stored_ns if state is State.DURABLE else None,
             verdict.due_ns,
             evidence,
+            tally.dirty_since_ns,
         )
         return Look(row.ino, before, row, wanted)
 

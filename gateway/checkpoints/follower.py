@@ -67,9 +67,7 @@ class Follower:
         self._database = database
         self._news = news
         self._stop = stop
-        configured = [Configured(table) for table in settings.checkpoints.rule]
-        rules = Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
-        self._catalogue = Catalogue(settings, database, rules)
+        self._catalogue = Catalogue(settings, database, rules_of(settings))
         self._made_with = _made_with(settings)
         self._reader: Reader | None = None
         """The reader of the journal, or None if it must begin or resume."""
@@ -205,6 +203,12 @@ class Follower:
         before = None if look.before is None else look.before.state
         if look.now is not None and look.now.state != before:
             log.info("%s: %s", printable(look.now.path), look.now.state)
+
+
+def rules_of(settings: Settings) -> Rules:
+    """Return the rules of a gateway: its own, and then those of frameworks."""
+    configured = [Configured(table) for table in settings.checkpoints.rule]
+    return Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
 
 
 def _made_with(settings: Settings) -> str:

@@ -45,6 +45,7 @@ journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
 checkpoint: Any = models.Checkpoint.__table__
 catalogue: Any = models.Catalogue.__table__
+manifest: Any = models.Manifest.__table__
 
 # These are literals, in the words of the partial indexes: a parameter would not match an index.
 IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")

@@ -154,7 +154,7 @@ ALLOWED = {
     "gateway.manifests.document": {"gateway.types", "gateway.objectstore.keys"},
     "gateway.manifests": {
         *LIBRARIES, "gateway.cache.homes", "gateway.checkpoints", "gateway.text",
-        "gateway.manifests",
+        "gateway.drain.metadata", "gateway.manifests",
     },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
