@@ -7,26 +7,18 @@ the same declarations, so that file and program cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gateway import checks
+from gateway.checkpointsettings import CheckpointsSettings
 from gateway.clients import PRIVATE, Squash
+from gateway.declare import key as _key
 
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
 CHECKSUM_AUTO = "auto"
 _MIB = 1024 * 1024
-
-
-def _key(
-    doc: str, default: Any = MISSING, check: checks.Check | None = None, *, secret: bool = False
-) -> Any:
-    """Declare a key: its documentation, its default (a key without one is required), its check.
-
-    Parameters: secret, whether the value may hold a password; errors then do not quote the value.
-    """
-    return field(default=default, metadata={"doc": doc, "check": check, "secret": secret})
 
 
 @dataclass(frozen=True)
@@ -306,29 +298,6 @@ class CacheSettings:
     restore_wait_seconds: float = _key(
         "How long a client waits for them (NFS4ERR_DELAY) before it is told EIO.",
         60.0,
-        checks.at_least(0),
-    )
-
-
-@dataclass(frozen=True)
-class CheckpointsSettings:
-    rule: tuple[Mapping[str, Any], ...] = _key(
-        "Rules that recognise checkpoints, before those of known frameworks. Each is a table of\n"
-        'its own: [[checkpoints.rule]], name = "ours", path = "{run}/step-{step}", and one or\n'
-        'more of: files = 8, or files = ["rank-*.pt"]; marker = "DONE"; quiet_seconds = 60.',
-        (),
-        checks.rules,
-    )
-    rpo_seconds: float = _key(
-        "spillway status raises an alarm when a run would lose more than so many seconds of its\n"
-        "work with this gateway: the age of its newest checkpoint in the bucket, if newer data\n"
-        "is not there. 0: no alarm.",
-        0.0,
-        checks.at_least(0),
-    )
-    rpo_bytes: int = _key(
-        "The same for the bytes of a run that only this gateway has. 0: no alarm.",
-        0,
         checks.at_least(0),
     )
 

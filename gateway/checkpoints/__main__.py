@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
-    return (Manifests(settings, stop),)
+    return (Manifests(settings, Database(settings.database_url), stop),)
 
 
 if __name__ == "__main__":

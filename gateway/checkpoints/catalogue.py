@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gateway import clock, failpoints
 from gateway.cache.warming import WISH
 from gateway.checkpoints import statements as own
+from gateway.checkpoints.configured import Configured
 from gateway.checkpoints.facts import (
     READ_MAX_BYTES,
     Extent,
@@ -23,6 +24,7 @@ from gateway.checkpoints.facts import (
     Unread,
     Verdict,
 )
+from gateway.checkpoints.frameworks import BUILT_IN
 from gateway.checkpoints.rules import Rules
 from gateway.checkpoints.tally import Tally
 from gateway.checkpoints.texts import Texts, entry_of
@@ -32,6 +34,7 @@ from gateway.db.compiled import Session, numbers_of
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.failpoints import CATALOGUE_COMMIT
+from gateway.holds import Holds
 from gateway.settings import Settings
 from gateway.types import Kind
 
@@ -281,6 +284,13 @@ class Catalogue:
             if len(rows) < PAGE:
                 return
             after = rows[-1][0]
+
+
+def catalogue_of(settings: Settings, database: Database) -> Catalogue:
+    """Return the catalogue of a gateway, with the rules of its configuration and of frameworks."""
+    configured = [Configured(table) for table in settings.checkpoints.rule]
+    rules = Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
+    return Catalogue(settings, database, rules)
 
 
 def _row(row: Sequence[Any]) -> Row:

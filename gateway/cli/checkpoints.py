@@ -22,7 +22,7 @@ from gateway.cli.units import duration, size
 from gateway.db import schema
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
-from gateway.db.statements import catalogue, checkpoint
+from gateway.db.statements import catalogue, checkpoint, manifest
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 from gateway.text import printable
@@ -31,8 +31,17 @@ _NAMES = (
     *("path", "run", "step", "rule", "state", "reason", "files", "size"),
     *("dirty_files", "dirty_size", "complete_ns", "durable_ns"),
 )
+_MANIFEST = (
+    select(func.min(manifest.c.key))
+    .where(
+        manifest.c.ino == checkpoint.c.ino,
+        manifest.c.evidence == checkpoint.c.evidence,
+        manifest.c.etag.is_not(None),
+    )
+    .scalar_subquery()
+)
 LIST = Statement(
-    select(*(checkpoint.c[name] for name in _NAMES)).order_by(
+    select(*(checkpoint.c[name] for name in _NAMES), _MANIFEST).order_by(
         checkpoint.c.run,
         checkpoint.c.step.is_(None),
         checkpoint.c.step,
@@ -130,7 +139,7 @@ def _read(settings: Settings) -> tuple[bool, list[dict[str, Any]], list[dict[str
     now_ns = clock.now_ns()
     found = []
     for row in rows:
-        one = dict(zip(_NAMES, row, strict=True))
+        one = dict(zip((*_NAMES, "manifest"), row, strict=True))
         one["run"] = printable(bytes(one["run"]))
         one["path"] = f"{settings.nfs.export}/{printable(bytes(one['path']))}"
         one["size_bytes"], one["dirty_bytes"] = one.pop("size"), one.pop("dirty_size")
@@ -163,4 +172,6 @@ def _remark(one: dict[str, Any]) -> str:
     if one["state"] == State.DRAINING:
         left = f"{one['dirty_files']} files, {size(one['dirty_bytes'])}"
         return f"{name}: {left} are not in the bucket yet"
+    if one["state"] == State.DURABLE and one["manifest"] is None:
+        return f"{name}: its manifest is not in the bucket yet"
     return str(name)

@@ -71,8 +71,7 @@ class Drain:
         drain = settings.drain
         self._settings = settings
         stop = threading.Event() if stop is None else stop
-        self._sent_bytes = SentBytes()
-        self._rate = Rate()
+        self._sent_bytes, self._rate = SentBytes(), Rate()
         self.counters = Counters()
         rates = Rates(drain.bytes_per_second, drain.requests_per_second, drain.schedule)
         self._pace = Pace(rates, drain.workers * drain.part_concurrency + CHORES, stop)

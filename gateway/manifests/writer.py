@@ -21,9 +21,8 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from gateway import clock, failpoints
 from gateway.backoff import jittered_seconds
-from gateway.checkpoints.catalogue import Catalogue, Row
+from gateway.checkpoints.catalogue import Row, catalogue_of
 from gateway.checkpoints.facts import State
-from gateway.checkpoints.follower import rules_of
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.statements import VOLUME as VOLUME_ROW
@@ -53,16 +52,16 @@ T = TypeVar("T")
 
 
 class Manifests:
-    """A duty (``gateway.checkpoints.duties``). Parameters: settings; stop, after which it ends
-    between two manifests."""
+    """A duty (``gateway.checkpoints.duties``). Parameters: settings; database; stop, after which it
+    ends between two manifests."""
 
     name = "manifests"
 
-    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+    def __init__(self, settings: Settings, database: Database, stop: threading.Event) -> None:
         self._settings = settings
         self._stop = stop
-        self._database = Database(settings.database_url)
-        self._catalogue = Catalogue(settings, self._database, rules_of(settings))
+        self._database = database
+        self._catalogue = catalogue_of(settings, self._database)
         late_seconds = LATE_FACTOR * settings.bucket.read_timeout_seconds
         self._shelf = Shelf(self._database, settings.bucket.prefix, late_seconds)
         self._opened: S3Store | None = None
@@ -156,7 +155,6 @@ class Manifests:
             self._remove(kept)
             return True
         self._shelf.know(kept, stored.is_doubtful)
-        _hit("written")
         log.info("%s: its manifest is in the bucket", printable(kept.path))
         return False
 

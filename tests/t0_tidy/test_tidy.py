@@ -70,7 +70,11 @@ ALLOWED = {
     "gateway.schedule": set[str](),
     "gateway.clients": set[str](),
     "gateway.checks": {"gateway.clients", "gateway.schedule"},
-    "gateway.settings": {"gateway.checks", "gateway.clients"},
+    "gateway.declare": {"gateway.checks"},
+    "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
+    "gateway.settings": {
+        "gateway.checks", "gateway.clients", "gateway.declare", "gateway.checkpointsettings"
+    },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
     },

@@ -1,0 +1,33 @@
+"""The settings about checkpoints. They are a section of ``gateway.settings``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway import checks
+from gateway.declare import key as _key
+
+
+@dataclass(frozen=True)
+class CheckpointsSettings:
+    rule: tuple[Mapping[str, Any], ...] = _key(
+        "Rules that recognise checkpoints, before those of known frameworks. Each is a table of\n"
+        'its own: [[checkpoints.rule]], name = "ours", path = "{run}/step-{step}", and one or\n'
+        'more of: files = 8, or files = ["rank-*.pt"]; marker = "DONE"; quiet_seconds = 60.',
+        (),
+        checks.rules,
+    )
+    rpo_seconds: float = _key(
+        "spillway status raises an alarm when a run would lose more than so many seconds of its\n"
+        "work with this gateway: the age of its newest checkpoint in the bucket, if newer data\n"
+        "is not there. 0: no alarm.",
+        0.0,
+        checks.at_least(0),
+    )
+    rpo_bytes: int = _key(
+        "The same for the bytes of a run that only this gateway has. 0: no alarm.",
+        0,
+        checks.at_least(0),
+    )
