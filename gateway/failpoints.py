@@ -29,7 +29,8 @@ CATALOGUE_COMMIT = "catalogue.commit.{when}"
 """A place before a transaction of the catalogue commits, and one after. Hits are counted. The
 process that comes next must make the rows that the namespace gives."""
 MANIFEST = "manifest.{when}"
-"""Places around the requests for a manifest, after each of: intent, put, doomed, deleted. Hits are counted. The process that comes next must leave a manifest exactly for what is durable."""
+"""Places around the requests for a manifest, after each of: intent, put, doomed, deleted. Hits are
+counted. The process that comes next must leave a manifest exactly for what is durable."""
 
 _armed = os.environ.get("SPILLWAY_FAILPOINT", "")
 

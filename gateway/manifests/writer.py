@@ -87,6 +87,8 @@ class Manifests:
             self._resume_at = clock.monotonic_seconds() + pause_seconds
             if self._tries == 1:
                 log.warning("manifests wait for the bucket: %s", exc)
+            if self._opened is not None:
+                self._opened.reload()
             return pause_seconds
         return SOON_SECONDS if changed else REST_SECONDS
 
@@ -117,8 +119,9 @@ class Manifests:
                 self._refused[ino_of(one)] = clock.monotonic_seconds() + PAUSE_MAX_SECONDS
                 continue
             except OSError as exc:
-                log.error("no room to make a manifest: %s: %s", exc.filename, exc.strerror)
-                return True
+                where = self._settings.run_dir
+                log.error("cannot make a manifest in %s: %s: make room", where, exc.strerror)
+                return False
             if self._tries:
                 log.info("manifests are written again")
                 self._tries = 0
