@@ -88,7 +88,7 @@ class Manifests:
             if self._tries == 1:
                 log.warning("manifests wait for the bucket: %s", exc)
             if self._opened is not None:
-                self._opened.reload()
+                self._opened.reload()  # a person may have corrected the credentials
             return pause_seconds
         return SOON_SECONDS if changed else REST_SECONDS
 

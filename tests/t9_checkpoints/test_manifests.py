@@ -72,6 +72,14 @@ def listed(server: RcloneServer) -> dict[str, Any]:
     return restore.manifests(server.client(), BUCKET, PREFIX)
 
 
+def turned(follower: Follower, duty: Manifests, server: RcloneServer) -> set[str]:
+    """Follow the journal, let the duty do all, and return the names of the manifests."""
+    follow(follower)
+    while duty.turn() == 1.0:
+        pass
+    return set(listed(server))
+
+
 def test_manifests_follow_the_catalogue(
     world: World,
     follower: Follower,
@@ -80,10 +88,7 @@ def test_manifests_follow_the_catalogue(
     server: RcloneServer,
 ) -> None:
     def turn() -> set[str]:
-        follow(follower)
-        while duty.turn() == 1.0:
-            pass
-        return set(listed(server))
+        return turned(follower, duty, server)
 
     save(world, "job/step-5", "we%41ird\n/step-7", "job/last")
     world.write("job/step-6/.metadata", b"1")
@@ -117,6 +122,17 @@ def test_manifests_follow_the_catalogue(
     query(world.settings, "INSERT INTO journal (what, inos) VALUES (4, :inos)", inos=f"[{ino}]")
     assert turn() == names
     assert {one["etag"] for one in listed(server)["job/~last.json"]["members"]} == {"again"}
+
+
+def test_manifests_follow_names(
+    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+) -> None:
+    def turn() -> set[str]:
+        return turned(follower, duty, server)
+
+    save(world, "job/step-5", "we%41ird\n/step-7", "job/last")
+    names = {"job/5.json", "we%2541ird%0A/7.json", "job/~last.json"}
+    assert turn() == names
     # A rename: another path, run and step.
     world.rename("job/step-5", "other-step-50")
     assert turn() == names - {"job/5.json"}

@@ -140,13 +140,21 @@ def test_what_has_a_manifest_can_be_restored_after_any_kill(site: Site, tmp_path
     assert saves.restored() == wanted
 
 
-def test_a_bucket_is_compared_with_its_manifests(
-    site: Site,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    saves = Saves(site, tmp_path)
+Verified = tuple[int, list[tuple[bool, list[str]]]]
+
+
+def verify(capsys: pytest.CaptureFixture[str], *words: str) -> Verified:
+    """Return the exit status, and of each manifest whether it is whole and what is wrong."""
+    status = main(["verify-manifest", *words, "--json"])
+    found = json.loads(capsys.readouterr().out or '{"manifests": []}')["manifests"]
+    return status, [
+        (one["is_whole"], [f"{p['path']}: {p['why']}" for p in one["problems"]]) for one in found
+    ]
+
+
+def put_all(site: Site, directory: Path) -> None:
+    """Save two checkpoints, and bring them and their manifests to the bucket."""
+    saves = Saves(site, directory)
     saves.save("job/step-5")
     site.write("job/step-5/large.distcp", os.urandom(PART_BYTES + MIB))
     saves.save("job/step-6")
@@ -155,19 +163,20 @@ def test_a_bucket_is_compared_with_its_manifests(
     follow(Follower(site.settings, database, threading.Event()))
     assert Manifests(site.settings, database, threading.Event()).turn() == 30.0
     database.close()
+
+
+def test_a_bucket_is_compared_with_its_manifests(
+    site: Site,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put_all(site, tmp_path)
     monkeypatch.setenv("SPILLWAY_CONFIG", "/nonexistent.toml")
     file = str(site.settings.credentials_file)
     alone = ("--endpoint-url", site.server.url, "--credentials-file", file)
     own = ("--config", str(site.settings.source))
     key = f"s3://{BUCKET}/{PREFIX}/.spillway/checkpoints/job/5.json"
-
-    def verify(*words: str) -> tuple[int, list[tuple[bool, list[str]]]]:
-        status = main(["verify-manifest", *words, "--json"])
-        found = json.loads(capsys.readouterr().out or '{"manifests": []}')["manifests"]
-        return status, [
-            (one["is_whole"], [f"{p['path']}: {p['why']}" for p in one["problems"]])
-            for one in found
-        ]
 
     whole: tuple[bool, list[str]] = (True, [])
     above = f"s3://{BUCKET}/{PREFIX}"
@@ -181,26 +190,26 @@ def test_a_bucket_is_compared_with_its_manifests(
         ((*own, "--run", "job", "--step", "5"), 1),
         ((*own, key), 1),
     ]:
-        assert verify(*words) == (0, [whole] * many), words
+        assert verify(capsys, *words) == (0, [whole] * many), words
     for words in [(), ("--step", "5"), ("5.json",), ("s3://b",), (*own, "--all", *alone)]:
         assert main(["verify-manifest", *words]) == 2
         assert capsys.readouterr().err.startswith("spillway: ")
-    assert verify(above, *alone, "--run", "job", "--step", "7")[0] == 1
-    assert verify(above, *alone, "--run", "none") == (1, [])
+    assert verify(capsys, above, *alone, "--run", "job", "--step", "7")[0] == 1
+    assert verify(capsys, above, *alone, "--run", "none") == (1, [])
     # Bytes that changed under the store: only reading tells it.
     root = site.server.directory / BUCKET / PREFIX / "job/step-5"  # type: ignore[attr-defined]
     flip(root / "large.distcp", PART_BYTES + 5)
-    assert verify(key, *alone) == (0, [whole])
-    status, [(is_whole, [problem])] = verify(key, *alone, "--deep")
+    assert verify(capsys, key, *alone) == (0, [whole])
+    status, [(is_whole, [problem])] = verify(capsys, key, *alone, "--deep")
     assert (status, is_whole) == (1, False)
     assert "large.distcp has other bytes" in problem
     site.client.put_object(Bucket=BUCKET, Key=f"{PREFIX}/job/step-5/.metadata", Body=b"x" * 11000)
     site.client.delete_object(Bucket=BUCKET, Key=f"{PREFIX}/job/step-5/__0_0.distcp")
-    status, [(is_whole, problems)] = verify(key, *alone)
+    status, [(is_whole, problems)] = verify(capsys, key, *alone)
     assert (status, is_whole, len(problems)) == (1, False, 2)
     assert problems[0].startswith(".metadata: ")
     assert problems[1].endswith("__0_0.distcp is missing")
-    assert verify(above, *alone, "--all")[1][1] == whole
+    assert verify(capsys, above, *alone, "--all")[1][1] == whole
     assert main(["verify-manifest", key, *alone]) == 1
     assert capsys.readouterr().out.splitlines()[0] == f"{key[len(f's3://{BUCKET}/') :]}: NOT WHOLE"
 

@@ -34,6 +34,25 @@ INSERT INTO checkpoint VALUES (:ino, 2, :path, :run, :step, 'dcp', 1, :state, NU
   :dirty_files, :dirty_size, :complete_ns, :durable_ns, NULL, '', :since_ns)
 """
 
+ROWS: list[tuple[Any, ...]] = [
+    # Nothing is newer than what is durable. An older save was cut off.
+    (b"at rest", 1, State.WRITING, 9000, 7),
+    (b"at rest", 2, State.DURABLE, 8000, 0),
+    # Two are newer.
+    (b"behind", 10, State.DURABLE, 3000, 0),
+    (b"behind", 20, State.DRAINING, 2000, 30),
+    (b"behind", 30, State.COMPLETE, 1000, 400),
+    (b"behind", 40, State.WRITING, 10, 5),
+    # A job that went back to an earlier step: its newest state is that of step 50.
+    (b"gone back", 100, State.DURABLE, 5000, 0),
+    (b"gone back", 50, State.DURABLE, 100, 0),
+    (b"nothing yet", 1, State.COMPLETE, 700, 1),
+    (b"nothing yet", None, State.WRITING, 800, 2),
+    # The clock has gone back since.
+    (b"ahead", 1, State.DURABLE, -90, 0),
+    (b"ahead", 2, State.COMPLETE, -100, 6),
+]
+
 
 def add(settings: Settings, now_ns: int, rows: list[tuple[Any, ...]]) -> None:
     """Add checkpoints: run, step, state, seconds since they were complete or since their oldest
@@ -72,24 +91,7 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
     add(
         settings,
         now_ns,
-        [
-            # Nothing is newer than what is durable. An older save was cut off.
-            (b"at rest", 1, State.WRITING, 9000, 7),
-            (b"at rest", 2, State.DURABLE, 8000, 0),
-            # Two are newer.
-            (b"behind", 10, State.DURABLE, 3000, 0),
-            (b"behind", 20, State.DRAINING, 2000, 30),
-            (b"behind", 30, State.COMPLETE, 1000, 400),
-            (b"behind", 40, State.WRITING, 10, 5),
-            # A job that went back to an earlier step: its newest state is that of step 50.
-            (b"gone back", 100, State.DURABLE, 5000, 0),
-            (b"gone back", 50, State.DURABLE, 100, 0),
-            (b"nothing yet", 1, State.COMPLETE, 700, 1),
-            (b"nothing yet", None, State.WRITING, 800, 2),
-            # The clock has gone back since.
-            (b"ahead", 1, State.DURABLE, -90, 0),
-            (b"ahead", 2, State.COMPLETE, -100, 6),
-        ],
+        ROWS,
     )
     found = measured(settings)
     assert {
@@ -123,6 +125,12 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
         "ahead": "durable: step 1 (0 s ago); complete: step 2 (0 s ago); "
         "at risk: 0 s, 6 B, 1 s to go",
     }
+
+
+def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ns = clock.now_ns()
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns)
+    add(settings, now_ns, ROWS)
     alarms = {
         (seconds, size): [
             one["run"]
