@@ -12,6 +12,8 @@ from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.manifests.writer import Manifests
+from gateway.receipts.keeper import Receipts
+from gateway.receipts.status import Status
 from gateway.settings import Settings
 
 LOCK = "checkpoints.lock"
@@ -37,7 +39,11 @@ def main() -> int:
 
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
-    return (Manifests(settings, Database(settings.database_url), stop),)
+    return (
+        Manifests(settings, Database(settings.database_url), stop),
+        Receipts(settings, stop),
+        Status(settings, stop),
+    )
 
 
 if __name__ == "__main__":

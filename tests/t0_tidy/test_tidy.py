@@ -154,11 +154,17 @@ ALLOWED = {
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
         "gateway.cache.homes", "gateway.cache.warming", "gateway.manifests",
+        "gateway.receipts",
     },
     "gateway.manifests.document": {"gateway.types", "gateway.objectstore.keys"},
     "gateway.manifests": {
         *LIBRARIES, "gateway.cache.homes", "gateway.checkpoints", "gateway.text",
         "gateway.drain.metadata", "gateway.manifests",
+    },
+    "gateway.receipts.wanted": {"gateway.checkpoints.facts", "gateway.text"},
+    "gateway.receipts": {
+        *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.receipts",
+        "gateway.state", "gateway.text",
     },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
