@@ -22,6 +22,18 @@ class CheckpointsSettings:
         (),
         checks.rules,
     )
+    rpo_seconds: float = _key(
+        "spillway status raises an alarm when a run would lose more than so many seconds of its\n"
+        "work with this gateway: the age of its newest checkpoint in the bucket, if newer data\n"
+        "is not there. 0: no alarm.",
+        0.0,
+        checks.at_least(0),
+    )
+    rpo_bytes: int = _key(
+        "The same for the bytes of a run that only this gateway has. 0: no alarm.",
+        0,
+        checks.at_least(0),
+    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.door import door
 from gateway.errors import NamespaceError, UserError
+from gateway.manifests.writer import Manifests
 from gateway.promotion.duty import Promoter
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
@@ -49,6 +50,7 @@ def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
     url = settings.database_url
     opened = partial(door.opened, settings, DOOR_SECONDS)
     return (
+        Manifests(settings, Database(url), stop),
         Receipts(settings, stop),
         Status(settings, stop),
         Applier(settings, Database(url), stop, Trash(settings, Database(url))),

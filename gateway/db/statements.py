@@ -49,6 +49,7 @@ journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
 checkpoint: Any = models.Checkpoint.__table__
 catalogue: Any = models.Catalogue.__table__
+manifest: Any = models.Manifest.__table__
 trash: Any = models.Trash.__table__
 elapsed: Any = models.Elapsed.__table__
 
