@@ -118,7 +118,8 @@ WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE
 SELECT n + 1000000, {_REST} FROM numbers, inode WHERE ino = 2
 """
 ROWS = """
-INSERT INTO checkpoint
+INSERT INTO checkpoint (ino, parent, path, run, step, rule, extent, state, reason, files, size,
+  dirty_files, dirty_size, complete_ns, durable_ns, due_ns, evidence)
 SELECT ino, 2, CAST('run-' || (ino % 100) || '/step-' || ino AS blob),
   CAST('run-' || (ino % 100) AS blob), ino, 'dcp', 1, 'durable', NULL, 64, 64000000, 0, 0,
   :now - (1010000 - ino) * 600000000000, :now - (1010000 - ino) * 600000000000, NULL, 'e' || ino
