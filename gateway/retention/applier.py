@@ -38,7 +38,6 @@ REST = 20
 """The rest after a turn takes this many times as long as the turn."""
 PAUSE_SECONDS = 3600.0
 """A checkpoint that was refused, or that was looked at for evictions, waits for so long."""
-NO_TRASH = "the trash is not available"
 
 
 class Trash(Protocol):
@@ -56,14 +55,13 @@ class Interrupted(Exception):
 class Applier:
     """The duty.
 
-    Parameters: settings; database; stop, after which it ends between two actions; trash, or None
-    if there is none: then nothing is deleted.
+    Parameters: settings; database; stop, after which it ends between two actions; trash.
     """
 
     name = "retention"
 
     def __init__(
-        self, settings: Settings, database: Database, stop: threading.Event, trash: Trash | None
+        self, settings: Settings, database: Database, stop: threading.Event, trash: Trash
     ) -> None:
         self._settings = settings
         self._database = database
@@ -87,7 +85,7 @@ class Applier:
             return self._next_at - started
         said = ""
         try:
-            said = self._turn()
+            self._turn()
         except Interrupted as exc:
             said = str(exc)
         except NamespaceError:
@@ -103,28 +101,25 @@ class Applier:
         self._next_at = now + max(TURN_SECONDS, REST * (now - started))
         return self._next_at - now
 
-    def _turn(self) -> str:
-        """Do one turn. Returns what people should know of it, or nothing."""
+    def _turn(self) -> None:
+        """Do one turn. Raises Interrupted, GatewayError, OSError."""
         if not self._is_tidy:
             self._finish_interrupted()
         planned = self._planning.plan()
         if not planned.policies and planned.known is None:
-            return ""
+            return
         self._save(planned)
         if not planned.admitted and not planned.plan.evictions:
-            return ""
+            return
         identity.require_surroundings(self._settings)
-        for decision in planned.admitted if self._trash is not None else ():
+        for decision in planned.admitted:
             if self._stop.is_set():
-                return ""
+                return
             self._delete(decision, planned)
         for decision in planned.plan.evictions:
             if self._stop.is_set():
-                return ""
+                return
             self._evict(decision, planned)
-        if self._trash is None and planned.admitted:
-            return f"{len(planned.admitted)} checkpoints are not deleted: {NO_TRASH}"
-        return ""
 
     def _save(self, planned: Planned) -> None:
         """Record the known time, the plan that is asked about, and the files to be read."""
@@ -153,7 +148,6 @@ class Applier:
     def _delete(self, decision: Decision, planned: Planned) -> None:
         """Delete a checkpoint. Raises Interrupted, NamespaceError."""
         one = decision.checkpoint
-        assert self._trash is not None
         if self._waits("trash", one):
             return
         why = self._not_as_planned(decision, planned)

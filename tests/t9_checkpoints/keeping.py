@@ -104,7 +104,7 @@ class Bin:
         return self._log.read_text().split() if self._log.exists() else []
 
 
-def applier(world: World, trash: Bin | None, stop: threading.Event | None = None) -> Applier:
+def applier(world: World, trash: Bin, stop: threading.Event | None = None) -> Applier:
     database = Database(world.settings.database_url)
     return Applier(world.settings, database, stop or threading.Event(), trash)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from gateway import clock
@@ -19,6 +20,7 @@ from gateway.settings import Settings
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t9_checkpoints.keeping import (
+    Bin,
     applier,
     catch_up,
     planned,
@@ -77,7 +79,7 @@ def test_rows_on_both_engines(settings: Settings) -> None:
 # Metrics.
 
 
-def test_metrics_are_read_once_and_kept_when_evicted(world: World) -> None:
+def test_metrics_are_read_once_and_kept_when_evicted(world: World, tmp_path: Path) -> None:
     best = {"number": 1, "file": "eval/m.json", "key": "eval.loss", "best": "min"}
     query(world.settings, "DELETE FROM policy")
     texts = [b'{"eval": {"loss": 3}}', b'{"eval.loss": 1.5}', b'{"eval": 2}', b"{", None]
@@ -100,7 +102,7 @@ def test_metrics_are_read_once_and_kept_when_evicted(world: World) -> None:
     world.evict("run/step-1/eval/m.json")
     assert "is evicted, so it cannot be read now" in reasons(planned(world))[1]
     assert shown(world) == set()
-    applier(world, None).turn()
+    applier(world, Bin(world, tmp_path / "log")).turn()
     assert query(world.settings, "SELECT count(*) FROM warming") == [(1,)]
 
 
@@ -116,7 +118,8 @@ WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE
 SELECT n + 1000000, {_REST} FROM numbers, inode WHERE ino = 2
 """
 ROWS = """
-INSERT INTO checkpoint
+INSERT INTO checkpoint (ino, parent, path, run, step, rule, extent, state, reason, files, size,
+  dirty_files, dirty_size, complete_ns, durable_ns, due_ns, evidence)
 SELECT ino, 2, CAST('run-' || (ino % 100) || '/step-' || ino AS blob),
   CAST('run-' || (ino % 100) AS blob), ino, 'dcp', 1, 'durable', NULL, 64, 64000000, 0, 0,
   :now - (1010000 - ino) * 600000000000, :now - (1010000 - ino) * 600000000000, NULL, 'e' || ino

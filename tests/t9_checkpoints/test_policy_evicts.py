@@ -15,6 +15,7 @@ from gateway.db.engine import Database
 from gateway.retention import policy, store
 from gateway.retention.applier import Applier
 from gateway.retention.policy import HOUR_NS
+from gateway.trash.trash import Trash
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer
@@ -47,7 +48,8 @@ def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
     def turn() -> list[tuple[str, str, str]]:
         """Have a turn of a new process, while no server runs. Returns the actions so far."""
         site.namespace.close()
-        Applier(site.settings, database, threading.Event(), None).turn()
+        trash = Trash(site.settings, database)
+        Applier(site.settings, database, threading.Event(), trash).turn()
         site.namespace = Namespace(site.settings)
         found = query(site.settings, "SELECT what, author, path, result FROM action ORDER BY id")
         return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in found]

@@ -18,7 +18,7 @@ from gateway.failpoints import RETENTION_ACTION
 from gateway.namespace import identity
 from gateway.retention import applier as applier_module
 from gateway.retention import knowntime
-from gateway.retention.applier import NO_TRASH, PAUSE_SECONDS, Applier
+from gateway.retention.applier import PAUSE_SECONDS, Applier
 from gateway.retention.knowntime import Reading
 from gateway.retention.policy import DAY_NS
 from gateway.settings import Settings
@@ -173,12 +173,6 @@ def test_other_data_files_or_an_older_database_delete_nothing(
     assert actions(world) == []
     assert "nothing is deleted or evicted now" in caplog.text
     assert "restored from a backup" in caplog.text
-
-
-def test_without_a_trash_nothing_is_deleted(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    applier(world, None).turn()
-    assert actions(world) == []
-    assert f"3 checkpoints are not deleted: {NO_TRASH}" in caplog.text
 
 
 def test_a_refusal_is_recorded_and_not_repeated_at_once(
