@@ -101,6 +101,8 @@ def _make(
     )
     # As the number is below the first that is handed out, so is the cookie.
     tx.run(sql.DIRENT_INSERT, parent=parent, name=name, ino=ino, cookie=ino)
+    tx.touch(parent)
+    tx.touch(ino)
 
 
 class Installed(NamedTuple):

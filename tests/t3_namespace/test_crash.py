@@ -168,7 +168,8 @@ def test_a_crash_leaves_all_or_nothing(mutation: str, settings: Settings, tmp_pa
     assert step >= 2, "no failpoint was passed"
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS)
+# An installation has two commits. The first one leaves an orphan, which recovery takes away.
+@pytest.mark.parametrize("mutation", [one for one in MUTATIONS if not one.endswith("_orphan")])
 def test_a_commit_is_the_only_border(mutation: str, settings: Settings) -> None:
     ns = Namespace(settings)
     scene = prepare(ns, settings)

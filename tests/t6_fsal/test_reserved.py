@@ -163,6 +163,7 @@ def test_a_reader_keeps_the_installed_file_that_it_opened(site: Site) -> None:
     with site.client.opened(directory, "1.json", reads=True) as file:
         made = site.install(CHECKPOINTS_INO, b"1.json", b"second one")
         assert file.read() == b"first"
+        assert site.client.getattr(file.handle).names == 0
         found = site.client.lookup(directory, "1.json")
         assert (found.fileid, found.size) == (made.ino, 10)
         assert site.client.read_once(site.inside("checkpoints", "1.json"), 0, 99) == b"second one"
