@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
@@ -57,6 +58,16 @@ _VERDICTS = {
     errno.EPERM: Verdict.PINNED,
     errno.ESTALE: Verdict.GONE,
 }
+
+
+@contextmanager
+def eviction_of(settings: Settings, database: Database) -> Iterator[Eviction]:
+    """Open the bucket and what evicts files. Raises BucketError."""
+    # The import is here because boto3 takes half a second to import.
+    from gateway.objectstore.s3 import S3Store
+
+    with Eviction(settings, database, S3Store(settings)) as eviction:
+        yield eviction
 
 
 class Eviction:

@@ -191,7 +191,9 @@ class Evictor:
                 # counts.
                 for much, found in limited:
                     wanted_bytes -= self._free(eviction, door, much, found)
-                found = chain(candidates.partial(), candidates.inside(directories))
+                found = chain(
+                    candidates.trashed(), candidates.partial(), candidates.inside(directories)
+                )
                 self._free(eviction, door, wanted_bytes, found)
         if not self._has_recorded:
             # A million data files take 5 s, for which nothing that has to be freed now should wait.

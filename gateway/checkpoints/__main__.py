@@ -13,10 +13,14 @@ from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.door import door
 from gateway.errors import NamespaceError, UserError
+from gateway.manifests.writer import Manifests
 from gateway.promotion.duty import Promoter
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
+from gateway.retention.applier import Applier
 from gateway.settings import Settings
+from gateway.trash.expiry import Expiry
+from gateway.trash.trash import Trash
 
 LOCK = "checkpoints.lock"
 STOP_SECONDS = 4.5
@@ -43,9 +47,16 @@ def main() -> int:
 
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
+    url = settings.database_url
     opened = partial(door.opened, settings, DOOR_SECONDS)
-    promoter = Promoter(settings, Database(settings.database_url), opened, stop)
-    return (Receipts(settings, stop), Status(settings, stop), promoter)
+    return (
+        Manifests(settings, Database(url), stop),
+        Receipts(settings, stop),
+        Status(settings, stop),
+        Applier(settings, Database(url), stop, Trash(settings, Database(url))),
+        Expiry(settings, Database(url), stop),
+        Promoter(settings, Database(url), opened, stop),
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,4 @@
-"""Declares the tables of the drain: what the bucket has, and the work on it.
-
-``Base`` is that of all tables: who needs every table imports it from here.
-"""
+"""Declares the tables of the drain: what the bucket has, and the work on it."""
 
 from __future__ import annotations
 
