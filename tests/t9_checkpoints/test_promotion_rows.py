@@ -88,7 +88,7 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
         " WHERE i.reserved = 1 ORDER BY o.key",
     )
     assert rows == [
-        (f"team/.spillway/promoted/best/{path[11:]}", "new", "c", len(path), 8, 0, 1)
+        (f"team/.spillway/promoted/best/{path[11:]}", "new", "md5:c", len(path), 8, 0, 1)
         for path in sorted(SAVED)
     ]
     copied = world.namespace.lookup(
