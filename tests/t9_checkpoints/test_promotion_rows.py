@@ -75,15 +75,8 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
         assert store.counts(session, "best") == (3, 3)
         store.change(session, asked._replace(state=State.DONE.value))
 
-    def selected(session: Session) -> None:
-        files = store.members(session, store.UNMADE_FILES, "best", most=9)
-        sources = session.all(SOURCES, inos=rows_of([(one.ino,) for one in files]))
-        assert {Source(*row).key for row in sources} == set(SAVED)
-        assert all(Source(*row).etag == "e" for row in sources)
-        assert session.one(BLOCKED, name="best") is None
-        assert store.pending(session) == [asked]
-
-    within(world.settings, selected)
+    within(world.settings, require_unmade)
+    assert within(world.settings, store.pending) == [asked]
     within(world.settings, build_all)
     within(world.settings, require_made)
     staged = b"promotion-%d" % asked.top
@@ -95,7 +88,7 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
         " WHERE i.reserved = 1 ORDER BY o.key",
     )
     assert rows == [
-        (f"team/.spillway/promoted/best/{path[11:]}", "new", "c", len(path), 8, 0, 1)
+        (f"team/.spillway/promoted/best/{path[11:]}", "new", "md5:c", len(path), 8, 0, 1)
         for path in sorted(SAVED)
     ]
     copied = world.namespace.lookup(
@@ -109,6 +102,15 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
     world.write("kept/step-5/.metadata", b"again")
     follow(world.follower())
     assert within(world.settings, store.protected) == Protected(frozenset(), frozenset())
+
+
+def require_unmade(session: Session) -> None:
+    """Require that nothing of a copy is made, and that all originals are what is promoted."""
+    files = store.members(session, store.UNMADE_FILES, "best", most=9)
+    sources = session.all(SOURCES, inos=rows_of([(one.ino,) for one in files]))
+    assert {Source(*row).key for row in sources} == set(SAVED)
+    assert all(Source(*row).etag == "e" for row in sources)
+    assert session.one(BLOCKED, name="best") is None
 
 
 def require_made(session: Session) -> None:
