@@ -18,12 +18,16 @@ from gateway.drain import verify
 from gateway.drain.admission import retries
 from gateway.drain.plan import backfill
 from gateway.drain.send import blockrows
-from gateway.namespace import browse, residency
+from gateway.namespace import browse, imprint, residency
 from gateway.settings import Settings
+from gateway.trash import rows as trash_rows
 
-SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"}
+SMALL = {
+    *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
+    *("trash", "elapsed"),
+}
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
-people and by errors."""
+people, by errors, or by retention in a week."""
 WHOLE_TABLES = {
     "drain.statements.UPLOADS",
     "drain.statements.COMPLETE",
@@ -43,6 +47,7 @@ STATEMENTS = {
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
+        *(imprint, trash_rows),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
