@@ -103,8 +103,10 @@ PARTIAL = Statement(
     .limit(b("most"))
 )
 """Selects absent files that have some of their blocks on the disk."""
-_TRASH = select(literal_column(f"{TRASH_INO}", inode.c.ino.type).label("ino")).cte(
-    "trash", recursive=True
+_TRASH = (
+    select(inode.c.ino)
+    .where(inode.c.ino == literal_column(f"{TRASH_INO}"))
+    .cte("below", recursive=True)
 )
 _BELOW = _TRASH.union(
     select(dirent.c.ino).select_from(dirent.join(_TRASH, dirent.c.parent == _TRASH.c.ino))

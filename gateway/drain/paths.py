@@ -120,9 +120,9 @@ class Paths:
 
     def key_in_trash(self, ino: int) -> str | None:
         """Return the key at which the object of a file in the trash gives way to another file, or
-        None if the file is not there, or has another name that gives it a key."""
+        None if the first name of the file is not there."""
         place = self.place(ino)
-        if place is None or not place.is_trashed or self._parts_of(ino) is not None:
+        if place is None or not place.is_trashed:
             return None
         return _key_of(self._prefix, place.parts)
 

@@ -14,7 +14,7 @@ _WEIGHT_MODULUS = 8191
 """Primes, so that the sum of ten million inodes fits into 64 bits."""
 _NUMBER_MODULUS = 1 << 62
 
-_TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte("tree", recursive=True)
+_TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte("below", recursive=True)
 _TREE = _TOP.union(
     select(dirent.c.ino).select_from(dirent.join(_TOP, dirent.c.parent == _TOP.c.ino))
 )

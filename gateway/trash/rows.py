@@ -104,7 +104,7 @@ _TOP = (
             dirent.c.parent == literal_column(f"{TRASH_INO}"), dirent.c.ino == trash.c.ino
         )
     )
-    .cte("tree", recursive=True)
+    .cte("below", recursive=True)
 )
 _TREE = _TOP.union(
     select(_TOP.c.id, dirent.c.ino).select_from(_TOP.join(dirent, dirent.c.parent == _TOP.c.ino))

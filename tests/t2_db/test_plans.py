@@ -18,16 +18,18 @@ from gateway.drain import verify
 from gateway.drain.admission import retries
 from gateway.drain.plan import backfill
 from gateway.drain.send import blockrows
-from gateway.namespace import browse, residency
+from gateway.namespace import browse, imprint, residency
 from gateway.retention import statements as retention_statements
 from gateway.settings import Settings
+from gateway.trash import rows as trash_rows
 
 SMALL = {
     *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
     *("policy", "approval", "known_time"),
+    *("trash", "elapsed"),
 }
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
-people and by errors."""
+people, by errors, or by retention in a week."""
 WHOLE_TABLES = {
     "drain.statements.UPLOADS",
     "drain.statements.COMPLETE",
@@ -50,6 +52,7 @@ STATEMENTS = {
         *(retries, backfill, blockrows, verify),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
         retention_statements,
+        *(imprint, trash_rows),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
