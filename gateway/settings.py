@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import checks
-from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
+from gateway.checkpointsettings import CheckpointsSettings
 from gateway.clients import PRIVATE, Squash
 from gateway.declare import key as _key
 
@@ -322,7 +322,6 @@ class Settings:
     drain: DrainSettings
     cache: CacheSettings
     checkpoints: CheckpointsSettings
-    retention: RetentionSettings
     namespace: NamespaceSettings
     source: Path
     """The file that the settings were read from."""
@@ -374,6 +373,5 @@ SECTIONS: Mapping[str, type[Any]] = {
     "drain": DrainSettings,
     "cache": CacheSettings,
     "checkpoints": CheckpointsSettings,
-    "retention": RetentionSettings,
     "namespace": NamespaceSettings,
 }
