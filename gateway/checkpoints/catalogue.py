@@ -61,6 +61,7 @@ class Row(NamedTuple):
     durable_ns: int | None
     due_ns: int | None
     evidence: str
+    dirty_since_ns: int | None
 
 
 class Look(NamedTuple):
@@ -83,14 +84,6 @@ class Look(NamedTuple):
         """Whether what is below it may be other checkpoints now."""
         extents = [None if row is None else row.extent for row in (self.before, self.now)]
         return extents[0] != extents[1]
-
-
-class AsIs(NamedTuple):
-    """A checkpoint as it is in the namespace now, whatever its row says."""
-
-    node: Node
-    found: Found
-    evidence: str
 
 
 class Catalogue:
@@ -124,21 +117,16 @@ class Catalogue:
     def look(self, ino: int) -> Look:
         """Look at an inode as it is now. Raises TryAgain."""
         with self.viewing() as view:
-            before = self.row(view, ino)
-            root = view.root(ino)
-            if root is None:
-                return Look(ino, before, None)
-            return self._judge(view, *root, before)
+            return self.look_in(view, ino)
 
-    def row(self, view: View, ino: int) -> Row | None:
-        """Return the row of a checkpoint."""
+    def look_in(self, view: View, ino: int) -> Look:
+        """Look at an inode as a transaction sees it. Raises TryAgain."""
         found = view.session.one(own.ROW, ino=ino)
-        return None if found is None else _row(found)
-
-    def as_is(self, view: View, ino: int) -> AsIs | None:
-        """Return a checkpoint as it is, or None if it is none. No rule reads a file for it."""
+        before = None if found is None else _row(found)
         root = view.root(ino)
-        return None if root is None else AsIs(*root, Tally(view, *root, self._prefix).evidence())
+        if root is None:
+            return Look(ino, before, None)
+        return self._judge(view, *root, before)
 
     def _judge(self, view: View, node: Node, found: Found, before: Row | None) -> Look:
         tally = Tally(view, node, found, self._prefix)
@@ -170,6 +158,7 @@ class Catalogue:
             tally.stored_ns if state is State.DURABLE else None,
             verdict.due_ns,
             evidence,
+            tally.dirty_since_ns,
         )
         return Look(row.ino, before, row, wanted)
 
