@@ -151,13 +151,12 @@ class Verbs:
 
     def rename(self, request: Any) -> Change:
         operation = Operation(
-            rename.rename_as_seen,
+            rename.rename,
             cred_of(request),
             request.ino,
             name_of(request),
             request.ino2,
             name2_of(request),
-            request.cookie,
         )
 
         def finish(request: Any, reply: Any) -> None:

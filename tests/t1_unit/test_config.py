@@ -278,7 +278,6 @@ SHAPED = {
     "limits",
     "restore_tier",
     "rule",
-    "ask_share",
 }
 
 
