@@ -54,8 +54,6 @@ class Stored(NamedTuple):
     content_version: int
     checksum: str | None
     """As in the table ``object``. None: no checksum of it is known."""
-    version_id: str | None = None
-    """Of the store, in a bucket that keeps versions."""
 
 
 class Member(NamedTuple):
@@ -132,8 +130,6 @@ def _facts(member: Member) -> dict[str, Any]:
             "content_version": stored.content_version,
             **_sum(stored.checksum),
         }
-        if stored.version_id is not None:
-            facts["version_id"] = stored.version_id
     return facts
 
 

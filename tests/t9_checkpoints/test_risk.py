@@ -26,11 +26,16 @@ MANY = 10_000
 SECONDS = 1.0
 HOUR = 3600
 INODE = """
-INSERT INTO inode VALUES
+INSERT INTO inode (ino, generation, kind, mode, uid, gid, nlink, size, used, atime_ns, mtime_ns,
+  ctime_ns, btime_ns, change, rdev, target, verifier, parent, content_version, drained_version,
+  write_open, drain_after_ns, epoch, residency)
+VALUES
   (:ino, 1, 7, 493, 0, 0, 2, 0, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, 2, 1, 0, 0, 0, 1, 2)
 """
 CHECKPOINT = """
-INSERT INTO checkpoint VALUES (:ino, 2, :path, :run, :step, 'dcp', 1, :state, NULL, 4, 400,
+INSERT INTO checkpoint (ino, parent, path, run, step, rule, extent, state, reason, files, size,
+  dirty_files, dirty_size, complete_ns, durable_ns, due_ns, evidence, dirty_since_ns)
+VALUES (:ino, 2, :path, :run, :step, 'dcp', 1, :state, NULL, 4, 400,
   :dirty_files, :dirty_size, :complete_ns, :durable_ns, NULL, '', :since_ns)
 """
 
