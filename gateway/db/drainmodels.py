@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String
-from sqlalchemy.orm import Mapped, mapped_column
 
+from gateway.db.declare import Mapped, mapped_column
 from gateway.db.models import Base
 
 __all__ = ["Base"]

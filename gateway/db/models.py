@@ -17,8 +17,8 @@ from sqlalchemy import (
     String,
     text,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from gateway.db.declare import DeclarativeBase, Mapped, mapped_column
 from gateway.types import Kind, Residency
 
 ROOT_INO = 2
@@ -48,7 +48,7 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {int: Big, bytes: LargeBinary}
+    type_annotation_map = {int: Big, bytes: LargeBinary, str: String}
 
 
 class Volume(Base):
