@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import botocore.session
 import pytest
 
 from gateway.settings import Settings
@@ -16,6 +18,15 @@ from tests.support.volumes import make_settings, make_volume
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
 # Tests that interrupt a command would then wait for its end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_loader() -> Iterator[None]:
+    """Let all sessions of botocore read its models once. Each server, site and drain makes a
+    client, and reading the models is more than half of the time that this takes."""
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(botocore.session, "create_loader", cache(botocore.session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,8 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
-import botocore.session
 import pytest
 
 from tests.support.ceph import ON_CEPH, CephServer
@@ -20,15 +18,6 @@ from tests.t4_drain.negotiated import configured, remembered
 from tests.t4_drain.site import Site
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_loader() -> Iterator[None]:
-    """Let all sessions of botocore read its models once. Each drain and each site makes a client,
-    and reading the models is more than half of the time that this takes."""
-    with pytest.MonkeyPatch.context() as context:
-        context.setattr(botocore.session, "create_loader", cache(botocore.session.create_loader))
-        yield
 
 
 @pytest.fixture(scope="session")
