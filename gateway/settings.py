@@ -7,26 +7,18 @@ the same declarations, so that file and program cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gateway import checks
+from gateway.acknowledge import AcknowledgeSettings
 from gateway.clients import PRIVATE, Squash
+from gateway.declare import key as _key
 
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
 CHECKSUM_AUTO = "auto"
 _MIB = 1024 * 1024
-
-
-def _key(
-    doc: str, default: Any = MISSING, check: checks.Check | None = None, *, secret: bool = False
-) -> Any:
-    """Declare a key: its documentation, its default (a key without one is required), its check.
-
-    Parameters: secret, whether the value may hold a password; errors then do not quote the value.
-    """
-    return field(default=default, metadata={"doc": doc, "check": check, "secret": secret})
 
 
 @dataclass(frozen=True)
@@ -340,6 +332,7 @@ class Settings:
     bucket: BucketSettings
     drain: DrainSettings
     cache: CacheSettings
+    acknowledge: AcknowledgeSettings
     checkpoints: CheckpointsSettings
     namespace: NamespaceSettings
     source: Path
@@ -391,6 +384,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "bucket": BucketSettings,
     "drain": DrainSettings,
     "cache": CacheSettings,
+    "acknowledge": AcknowledgeSettings,
     "checkpoints": CheckpointsSettings,
     "namespace": NamespaceSettings,
 }

@@ -15,6 +15,7 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
 LIBRARIES = {
+    "gateway.acknowledge",
     "gateway.types",
     "gateway.atomic",
     "gateway.clock",
@@ -70,7 +71,14 @@ ALLOWED = {
     "gateway.schedule": set[str](),
     "gateway.clients": set[str](),
     "gateway.checks": {"gateway.clients", "gateway.schedule"},
-    "gateway.settings": {"gateway.checks", "gateway.clients"},
+    "gateway.declare": {"gateway.checks"},
+    "gateway.pathpattern": set[str](),
+    "gateway.acknowledge": {
+        "gateway.checks", "gateway.declare", "gateway.holds", "gateway.pathpattern"
+    },
+    "gateway.settings": {
+        "gateway.acknowledge", "gateway.checks", "gateway.clients", "gateway.declare"
+    },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
     },
@@ -112,6 +120,8 @@ ALLOWED = {
         "gateway.failpoints",
         "gateway.settings",
         "gateway.checks",
+        "gateway.acknowledge",
+        "gateway.holds",
         "gateway.db",
         "gateway.data",
         "gateway.namespace",
@@ -142,7 +152,7 @@ ALLOWED = {
     # What decides is pure: it knows neither tables nor files.
     **{
         f"gateway.checkpoints.{name}": {
-            "gateway.types", "gateway.holds", "gateway.text",
+            "gateway.types", "gateway.holds", "gateway.text", "gateway.pathpattern",
             *(f"gateway.checkpoints.{one}" for one in ("facts", "rules", "content")),
         }
         for name in ("facts", "rules", "content", "frameworks", "configured")
