@@ -24,9 +24,9 @@ class AcknowledgeSettings:
         checks.acknowledge_rules,
     )
     wait_seconds: float = key(
-        "How long such a CLOSE is answered with NFS4ERR_DELAY before the answer is an error. 0: until\n"
-        "the bucket has the file. Linux does not tell a program of the error: with a limit, close()\n"
-        "returns 0 after it.",
+        "How long such a CLOSE is answered with NFS4ERR_DELAY before the answer is an error.\n"
+        "0: until the bucket has the file. Linux does not tell a program of the error: with\n"
+        "a limit, close() returns 0 after it.",
         0.0,
         checks.between(0, 4_000_000),
     )

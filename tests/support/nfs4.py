@@ -215,10 +215,9 @@ class Client:
         reply.unpack("IIIII")
         return reply.opaque()
 
-    @contextmanager
-    def opened(
+    def open(
         self, directory: bytes, name: str, empties: bool = False, access: int = READ_WRITE
-    ) -> Iterator[File]:
+    ) -> File:
         """Open a file, which is made if there is none, as a client that is not known yet.
 
         Parameters: empties, whether the OPEN sets the size to 0; access, READ_WRITE or READ_ONLY.
@@ -232,6 +231,14 @@ class Client:
         self.call(_op(SETCLIENTID_CONFIRM) + client)
         file = File(self, directory, name, client[:8], access)
         file.open(empties)
+        return file
+
+    @contextmanager
+    def opened(
+        self, directory: bytes, name: str, empties: bool = False, access: int = READ_WRITE
+    ) -> Iterator[File]:
+        """Open a file, and close it at the end. Parameters and errors as of ``open``."""
+        file = self.open(directory, name, empties, access)
         try:
             yield file
         finally:

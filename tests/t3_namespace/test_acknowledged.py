@@ -45,7 +45,9 @@ SPOILS: dict[str, tuple[Spoil, Answer]] = {
         Answer.WAITS,
     ),
     "in doubt": (
-        lambda ns, st, ino: query(st, "INSERT INTO doubt (key, ino) VALUES ('f', :i)", i=ino),
+        lambda ns, st, ino: query(
+            st, "INSERT INTO doubt (key, ino, noted_ns) VALUES ('f', :i, 1)", i=ino
+        ),
         Answer.WAITS,
     ),
     "damaged": (lambda ns, st, ino: ns.damaged(ino, "bytes are lost"), Answer.WAITS),
