@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway import checks
 from gateway.acknowledge import AcknowledgeSettings
+from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
 from gateway.clients import PRIVATE, Squash
 from gateway.declare import key as _key
 
@@ -303,17 +304,6 @@ class CacheSettings:
 
 
 @dataclass(frozen=True)
-class CheckpointsSettings:
-    rule: tuple[Mapping[str, Any], ...] = _key(
-        "Rules that recognise checkpoints, before those of known frameworks. Each is a table of\n"
-        'its own: [[checkpoints.rule]], name = "ours", path = "{run}/step-{step}", and one or\n'
-        'more of: files = 8, or files = ["rank-*.pt"]; marker = "DONE"; quiet_seconds = 60.',
-        (),
-        checks.rules,
-    )
-
-
-@dataclass(frozen=True)
 class NamespaceSettings:
     url: str = _key(
         "Database of the namespace. Empty: SQLite in data_dir.",
@@ -334,6 +324,7 @@ class Settings:
     cache: CacheSettings
     acknowledge: AcknowledgeSettings
     checkpoints: CheckpointsSettings
+    retention: RetentionSettings
     namespace: NamespaceSettings
     source: Path
     """The file that the settings were read from."""
@@ -386,5 +377,6 @@ SECTIONS: Mapping[str, type[Any]] = {
     "cache": CacheSettings,
     "acknowledge": AcknowledgeSettings,
     "checkpoints": CheckpointsSettings,
+    "retention": RetentionSettings,
     "namespace": NamespaceSettings,
 }

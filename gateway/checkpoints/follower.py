@@ -20,15 +20,11 @@ from itertools import chain
 
 from gateway import clock
 from gateway.checkpoints import statements as own
-from gateway.checkpoints.catalogue import Catalogue, Look
-from gateway.checkpoints.configured import Configured
-from gateway.checkpoints.frameworks import BUILT_IN
-from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.catalogue import Look, catalogue_of
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.journal import BELOW, STORED, Lost, Reader
 from gateway.errors import NamespaceError
-from gateway.holds import Holds
 from gateway.settings import Settings
 from gateway.text import printable
 
@@ -67,15 +63,15 @@ class Follower:
         self._database = database
         self._news = news
         self._stop = stop
-        configured = [Configured(table) for table in settings.checkpoints.rule]
-        rules = Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
-        self._catalogue = Catalogue(settings, database, rules)
+        self._catalogue = catalogue_of(settings, database)
         self._made_with = _made_with(settings)
         self._reader: Reader | None = None
         """The reader of the journal, or None if it must begin or resume."""
         self._due: dict[int, int] = {}
         """The times at which checkpoints are looked at although nothing changed, by inode."""
         self._save_at = 0.0
+        self._count = -1
+        """The number of checkpoints of which the duties know."""
 
     def run(self) -> None:
         """Follow until stop is set."""
@@ -156,7 +152,18 @@ class Follower:
             del self._due[ino]
         inos.update(due)
         self._look(chain(inos, *(self._catalogue.below(ino) for ino in below)), reader)
+        if changed:
+            self._tell_of_removals()
         return reader.is_at_end
+
+    def _tell_of_removals(self) -> None:
+        """Tell the duties if there are fewer checkpoints: rows go with their inodes, unwritten."""
+        with self._database.reader() as connection:
+            row = Session(connection, self._database.dialect).one(own.COUNT)
+        assert row is not None, "a query without groups has one row"
+        before, self._count = self._count, row[0]
+        if row[0] < before:
+            self._news()
 
     def _look(self, inos: Iterable[int], reader: Reader | None = None) -> None:
         """Look at inodes, and at what follows from that, and write what differs. The last

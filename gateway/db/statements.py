@@ -18,6 +18,7 @@ from sqlalchemy import (
 
 from gateway.db import drainmodels, models
 from gateway.db.compiled import Session, Statement, b
+from gateway.db.models import RESERVED_INO, TRASH_INO
 from gateway.types import Attr, Kind, Residency
 
 volume: Any = models.Volume.__table__
@@ -40,11 +41,17 @@ claim: Any = drainmodels.Claim.__table__
 retry: Any = drainmodels.Retry.__table__
 override: Any = drainmodels.Override.__table__
 doubt: Any = drainmodels.Doubt.__table__
+promotion: Any = drainmodels.Promotion.__table__
+promotion_member: Any = drainmodels.PromotionMember.__table__
+pin: Any = models.Pin.__table__
 damage: Any = models.Damage.__table__
 journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
 checkpoint: Any = models.Checkpoint.__table__
 catalogue: Any = models.Catalogue.__table__
+manifest: Any = models.Manifest.__table__
+trash: Any = models.Trash.__table__
+elapsed: Any = models.Elapsed.__table__
 
 # These are literals, in the words of the partial indexes: a parameter would not match an index.
 IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")
@@ -53,6 +60,10 @@ IS_RESIDENT = inode.c.residency == literal_column(f"{Residency.RESIDENT:d}")
 IS_ABSENT = inode.c.residency == literal_column(f"{Residency.ABSENT:d}")
 IS_DIRTY = (IS_REGULAR, inode.c.content_version > inode.c.drained_version)
 """A regular file whose version the bucket does not have."""
+IS_LISTED = inode.c.ino.not_in([literal_column(f"{ino}") for ino in (RESERVED_INO, TRASH_INO)])
+"""An entry that listings show."""
+IS_CLIENTS = inode.c.reserved == literal_column("0")
+"""An inode that clients may change."""
 
 ATTR = [inode.c[name] for name in Attr._fields]
 
@@ -114,7 +125,7 @@ REPARENT = Statement(
 )
 OPEN_WRITE = Statement(
     update(inode)
-    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_RESIDENT)
+    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_RESIDENT, IS_CLIENTS)
     .values(
         write_open=1,
         content_version=inode.c.content_version + 1,
@@ -193,7 +204,13 @@ FILES_WITH_BYTES = Statement(
     .order_by(inode.c.ino)
     .limit(b("most"))
 )
-DIRTY_BYTES = Statement(select(func.coalesce(func.sum(inode.c.used), 0)).where(*IS_DIRTY))
+DIRTY_BYTES = Statement(
+    select(
+        func.coalesce(select(func.sum(inode.c.used)).where(*IS_DIRTY).scalar_subquery(), 0)
+        - func.coalesce(select(func.sum(trash.c.dirty_used)).scalar_subquery(), 0)
+    )
+)
+"""Selects the bytes on the disk that the drain will make free: what is in the trash is not sent."""
 
 # damage
 CONTENT_VERSION = Statement(select(inode.c.content_version).where(inode.c.ino == b("ino")))
@@ -216,7 +233,7 @@ ANY_ENTRY = Statement(select(dirent.c.ino).where(dirent.c.parent == b("parent"))
 READDIR = Statement(
     select(dirent.c.cookie, dirent.c.name, *ATTR)
     .select_from(dirent.join(inode, dirent.c.ino == inode.c.ino))
-    .where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"))
+    .where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"), IS_LISTED)
     .order_by(dirent.c.cookie)
     .limit(b("most"))
 )

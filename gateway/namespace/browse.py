@@ -15,9 +15,10 @@ from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.db.statements import ATTR, dirent, inode, presence
+from gateway.db.statements import ATTR, IS_LISTED, dirent, inode, presence
 from gateway.errors import Stale
 from gateway.namespace import lookup
+from gateway.namespace.pins import Pins
 from gateway.settings import Settings
 from gateway.types import Attr, Residency
 
@@ -28,7 +29,7 @@ _ENTRIES = select(dirent.c.cookie, dirent.c.name, inode.c.write_open, *ATTR).sel
     dirent.join(inode, dirent.c.ino == inode.c.ino)
 )
 ENTRIES = Statement(
-    _ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"))
+    _ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"), IS_LISTED)
     .order_by(dirent.c.cookie)
     .limit(b("most"))
 )
@@ -98,6 +99,11 @@ class Browser:
         with self._database.reader() as connection:
             row = self._session(connection).one(PRESENT, ino=attr.ino, epoch=attr.epoch)
         return "absent" if row is None else "partial"
+
+    def is_pinned(self, ino: int) -> bool:
+        """Return whether a person pinned an inode, or a directory above it."""
+        with self._database.reader() as connection:
+            return Pins(self._session(connection)).cover(ino)
 
     def _page(self, parent: int, cookie: int) -> list[Sequence[Any]]:
         with self._database.reader() as connection:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
-from gateway.db.models import RESERVED_NAME, ROOT_INO
+from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO
 from gateway.errors import (
     InvalidArgument,
     NameTooLong,
     NotADirectory,
     NotFound,
-    NotPermitted,
+    ReadOnly,
     Stale,
 )
 from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
@@ -27,10 +27,10 @@ def check_name(name: bytes) -> None:
 
 
 def check_new_name(parent: int, name: bytes) -> None:
-    """Raise NameTooLong, InvalidArgument, or NotPermitted for a name that nothing may get."""
+    """Raise NameTooLong, InvalidArgument, or ReadOnly for a name that nothing may get."""
     check_name(name)
     if parent == ROOT_INO and name == RESERVED_NAME:
-        raise NotPermitted
+        raise ReadOnly
 
 
 def get(session: Session, ino: int) -> Attr:
@@ -55,9 +55,14 @@ def find(session: Session, parent: int, name: bytes) -> Attr | None:
     return None if row is None else Attr(*row)
 
 
-def lookup(session: Session, parent: int, name: bytes) -> Attr:
-    """Return the inode that has a name. Raises NotFound, NotADirectory, Stale, NameTooLong."""
+def lookup(session: Session, parent: int, name: bytes, *, is_gateway: bool = False) -> Attr:
+    """Return the inode that has a name. Clients find neither the trash nor what is directly in it.
+
+    Parameters: is_gateway, as of ``Cred``. Raises NotFound, NotADirectory, Stale, NameTooLong.
+    """
     attr = find(session, parent, name)
+    if attr is not None and TRASH_INO in (parent, attr.ino) and not is_gateway:
+        raise NotFound
     if attr is None:
         if len(name) > NAME_MAX_BYTES:
             raise NameTooLong
@@ -76,7 +81,13 @@ def lookup_parent(session: Session, ino: int) -> Attr:
 
 
 def readdir(session: Session, parent: int, after_cookie: int, most: int) -> list[Dirent]:
-    """Return up to ``most`` entries after a cookie (0: from the start), in order of cookies."""
+    """Return up to ``most`` entries after a cookie (0: from the start), in order of cookies.
+
+    The root's listing lacks the gateway's own directory, as it lacks ``.snapshot`` elsewhere.
+    Raises NotFound for the trash, Stale, NotADirectory.
+    """
+    if parent == TRASH_INO:
+        raise NotFound
     rows = session.all(sql.READDIR, parent=parent, cookie=after_cookie, most=most)
     if not rows:
         # An empty listing would tell the client that a directory that is gone ends here.
@@ -92,6 +103,11 @@ def way_up(session: Session, ino: int) -> Iterator[tuple[int, int, bytes]]:
     while ino != ROOT_INO and (row := session.one(sql.NAMES, ino=ino)) is not None:
         yield ino, row[0], row[1]
         ino = row[0]
+
+
+def is_trashed(session: Session, ino: int) -> bool:
+    """Return whether an inode is in the trash, by first names."""
+    return any(parent == TRASH_INO for _at, parent, _name in way_up(session, ino))
 
 
 def top_of(session: Session, ino: int) -> tuple[int, bytes]:

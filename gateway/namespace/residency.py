@@ -15,6 +15,7 @@ from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.statements import (
     ATTR,
     IS_ABSENT,
+    IS_CLIENTS,
     IS_REGULAR,
     IS_RESIDENT,
     block_digest,
@@ -30,8 +31,9 @@ from gateway.db.statements import (
     warming,
 )
 from gateway.db.writer import Tx
-from gateway.errors import Busy, Stale
+from gateway.errors import Busy, NotPermitted, Stale
 from gateway.namespace.lookup import get
+from gateway.namespace.pins import Pins
 from gateway.types import Attr, Residency
 
 HAS_CONTENT = (
@@ -110,7 +112,7 @@ LAST_READ_INSERT = Statement(
 )
 OPEN_EMPTIED = Statement(
     update(inode)
-    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_ABSENT)
+    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_ABSENT, IS_CLIENTS)
     .values(
         write_open=1,
         # Two versions: if the client gets an error after this commit and writes nothing, the seal
@@ -137,8 +139,12 @@ def evict(tx: Tx, ino: int, content_version: int) -> Attr:
     row of ``eviction``, which makes the next start do what a crash left undone.
 
     Parameters: content_version, which the caller saw in the bucket. Raises Busy when the file is
-    not clean, not of this version, or has no digests to verify it by; Stale.
+    not clean, not of this version, or has no digests to verify it by; NotPermitted when it is
+    pinned; Stale.
     """
+    if Pins(tx).cover(ino):
+        # A candidate may have been pinned since it was found.
+        raise NotPermitted
     row = tx.change(EVICT, the_ino=ino, content_version=content_version)
     if row is None:
         get(tx, ino)

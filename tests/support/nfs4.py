@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Self
 
+ACCESS, CREATE, LINK, READLINK, REMOVE, RENAME, SAVEFH, SETATTR = 3, 6, 11, 27, 28, 29, 32, 34
 GETATTR, GETFH, LOOKUP, PUTFH, PUTROOTFH, READDIR = 9, 10, 15, 22, 24, 26
 CLOSE, OPEN, OPEN_CONFIRM, READ, RENEW = 4, 18, 20, 25, 30
 SETCLIENTID, SETCLIENTID_CONFIRM, WRITE = 35, 36, 38
-OK, NOENT, IO, STALE, NOTSUPP, DELAY, GRACE = 0, 2, 5, 70, 10004, 10008, 10013
-READ_ONLY, READ_WRITE = 1, 3
+OK, NOENT, IO, ROFS, STALE, NOTSUPP, DELAY, GRACE = 0, 2, 5, 30, 70, 10004, 10008, 10013
 
 AGAIN_SECONDS = 0.02
 """The pause of a client that was told to ask again."""
@@ -41,7 +41,7 @@ class Attributes(NamedTuple):
     names: int
 
 
-def _opaque(data: bytes) -> bytes:
+def opaque(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data + b"\0" * (-len(data) % 4)
 
 
@@ -72,11 +72,11 @@ class File:
     """A file that a client has open."""
 
     def __init__(
-        self, client: Client, directory: bytes, name: str, client_id: bytes, access: int
+        self, client: Client, directory: bytes, name: str, client_id: bytes, reads: bool
     ) -> None:
         self._client = client
         self._where = directory, name
-        self._access = access
+        self._reads = reads
         self._client_id = client_id
         self._seqid = 0
         """Of the owner of the open."""
@@ -88,14 +88,17 @@ class File:
         """Open the file, also while it is open. Parameters: empties, whether the OPEN sets the size
         to 0. Raises Status, also for a delay."""
         directory, name = self._where
-        how = (
-            struct.pack(">III", self._seqid, self._access, 0) + self._client_id + _opaque(b"owner")
-        )
-        how += struct.pack(">II", 1, 0)  # unchecked
-        how += struct.pack(">II", 1, 1 << _SIZE) if empties else struct.pack(">I", 0)
-        how += _opaque(bytes(8) if empties else b"") + struct.pack(">I", 0) + _opaque(name.encode())
+        access = 1 if self._reads else 3
+        how = struct.pack(">III", self._seqid, access, 0) + self._client_id + opaque(b"owner")
+        if self._reads:
+            how += struct.pack(">I", 0)
+        else:
+            how += struct.pack(">II", 1, 0)  # unchecked
+            how += struct.pack(">II", 1, 1 << _SIZE) if empties else struct.pack(">I", 0)
+            how += opaque(bytes(8) if empties else b"")
+        how += struct.pack(">I", 0) + opaque(name.encode())
         # The server would take the same sequence number again for a repetition.
-        reply = self._client.call(_putfh(directory), _op(OPEN) + how, _op(GETFH), again=(GRACE,))
+        reply = self._client.call(putfh(directory), op(OPEN) + how, op(GETFH), again=(GRACE,))
         self._seqid += 1
         reply.unpack("IIII")
         self._state = struct.pack(">4I", *reply.unpack("4I"))
@@ -105,8 +108,8 @@ class File:
         reply.unpack("III")
         self.handle = reply.opaque()
         if must_confirm:
-            confirm = _op(OPEN_CONFIRM) + self._state + struct.pack(">I", self._seqid)
-            reply = self._client.call(_putfh(self.handle), confirm)
+            confirm = op(OPEN_CONFIRM) + self._state + struct.pack(">I", self._seqid)
+            reply = self._client.call(putfh(self.handle), confirm)
             self._seqid += 1
             reply.unpack("IIII")
             self._state = struct.pack(">4I", *reply.unpack("4I"))
@@ -118,22 +121,22 @@ class File:
 
     def write_operation(self, data: bytes, offset: int = 0) -> bytes:
         """Return a durable WRITE, for ``close``. Parameters: offset in bytes."""
-        return _op(WRITE) + self._state + struct.pack(">QI", offset, 2) + _opaque(data)
+        return op(WRITE) + self._state + struct.pack(">QI", offset, 2) + opaque(data)
 
     def write(self, data: bytes, offset: int = 0) -> None:
         """Write bytes, durably. Parameters: offset in bytes. Raises Status."""
-        self._client.call(_putfh(self.handle), self.write_operation(data, offset))
+        self._client.call(putfh(self.handle), self.write_operation(data, offset))
 
     def close(self, *before: bytes) -> None:
         """Ask once to close the file, and renew the lease. The file stays open after an error.
 
         Parameters: before, operations of the same request. Raises Status, also for a delay.
         """
-        closing = _op(CLOSE) + struct.pack(">I", self._seqid) + self._state
+        closing = op(CLOSE) + struct.pack(">I", self._seqid) + self._state
         try:
-            self._client.call(_putfh(self.handle), *before, closing, again=(GRACE,))
+            self._client.call(putfh(self.handle), *before, closing, again=(GRACE,))
         except Status:
-            self._client.call(_op(RENEW) + self._client_id)
+            self._client.call(op(RENEW) + self._client_id)
             raise
         self._is_open = False
 
@@ -165,7 +168,7 @@ class Client:
     def handle(self, *names: str) -> bytes:
         """Return the handle of a path. Raises Status."""
         steps = [_lookup(name) for name in names]
-        reply = self.call(_op(PUTROOTFH), *steps, _op(GETFH))
+        reply = self.call(op(PUTROOTFH), *steps, op(GETFH))
         for _ in range(len(names) + 1):
             reply.unpack("II")
         reply.unpack("II")
@@ -173,20 +176,20 @@ class Client:
 
     def lookup(self, directory: bytes, name: str) -> Attributes:
         """Return the attributes of what a name stands for. Raises Status."""
-        reply = self.call(_putfh(directory), _lookup(name), _op(GETATTR) + _ATTRIBUTES)
+        reply = self.call(putfh(directory), _lookup(name), op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIIIII")
         return reply.attributes()
 
     def getattr(self, handle: bytes) -> Attributes:
         """Return the attributes of a handle. Raises Status."""
-        reply = self.call(_putfh(handle), _op(GETATTR) + _ATTRIBUTES)
+        reply = self.call(putfh(handle), op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIII")
         return reply.attributes()
 
     def read(self, handle: bytes, offset: int, count: int, state: bytes = bytes(16)) -> bytes:
         """Return bytes of a file. Raises Status. Parameters: state, of an open, if there is one."""
-        asked = _op(READ) + state + struct.pack(">QI", offset, count)
-        reply = self.call(_putfh(handle), asked)
+        asked = op(READ) + state + struct.pack(">QI", offset, count)
+        reply = self.call(putfh(handle), asked)
         reply.unpack("IIIII")
         return reply.opaque()
 
@@ -196,7 +199,7 @@ class Client:
         cookie, verifier, is_end = 0, b"\0" * 8, 0
         while not is_end:
             listing = struct.pack(">Q8sII", cookie, verifier, 8192, 32768) + struct.pack(">I", 0)
-            reply = self.call(_putfh(directory), _op(READDIR) + listing)
+            reply = self.call(putfh(directory), op(READDIR) + listing)
             reply.unpack("IIII")
             high, low = reply.unpack("II")
             verifier = struct.pack(">II", high, low)
@@ -208,37 +211,39 @@ class Client:
             is_end = reply.number()
         return found
 
+    def remove(self, directory: bytes, name: str) -> None:
+        """Remove a name from a directory. Raises Status."""
+        self.call(putfh(directory), op(REMOVE) + opaque(name.encode()))
+
     def read_once(self, handle: bytes, offset: int, count: int) -> bytes:
         """Read without an open file. Parameters: bytes. Raises Status, also for a delay."""
-        asked = _op(READ) + bytes(16) + struct.pack(">QI", offset, count)
-        reply = self._ask((_putfh(handle), asked))
+        asked = op(READ) + bytes(16) + struct.pack(">QI", offset, count)
+        reply = self._ask((putfh(handle), asked))
         reply.unpack("IIIII")
         return reply.opaque()
 
-    def open(
-        self, directory: bytes, name: str, empties: bool = False, access: int = READ_WRITE
-    ) -> File:
+    def open(self, directory: bytes, name: str, empties: bool = False, reads: bool = False) -> File:
         """Open a file, which is made if there is none, as a client that is not known yet.
 
-        Parameters: empties, whether the OPEN sets the size to 0; access, READ_WRITE or READ_ONLY.
-        Raises Status, also for a delay.
+        Parameters: empties, whether the OPEN sets the size to 0; reads, whether the file
+        is there and is opened for reading only. Raises Status, also for a delay.
         """
-        program = struct.pack(">I", 0) + _opaque(b"tcp") + _opaque(b"127.0.0.1.0.0")
-        asked = os.urandom(8) + _opaque(os.urandom(8)) + program + struct.pack(">I", 0)
-        reply = self.call(_op(SETCLIENTID) + asked)
+        program = struct.pack(">I", 0) + opaque(b"tcp") + opaque(b"127.0.0.1.0.0")
+        asked = os.urandom(8) + opaque(os.urandom(8)) + program + struct.pack(">I", 0)
+        reply = self.call(op(SETCLIENTID) + asked)
         reply.unpack("II")
         client = struct.pack(">QQ", *reply.unpack("QQ"))  # with the verifier
-        self.call(_op(SETCLIENTID_CONFIRM) + client)
-        file = File(self, directory, name, client[:8], access)
+        self.call(op(SETCLIENTID_CONFIRM) + client)
+        file = File(self, directory, name, client[:8], reads)
         file.open(empties)
         return file
 
     @contextmanager
     def opened(
-        self, directory: bytes, name: str, empties: bool = False, access: int = READ_WRITE
+        self, directory: bytes, name: str, empties: bool = False, reads: bool = False
     ) -> Iterator[File]:
         """Open a file, and close it at the end. Parameters and errors as of ``open``."""
-        file = self.open(directory, name, empties, access)
+        file = self.open(directory, name, empties, reads)
         try:
             yield file
         finally:
@@ -259,10 +264,10 @@ class Client:
 
     def _ask(self, operations: Sequence[bytes]) -> _Reply:
         self._xid += 1
-        cred = struct.pack(">I", 0) + _opaque(b"test") + struct.pack(">III", 0, 0, 0)
+        cred = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", 0, 0, 0)
         call = struct.pack(">IIIIII", self._xid, 0, 2, 100003, 4, 1)
-        call += struct.pack(">I", 1) + _opaque(cred) + struct.pack(">II", 0, 0)
-        call += _opaque(b"") + struct.pack(">II", 0, len(operations)) + b"".join(operations)
+        call += struct.pack(">I", 1) + opaque(cred) + struct.pack(">II", 0, 0)
+        call += opaque(b"") + struct.pack(">II", 0, len(operations)) + b"".join(operations)
         self._socket.sendall(struct.pack(">I", 1 << 31 | len(call)) + call)
         data, is_last = b"", 0
         while not is_last:
@@ -289,13 +294,13 @@ class Client:
         return data
 
 
-def _op(number: int) -> bytes:
+def op(number: int) -> bytes:
     return struct.pack(">I", number)
 
 
 def _lookup(name: str) -> bytes:
-    return _op(LOOKUP) + _opaque(name.encode())
+    return op(LOOKUP) + opaque(name.encode())
 
 
-def _putfh(handle: bytes) -> bytes:
-    return _op(PUTFH) + _opaque(handle)
+def putfh(handle: bytes) -> bytes:
+    return op(PUTFH) + opaque(handle)

@@ -110,7 +110,7 @@ def test_an_open_for_reading_never_waits(site: Site, client: nfs4.Client) -> Non
     where = at(client, "durable/read")
     with client.opened(*where) as file, held(site):
         file.write(b"bytes")
-        with client.opened(*where, access=nfs4.READ_ONLY) as reader:
+        with client.opened(*where, reads=True) as reader:
             assert answer(file) == nfs4.DELAY
             assert answer(reader) == nfs4.OK
 

@@ -15,7 +15,10 @@ from typing import Any
 from gateway import config, failpoints
 from gateway.checkpoints import catalogue, follower
 from gateway.checkpoints.follower import Follower
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
 from gateway.failpoints import CATALOGUE_COMMIT
+from gateway.manifests.rows import document
 from gateway.settings import Settings
 from tests.support.namespace import Namespace
 from tests.support.s3server import die_with_parent
@@ -132,7 +135,7 @@ MANY = """
 INSERT INTO inode
 WITH RECURSIVE numbers(n) AS
   (SELECT 1000000 UNION ALL SELECT n + 1 FROM numbers WHERE n < 999999 + :n)
-SELECT n, 1, 1, 420, 0, 0, 1, 5, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL, 1, 0, 0, 0, 2, 0
+SELECT n, 1, 1, 420, 0, 0, 1, 5, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL, 1, 0, 0, 0, 2, 0, 0
 FROM numbers
 """
 MANY_NAMES = """
@@ -158,5 +161,16 @@ def test_a_large_checkpoint_takes_no_memory(tmp_path: Path) -> None:
     print(f"{MEMBERS} members: {most_bytes >> 10} KiB")
     assert most_bytes < MEMORY_BYTES
     assert catalogue.PAGE < MEMBERS
+    # The text of its manifest.
+    database = Database(settings.database_url)
+    tracemalloc.start()
+    with database.snapshot() as connection:
+        lines = sum(1 for _line in document(Session(connection, database.dialect), row))
+    _now, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    database.close()
+    assert lines == MEMBERS + 3
+    print(f"{lines} lines: {most_bytes >> 10} KiB")
+    assert most_bytes < MEMORY_BYTES
     world.end()
     namespace.close()
