@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -354,8 +355,16 @@ def test_kills_at_each_step(tmp_path: Path) -> None:
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = make_settings(tmp_path, {"nfs": {"port": free_port()}})
     make_volume(settings)
-    values = {"gateway": {"data_dir": tmp_path}, "bucket": {"name": "checkpoints"}}
-    settings.source.write_text(config.render({**values, "nfs": {"port": settings.nfs.port}}))
+<<<<<<< HEAD
+    values: dict[str, dict[str, Any]] = {
+=======
+    values: dict[str, dict[str, object]] = {
+>>>>>>> trash
+        "gateway": {"data_dir": tmp_path},
+        "bucket": {"name": "checkpoints"},
+        "nfs": {"port": settings.nfs.port},
+    }
+    settings.source.write_text(config.render(values))
     world = World(settings, Namespace(settings))
     ids = []
     for _ in range(2):
