@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -355,16 +354,8 @@ def test_kills_at_each_step(tmp_path: Path) -> None:
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = make_settings(tmp_path, {"nfs": {"port": free_port()}})
     make_volume(settings)
-<<<<<<< HEAD
-    values: dict[str, dict[str, Any]] = {
-=======
-    values: dict[str, dict[str, object]] = {
->>>>>>> trash
-        "gateway": {"data_dir": tmp_path},
-        "bucket": {"name": "checkpoints"},
-        "nfs": {"port": settings.nfs.port},
-    }
-    settings.source.write_text(config.render(values))
+    values = {"gateway": {"data_dir": tmp_path}, "bucket": {"name": "checkpoints"}}
+    settings.source.write_text(config.render({**values, "nfs": {"port": settings.nfs.port}}))
     world = World(settings, Namespace(settings))
     ids = []
     for _ in range(2):
