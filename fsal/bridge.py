@@ -15,7 +15,7 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 8
+ABI = 9
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -34,6 +34,7 @@ READS = (
     "getxattr",
     "listxattr",
     "damages",
+    "acknowledged",
 )
 CHANGES = (
     "create",
@@ -205,6 +206,8 @@ class TableStruct(ctypes.Structure):
         ("slow_per_mille", u32),
         ("full_wait_ms", u32),
         ("park_ms", u32),
+        ("acknowledges", u32),
+        ("acknowledge_ms", u32),
         ("pad", u32),
         ("files_dir", ctypes.c_char * 4096),
         ("run_dir", ctypes.c_char * 4096),

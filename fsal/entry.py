@@ -53,6 +53,8 @@ def start(config_path: str, table_address: int) -> bool:
     table.slow_per_mille = int(limits.slow_from * 1000)
     table.full_wait_ms = int(limits.full_wait_seconds * 1000)
     table.park_ms = int(min(PARK_SECONDS, settings.nfs.lease_seconds / 4) * 1000)
+    table.acknowledges = int(bool(namespace.acknowledge))
+    table.acknowledge_ms = int(settings.acknowledge.wait_seconds * 1000)
     verbs = Verbs(namespace, Space(settings, namespace))
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)

@@ -226,6 +226,7 @@ class Verbs:
                 item.ino,
                 Sealed(item.data.size, item.data.used, item.data.mtime_ns, item.data.writes),
                 self._ns.settle_ns,
+                self._ns.acknowledge,
             )
             for item in waiting
         ]
@@ -296,6 +297,9 @@ class Verbs:
         found = self._ns.damages(request.cookie, request.entries_max)
         put_buffer(request, reply, b"".join(ino.to_bytes(8, "little") for ino in found))
         reply.count = len(found)
+
+    def acknowledged(self, request: Any, reply: Any) -> None:
+        reply.count = self._ns.acknowledged(request.ino)
 
     def space(self, request: Any, reply: Any) -> None:
         self._ns.keep_mark()

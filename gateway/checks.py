@@ -169,15 +169,21 @@ def _rule(rule: Mapping[str, Any]) -> str | None:
         if key not in _RULE_KEYS:
             return f"has the key {key}; there are {', '.join(_RULE_KEYS)}"
     path = rule.get("path")
-    if not isinstance(path, str) or path.count("{step}") != 1 or path.count("{run}") > 1:
-        return 'must have a path like "{run}/step-{step}", with {step} once and {run} at most once'
+    if not isinstance(path, str) or path.count("{step}") != 1:
+        return 'must have a path like "{run}/step-{step}", with {step} once'
+    return _rule_path(path) or _rule_files(rule.get("files", 1)) or _rule_end(rule)
+
+
+def _rule_path(path: str) -> str | None:
+    if path.count("{step}") > 1 or path.count("{run}") > 1:
+        return "must have {step} and {run} at most once each in its path"
     if {"", ".", ".."} & set(path.split("/")):
         return "must have a path below the export, without a / at its ends, // and . or .."
     if "{" in path.replace("{step}", "").replace("{run}", ""):
         return "must have no other braces in its path than {run} and {step}"
     if "{run}{step}" in path or "{step}{run}" in path:
         return "must have something between {run} and {step}"
-    return _rule_files(rule.get("files", 1)) or _rule_end(rule)
+    return None
 
 
 def _rule_files(files: Any) -> str | None:
@@ -199,3 +205,30 @@ def _rule_end(rule: Mapping[str, Any]) -> str | None:
     if not {"files", "marker", "quiet_seconds"} & set(rule):
         return "must say when a checkpoint is complete: files, marker or quiet_seconds"
     return None
+
+
+_ACKNOWLEDGE_KEYS = ("path", "every_steps", "acknowledge")
+
+
+def acknowledge_rules(value: tuple[Mapping[str, Any], ...]) -> str | None:
+    """Check the rules about files whose CLOSE waits for the bucket."""
+    for number, rule in enumerate(value, 1):
+        if (problem := _acknowledge_rule(rule)) is not None:
+            return f"has a rule (number {number}) which {problem}"
+    return None
+
+
+def _acknowledge_rule(rule: Mapping[str, Any]) -> str | None:
+    for key in rule:
+        if key not in _ACKNOWLEDGE_KEYS:
+            return f"has the key {key}; there are {', '.join(_ACKNOWLEDGE_KEYS)}"
+    path, steps = rule.get("path"), rule.get("every_steps", 1)
+    if not isinstance(path, str):
+        return 'must have a path like "{run}/step-{step}"'
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        return "must have every_steps of at least 1"
+    if "every_steps" in rule and "{step}" not in path:
+        return "must have {step} in its path, because it has every_steps"
+    if rule.get("acknowledge", "bucket") not in ("bucket", "local"):
+        return 'must have acknowledge = "bucket" or "local"'
+    return _rule_path(path)

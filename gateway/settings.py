@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import checks
+from gateway.acknowledge import AcknowledgeSettings
 from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
 from gateway.clients import PRIVATE, Squash
 from gateway.declare import key as _key
@@ -321,6 +322,7 @@ class Settings:
     bucket: BucketSettings
     drain: DrainSettings
     cache: CacheSettings
+    acknowledge: AcknowledgeSettings
     checkpoints: CheckpointsSettings
     retention: RetentionSettings
     namespace: NamespaceSettings
@@ -373,6 +375,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "bucket": BucketSettings,
     "drain": DrainSettings,
     "cache": CacheSettings,
+    "acknowledge": AcknowledgeSettings,
     "checkpoints": CheckpointsSettings,
     "retention": RetentionSettings,
     "namespace": NamespaceSettings,

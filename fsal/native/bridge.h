@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 8
+#define SPW_ABI 9
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -35,6 +35,7 @@ enum spw_op {
 	SPW_GETXATTR,      /* ino, name, buffer                -> length (ERANGE: too long) */
 	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
 	SPW_DAMAGES,       /* cookie = after ino, buffer       -> count, numbers in the buffer */
+	SPW_ACKNOWLEDGED,  /* ino                              -> count = enum spw_ack */
 	/* changes of the namespace, SPW_CREATE to SPW_NOTE_READS */
 	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr, parent */
 	SPW_MKDIR,         /* ino, name, set                   -> attr, parent */
@@ -61,6 +62,10 @@ enum spw_op {
 	SPW_INSTALL,       /* ino, name, name2 = prepared file, set -> attr, removed, parent */
 	SPW_OP_COUNT
 };
+
+/* What a CLOSE promises: that the bytes are here, or in the bucket too, where they may be or not be
+ * yet (gateway/namespace/acknowledged.py). */
+enum spw_ack { SPW_ACK_LOCAL = 0, SPW_ACK_STORED = 1, SPW_ACK_WAITS = 2 };
 
 /* spw_space.level */
 enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
@@ -231,6 +236,8 @@ struct spw_table {
 	uint32_t slow_per_mille;    /* filled part of limit or disk from which writers are slowed */
 	uint32_t full_wait_ms;      /* how long a writer gets "wait" before it gets ENOSPC */
 	uint32_t park_ms;           /* how long a READ of absent bytes waits before it gets "wait" */
+	uint32_t acknowledges;      /* whether any CLOSE waits for the bucket */
+	uint32_t acknowledge_ms;    /* how long such a CLOSE gets "wait" before EIO; 0: without end */
 	uint32_t pad;
 	char files_dir[4096];
 	char run_dir[4096]; /* of sockets */

@@ -2,12 +2,15 @@
 #include "export.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
 #include "bridge.h"
 #include "call.h"
+#include "closing.h"
+#include "compound.h"
 #include "convert.h"
 #include "doorway.h"
 #include "fd.h"
@@ -85,6 +88,24 @@ static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 	return handle_by_ino(spw_python.root_ino, 0, obj, out);
 }
 
+/* Answers a PUTFH whose compound closes the file: "wait" until the bucket has it (closing.h). */
+static fsal_status_t before_close(uint64_t ino, const struct gsh_buffdesc *desc)
+{
+	struct spw_close close;
+	bool told;
+	int rc;
+
+	if (!spw_compound_closes(desc, &close))
+		return fsalstat(ERR_FSAL_NO_ERROR, 0);
+	rc = spw_closing_try(ino, &close, &told);
+	if (told)
+		LogEvent(COMPONENT_FSAL,
+			 "the bucket does not have inode %" PRIu64
+			 " after acknowledge.wait_seconds: its CLOSE is answered with an error; it is dirty, see: spillway status",
+			 ino);
+	return spw_status(rc);
+}
+
 static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t in_type,
 				  struct gsh_buffdesc *desc, int flags)
 {
@@ -100,7 +121,7 @@ static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t 
 		return fsalstat(ERR_FSAL_BADHANDLE, 0);
 	if (fh.volume_id != spw_python.volume_id)
 		return spw_status(ESTALE);
-	return fsalstat(ERR_FSAL_NO_ERROR, 0);
+	return spw_closing_wanted() ? before_close(fh.ino, desc) : fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 
 static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffdesc *desc,

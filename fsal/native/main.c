@@ -6,6 +6,7 @@
 
 #include "bridge.h"
 #include "call.h"
+#include "closing.h"
 #include "cold.h"
 #include "convert.h"
 #include "damage.h"
@@ -162,6 +163,16 @@ static void ns_note_reads(const struct spw_read *reads, uint32_t count)
 	(void)spw_call(SPW_NOTE_READS, &request, &reply);
 }
 
+static int ns_acknowledged(uint64_t ino, uint32_t *answer)
+{
+	struct spw_request request = { .ino = ino };
+	struct spw_reply reply;
+	int rc = spw_call(SPW_ACKNOWLEDGED, &request, &reply);
+
+	*answer = reply.count;
+	return rc;
+}
+
 /* ---- disk and namespace, as space.c needs them ---- */
 
 static int disk(uint64_t *total_bytes, uint64_t *free_bytes)
@@ -216,6 +227,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 		.evict = ns_evict,
 		.arrived = ns_arrived,
 		.note_reads = ns_note_reads,
+		.acknowledged = ns_acknowledged,
 	};
 	static const struct spw_space_ops space_ops = {
 		.disk = disk,
@@ -234,6 +246,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 		LogFatal(COMPONENT_FSAL, "the namespace did not start; the reason is on stderr");
 	spw_namespace_start(&namespace_ops);
 	spw_inodes_start();
+	spw_closing_start(spw_python.acknowledges != 0, spw_python.acknowledge_ms);
 	rc = spw_files_start(spw_python.files_dir);
 	if (rc != 0)
 		LogFatal(COMPONENT_FSAL, "data directory %s: %s; run: spillway init",

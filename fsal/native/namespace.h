@@ -24,6 +24,8 @@ struct spw_inode_ops {
 		       struct spw_attr *attr);
 	/* Records when files were read. No inode is given twice. */
 	void (*note_reads)(const struct spw_read *reads, uint32_t count);
+	/* Says whether the bucket has the file as it is (enum spw_ack). */
+	int (*acknowledged)(uint64_t ino, uint32_t *answer);
 };
 
 /* Sets the namespace to ask, before any other call; keeps a copy of `given`. */

@@ -2,6 +2,7 @@
 #include "open.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "bytes.h"
 #include "call.h"
 #include "change.h"
+#include "closing.h"
 #include "convert.h"
 #include "fd.h"
 #include "handle.h"
@@ -24,6 +26,7 @@
 struct spw_state {
 	struct state_t state;
 	struct fsal_fd fd;
+	struct spw_closing closing;
 };
 
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
@@ -41,6 +44,25 @@ static int begin_writer(struct spw_inode *inode, const struct spw_attr *created,
 static struct fsal_fd *fd_of(struct state_t *state)
 {
 	return &container_of(state, struct spw_state, state)->fd;
+}
+
+static struct spw_closing *closing_of(struct state_t *state)
+{
+	return &container_of(state, struct spw_state, state)->closing;
+}
+
+/* Makes the writer that was just begun that of a state, which has one at the most. */
+static void give_writer(struct spw_inode *inode, struct state_t *state)
+{
+	if (spw_closing_begin(closing_of(state), inode, state->stateid_other, &state->state_seqid))
+		spw_writer_end(inode);
+}
+
+/* Ends the writer of a state, unless a CLOSE that waits has ended it. */
+static void end_writer(struct spw_inode *inode, struct state_t *state)
+{
+	if (spw_closing_end(closing_of(state)))
+		spw_writer_end(inode);
 }
 
 /* ---- open states ---- */
@@ -74,6 +96,8 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 	}
 	/* TRUNC and RECLAIM are left out: the next upgrade would truncate again. */
 	fd_of(state)->openflags = FSAL_O_NFS_FLAGS(openflags);
+	if (writes)
+		give_writer(inode, state);
 	return status;
 }
 
@@ -293,7 +317,8 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 {
 	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	fsal_openflags_t old = fd_of(state)->openflags;
-	bool wrote = (old & FSAL_O_WRITE) != 0, writes = (openflags & FSAL_O_WRITE) != 0;
+	bool wrote = (old & FSAL_O_WRITE) && atomic_load(&closing_of(state)->writes);
+	bool writes = (openflags & FSAL_O_WRITE) != 0;
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
 	int rc = 0;
 
@@ -319,8 +344,10 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 		return spw_status(rc);
 	}
 	fd_of(state)->openflags = FSAL_O_NFS_FLAGS(openflags);
-	if (wrote && !writes)
-		spw_writer_end(inode);
+	if (writes && !wrote)
+		give_writer(inode, state);
+	else if (!writes)
+		end_writer(inode, state);
 	return status;
 }
 
@@ -334,8 +361,7 @@ static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 		return fsalstat(ERR_FSAL_NO_ERROR, 0);
 	fd_of(state)->openflags = FSAL_O_CLOSED;
 	(void)spw_share_change(inode, old, FSAL_O_CLOSED);
-	if (old & FSAL_O_WRITE)
-		spw_writer_end(inode);
+	end_writer(inode, state);
 	spw_fd_release(inode);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }

@@ -7,15 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.checkpoints.facts import Extent, Found, Members, Place
+from gateway.pathpattern import expression_of
 from gateway.types import Kind
-
-_TOKEN = re.compile(r"(\{run\}|\{step\}|\*|\?)")
-_GROUPS = {
-    "{run}": b"(?P<run>.+?)",
-    "{step}": b"(?P<step>[0-9]{1,18})",
-    "*": b"[^/]*",
-    "?": b"[^/]",
-}
 
 
 class Configured:
@@ -33,9 +26,7 @@ class Configured:
         self._files = files if isinstance(files, int) else 1
         self._marker: bytes | None = table["marker"].encode() if "marker" in table else None
         self.quiet_seconds = float(table.get("quiet_seconds", 0.0))
-        tokens = _TOKEN.split(table["path"])
-        expression = b"".join(_GROUPS.get(one) or re.escape(one.encode()) for one in tokens)
-        self._path = re.compile(expression, re.DOTALL)
+        self._path = re.compile(expression_of(table["path"]), re.DOTALL)
 
     def recognise(self, place: Place) -> Found | None:
         match = self._path.fullmatch(b"/".join(place.parts))

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from gateway import clock, state
+from gateway.acknowledge import Acknowledge
 from gateway.db.engine import Database
 from gateway.drain import endpoint
 from gateway.drain.admission.health import BucketState, Health
@@ -106,7 +107,7 @@ class Drain:
             self._sent_bytes,
             on_ended=self._wake.set,
         )
-        self._survey = Survey(self._is_out_of_reach, drain.poll_seconds)
+        self._survey = Survey(self._is_out_of_reach, drain.poll_seconds, _rules(settings))
         self._renames = Renames(drain.poll_seconds, drain.retry_max_seconds)
         self._digests = Digests(drain.settle_seconds, drain.poll_seconds)
         self._backfill = Backfill(lambda: len(self._survey) > 0)
@@ -304,3 +305,7 @@ class Drain:
             "restless_files": self._snapshots.restless(),
             "requests_at_once": self._pace.places,
         }
+
+
+def _rules(settings: Settings) -> Acknowledge:
+    return Acknowledge(settings.acknowledge.rule, settings.drain.hold_patterns)

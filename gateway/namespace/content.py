@@ -6,9 +6,11 @@ of the old version can never be published as the new one.
 
 from __future__ import annotations
 
+from gateway.acknowledge import Acknowledge
 from gateway.db import statements as sql
 from gateway.db.writer import Tx
 from gateway.errors import InvalidArgument, ReadOnly, Stale, TryAgain
+from gateway.namespace.acknowledged import is_urgent
 from gateway.namespace.lookup import get
 from gateway.namespace.residency import open_emptied
 from gateway.types import Attr, Kind, Sealed
@@ -40,13 +42,20 @@ def open_write(tx: Tx, ino: int, is_emptied: bool = False) -> Attr:
     return Attr(*row)
 
 
-def seal(tx: Tx, ino: int, data: Sealed, settle_ns: int) -> Attr:
+def seal(
+    tx: Tx, ino: int, data: Sealed, settle_ns: int, acknowledge: Acknowledge | None = None
+) -> Attr:
     """Seal a file whose last writer closed and whose bytes are on stable storage.
 
     Without writes the content stays the same version as before. Bytes that were written into a
     file that is not open for writing are a new version: their writer did not know that the file was
-    sealed. Raises Stale.
+    sealed.
+
+    Parameters: settle_ns, the time to settle; acknowledge, the rules about files whose CLOSE waits
+    for the bucket: these do not settle. Raises Stale.
     """
+    if acknowledge and is_urgent(tx, acknowledge, ino):
+        settle_ns = 0
     drain_after_ns = tx.now_ns + settle_ns
     tx.touch(ino)
     if data.writes == 0:

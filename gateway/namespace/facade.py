@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gateway.acknowledge import Acknowledge
 from gateway.data.layout import DataFiles
 from gateway.db import journal, schema
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.writer import Operation, Writer
-from gateway.namespace import identity, lookup, reserved, volume, xattr
+from gateway.namespace import acknowledged, identity, lookup, reserved, volume, xattr
 from gateway.namespace.reserved import Installed
 from gateway.settings import Settings
 from gateway.types import Attr, Cred, Dirent, SetAttr
@@ -49,6 +50,7 @@ class Namespace:
             raise
         self.settle_ns = int(settings.drain.settle_seconds * NS)
         """The time for which the drain leaves a sealed file alone."""
+        self.acknowledge = Acknowledge(settings.acknowledge.rule, settings.drain.hold_patterns)
 
     def close(self) -> None:
         """Close the database."""
@@ -110,6 +112,11 @@ class Namespace:
         with self._database.reader() as connection:
             row = self._session(connection).one(sql.DIRTY_BYTES)
             return 0 if row is None else int(row[0])
+
+    def acknowledged(self, ino: int) -> acknowledged.Answer:
+        """Say whether a CLOSE of a file must wait for the bucket."""
+        with self._database.reader() as connection:
+            return acknowledged.answer(self._session(connection), self.acknowledge, ino)
 
     def keep_mark(self) -> None:
         """Move the mark of database and data files, at most once a minute, and tidy the journal."""

@@ -12,8 +12,9 @@ from typing import NamedTuple, Self
 
 ACCESS, CREATE, LINK, READLINK, REMOVE, RENAME, SAVEFH, SETATTR = 3, 6, 11, 27, 28, 29, 32, 34
 GETATTR, GETFH, LOOKUP, PUTFH, PUTROOTFH, READDIR = 9, 10, 15, 22, 24, 26
-CLOSE, OPEN, OPEN_CONFIRM, READ, SETCLIENTID, SETCLIENTID_CONFIRM, WRITE = 4, 18, 20, 25, 35, 36, 38
-OK, NOENT, IO, ROFS, STALE, DELAY, GRACE = 0, 2, 5, 30, 70, 10008, 10013
+CLOSE, OPEN, OPEN_CONFIRM, READ, RENEW = 4, 18, 20, 25, 30
+SETCLIENTID, SETCLIENTID_CONFIRM, WRITE = 35, 36, 38
+OK, NOENT, IO, ROFS, STALE, NOTSUPP, DELAY, GRACE = 0, 2, 5, 30, 70, 10004, 10008, 10013
 
 AGAIN_SECONDS = 0.02
 """The pause of a client that was told to ask again."""
@@ -70,19 +71,84 @@ class _Reply:
 class File:
     """A file that a client has open."""
 
-    def __init__(self, client: Client, handle: bytes, state: bytes) -> None:
+    def __init__(
+        self, client: Client, directory: bytes, name: str, client_id: bytes, reads: bool
+    ) -> None:
         self._client = client
-        self.handle = handle
-        self._state = state
+        self._where = directory, name
+        self._reads = reads
+        self._client_id = client_id
+        self._seqid = 0
+        """Of the owner of the open."""
+        self.handle = b""
+        self._state = b""
+        self._is_open = False
+
+    def open(self, empties: bool = False) -> None:
+        """Open the file, also while it is open. Parameters: empties, whether the OPEN sets the size
+        to 0. Raises Status, also for a delay."""
+        directory, name = self._where
+        access = 1 if self._reads else 3
+        how = struct.pack(">III", self._seqid, access, 0) + self._client_id + opaque(b"owner")
+        if self._reads:
+            how += struct.pack(">I", 0)
+        else:
+            how += struct.pack(">II", 1, 0)  # unchecked
+            how += struct.pack(">II", 1, 1 << _SIZE) if empties else struct.pack(">I", 0)
+            how += opaque(bytes(8) if empties else b"")
+        how += struct.pack(">I", 0) + opaque(name.encode())
+        # The server would take the same sequence number again for a repetition.
+        reply = self._client.call(putfh(directory), op(OPEN) + how, op(GETFH), again=(GRACE,))
+        self._seqid += 1
+        reply.unpack("IIII")
+        self._state = struct.pack(">4I", *reply.unpack("4I"))
+        reply.unpack("IQQ")
+        must_confirm = reply.number() & 2
+        reply.unpack(f"{reply.number()}I")
+        reply.unpack("III")
+        self.handle = reply.opaque()
+        if must_confirm:
+            confirm = op(OPEN_CONFIRM) + self._state + struct.pack(">I", self._seqid)
+            reply = self._client.call(putfh(self.handle), confirm)
+            self._seqid += 1
+            reply.unpack("IIII")
+            self._state = struct.pack(">4I", *reply.unpack("4I"))
+        self._is_open = True
 
     def read(self) -> bytes:
         """Return the first bytes of the file. Raises Status."""
         return self._client.read(self.handle, 0, 4096, self._state)
 
+    def write_operation(self, data: bytes, offset: int = 0) -> bytes:
+        """Return a durable WRITE, for ``close``. Parameters: offset in bytes."""
+        return op(WRITE) + self._state + struct.pack(">QI", offset, 2) + opaque(data)
+
     def write(self, data: bytes, offset: int = 0) -> None:
         """Write bytes, durably. Parameters: offset in bytes. Raises Status."""
-        asked = op(WRITE) + self._state + struct.pack(">QI", offset, 2) + opaque(data)
-        self._client.call(putfh(self.handle), asked)
+        self._client.call(putfh(self.handle), self.write_operation(data, offset))
+
+    def close(self, *before: bytes) -> None:
+        """Ask once to close the file, and renew the lease. The file stays open after an error.
+
+        Parameters: before, operations of the same request. Raises Status, also for a delay.
+        """
+        closing = op(CLOSE) + struct.pack(">I", self._seqid) + self._state
+        try:
+            self._client.call(putfh(self.handle), *before, closing, again=(GRACE,))
+        except Status:
+            self._client.call(op(RENEW) + self._client_id)
+            raise
+        self._is_open = False
+
+    def until_closed(self) -> None:
+        """Close the file unless it is closed; ask again after each delay. Raises Status."""
+        while self._is_open:
+            try:
+                self.close()
+            except Status as exc:
+                if exc.number != DELAY:
+                    raise
+                time.sleep(AGAIN_SECONDS)
 
 
 class Client:
@@ -156,14 +222,11 @@ class Client:
         reply.unpack("IIIII")
         return reply.opaque()
 
-    @contextmanager
-    def opened(
-        self, directory: bytes, name: str, empties: bool = False, reads: bool = False
-    ) -> Iterator[File]:
-        """Open a file, which is made if there is none, for reading and writing.
+    def open(self, directory: bytes, name: str, empties: bool = False, reads: bool = False) -> File:
+        """Open a file, which is made if there is none, as a client that is not known yet.
 
-        Parameters: empties, whether the OPEN sets the size to 0; reads, whether the file is there
-        and is opened for reading only. Raises Status, also for a delay.
+        Parameters: empties, whether the OPEN sets the size to 0; reads, whether the file
+        is there and is opened for reading only. Raises Status, also for a delay.
         """
         program = struct.pack(">I", 0) + opaque(b"tcp") + opaque(b"127.0.0.1.0.0")
         asked = os.urandom(8) + opaque(os.urandom(8)) + program + struct.pack(">I", 0)
@@ -171,32 +234,20 @@ class Client:
         reply.unpack("II")
         client = struct.pack(">QQ", *reply.unpack("QQ"))  # with the verifier
         self.call(op(SETCLIENTID_CONFIRM) + client)
-        how = struct.pack(">III", 0, 1 if reads else 3, 0) + client[:8] + opaque(b"owner")
-        if reads:
-            how += struct.pack(">I", 0)
-        else:
-            how += struct.pack(">II", 1, 0)  # unchecked
-            how += struct.pack(">II", 1, 1 << _SIZE) if empties else struct.pack(">I", 0)
-            how += opaque(bytes(8) if empties else b"")
-        how += struct.pack(">I", 0) + opaque(name.encode())
-        # The server would take the same sequence number again for a repetition.
-        reply = self.call(putfh(directory), op(OPEN) + how, op(GETFH), again=(GRACE,))
-        reply.unpack("IIII")
-        state = struct.pack(">4I", *reply.unpack("4I"))
-        reply.unpack("IQQ")
-        must_confirm = reply.number() & 2
-        reply.unpack(f"{reply.number()}I")
-        reply.unpack("III")
-        handle = reply.opaque()
-        if must_confirm:
-            confirm = op(OPEN_CONFIRM) + state + struct.pack(">I", 1)
-            reply = self.call(putfh(handle), confirm)
-            reply.unpack("IIII")
-            state = struct.pack(">4I", *reply.unpack("4I"))
+        file = File(self, directory, name, client[:8], reads)
+        file.open(empties)
+        return file
+
+    @contextmanager
+    def opened(
+        self, directory: bytes, name: str, empties: bool = False, reads: bool = False
+    ) -> Iterator[File]:
+        """Open a file, and close it at the end. Parameters and errors as of ``open``."""
+        file = self.open(directory, name, empties, reads)
         try:
-            yield File(self, handle, state)
+            yield file
         finally:
-            self.call(putfh(handle), op(CLOSE) + struct.pack(">I", 2) + state)
+            file.until_closed()
 
     def call(self, *operations: bytes, again: Sequence[int] = (DELAY, GRACE)) -> _Reply:
         """Have operations done. Parameters: again, the answers after which to ask again.

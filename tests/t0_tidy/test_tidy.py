@@ -15,6 +15,7 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
 LIBRARIES = {
+    "gateway.acknowledge",
     "gateway.types",
     "gateway.atomic",
     "gateway.clock",
@@ -74,9 +75,14 @@ ALLOWED = {
     "gateway.clients": set[str](),
     "gateway.checks": {"gateway.clients", "gateway.schedule"},
     "gateway.declare": {"gateway.checks"},
+    "gateway.pathpattern": set[str](),
+    "gateway.acknowledge": {
+        "gateway.checks", "gateway.declare", "gateway.holds", "gateway.pathpattern"
+    },
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
     "gateway.settings": {
-        "gateway.checks", "gateway.checkpointsettings", "gateway.clients", "gateway.declare"
+        "gateway.acknowledge", "gateway.checks", "gateway.checkpointsettings", "gateway.clients",
+        "gateway.declare",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
@@ -120,6 +126,8 @@ ALLOWED = {
         "gateway.failpoints",
         "gateway.settings",
         "gateway.checks",
+        "gateway.acknowledge",
+        "gateway.holds",
         "gateway.db",
         "gateway.data",
         "gateway.namespace",
@@ -150,7 +158,7 @@ ALLOWED = {
     # What decides is pure: it knows neither tables nor files.
     **{
         f"gateway.checkpoints.{name}": {
-            "gateway.types", "gateway.holds", "gateway.text",
+            "gateway.types", "gateway.holds", "gateway.text", "gateway.pathpattern",
             *(f"gateway.checkpoints.{one}" for one in ("facts", "rules", "content")),
         }
         for name in ("facts", "rules", "content", "frameworks", "configured")

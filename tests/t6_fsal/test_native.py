@@ -108,17 +108,19 @@ def run_suite(
     "suite",
     [
         *("test_inode", "test_seal", "test_orphan", "test_data_file", "test_damage"),
-        *("test_cold", "test_evict", "test_reads", "test_session"),
+        *("test_cold", "test_evict", "test_reads", "test_session", "test_closing"),
     ],
 )
 def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
     sources = (
-        "bytes.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c", "namespace.c",
-        "queue.c", "reads.c", "residency.c", "seal.c", "session.c", "space.c", "sync.c", "writer.c",
+        "bytes.c", "closing.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c",
+        "namespace.c", "queue.c", "reads.c", "residency.c", "seal.c", "session.c", "space.c",
+        "sync.c", "writer.c",
     )  # fmt: skip
     flags = ["-Wl,--wrap=fdatasync,--wrap=fsync", "-DSPW_COLD_RETRY_MS=300"]
+    flags += ["-DSPW_CLOSING_ABANDONED_MS=400"]
     if suite == "test_evict":
         flags.append("-Wl,--wrap=spw_fd_get_to_read")
     run_suite(tmp_path, suite, sources, sanitizer, *flags, root=str(files.root))

@@ -1,6 +1,6 @@
 """Decides which dirty file goes next, from inode numbers, directories and times. Uses no database.
 
-- What a person bumped goes before everything else.
+- What a person bumped, and what clients wait for in a CLOSE, goes before everything else.
 - Of the others, every ``AGEING``-th is the file that was sealed first. So a file before which n
   others were sealed is reached after at most AGEING * (n + 1) picks, whatever else arrives.
 - The rest is dealt out in turn to the top-level directories, so that the burst of one job does not

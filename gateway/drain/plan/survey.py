@@ -22,6 +22,7 @@ from itertools import islice
 from typing import Any
 
 from gateway import clock
+from gateway.acknowledge import Acknowledge
 from gateway.db.compiled import numbers_of
 from gateway.db.journal import BELOW, CHANGED, STORED, Lost, Reader
 from gateway.drain import statements as own
@@ -63,11 +64,17 @@ class Survey:
 
     Parameters: skip, which returns whether a file cannot be sent now (a job runs, or its next try
     is not due); poll_seconds, the least time between two readings of everything, and between two
-    looks at what was handed out.
+    looks at what was handed out; acknowledge, the rules about files that clients wait for.
     """
 
-    def __init__(self, skip: Callable[[int], bool], poll_seconds: float) -> None:
+    def __init__(
+        self,
+        skip: Callable[[int], bool],
+        poll_seconds: float,
+        acknowledge: Acknowledge | None = None,
+    ) -> None:
         self._skip = skip
+        self._acknowledge = acknowledge
         self._poll_seconds = poll_seconds
         self._order = Order()
         self._complete = Complete()
@@ -273,6 +280,8 @@ class Survey:
             self._oldest_at = min(self._oldest_at, (sealed_ns, ino - 1))
             top = place.parts[0] if place.parts else b""
             bumped = place.bumped or view.paths.is_bumped(ino)
+            if not bumped and self._acknowledge:
+                bumped = self._acknowledge.covers((*place.parts, name))
             for order in orders:
                 if bumped or ino not in order:
                     order.add(ino, top, directory, bumped, is_again)

@@ -239,6 +239,16 @@ static inline void ns_note_reads(const struct spw_read *reads, uint32_t count)
 	pthread_mutex_unlock(&ns_lock);
 }
 
+static atomic_int acknowledge_answer, acknowledge_asked, acknowledge_fails;
+
+static inline int ns_acknowledged(uint64_t ino, uint32_t *answer)
+{
+	(void)ino;
+	atomic_fetch_add(&acknowledge_asked, 1);
+	*answer = (uint32_t)atomic_load(&acknowledge_answer);
+	return atomic_load(&acknowledge_fails);
+}
+
 /* The inodes that were damaged before the start. */
 enum { DAMAGED_FIRST = 50, DAMAGED_COUNT = 40 };
 
@@ -352,6 +362,7 @@ static void fake_namespace_start(const char *files_dir)
 		.evict = ns_evict,
 		.arrived = ns_arrived,
 		.note_reads = ns_note_reads,
+		.acknowledged = ns_acknowledged,
 	};
 
 	spw_namespace_start(&ops);

@@ -1,0 +1,59 @@
+/* CLOSEs that are answered only when the bucket has the file.
+ *
+ * Ganesha answers CLOSE with "OK" whatever close2 returns, and after close2 the open state is gone.
+ * So the CLOSE is held back earlier: the PUTFH before it, in the same compound, gets NFS4ERR_DELAY
+ * (compound.h). No thread waits; the client sends the compound again. From its first try on, the
+ * open counts as closed for the seal, or the drain could never upload the file. */
+#ifndef SPILLWAY_CLOSING_H
+#define SPILLWAY_CLOSING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "inode.h"
+
+#define SPW_STATEID_BYTES 12u
+
+/* The writing of one open state, and the tries to close it. */
+struct spw_closing {
+	struct spw_closing *next; /* in its chain, under the lock of closing.c, with what follows */
+	struct spw_inode *inode;  /* NULL: in no chain */
+	const char *stateid;      /* of the state, SPW_STATEID_BYTES */
+	const volatile uint32_t *seqid; /* of the state */
+	uint64_t began_ms; /* the time of the first try to close; 0: none */
+	uint64_t tried_ms; /* of the last one */
+	uint64_t ask_ms;   /* the namespace is not asked before */
+	bool told;         /* the client was told that it waited in vain */
+	atomic_bool writes; /* counts as a writer of the inode */
+};
+
+/* A CLOSE, or an OPEN_DOWNGRADE that gives up writing, as a client asked for it. */
+struct spw_close {
+	const char *stateid; /* SPW_STATEID_BYTES */
+	uint32_t seqid;      /* 0: the newest */
+	bool is_plain;       /* nothing before it in the compound changes the file */
+};
+
+/* Sets whether there are paths whose CLOSE waits at all. wait_ms: how long a CLOSE is answered with
+ * "wait" before it is answered with an error; 0: without end. */
+void spw_closing_start(bool is_wanted, uint32_t wait_ms);
+
+/* Returns whether there are paths whose CLOSE waits. */
+bool spw_closing_wanted(void);
+
+/* Notes that a state writes. stateid, seqid: of the state, read until spw_closing_end. Returns
+ * whether it counted as a writer before: the caller then ends the writer that it has just begun. */
+bool spw_closing_begin(struct spw_closing *closing, struct spw_inode *inode, const char *stateid,
+		       const volatile uint32_t *seqid);
+
+/* Notes that a state writes no more. Returns whether it counted as a writer until now. */
+bool spw_closing_end(struct spw_closing *closing);
+
+/* Tries to close a file. Returns 0 if the CLOSE may be answered: the bucket has the file as it is,
+ * or the path asks for no more than the local disk, or the open does not write. Returns EAGAIN
+ * while it must wait, EIO when it has waited for too long, ENOTSUP if the same compound changes the
+ * file. told: whether this is the first EIO of this open. */
+int spw_closing_try(uint64_t ino, const struct spw_close *close, bool *told);
+
+#endif
