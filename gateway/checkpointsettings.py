@@ -22,10 +22,29 @@ class CheckpointsSettings:
         (),
         checks.rules,
     )
+    rpo_seconds: float = _key(
+        "spillway status raises an alarm when a run would lose more than so many seconds of its\n"
+        "work with this gateway: the age of its newest checkpoint in the bucket, if newer data\n"
+        "is not there. 0: no alarm.",
+        0.0,
+        checks.at_least(0),
+    )
+    rpo_bytes: int = _key(
+        "The same for the bytes of a run that only this gateway has. 0: no alarm.",
+        0,
+        checks.at_least(0),
+    )
 
 
 @dataclass(frozen=True)
 class RetentionSettings:
+    ask_share: float = _key(
+        "A plan of retention that deletes more than this share of the checkpoints, or of their\n"
+        "bytes, under its policies waits until a person approves it (spillway policy approve). Up\n"
+        "to four deletions are not asked about.",
+        0.5,
+        checks.between(0, 1),
+    )
     trash_seconds: float = _key(
         "For so long a checkpoint that a policy deleted can be taken back: spillway undelete.\n"
         "0: it is removed at once.",

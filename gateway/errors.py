@@ -7,6 +7,7 @@
     │   ├── SchemaError           the database is older or newer than this program
     │   ├── IdentityError         database, data files and bucket do not belong together
     │   ├── AnotherServer         another gateway serves this namespace
+    │   ├── PolicyError           a policy that cannot be used: it names policy, key and remedy
     │   ├── InUse                 another process of this gateway has the data directory
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
@@ -67,6 +68,10 @@ class IdentityError(UserError):
 
 class AnotherServer(UserError):
     """Another NFS server has the namespace. The message names it."""
+
+
+class PolicyError(UserError):
+    """A policy of retention that cannot be used as it was written."""
 
 
 class InUse(UserError):

@@ -36,6 +36,7 @@ from gateway.db.statements import (
     presence,
     warming,
 )
+from gateway.namespace.pins import Pins
 from gateway.namespace.residency import HAS_VERSION, IS_CERTAIN, IS_CLEAN
 from gateway.objectstore import keys
 from gateway.settings import Settings
@@ -195,6 +196,7 @@ class Candidates:
         self._keep_ns = int(settings.cache.keep_seconds * clock.NS)
         self._files = DataFiles(settings.files_dir)
         self._homes = Homes(session, settings.bucket.prefix)
+        self._pins = Pins(session)
         self._seen: set[int] = set()
 
     def partial(self) -> Iterator[Candidate]:
@@ -241,6 +243,8 @@ class Candidates:
 
         Parameters: by_time, whether files stay that were used within ``cache.keep_seconds``.
         """
+        if self._pins.cover(one.ino):
+            return "pinned (spillway pins shows it, spillway unpin ends it)"
         if by_time and self._keep_ns and one.used_ns > clock.now_ns() - self._keep_ns:
             return "used a short time ago (cache.keep_seconds)"
         # No move of an object waits for a file that is in the trash alone.

@@ -49,6 +49,7 @@ AGAIN_SECONDS = {
     Verdict.BUSY: 60.0,
     Verdict.DIFFERS: 600.0,
     Verdict.REFUSED: 60.0,
+    Verdict.PINNED: 60.0,
     Verdict.LATER: 10.0,
 }
 """For so long at most a file that could not be evicted is left alone."""

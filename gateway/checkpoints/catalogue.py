@@ -61,6 +61,7 @@ class Row(NamedTuple):
     durable_ns: int | None
     due_ns: int | None
     evidence: str
+    dirty_since_ns: int | None
 
 
 class Look(NamedTuple):
@@ -124,11 +125,15 @@ class Catalogue:
     def look(self, ino: int) -> Look:
         """Look at an inode as it is now. Raises TryAgain."""
         with self.viewing() as view:
-            before = self.row(view, ino)
-            root = view.root(ino)
-            if root is None:
-                return Look(ino, before, None)
-            return self._judge(view, *root, before)
+            return self.look_in(view, ino)
+
+    def look_in(self, view: View, ino: int) -> Look:
+        """Look at an inode as a transaction sees it. Raises TryAgain."""
+        before = self.row(view, ino)
+        root = view.root(ino)
+        if root is None:
+            return Look(ino, before, None)
+        return self._judge(view, *root, before)
 
     def row(self, view: View, ino: int) -> Row | None:
         """Return the row of a checkpoint."""
@@ -170,6 +175,7 @@ class Catalogue:
             tally.stored_ns if state is State.DURABLE else None,
             verdict.due_ns,
             evidence,
+            tally.dirty_since_ns,
         )
         return Look(row.ino, before, row, wanted)
 

@@ -41,11 +41,15 @@ claim: Any = drainmodels.Claim.__table__
 retry: Any = drainmodels.Retry.__table__
 override: Any = drainmodels.Override.__table__
 doubt: Any = drainmodels.Doubt.__table__
+promotion: Any = drainmodels.Promotion.__table__
+promotion_member: Any = drainmodels.PromotionMember.__table__
+pin: Any = models.Pin.__table__
 damage: Any = models.Damage.__table__
 journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
 checkpoint: Any = models.Checkpoint.__table__
 catalogue: Any = models.Catalogue.__table__
+manifest: Any = models.Manifest.__table__
 trash: Any = models.Trash.__table__
 elapsed: Any = models.Elapsed.__table__
 
