@@ -142,7 +142,14 @@ def in_trash(session: Session) -> dict[str, int] | None:
     """Return what is in the trash: inodes by name. None: this namespace has no trash."""
     if session.one(IS_THERE) is None:
         return None
-    return {bytes(name).decode("utf-8", "replace"): ino for name, ino in session.all(IN_TRASH)}
+    found = {bytes(name).decode("utf-8", "replace"): ino for name, ino in session.all(IN_TRASH)}
+    # Others build there what clients are not to see yet (gateway.promotion).
+    return {name: ino for name, ino in found.items() if name == id_of(ino)}
+
+
+def id_of(ino: int) -> str:
+    """Return the id that an inode has in the trash."""
+    return f"t{ino}"
 
 
 def has_directories(session: Session, ino: int) -> bool:

@@ -260,7 +260,7 @@ class Trash:
     def _begin(self, row: Row, seen: Imprint, by: str, reason: str) -> Entry:
         with self._writing() as session:
             entry = Entry(
-                id=f"t{row.ino}",
+                id=rows.id_of(row.ino),
                 ino=row.ino,
                 path=row.path,
                 run=row.run,

@@ -25,8 +25,8 @@ from gateway.trash import rows as trash_rows
 
 SMALL = {
     *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
-    *("policy", "approval", "known_time"),
     *("trash", "elapsed"),
+    *("policy", "approval", "known_time"),
 }
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
 people, by errors, or by retention in a week."""
@@ -51,8 +51,8 @@ STATEMENTS = {
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
-        retention_statements,
         *(imprint, trash_rows),
+        retention_statements,
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
