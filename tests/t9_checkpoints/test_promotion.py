@@ -249,7 +249,7 @@ FAILPOINTS = [
     "drain.copy_object.after.3",
     *(f"drain.commit.after.{at}" for at in (1, 5, 6)),
     "drain.commit.before.7",
-    "rename.1",
+    "rename_as_seen.1",
     *(f"drain.commit.{when}.8" for when in ("before", "after")),
 ]
 """The last commit follows the rename that shows the copy."""
