@@ -15,11 +15,12 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 7
+ABI = 8
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
 EMPTIED = 4
+FOR_GATEWAY = 8
 
 SET_MODE, SET_UID, SET_GID, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16
 
@@ -54,7 +55,7 @@ CHANGES = (
     "note_reads",
 )
 """The operations that change the namespace."""
-OPERATIONS = (*READS, *CHANGES, "space", "flow")
+OPERATIONS = (*READS, *CHANGES, "space", "flow", "install")
 """All operations, in the order of ``enum spw_op``."""
 
 log = logging.getLogger("spillway.fsal")
@@ -81,6 +82,8 @@ class AttrStruct(ctypes.Structure):
         ("gid", u32),
         ("nlink", u32),
         ("residency", u32),
+        ("reserved", u32),
+        ("pad", u32),
     )
 
 
@@ -264,7 +267,7 @@ def name2_of(request: Any) -> bytes:
 
 def cred_of(request: Any) -> Cred:
     groups = tuple(request.groups[: request.group_count]) if request.group_count else ()
-    return Cred(request.uid, request.gid, groups)
+    return Cred(request.uid, request.gid, groups, bool(request.flags & FOR_GATEWAY))
 
 
 def setattr_of(request: Any) -> SetAttr:
@@ -297,6 +300,7 @@ def put_attr(out: Any, attr: Attr) -> None:
     out.gid = attr.gid
     out.nlink = attr.nlink
     out.residency = attr.residency
+    out.reserved = attr.reserved
 
 
 def put_directories(reply: Any, request: Any, changed: list[Attr]) -> None:

@@ -55,7 +55,9 @@ class Verbs:
         self._space = space
 
     def lookup(self, request: Any, reply: Any) -> None:
-        put_attr(reply.attr, self._ns.lookup(request.ino, name_of(request)))
+        is_gateway = bool(request.flags & bridge.FOR_GATEWAY)
+        found = self._ns.lookup(request.ino, name_of(request), is_gateway=is_gateway)
+        put_attr(reply.attr, found)
 
     def lookup_parent(self, request: Any, reply: Any) -> None:
         put_attr(reply.attr, self._ns.lookup_parent(request.ino))
@@ -304,6 +306,18 @@ class Verbs:
     def flow(self, request: Any, reply: Any) -> None:
         client = name_of(request).decode("ascii", "replace")
         reply.attr.ino, reply.count = self._space.flow(request.ino, client)
+
+    def install(self, request: Any, reply: Any) -> None:
+        done = self._ns.install(
+            cred_of(request),
+            request.ino,
+            name_of(request),
+            name2_of(request),
+            setattr_of(request),
+        )
+        put_attr(reply.attr, done.attr)
+        put_attr(reply.parent, done.directory)
+        put_removed(reply.removed, done.removed)
 
     def batch(self, items: list[Any]) -> None:
         """Answer requests. Changes run in one transaction, in their order.

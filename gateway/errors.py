@@ -20,6 +20,7 @@
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
         │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace, NoAttribute, TooBig,
         │   CrossesItself
+        ├── ReadOnly              it is reserved: only the gateway changes it
         ├── Busy                  the file is open, or not clean: it cannot be evicted now
         ├── Stale                 the inode is gone: it kills Ganesha's cache entry, no other use
         └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
@@ -145,6 +146,12 @@ class AccessDenied(NamespaceError):
 
 class NotPermitted(NamespaceError):
     errno = errno.EPERM
+
+
+class ReadOnly(NamespaceError):
+    """It is reserved for the gateway (gateway.namespace.reserved)."""
+
+    errno = errno.EROFS
 
 
 class InvalidArgument(NamespaceError):

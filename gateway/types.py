@@ -57,6 +57,8 @@ class Attr(NamedTuple):
     epoch: int
     """Suffix of the local data file's name. Each eviction moves it."""
     residency: int = Residency.RESIDENT
+    reserved: int = 0
+    """1 if only the gateway may change it: see gateway.namespace.reserved."""
 
 
 class Dirent(NamedTuple):
@@ -74,12 +76,15 @@ class Cred(NamedTuple):
     uid: int
     gid: int
     groups: tuple[int, ...] = ()
+    is_gateway: bool = False
+    """Whether the gateway asks for itself, through the door. No client's request has it."""
 
     def is_member(self, gid: int) -> bool:
         return gid == self.gid or gid in self.groups
 
 
 ROOT_CRED = Cred(0, 0)
+GATEWAY_CRED = Cred(0, 0, is_gateway=True)
 
 
 class SetAttr(NamedTuple):

@@ -13,10 +13,13 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 7
+#define SPW_ABI 8
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
+
+/* The directory that only the gateway finds (gateway/db/models.py). */
+#define SPW_TRASH_INO 4u
 
 /* The place of a file's bytes (gateway/types.py). */
 enum spw_residency { SPW_ABSENT = 0, SPW_RESIDENT = 2 };
@@ -54,6 +57,7 @@ enum spw_op {
 	/* calls that neither wait in a queue nor keep others waiting */
 	SPW_SPACE,         /* space                            -> dirty_bytes */
 	SPW_FLOW,          /* ino, name = client's address     -> attr.ino = top, count = weight */
+	SPW_INSTALL,       /* ino, name, name2 = prepared file, set -> attr, removed, parent */
 	SPW_OP_COUNT
 };
 
@@ -64,6 +68,7 @@ enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
 #define SPW_HAS_VERIFIER 1u
 #define SPW_FOR_WRITING 2u
 #define SPW_EMPTIED 4u /* the writer empties the file: no byte of it is needed */
+#define SPW_FOR_GATEWAY 8u /* the gateway asks for itself: it may change what is reserved */
 
 /* spw_setattr.mask */
 #define SPW_SET_MODE 1u
@@ -91,6 +96,8 @@ struct spw_attr {
 	uint32_t gid;
 	uint32_t nlink;
 	uint32_t residency; /* enum spw_residency */
+	uint32_t reserved;  /* 1: only the gateway changes it */
+	uint32_t pad;
 };
 
 struct spw_setattr {

@@ -72,7 +72,7 @@ static bool takes(enum spw_op op)
 
 static bool makes(enum spw_op op)
 {
-	return op >= SPW_CREATE && op <= SPW_LINK;
+	return (op >= SPW_CREATE && op <= SPW_LINK) || op == SPW_INSTALL;
 }
 
 uint64_t spw_dentry_change(enum spw_op op, const struct spw_request *request)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(struct spw_door_head) == 24 && sizeof(struct spw_door_body) == 96 &&
-	       sizeof(struct spw_door_answer) == 160, "gateway/door/frames.py has these sizes");
+	       sizeof(struct spw_door_answer) == 168, "gateway/door/frames.py has these sizes");
 _Static_assert(sizeof(struct spw_door_head) + sizeof(struct spw_door_body) +
 	       SPW_DOOR_GROUPS * sizeof(uint32_t) <= SPW_DOOR_FRAME_BYTES, "a frame holds its groups");
 
@@ -37,7 +37,7 @@ int spw_door_decode(const uint8_t *frame, size_t length, struct spw_door_request
 		return EBADMSG;
 	memcpy(&body, frame + sizeof(head), sizeof(body));
 	if (body.group_count > SPW_DOOR_GROUPS || body.name_len > SPW_DOOR_NAME_BYTES ||
-	    body.name2_len > SPW_DOOR_NAME_BYTES)
+	    body.name2_len > SPW_DOOR_NAME_BYTES || (body.flags & ~SPW_FOR_GATEWAY) != 0)
 		return EBADMSG;
 	if (length != sizeof(head) + sizeof(body) + body.group_count * sizeof(uint32_t) +
 		      body.name_len + body.name2_len)
@@ -53,6 +53,7 @@ int spw_door_decode(const uint8_t *frame, size_t length, struct spw_door_request
 		.group_count = body.group_count,
 		.name_len = body.name_len,
 		.name2_len = body.name2_len,
+		.flags = body.flags,
 	};
 	asked->offset = body.offset;
 	asked->length = body.length;

@@ -15,7 +15,7 @@
 #include "bridge.h"
 
 #define SPW_DOOR_MAGIC 0x524f4f44u
-#define SPW_DOOR_VERSION 2u
+#define SPW_DOOR_VERSION 3u
 #define SPW_DOOR_FRAME_BYTES 8192u /* the longest frame */
 #define SPW_DOOR_GROUPS 64u
 #define SPW_DOOR_NAME_BYTES 4096u /* the namespace decides which name is too long */
@@ -36,7 +36,7 @@ enum spw_door_op {
 	SPW_DOOR_REMOVE,      /* ino, name; ino2, change: only this inode, with this change or 0 */
 	SPW_DOOR_SETATTR,     /* ino, set; uid 0           -> attr */
 	SPW_DOOR_INVALIDATE,  /* ino: its row was changed beside the server */
-	/* From here on only the hydrator and root ask. Offset and length are in bytes. */
+	/* From here to FAILED only the hydrator and root ask. Offset and length are in bytes. */
 	SPW_DOOR_EVICT,       /* ino, change = content version -> attr; the data file is deleted
 			       *   (EBUSY: the file is open or not clean) */
 	SPW_DOOR_WANTED,      /* ino = session of the hydrator, ino2 = ms to wait for one
@@ -50,6 +50,9 @@ enum spw_door_op {
 			       *   epoch or version, or the last new WANTED was of another session) */
 	SPW_DOOR_FAILED,      /* ino, ino2 = epoch, change = errno, length = 0 or ALL_BYTES: the bytes
 			       *   that clients wait for cannot be had */
+	SPW_DOOR_INSTALL,     /* ino = reserved directory, name, name2 = a file in <data>/incoming, set
+			       *   -> attr; the file replaces what has the name (ENOENT: the prepared
+			       *   file is gone) */
 };
 
 struct spw_door_head {
@@ -74,7 +77,7 @@ struct spw_door_body {
 	uint32_t group_count;
 	uint32_t name_len;
 	uint32_t name2_len;
-	uint32_t pad;
+	uint32_t flags; /* 0 or SPW_FOR_GATEWAY */
 };
 
 struct spw_door_answer {

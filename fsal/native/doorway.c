@@ -181,6 +181,8 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 		return change(SPW_REMOVE, request, attr);
 	case SPW_DOOR_SETATTR:
 		return set_attributes(request, attr);
+	case SPW_DOOR_INSTALL:
+		return change(SPW_INSTALL, request, attr);
 	case SPW_DOOR_INVALIDATE:
 		return invalidate(request->ino);
 	default:

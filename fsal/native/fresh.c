@@ -85,6 +85,7 @@ void spw_fresh_change(enum spw_op op, const struct spw_request *request)
 	case SPW_SYMLINK_OP:
 	case SPW_MKNOD:
 	case SPW_LINK:
+	case SPW_INSTALL:
 		made(request->ino, request->name, request->name_len);
 		break;
 	case SPW_RENAME:

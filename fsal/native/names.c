@@ -51,9 +51,11 @@ int spw_find(const struct spw_request *request, struct spw_attr *attr)
 {
 	uint64_t began = spw_dentry_asked();
 	uint64_t ino = spw_dentry_find(request->ino, request->name, request->name_len);
+	bool is_trash = request->ino == SPW_TRASH_INO || ino == SPW_TRASH_INO;
 	int rc;
 
-	if (ino != 0 && spw_inode_known(ino, attr))
+	/* What the gateway found must not lead a client into the trash: the namespace decides. */
+	if (ino != 0 && !is_trash && spw_inode_known(ino, attr))
 		return 0;
 	rc = ask(SPW_LOOKUP, request, attr);
 	if (rc == 0)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway import checks, clock
 from gateway.cache import leftover
@@ -51,8 +51,20 @@ AGAIN_SECONDS = {
     Verdict.REFUSED: 60.0,
     Verdict.LATER: 10.0,
 }
-"""For so long a file that could not be evicted is left alone."""
+"""For so long at most a file that could not be evicted is left alone."""
+BUSY_FIRST_SECONDS = 1.0
+"""A reader is often done within a second. The pause doubles while the file stays busy. On a small
+disk the files that many clients read by turns would otherwise all be left alone at the same time.
+"""
 REPORT = "cache-evictor.json"
+
+
+class Pause(NamedTuple):
+    """The time in which a file is left alone."""
+
+    until: float
+    """Monotonic seconds."""
+    seconds: float
 
 
 class Evictor:
@@ -87,8 +99,8 @@ class Evictor:
         """The time that the last look at the tables took."""
         self._has_recorded = False
         """Whether the blocks were looked for that an earlier process left."""
-        self._skipped: dict[int, float] = {}
-        """Monotonic seconds until which a file is left alone, by inode."""
+        self._pauses: dict[int, Pause] = {}
+        """The pauses of files that could not be evicted, by inode."""
         self._said = ""
         self.counts: Counter[str] = Counter()
         """Files of this run by verdict, and the bytes that were freed (``evicted_bytes``)."""
@@ -157,7 +169,10 @@ class Evictor:
         Raises UserError, NamespaceError, DoorClosed, OSError.
         """
         now = clock.monotonic_seconds()
-        self._skipped = {ino: until for ino, until in self._skipped.items() if until > now}
+        # A pause that ended a moment ago says how long the next one is.
+        self._pauses = {
+            ino: pause for ino, pause in self._pauses.items() if pause.until + pause.seconds > now
+        }
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
             candidates = Candidates(session, self._settings)
@@ -187,21 +202,20 @@ class Evictor:
         self, eviction: Eviction, door: Door, wanted_bytes: int, found: Iterable[Candidate]
     ) -> int:
         """Evict candidates until so many bytes are free. Returns how many were freed."""
-        remaining = (one for one in found if one.ino not in self._skipped)
+        remaining = (one for one in found if not self._rests(one.ino))
         freed_bytes = 0
         while freed_bytes < wanted_bytes and not self._stop.is_set():
             batch = _batch(remaining, wanted_bytes - freed_bytes)
             if not batch:
                 break
             verdicts = eviction.run(door.run, batch)
-            now = clock.monotonic_seconds()
             for one, verdict in zip(batch, verdicts, strict=True):
                 self.counts[verdict.name.lower()] += 1
                 if verdict is Verdict.EVICTED:
                     freed_bytes += one.used
                     self.counts["evicted_bytes"] += one.used
                 elif verdict in AGAIN_SECONDS:
-                    self._skipped[one.ino] = now + AGAIN_SECONDS[verdict]
+                    self._pause(one.ino, verdict)
             if all(verdict is Verdict.REFUSED for verdict in verdicts):
                 # A key may show the bucket and not its objects.
                 self._store.reload()
@@ -211,6 +225,18 @@ class Evictor:
         if freed_bytes:
             log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
         return freed_bytes
+
+    def _rests(self, ino: int) -> bool:
+        pause = self._pauses.get(ino)
+        return pause is not None and pause.until > clock.monotonic_seconds()
+
+    def _pause(self, ino: int, verdict: Verdict) -> None:
+        seconds = AGAIN_SECONDS[verdict]
+        if verdict is Verdict.BUSY:
+            last = self._pauses.get(ino)
+            doubled = BUSY_FIRST_SECONDS if last is None else 2 * last.seconds
+            seconds = min(seconds, doubled)
+        self._pauses[ino] = Pause(clock.monotonic_seconds() + seconds, seconds)
 
     def _say(self, what: str) -> None:
         if what != self._said:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
-from gateway.db.models import ROOT_INO
+from gateway.db.models import RESERVED_INO, ROOT_INO
 from gateway.namespace.lookup import way_up
 from gateway.objectstore import keys
 
 Parts = tuple[bytes, ...]
-_ROOT: dict[int, Parts | None] = {ROOT_INO: ()}
+_ROOT: dict[int, Parts | None] = {ROOT_INO: (), RESERVED_INO: (keys.RESERVED,)}
 KEPT = 4096
 """The directories whose paths are remembered."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 
 from gateway.checkpoints.duties import Duties, Duty
@@ -10,6 +11,9 @@ from gateway.checkpoints.follower import Follower
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
+from gateway.receipts.keeper import Receipts
+from gateway.receipts.status import Status
+from gateway.settings import Settings
 
 LOCK = "checkpoints.lock"
 STOP_SECONDS = 4.5
@@ -26,15 +30,15 @@ def main() -> int:
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
-    duties = Duties(_duties(), process.stop)
+    duties = Duties(_duties(settings, process.stop), process.stop)
     duties.start()
     Follower(settings, Database(settings.database_url), process.stop, duties.news).run()
     duties.end()
     return process.end()
 
 
-def _duties() -> Sequence[Duty]:
-    return ()
+def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
+    return (Receipts(settings, stop), Status(settings, stop))
 
 
 if __name__ == "__main__":

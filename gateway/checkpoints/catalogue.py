@@ -224,6 +224,7 @@ class Catalogue:
             known = [ino for (ino,) in view.session.all(own.BELOW, top=directory)]
             way = () if directory == ROOT_INO else view.way_to(directory)
             if way is None:
+                yield from known
                 return
             found = None if not way else view.recognise(way[-1])
             is_in_tree = bool(view.concerned([directory]).roots.keys() - {directory})

@@ -76,6 +76,8 @@ class Follower:
         self._due: dict[int, int] = {}
         """The times at which checkpoints are looked at although nothing changed, by inode."""
         self._save_at = 0.0
+        self._count = -1
+        """The number of checkpoints of which the duties know."""
 
     def run(self) -> None:
         """Follow until stop is set."""
@@ -156,7 +158,18 @@ class Follower:
             del self._due[ino]
         inos.update(due)
         self._look(chain(inos, *(self._catalogue.below(ino) for ino in below)), reader)
+        if changed:
+            self._tell_of_removals()
         return reader.is_at_end
+
+    def _tell_of_removals(self) -> None:
+        """Tell the duties if there are fewer checkpoints: rows go with their inodes, unwritten."""
+        with self._database.reader() as connection:
+            row = Session(connection, self._database.dialect).one(own.COUNT)
+        assert row is not None, "a query without groups has one row"
+        before, self._count = self._count, row[0]
+        if row[0] < before:
+            self._news()
 
     def _look(self, inos: Iterable[int], reader: Reader | None = None) -> None:
         """Look at inodes, and at what follows from that, and write what differs. The last

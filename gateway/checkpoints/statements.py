@@ -7,7 +7,15 @@ from typing import Any
 from sqlalchemy import and_, bindparam, delete, exists, func, insert, literal_column, select
 
 from gateway.db.compiled import Statement, b, given_numbers
-from gateway.db.statements import IS_DIRECTORY, catalogue, checkpoint, dirent, inode, object_
+from gateway.db.statements import (
+    IS_DIRECTORY,
+    IS_LISTED,
+    catalogue,
+    checkpoint,
+    dirent,
+    inode,
+    object_,
+)
 from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
 
 ENTRY_COLUMNS = (
@@ -62,14 +70,14 @@ _STORED_COLUMNS = (
 MEMBERS = Statement(
     select(dirent.c.name, *_STORED_COLUMNS, *ENTRY_COLUMNS)
     .select_from(_NAMED.outerjoin(object_, object_.c.ino == inode.c.ino))
-    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"))
+    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"), IS_LISTED)
     .order_by(dirent.c.name)
     .limit(b("most"))
 )
 ENTRIES = Statement(
     select(dirent.c.name, *ENTRY_COLUMNS)
     .select_from(_NAMED)
-    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"))
+    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"), IS_LISTED)
     .order_by(dirent.c.name)
     .limit(b("most"))
 )
@@ -97,6 +105,7 @@ ROW_INSERT = Statement(
     )
 )
 """Adds a row, unless the inode was removed meanwhile."""
+COUNT = Statement(select(func.count()).select_from(checkpoint))
 KNOWN = Statement(
     select(checkpoint.c.ino).select_from(_INOS.join(checkpoint, checkpoint.c.ino == _INOS.c.value))
 )

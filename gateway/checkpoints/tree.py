@@ -13,7 +13,7 @@ from gateway.checkpoints.facts import Entry, Extent, Found, Parts
 from gateway.checkpoints.rules import UNFINISHED, Rules
 from gateway.checkpoints.texts import Texts, entry_of
 from gateway.db.compiled import Session, numbers_of
-from gateway.db.models import ROOT_INO
+from gateway.db.models import RESERVED_INO, ROOT_INO
 from gateway.namespace.lookup import way_up
 from gateway.types import Kind
 
@@ -142,7 +142,7 @@ class View:
 
     def way_to(self, directory: int) -> list[Node] | None:
         """Return the directories from the root's entry down to a directory, or None if it has no
-        path."""
+        path, or is in the gateway's own directory: what is kept there is no checkpoint of a run."""
         if directory not in self._ways:
             self._ways[directory] = self._way_to(directory)
         return self._ways[directory]
@@ -150,6 +150,8 @@ class View:
     def _way_to(self, directory: int) -> list[Node] | None:
         steps = list(way_up(self.session, directory))
         if directory != ROOT_INO and (not steps or steps[-1][1] != ROOT_INO):
+            return None
+        if steps and steps[-1][0] == RESERVED_INO:
             return None
         way: list[Node] = []
         parts: Parts = ()

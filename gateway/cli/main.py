@@ -28,6 +28,7 @@ from gateway.cli import (
     queue,
     status,
     up,
+    wait,
     warm,
 )
 from gateway.errors import UserError
@@ -62,6 +63,7 @@ SUBCOMMANDS = (
     Subcommand("evict", "free the disk of what the bucket has", evict.arguments, evict.run),
     Subcommand("warm", "bring evicted files back to the disk", warm.arguments, warm.run),
     Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
+    Subcommand("wait", "wait until a path is durable", wait.arguments, wait.run),
     Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),

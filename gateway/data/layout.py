@@ -64,6 +64,22 @@ class DataFiles:
             os.close(fd)
         return found
 
+    @property
+    def incoming(self) -> Path:
+        """The directory in which other processes prepare files that INSTALL takes."""
+        return self.root.parent / "incoming"
+
+    def take(self, name: str, ino: int, epoch: int) -> None:
+        """Make a prepared file the data file of an inode, durably. Raises OSError."""
+        path = self.path(ino, epoch)
+        self.incoming.joinpath(name).rename(path)
+        self.sync(ino, epoch)
+
+    def clear_incoming(self) -> None:
+        """Delete what processes that died had prepared."""
+        for path in self.incoming.iterdir() if self.incoming.is_dir() else ():
+            path.unlink()
+
     def remove(self, ino: int, epoch: int) -> None:
         """Delete a data file. Call it only after the commit that deleted its row."""
         with suppress(FileNotFoundError):

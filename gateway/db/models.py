@@ -23,7 +23,9 @@ from gateway.types import Kind, Residency
 
 ROOT_INO = 2
 RESERVED_NAME = b".spillway"
-"""A name in the root that no client can make. It is kept for what the gateway itself shows."""
+"""A name in the root that no client can make: it is the gateway's own directory's."""
+RESERVED_INO, TRASH_INO, PROMOTED_INO, RUNS_INO, CHECKPOINTS_INO = range(3, 8)
+"""That directory, and those in it (gateway.namespace.reserved)."""
 FIRST_FREE_INO = 16
 FIRST_COOKIE = 16
 """Cookies 0 to 2 are reserved by NFS (RFC 8881 section 18.23)."""
@@ -111,8 +113,12 @@ class Inode(Base):
     epoch: Mapped[int]
     """Suffix of the data file's name. Each eviction moves it."""
     residency: Mapped[int] = mapped_column(Integer)
+    reserved: Mapped[int] = mapped_column(Integer, server_default="0")
+    """1: only the gateway changes it (gateway.namespace.reserved). What is made in a reserved
+    directory is reserved; a rename changes nothing of it."""
 
     __table_args__ = (
+        CheckConstraint("reserved IN (0, 1)", name="reserved"),
         CheckConstraint(f"kind BETWEEN {min(Kind):d} AND {max(Kind):d}", name="kind"),
         CheckConstraint("mode BETWEEN 0 AND 4095", name="mode"),
         CheckConstraint("nlink >= 0 AND nlink <= 2000000000", name="nlink"),

@@ -18,6 +18,7 @@ from sqlalchemy import (
 
 from gateway.db import drainmodels, models
 from gateway.db.compiled import Session, Statement, b
+from gateway.db.models import RESERVED_INO, TRASH_INO
 from gateway.types import Attr, Kind, Residency
 
 volume: Any = models.Volume.__table__
@@ -53,6 +54,10 @@ IS_RESIDENT = inode.c.residency == literal_column(f"{Residency.RESIDENT:d}")
 IS_ABSENT = inode.c.residency == literal_column(f"{Residency.ABSENT:d}")
 IS_DIRTY = (IS_REGULAR, inode.c.content_version > inode.c.drained_version)
 """A regular file whose version the bucket does not have."""
+IS_LISTED = inode.c.ino.not_in([literal_column(f"{ino}") for ino in (RESERVED_INO, TRASH_INO)])
+"""An entry that listings show."""
+IS_CLIENTS = inode.c.reserved == literal_column("0")
+"""An inode that clients may change."""
 
 ATTR = [inode.c[name] for name in Attr._fields]
 
@@ -114,7 +119,7 @@ REPARENT = Statement(
 )
 OPEN_WRITE = Statement(
     update(inode)
-    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_RESIDENT)
+    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_RESIDENT, IS_CLIENTS)
     .values(
         write_open=1,
         content_version=inode.c.content_version + 1,
@@ -216,7 +221,7 @@ ANY_ENTRY = Statement(select(dirent.c.ino).where(dirent.c.parent == b("parent"))
 READDIR = Statement(
     select(dirent.c.cookie, dirent.c.name, *ATTR)
     .select_from(dirent.join(inode, dirent.c.ino == inode.c.ino))
-    .where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"))
+    .where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"), IS_LISTED)
     .order_by(dirent.c.cookie)
     .limit(b("most"))
 )

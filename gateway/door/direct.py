@@ -88,7 +88,7 @@ class Direct:
             if operation is None:
                 return self._other(request)
             result = operation.outcome()
-        except GatewayError as exc:
+        except (GatewayError, OSError) as exc:
             return Answer(errno_of(exc), None)
         if request.op is Op.RENAME:
             result, _removed = result
@@ -97,10 +97,15 @@ class Direct:
         return Answer(0, result if isinstance(result, Attr) else None)
 
     def _other(self, request: Request) -> Answer:
-        """Answer a request that changes nothing, or that is refused."""
+        """Answer a request that is refused, or that is no operation of a transaction."""
+        ino, name, cred = request.ino, request.name, request.cred
         match request.op:
             case Op.LOOKUP:
-                return Answer(0, self._namespace.lookup(request.ino, request.name))
+                found = self._namespace.lookup(ino, name, is_gateway=cred.is_gateway)
+                return Answer(0, found)
+            case Op.INSTALL:
+                done = self._namespace.install(cred, ino, name, request.name2, request.wanted)
+                return Answer(0, done.attr)
             case Op.GETATTR:
                 return Answer(0, self._namespace.getattr(request.ino))
             case Op.INVALIDATE:

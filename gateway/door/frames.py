@@ -10,21 +10,23 @@ from typing import NamedTuple
 from gateway.types import ROOT_CRED, Attr, Cred, SetAttr
 
 MAGIC = 0x524F4F44
-VERSION = 2
+VERSION = 3
 FRAME_BYTES = 8192
 ALL_BYTES = (1 << 64) - 1
 """As the length of FAILED: nothing in the data file is believed any more."""
 
+_FOR_GATEWAY = 8
+"""Flag of a request: SPW_FOR_GATEWAY (fsal/native/bridge.h)."""
 _HEAD = struct.Struct("=IHHIIQ")
 _BODY = struct.Struct("=QQQQQqqIIIIIIIIII")
 _STATUS = struct.Struct("=iI")
-_ATTR = struct.Struct("=QQQQQQQqqqqIIIIII")
+_ATTR = struct.Struct("=QQQQQQQqqqqIIIIIIII")
 _RANGE = struct.Struct("=QQ")
 ANSWER_BYTES = _HEAD.size + _STATUS.size + _ATTR.size + _RANGE.size
 
 
 class Op(IntEnum):
-    """The operations. From EVICT on, only the hydrator and root ask."""
+    """The operations. Those from EVICT to FAILED are for the hydrator and root."""
 
     LOOKUP = 1
     GETATTR = 2
@@ -40,6 +42,7 @@ class Op(IntEnum):
     PRESENT = 12
     ARRIVED = 13
     FAILED = 14
+    INSTALL = 15
 
 
 class Request(NamedTuple):
@@ -84,7 +87,8 @@ def encode(number: int, request: Request) -> bytes:
     body = _BODY.pack(
         *(request.ino, request.ino2, request.change, request.offset, request.length),
         *(atime_ns, mtime_ns, mask, mode, uid, gid),
-        *(cred.uid, cred.gid, len(cred.groups), len(request.name), len(request.name2), 0),
+        *(cred.uid, cred.gid, len(cred.groups), len(request.name), len(request.name2)),
+        _FOR_GATEWAY if cred.is_gateway else 0,
     )
     body += struct.pack(f"={len(cred.groups)}I", *cred.groups) + request.name + request.name2
     length = _HEAD.size + len(body)
@@ -104,7 +108,7 @@ def decode(frame: bytes) -> tuple[int, Answer]:
     error, _pad = _STATUS.unpack_from(frame, _HEAD.size)
     found = _ATTR.unpack_from(frame, _HEAD.size + _STATUS.size)
     ino, generation, size, used, change, rdev, epoch, atime, mtime, ctime, btime, *rest = found
-    kind, mode, uid, gid, nlink, residency = rest
+    kind, mode, uid, gid, nlink, residency, reserved, _pad = rest
     offset, length = _RANGE.unpack_from(frame, ANSWER_BYTES - _RANGE.size)
     attr = Attr(
         ino=ino,
@@ -124,5 +128,6 @@ def decode(frame: bytes) -> tuple[int, Answer]:
         rdev=rdev,
         epoch=epoch,
         residency=residency,
+        reserved=reserved,
     )
     return number, Answer(error, attr if ino else None, offset, length)

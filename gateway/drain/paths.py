@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
-from gateway.db.models import ROOT_INO
+from gateway.db.models import RESERVED_INO, ROOT_INO
 from gateway.drain import statements as own
 from gateway.drain.rows import File, Intent, Object
 from gateway.holds import Holds
@@ -70,6 +70,7 @@ class Paths:
         if not self._places:
             held = self._overrides.get(ROOT_INO)
             self._places[ROOT_INO] = Place((), held is True, held is False)
+            self._places[RESERVED_INO] = Place((keys.RESERVED,), held=False)
         if ino in self._places:
             return self._places[ino]
         found: Place | None = None
@@ -138,6 +139,8 @@ class Paths:
         except ValueError:
             return None
         at = ROOT_INO
+        if parts[0] == keys.RESERVED:
+            at, parts = RESERVED_INO, parts[1:]
         for name in parts:
             if (below := self._entry(at, name)) is None:
                 return None

@@ -23,6 +23,7 @@ from gateway.db.statements import (
     IS_REGULAR,
     IS_RESIDENT,
     Tombstone,
+    checkpoint,
     claim,
     damage,
     digest,
@@ -37,6 +38,7 @@ from gateway.db.statements import (
     upload,
 )
 from gateway.drain.rows import File, Intent, Object
+from gateway.types import Kind
 
 _FILE = [inode.c[name] for name in File._fields]
 _OBJECT = [object_.c[name] for name in Object._fields]
@@ -371,3 +373,19 @@ FILES_BELOW = Statement(
     .where(IS_REGULAR, inode.c.nlink > 0)
 )
 """Selects the regular files among an inode and everything below it."""
+DIRECTORIES_BELOW = Statement(
+    select(inode.c.ino)
+    .select_from(inode.join(_BELOW, inode.c.ino == _BELOW.c.ino))
+    .where(inode.c.kind == int(Kind.DIRECTORY))
+)
+"""Selects the directories among an inode and everything below it."""
+COMPLETE = Statement(
+    select(checkpoint.c.ino, checkpoint.c.path, checkpoint.c.evidence)
+    .where(
+        checkpoint.c.dirty_files > 0,
+        checkpoint.c.complete_ns.is_not(None),
+    )
+    .order_by(checkpoint.c.complete_ns.desc(), checkpoint.c.ino.desc())
+    .limit(b("most"))
+)
+"""Selects the checkpoints that are complete and not in the bucket, the newest first."""

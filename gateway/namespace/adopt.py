@@ -100,6 +100,7 @@ _DRAIN_AGAIN = Statement(
     update(sql.inode)
     .where(
         sql.IS_REGULAR,
+        sql.IS_CLIENTS,
         sql.inode.c.nlink > 0,
         sql.inode.c.content_version > 0,
     )

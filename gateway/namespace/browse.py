@@ -15,7 +15,7 @@ from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.db.statements import ATTR, dirent, inode, presence
+from gateway.db.statements import ATTR, IS_LISTED, dirent, inode, presence
 from gateway.errors import Stale
 from gateway.namespace import lookup
 from gateway.settings import Settings
@@ -28,7 +28,7 @@ _ENTRIES = select(dirent.c.cookie, dirent.c.name, inode.c.write_open, *ATTR).sel
     dirent.join(inode, dirent.c.ino == inode.c.ino)
 )
 ENTRIES = Statement(
-    _ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"))
+    _ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"), IS_LISTED)
     .order_by(dirent.c.cookie)
     .limit(b("most"))
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.db import statements as sql
 from gateway.db.writer import Tx
-from gateway.errors import InvalidArgument, Stale, TryAgain
+from gateway.errors import InvalidArgument, ReadOnly, Stale, TryAgain
 from gateway.namespace.lookup import get
 from gateway.namespace.residency import open_emptied
 from gateway.types import Attr, Kind, Sealed
@@ -22,14 +22,16 @@ def open_write(tx: Tx, ino: int, is_emptied: bool = False) -> Attr:
     """Open a file for its first writer. From here on the data file is newer than the bucket.
 
     Parameters: is_emptied, whether the writer empties the file before it writes. Raises TryAgain
-    for an absent file that is not emptied; InvalidArgument if the inode is not a regular file;
-    Stale.
+    for an absent file that is not emptied; ReadOnly; InvalidArgument if the inode is not a regular
+    file; Stale.
     """
     row = tx.change(sql.OPEN_WRITE, the_ino=ino)
     if row is None:
         attr = get(tx, ino)
         if attr.kind != Kind.REGULAR:
             raise InvalidArgument
+        if attr.reserved:
+            raise ReadOnly
         emptied = open_emptied(tx, ino) if is_emptied else None
         if emptied is None:
             raise TryAgain

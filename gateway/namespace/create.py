@@ -11,6 +11,7 @@ from gateway.errors import (
     NotADirectory,
     NotFound,
     NotPermitted,
+    ReadOnly,
     Stale,
     TooManyLinks,
 )
@@ -96,7 +97,10 @@ def mknod(
 
 
 def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
-    """Give an inode one more name. Raises NotPermitted (directory), TooManyLinks, Exists."""
+    """Give an inode one more name. A reserved inode has names in reserved directories only.
+
+    Raises NotPermitted (directory), TooManyLinks, Exists, ReadOnly.
+    """
     attr = get(tx, ino)
     if attr.kind == Kind.DIRECTORY:
         raise NotPermitted
@@ -105,7 +109,9 @@ def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
         raise NotFound
     if attr.nlink >= LINK_MAX:
         raise TooManyLinks
-    _prepare(tx, cred, parent, name)
+    directory = _prepare(tx, cred, parent, name)
+    if attr.reserved and not directory.reserved:
+        raise ReadOnly
     add_name(tx, parent, name, ino)
     return count_name(tx, ino, 1)
 
@@ -192,6 +198,7 @@ def _insert(
         change=1,
         rdev=rdev,
         epoch=0,
+        reserved=directory.reserved,
     )
     tx.run(
         sql.INODE_INSERT,

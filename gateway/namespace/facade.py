@@ -15,9 +15,10 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.writer import Operation, Writer
-from gateway.namespace import identity, lookup, volume, xattr
+from gateway.namespace import identity, lookup, reserved, volume, xattr
+from gateway.namespace.reserved import Installed
 from gateway.settings import Settings
-from gateway.types import Attr, Cred, Dirent
+from gateway.types import Attr, Cred, Dirent, SetAttr
 
 NS = 1_000_000_000
 
@@ -41,6 +42,8 @@ class Namespace:
             self._writer.bind(self.boot.boot)
             reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
             self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
+            self._writer.run(reserved.ensure, self.boot.generation)
+            self.files.clear_incoming()
         except BaseException:
             self.close()
             raise
@@ -52,9 +55,10 @@ class Namespace:
         self._writer.close()
         self._database.close()
 
-    def lookup(self, parent: int, name: bytes) -> Attr:
+    def lookup(self, parent: int, name: bytes, *, is_gateway: bool = False) -> Attr:
         with self._database.reader() as connection:
-            return lookup.lookup(self._session(connection), parent, name)
+            session = self._session(connection)
+            return lookup.lookup(session, parent, name, is_gateway=is_gateway)
 
     def lookup_parent(self, ino: int) -> Attr:
         with self._database.reader() as connection:
@@ -89,6 +93,13 @@ class Namespace:
     def run_together(self, operations: Sequence[Operation[Any]]) -> None:
         """Run changes in one transaction. Each operation has its outcome afterwards."""
         self._writer.run_together(operations)
+
+    def install(
+        self, cred: Cred, parent: int, name: bytes, prepared: bytes, wanted: SetAttr
+    ) -> Installed:
+        """Give a name to a prepared file: see ``reserved.Install``. It is durable on return."""
+        install = reserved.Install(self._writer, self.files, self.boot.generation)
+        return install.run(cred, parent, name, prepared, wanted)
 
     def reclaim_all(self) -> None:
         """Delete the bytes of files without a name; nothing may have them open."""

@@ -15,7 +15,7 @@ from gateway.data.layout import DataFiles
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
-from gateway.db.models import ROOT_INO
+from gateway.db.models import RESERVED_INO, ROOT_INO, TRASH_INO
 from gateway.db.writer import Ids, Tx
 from gateway.errors import IdentityError
 from gateway.namespace import identity, lostfound
@@ -23,6 +23,8 @@ from gateway.types import Kind, Residency
 
 _REGULAR, _DIRECTORY = int(Kind.REGULAR), int(Kind.DIRECTORY)
 _ABSENT, _RESIDENT = int(Residency.ABSENT), int(Residency.RESIDENT)
+_COUNTED = f"s.kind = {_DIRECTORY} AND s.ino NOT IN ({RESERVED_INO}, {TRASH_INO})"
+"""A directory that its parent's link count has: one that listings show."""
 
 
 class Problem(NamedTuple):
@@ -130,7 +132,7 @@ CHECKS = (
         _sql(
             "SELECT i.ino, i.nlink, 2 + count(s.ino) FROM inode i"
             " LEFT JOIN dirent d ON d.parent = i.ino"
-            f" LEFT JOIN inode s ON s.ino = d.ino AND s.kind = {_DIRECTORY}"
+            f" LEFT JOIN inode s ON s.ino = d.ino AND {_COUNTED}"
             f" WHERE i.kind = {_DIRECTORY}"
             " GROUP BY i.ino, i.nlink HAVING i.nlink <> 2 + count(s.ino)"
         ),
@@ -138,9 +140,18 @@ CHECKS = (
         "counted again",
         _sql(
             "UPDATE inode SET nlink = 2 + (SELECT count(*) FROM dirent d"
-            f" JOIN inode s ON s.ino = d.ino AND s.kind = {_DIRECTORY} WHERE d.parent = inode.ino)"
+            f" JOIN inode s ON s.ino = d.ino AND {_COUNTED} WHERE d.parent = inode.ino)"
             " WHERE ino = :key"
         ),
+    ),
+    Check(
+        "reserved",
+        _sql(
+            "SELECT i.ino, d.parent FROM inode i JOIN dirent d ON d.ino = i.ino"
+            " JOIN inode p ON p.ino = d.parent"
+            f" WHERE i.reserved = 1 AND p.reserved = 0 AND i.ino <> {RESERVED_INO}"
+        ),
+        "inode {0} is reserved for the gateway and has a name in {1}, which is not",
     ),
     Check(
         "nameless object",
@@ -174,7 +185,8 @@ CHECKS = (
             "SELECT i.ino, i.drained_version FROM inode i LEFT JOIN object o ON o.ino = i.ino"
             # Of an absent file nothing but the object has the bytes: it is reported above.
             f" WHERE i.drained_version > 0 AND i.nlink > 0 AND i.residency = {_RESIDENT}"
-            " AND o.ino IS NULL"
+            # What the gateway shows to clients is never drained.
+            " AND o.ino IS NULL AND i.reserved = 0"
         ),
         "inode {0} is said to be drained (version {1}) and has no object",
         "marked as not drained: it will be uploaded again",

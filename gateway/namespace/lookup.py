@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
-from gateway.db.models import RESERVED_NAME, ROOT_INO
+from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO
 from gateway.errors import (
     InvalidArgument,
     NameTooLong,
     NotADirectory,
     NotFound,
-    NotPermitted,
+    ReadOnly,
     Stale,
 )
 from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
@@ -27,10 +27,10 @@ def check_name(name: bytes) -> None:
 
 
 def check_new_name(parent: int, name: bytes) -> None:
-    """Raise NameTooLong, InvalidArgument, or NotPermitted for a name that nothing may get."""
+    """Raise NameTooLong, InvalidArgument, or ReadOnly for a name that nothing may get."""
     check_name(name)
     if parent == ROOT_INO and name == RESERVED_NAME:
-        raise NotPermitted
+        raise ReadOnly
 
 
 def get(session: Session, ino: int) -> Attr:
@@ -55,9 +55,14 @@ def find(session: Session, parent: int, name: bytes) -> Attr | None:
     return None if row is None else Attr(*row)
 
 
-def lookup(session: Session, parent: int, name: bytes) -> Attr:
-    """Return the inode that has a name. Raises NotFound, NotADirectory, Stale, NameTooLong."""
+def lookup(session: Session, parent: int, name: bytes, *, is_gateway: bool = False) -> Attr:
+    """Return the inode that has a name. Clients find neither the trash nor what is directly in it.
+
+    Parameters: is_gateway, as of ``Cred``. Raises NotFound, NotADirectory, Stale, NameTooLong.
+    """
     attr = find(session, parent, name)
+    if attr is not None and TRASH_INO in (parent, attr.ino) and not is_gateway:
+        raise NotFound
     if attr is None:
         if len(name) > NAME_MAX_BYTES:
             raise NameTooLong
@@ -76,7 +81,13 @@ def lookup_parent(session: Session, ino: int) -> Attr:
 
 
 def readdir(session: Session, parent: int, after_cookie: int, most: int) -> list[Dirent]:
-    """Return up to ``most`` entries after a cookie (0: from the start), in order of cookies."""
+    """Return up to ``most`` entries after a cookie (0: from the start), in order of cookies.
+
+    The root's listing lacks the gateway's own directory, as it lacks ``.snapshot`` elsewhere.
+    Raises NotFound for the trash, Stale, NotADirectory.
+    """
+    if parent == TRASH_INO:
+        raise NotFound
     rows = session.all(sql.READDIR, parent=parent, cookie=after_cookie, most=most)
     if not rows:
         # An empty listing would tell the client that a directory that is gone ends here.

@@ -6,7 +6,8 @@ directory's entries to the FSAL (fsal_helper.c fsal_create, fsal_remove, fsal_re
 
 from __future__ import annotations
 
-from gateway.errors import AccessDenied, NotADirectory, NotPermitted
+from gateway.db.models import FIRST_FREE_INO
+from gateway.errors import AccessDenied, NotADirectory, NotPermitted, ReadOnly
 from gateway.types import Attr, Cred, Kind, SetAttr
 
 READ, WRITE, EXECUTE = 4, 2, 1
@@ -46,9 +47,14 @@ def require_ownership(cred: Cred, wanted: SetAttr) -> None:
 
 
 def require_entry_change(directory: Attr, cred: Cred) -> None:
-    """Require write and search permission, to make or remove a name. Raises AccessDenied."""
+    """Require write and search permission, to make or remove a name.
+
+    Raises AccessDenied, ReadOnly, NotADirectory.
+    """
     if directory.kind != Kind.DIRECTORY:
         raise NotADirectory
+    if directory.reserved and not cred.is_gateway:
+        raise ReadOnly
     if not allowed(directory, cred, WRITE | EXECUTE):
         raise AccessDenied
 
@@ -56,8 +62,11 @@ def require_entry_change(directory: Attr, cred: Cred) -> None:
 def require_removal(directory: Attr, victim: Attr, cred: Cred) -> None:
     """Require the right to remove: in a sticky directory only owners have it.
 
-    Raises AccessDenied, NotPermitted.
+    The directories that every namespace has stay, whoever asks. Raises AccessDenied, NotPermitted,
+    ReadOnly.
     """
+    if victim.ino < FIRST_FREE_INO:
+        raise ReadOnly
     require_entry_change(directory, cred)
     if directory.mode & STICKY and cred.uid not in (0, directory.uid, victim.uid):
         raise NotPermitted

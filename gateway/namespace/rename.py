@@ -10,6 +10,7 @@ from gateway.errors import (
     IsADirectory,
     NotADirectory,
     NotFound,
+    ReadOnly,
 )
 from gateway.namespace import permissions
 from gateway.namespace.create import count_name, directory_changed
@@ -24,8 +25,9 @@ def rename(
     """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
 
     Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
-    Data files are named by inode number, so no byte moves. Raises NotFound, Exists and the type
-    errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, Stale.
+    Data files are named by inode number, so no byte moves. A reserved inode stays in reserved
+    directories. Raises NotFound, Exists and the type errors, NotEmpty, CrossesItself, AccessDenied,
+    NotPermitted, ReadOnly, Stale.
     """
     check_name(old_name)
     check_new_name(new_parent, new_name)
@@ -34,6 +36,8 @@ def rename(
         source_dir, _ = _directories(tx, old_parent, new_parent)
         permissions.require_entry_change(source_dir, cred)
         raise NotFound
+    if moved.reserved and not get_directory(tx, new_parent).reserved:
+        raise ReadOnly
     replaced = find(tx, new_parent, new_name)
     if replaced is not None or moved.kind == Kind.DIRECTORY:
         # These checks refuse often, and a refusal is cheap only before the first change.

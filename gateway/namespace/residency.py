@@ -15,6 +15,7 @@ from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.statements import (
     ATTR,
     IS_ABSENT,
+    IS_CLIENTS,
     IS_REGULAR,
     IS_RESIDENT,
     block_digest,
@@ -110,7 +111,7 @@ LAST_READ_INSERT = Statement(
 )
 OPEN_EMPTIED = Statement(
     update(inode)
-    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_ABSENT)
+    .where(inode.c.ino == b("the_ino"), IS_REGULAR, IS_ABSENT, IS_CLIENTS)
     .values(
         write_open=1,
         # Two versions: if the client gets an error after this commit and writes nothing, the seal

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.db import statements as sql
 from gateway.db.writer import Tx
+from gateway.errors import ReadOnly
 from gateway.namespace import permissions
 from gateway.namespace.lookup import get
 from gateway.types import Attr, Kind, SetAttr
@@ -12,9 +13,11 @@ from gateway.types import Attr, Kind, SetAttr
 def setattr_(tx: Tx, ino: int, wanted: SetAttr) -> Attr:
     """Set each attribute that is not None. Ganesha checked permissions (fsal_setattr).
 
-    Raises Stale.
+    Raises ReadOnly, Stale.
     """
     old = get(tx, ino)
+    if old.reserved:
+        raise ReadOnly
     mode = old.mode if wanted.mode is None else wanted.mode & 0o7777
     if old.kind == Kind.REGULAR and (wanted.uid is not None or wanted.gid is not None):
         # Linux does this for root too: the new owner did not ask for the old owner's privileges.

@@ -8,7 +8,8 @@ A key of more than 1,024 bytes is shortened to the directories that fit, ``%~`` 
 the whole path. Only those directories can be computed from it. The object carries the rest of the
 path (``rest_of``).
 
-``<prefix>/.spillway/`` belongs to the gateway: no path of a client maps below it.
+``<prefix>/.spillway/`` belongs to the gateway: no path of a client maps below it. The paths in the
+gateway's own directory of the namespace do, and begin with ``RESERVED``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ REST_MAX_BYTES = 1500
 """S3 accepts 2 KB of metadata with an object."""
 OURS = ".spillway"
 """First name, below the prefix, of every key in the bucket that is not a client's file."""
-_WHOLE_NAMES = {OURS: "%2Espillway", ".": "%2E", "..": "%2E%2E"}
+RESERVED = b"/" + OURS.encode()
+"""First part of a path in the gateway's own directory (gateway.namespace.reserved). No name has a
+slash: a client's entry of that name would have another key."""
+_WHOLE_NAMES = {RESERVED.decode(): OURS, OURS: "%2Espillway", ".": "%2E", "..": "%2E%2E"}
 
 # A % is escaped only where it would read as an escape, so that 100% stays 100%.
 _ESCAPED = re.compile("[\x00-\x1f\x7f\ufffe\uffff\udc80-\udcff]|%(?=[0-9A-Fa-f]{2}|~)")
@@ -67,13 +71,15 @@ def is_shortened(key: str) -> bool:
 def parts_of(prefix: str, key: str) -> list[bytes]:
     """Return the path of a key (the inverse of key_of), or the directories of a shortened key.
 
-    Raises: ValueError for a key that is not below the prefix, or is not a client's file.
+    Raises: ValueError for a key that is not below the prefix.
     """
     start = _below(prefix, "")
     path = key[len(start) :]
-    if not key.startswith(start) or not path or path.split("/", 1)[0] == OURS:
+    if not key.startswith(start) or not path or path == OURS:
         raise ValueError(f"not the key of a file below {start!r}: {key!r}")
     names = path.split("/")
+    if names[0] == OURS:
+        names[0] = RESERVED.decode()
     return [
         _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), name.encode())
         for name in (names[:-1] if is_shortened(key) else names)

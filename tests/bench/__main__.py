@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench import (
+    catalogued,
     cold,
     contention,
     drain,
@@ -35,8 +36,11 @@ ALTERNATIONS = 7
 QUICK_ALTERNATIONS = 3
 DRAIN_ALTERNATIONS = 5
 
-GROUPS = ("bytes", "tmpfs", "names", "contention", "listings", "memory", "saves", "drain", "cold")
-MODULES = {"drain": (drain,), "cold": (cold, hanging)}
+GROUPS = (
+    *("bytes", "tmpfs", "names", "contention", "listings", "memory", "saves", "drain", "cold"),
+    "catalogue",
+)
+MODULES = {"drain": (drain,), "cold": (cold, hanging), "catalogue": (catalogued,)}
 """The groups that start gateways of their own."""
 QUICK_GROUPS = ("bytes", "tmpfs", "names", "contention", "listings")
 
@@ -168,6 +172,7 @@ TITLES = {
     "saves": "A whole save, beside gateways to the same S3 server",
     "drain": "The drain",
     "cold": "Cold reads",
+    "catalogue": "A save beside the catalogue",
 }
 
 

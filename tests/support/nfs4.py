@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Self
 
+ACCESS, CREATE, LINK, READLINK, REMOVE, RENAME, SAVEFH, SETATTR = 3, 6, 11, 27, 28, 29, 32, 34
 GETATTR, GETFH, LOOKUP, PUTFH, PUTROOTFH, READDIR = 9, 10, 15, 22, 24, 26
 CLOSE, OPEN, OPEN_CONFIRM, READ, SETCLIENTID, SETCLIENTID_CONFIRM, WRITE = 4, 18, 20, 25, 35, 36, 38
-OK, NOENT, IO, STALE, DELAY, GRACE = 0, 2, 5, 70, 10008, 10013
+OK, NOENT, IO, ROFS, STALE, DELAY, GRACE = 0, 2, 5, 30, 70, 10008, 10013
 
 AGAIN_SECONDS = 0.02
 """The pause of a client that was told to ask again."""
@@ -39,7 +40,7 @@ class Attributes(NamedTuple):
     names: int
 
 
-def _opaque(data: bytes) -> bytes:
+def opaque(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data + b"\0" * (-len(data) % 4)
 
 
@@ -80,8 +81,8 @@ class File:
 
     def write(self, data: bytes, offset: int = 0) -> None:
         """Write bytes, durably. Parameters: offset in bytes. Raises Status."""
-        asked = _op(WRITE) + self._state + struct.pack(">QI", offset, 2) + _opaque(data)
-        self._client.call(_putfh(self.handle), asked)
+        asked = op(WRITE) + self._state + struct.pack(">QI", offset, 2) + opaque(data)
+        self._client.call(putfh(self.handle), asked)
 
 
 class Client:
@@ -101,7 +102,7 @@ class Client:
     def handle(self, *names: str) -> bytes:
         """Return the handle of a path. Raises Status."""
         steps = [_lookup(name) for name in names]
-        reply = self.call(_op(PUTROOTFH), *steps, _op(GETFH))
+        reply = self.call(op(PUTROOTFH), *steps, op(GETFH))
         for _ in range(len(names) + 1):
             reply.unpack("II")
         reply.unpack("II")
@@ -109,20 +110,20 @@ class Client:
 
     def lookup(self, directory: bytes, name: str) -> Attributes:
         """Return the attributes of what a name stands for. Raises Status."""
-        reply = self.call(_putfh(directory), _lookup(name), _op(GETATTR) + _ATTRIBUTES)
+        reply = self.call(putfh(directory), _lookup(name), op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIIIII")
         return reply.attributes()
 
     def getattr(self, handle: bytes) -> Attributes:
         """Return the attributes of a handle. Raises Status."""
-        reply = self.call(_putfh(handle), _op(GETATTR) + _ATTRIBUTES)
+        reply = self.call(putfh(handle), op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIII")
         return reply.attributes()
 
     def read(self, handle: bytes, offset: int, count: int, state: bytes = bytes(16)) -> bytes:
         """Return bytes of a file. Raises Status. Parameters: state, of an open, if there is one."""
-        asked = _op(READ) + state + struct.pack(">QI", offset, count)
-        reply = self.call(_putfh(handle), asked)
+        asked = op(READ) + state + struct.pack(">QI", offset, count)
+        reply = self.call(putfh(handle), asked)
         reply.unpack("IIIII")
         return reply.opaque()
 
@@ -132,7 +133,7 @@ class Client:
         cookie, verifier, is_end = 0, b"\0" * 8, 0
         while not is_end:
             listing = struct.pack(">Q8sII", cookie, verifier, 8192, 32768) + struct.pack(">I", 0)
-            reply = self.call(_putfh(directory), _op(READDIR) + listing)
+            reply = self.call(putfh(directory), op(READDIR) + listing)
             reply.unpack("IIII")
             high, low = reply.unpack("II")
             verifier = struct.pack(">II", high, low)
@@ -146,29 +147,36 @@ class Client:
 
     def read_once(self, handle: bytes, offset: int, count: int) -> bytes:
         """Read without an open file. Parameters: bytes. Raises Status, also for a delay."""
-        asked = _op(READ) + bytes(16) + struct.pack(">QI", offset, count)
-        reply = self._ask((_putfh(handle), asked))
+        asked = op(READ) + bytes(16) + struct.pack(">QI", offset, count)
+        reply = self._ask((putfh(handle), asked))
         reply.unpack("IIIII")
         return reply.opaque()
 
     @contextmanager
-    def opened(self, directory: bytes, name: str, empties: bool = False) -> Iterator[File]:
+    def opened(
+        self, directory: bytes, name: str, empties: bool = False, reads: bool = False
+    ) -> Iterator[File]:
         """Open a file, which is made if there is none, for reading and writing.
 
-        Parameters: empties, whether the OPEN sets the size to 0. Raises Status, also for a delay.
+        Parameters: empties, whether the OPEN sets the size to 0; reads, whether the file is there
+        and is opened for reading only. Raises Status, also for a delay.
         """
-        program = struct.pack(">I", 0) + _opaque(b"tcp") + _opaque(b"127.0.0.1.0.0")
-        asked = os.urandom(8) + _opaque(os.urandom(8)) + program + struct.pack(">I", 0)
-        reply = self.call(_op(SETCLIENTID) + asked)
+        program = struct.pack(">I", 0) + opaque(b"tcp") + opaque(b"127.0.0.1.0.0")
+        asked = os.urandom(8) + opaque(os.urandom(8)) + program + struct.pack(">I", 0)
+        reply = self.call(op(SETCLIENTID) + asked)
         reply.unpack("II")
         client = struct.pack(">QQ", *reply.unpack("QQ"))  # with the verifier
-        self.call(_op(SETCLIENTID_CONFIRM) + client)
-        how = struct.pack(">III", 0, 3, 0) + client[:8] + _opaque(b"owner")
-        how += struct.pack(">II", 1, 0)  # unchecked
-        how += struct.pack(">II", 1, 1 << _SIZE) if empties else struct.pack(">I", 0)
-        how += _opaque(bytes(8) if empties else b"") + struct.pack(">I", 0) + _opaque(name.encode())
+        self.call(op(SETCLIENTID_CONFIRM) + client)
+        how = struct.pack(">III", 0, 1 if reads else 3, 0) + client[:8] + opaque(b"owner")
+        if reads:
+            how += struct.pack(">I", 0)
+        else:
+            how += struct.pack(">II", 1, 0)  # unchecked
+            how += struct.pack(">II", 1, 1 << _SIZE) if empties else struct.pack(">I", 0)
+            how += opaque(bytes(8) if empties else b"")
+        how += struct.pack(">I", 0) + opaque(name.encode())
         # The server would take the same sequence number again for a repetition.
-        reply = self.call(_putfh(directory), _op(OPEN) + how, _op(GETFH), again=(GRACE,))
+        reply = self.call(putfh(directory), op(OPEN) + how, op(GETFH), again=(GRACE,))
         reply.unpack("IIII")
         state = struct.pack(">4I", *reply.unpack("4I"))
         reply.unpack("IQQ")
@@ -177,14 +185,14 @@ class Client:
         reply.unpack("III")
         handle = reply.opaque()
         if must_confirm:
-            confirm = _op(OPEN_CONFIRM) + state + struct.pack(">I", 1)
-            reply = self.call(_putfh(handle), confirm)
+            confirm = op(OPEN_CONFIRM) + state + struct.pack(">I", 1)
+            reply = self.call(putfh(handle), confirm)
             reply.unpack("IIII")
             state = struct.pack(">4I", *reply.unpack("4I"))
         try:
             yield File(self, handle, state)
         finally:
-            self.call(_putfh(handle), _op(CLOSE) + struct.pack(">I", 2) + state)
+            self.call(putfh(handle), op(CLOSE) + struct.pack(">I", 2) + state)
 
     def call(self, *operations: bytes, again: Sequence[int] = (DELAY, GRACE)) -> _Reply:
         """Have operations done. Parameters: again, the answers after which to ask again.
@@ -201,10 +209,10 @@ class Client:
 
     def _ask(self, operations: Sequence[bytes]) -> _Reply:
         self._xid += 1
-        cred = struct.pack(">I", 0) + _opaque(b"test") + struct.pack(">III", 0, 0, 0)
+        cred = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", 0, 0, 0)
         call = struct.pack(">IIIIII", self._xid, 0, 2, 100003, 4, 1)
-        call += struct.pack(">I", 1) + _opaque(cred) + struct.pack(">II", 0, 0)
-        call += _opaque(b"") + struct.pack(">II", 0, len(operations)) + b"".join(operations)
+        call += struct.pack(">I", 1) + opaque(cred) + struct.pack(">II", 0, 0)
+        call += opaque(b"") + struct.pack(">II", 0, len(operations)) + b"".join(operations)
         self._socket.sendall(struct.pack(">I", 1 << 31 | len(call)) + call)
         data, is_last = b"", 0
         while not is_last:
@@ -231,13 +239,13 @@ class Client:
         return data
 
 
-def _op(number: int) -> bytes:
+def op(number: int) -> bytes:
     return struct.pack(">I", number)
 
 
 def _lookup(name: str) -> bytes:
-    return _op(LOOKUP) + _opaque(name.encode())
+    return op(LOOKUP) + opaque(name.encode())
 
 
-def _putfh(handle: bytes) -> bytes:
-    return _op(PUTFH) + _opaque(handle)
+def putfh(handle: bytes) -> bytes:
+    return op(PUTFH) + opaque(handle)

@@ -14,6 +14,7 @@ from gateway import config
 from gateway.data.layout import DataFiles
 from gateway.db import upgrade
 from gateway.db.engine import Database
+from gateway.db.models import CHECKPOINTS_INO, RESERVED_INO
 from gateway.db.sqlite import Sqlite
 from gateway.namespace import volume
 from gateway.settings import Settings
@@ -44,6 +45,14 @@ def make_volume(settings: Settings) -> None:
     else:
         upgrade.upgrade(database)
     volume.create(database)
+
+
+def forget_reserved(settings: Settings) -> None:
+    """Take the gateway's own directory away, as before there was one."""
+    for table in ("dirent", "inode"):
+        query(
+            settings, f"DELETE FROM {table} WHERE ino BETWEEN {RESERVED_INO} AND {CHECKPOINTS_INO}"
+        )
 
 
 @cache

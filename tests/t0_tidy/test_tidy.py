@@ -149,7 +149,12 @@ ALLOWED = {
     },
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
-        "gateway.cache.homes", "gateway.cache.warming",
+        "gateway.cache.homes", "gateway.cache.warming", "gateway.receipts",
+    },
+    "gateway.receipts.wanted": {"gateway.checkpoints.facts", "gateway.text"},
+    "gateway.receipts": {
+        *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.receipts",
+        "gateway.state", "gateway.text",
     },
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",

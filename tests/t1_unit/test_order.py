@@ -36,6 +36,19 @@ def test_the_directory_whose_newest_file_was_sealed_last_goes_first() -> None:
     assert sorted(taken) == list(range(10, 31))
 
 
+def test_the_newest_complete_checkpoint_goes_before_a_save_that_has_begun() -> None:
+    # Directories 1 and 2 are complete, directory 3 was sealed last. File 40 is a checkpoint.
+    files = [(ino, b"run", 1 + (ino - 10) // 10) for ino in range(10, 40)]
+    order = filled(*files, (40, b"run", 4), (41, b"run", 4), (50, b"other", 5))
+    order.put_first([(b"run", 1), (b"run", 2), (b"run", 40), (b"gone", 9)])
+    taken = [order.take(1, never)[0] for _ in range(len(order))]
+    assert sorted(taken) == [*range(10, 42), 50]
+    # Each fourth pick is the oldest file, and the other run has its turn.
+    newest = [ino for turn, ino in enumerate(taken, 1) if turn % AGEING and ino != 50]
+    assert newest[:11] == [40, *range(20, 30)]
+    assert max(map(taken.index, range(10, 30))) < min(map(taken.index, [*range(30, 40), 41]))
+
+
 def test_ageing_is_bounded_whatever_else_arrives() -> None:
     """A file with n older files is taken after at most AGEING * (n + 1) picks."""
     older = 7

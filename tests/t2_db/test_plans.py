@@ -26,12 +26,14 @@ SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader", "c
 people and by errors."""
 WHOLE_TABLES = {
     "drain.statements.UPLOADS",
+    "drain.statements.COMPLETE",
     "cache.candidates.SURVEY",
     "cache.candidates.PARTIAL",
     "cache.rows._WARMING",
     "checkpoints.statements.DUE",
 }
-"""Statements that run once for each plan (``upload`` has a row for each unfinished upload), for a
+"""Statements that run once for each plan (``upload`` has a row for each unfinished upload), once in
+a second while files wait (``checkpoint`` has a row for each of thousands of checkpoints), for a
 disk that is too full, for the wishes of people, of which ``warming`` has the rows, or for a start
 of the catalogue."""
 

@@ -22,7 +22,10 @@ SCRIPTS = ScriptDirectory.from_config(upgrade.script_config(Database("sqlite:///
 REVISIONS = [script.revision for script in SCRIPTS.walk_revisions()][::-1]
 
 INODE = (
-    "INSERT INTO inode VALUES (:ino, 1, :kind, 420, 0, 0, :nlink, :size, 0, 1, 1, 1, 1, 1, 0,"
+    "INSERT INTO inode (ino, generation, kind, mode, uid, gid, nlink, size, used, atime_ns,"
+    " mtime_ns, ctime_ns, btime_ns, change, rdev, target, verifier, parent, content_version,"
+    " drained_version, write_open, drain_after_ns, residency, epoch)"
+    " VALUES (:ino, 1, :kind, 420, 0, 0, :nlink, :size, 0, 1, 1, 1, 1, 1, 0,"
     " :target, NULL, :parent, 1, :drained, :open, 0, 2, 0)"
 )  # fmt: skip
 DATA: list[tuple[str, dict[str, object]]] = [

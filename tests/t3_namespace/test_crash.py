@@ -18,9 +18,10 @@ import pytest
 from gateway import failpoints
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
+from gateway.db.models import CHECKPOINTS_INO
 from gateway.namespace import fsck, volume
 from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
+from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
@@ -72,7 +73,14 @@ def prepare(ns: Namespace, settings: Settings) -> Scene:
     )
     query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=absent)
     ns.files.path(absent, epoch).write_bytes(b"12345")
+    install(ns, b"old")
     return Scene(full, other, file, drained, orphan, absent)
+
+
+def install(ns: Namespace, name: bytes) -> object:
+    ns.files.incoming.mkdir(exist_ok=True)
+    (ns.files.incoming / "made").write_bytes(b"12345")
+    return ns.install(GATEWAY_CRED, CHECKPOINTS_INO, name, b"made", SetAttr())
 
 
 Mutation = Callable[[Namespace, Scene], object]
@@ -93,6 +101,8 @@ MUTATIONS: dict[str, Mutation] = {
     "open_write and empty": lambda ns, s: ns.open_emptied(s.absent),
     "evict": lambda ns, s: ns.evict(s.drained, 1),
     "arrived": lambda ns, s: ns.arrived(s.absent, ns.getattr(s.absent).epoch, 1),
+    "make_orphan": lambda ns, s: install(ns, b"new"),
+    "name_orphan": lambda ns, s: install(ns, b"old"),
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from gateway import errors
 from gateway.namespace.xattr import VALUE_MAX_BYTES, How
 from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Cred, SetAttr
+from gateway.types import ROOT_CRED, Cred, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ALICE, BOB, ROOT, create, mkdir
@@ -90,3 +90,32 @@ def test_they_go_with_the_inode(namespace: Namespace, settings: Settings) -> Non
     namespace.reclaim(file.ino, file.epoch)
     namespace.setattr(ROOT, SetAttr())
     assert query(settings, "SELECT count(*) FROM xattr") == [(0,)]
+
+
+def test_the_gateways_names_say_what_the_bucket_has(
+    namespace: Namespace, settings: Settings
+) -> None:
+    parent = mkdir(namespace, b"d").ino
+    ino = create(namespace, b"f", parent).ino
+    namespace.seal(ino, Sealed(0, 0, 1, 0))
+    namespace.setxattr(ROOT_CRED, ino, b"key", b"v")
+    assert namespace.listxattr(ino) == [b"key"]
+    with pytest.raises(errors.NoAttribute):
+        namespace.getxattr(ROOT_CRED, ino, b"spillway.state")
+    query(settings, "UPDATE inode SET drained_version = content_version WHERE ino = :i", i=ino)
+    query(settings, "INSERT INTO object VALUES (:i, 'd/f', 1, 0, 'tag', 'md5:0', 1)", i=ino)
+    given = {b"state": b"durable", b"etag": b"tag", b"checksum": b"md5:0"}
+    for name, value in given.items():
+        assert namespace.getxattr(ROOT_CRED, ino, b"spillway." + name) == value
+        with pytest.raises(errors.NotPermitted):
+            namespace.setxattr(ROOT_CRED, ino, b"spillway." + name, b"mine")
+        with pytest.raises(errors.NotPermitted):
+            namespace.removexattr(ROOT_CRED, ino, b"spillway." + name)
+    assert namespace.listxattr(ino) == [b"key", *sorted(b"spillway." + name for name in given)]
+    # The object is not at the key of the path until the rename has reached the bucket.
+    namespace.rename(ROOT_CRED, ROOT, b"d", ROOT, b"e")
+    assert namespace.listxattr(ino) == [b"key"]
+    query(settings, "DELETE FROM rekey")
+    assert namespace.getxattr(ROOT_CRED, ino, b"spillway.state") == b"durable"
+    namespace.open_write(ino)
+    assert namespace.listxattr(ino) == [b"key"]

@@ -24,7 +24,7 @@ from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import DEADLINE_SECONDS, S3Proxy
 from tests.support.s3server import Server, credentials, die_with_parent
-from tests.support.volumes import make_settings, make_volume, query
+from tests.support.volumes import forget_reserved, make_settings, make_volume, query
 
 MIB = 1024 * 1024
 PART_BYTES = 5 * MIB
@@ -132,6 +132,7 @@ class Site:
 
     def write_reserved(self, data: bytes) -> None:
         """Make a file at /.spillway, as clients could before the name was reserved."""
+        forget_reserved(self.settings)
         ino = self.write("any other name", data)
         rename = "UPDATE dirent SET name = :name WHERE ino = :ino"
         query(self.settings, rename, name=RESERVED_NAME, ino=ino)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 
+from gateway.checkpoints.follower import Follower
 from gateway.db.engine import Database
 from gateway.drain.context import Context
 from gateway.drain.plan.survey import JOBS_PAGE, SCAN_PAGE, Survey
@@ -32,6 +34,30 @@ def test_the_newest_directory_goes_first(rclone_site: Site) -> None:
     assert order.index(newest[-1]) < 17
     # The oldest directory did not wait for all others.
     assert [path for path in order[:8] if "step-100" in path]
+
+
+def test_the_newest_complete_checkpoint_goes_first(rclone_site: Site) -> None:
+    """The members that a save has written so far do not keep the last whole one waiting."""
+    site = rclone_site
+    for step in (100, 200, 300):
+        for rank in range(6):
+            site.write(f"run/step-{step}/data/__{rank}_0.distcp", b"x")
+        if step != 300:
+            site.write(f"run/step-{step}/.metadata", b"x")
+    database = Database(site.settings.database_url)
+    follower = Follower(site.settings, database, threading.Event())
+    while not follower.step():
+        pass
+    assert site.rows("SELECT state FROM checkpoint WHERE dirty_files > 0 ORDER BY state") == [
+        ("complete",),
+        ("complete",),
+        ("writing",),
+    ]
+    site.configure(workers=1)
+    site.drain()
+    order = sent(site)
+    first, second = ([path for path in order if f"step-{n}" in path] for n in (200, 300))
+    assert order.index(first[-1]) < order.index(second[0])
 
 
 def test_what_comes_later_goes_before_what_waits(rclone_site: Site) -> None:
@@ -74,7 +100,7 @@ def test_many_files_are_read_page_by_page(rclone_site: Site) -> None:
         ino = 100_000 + number
         connection.execute(
             "INSERT INTO inode VALUES (?, 1, 1, 420, 0, 0, 1, 5, 0, 1, 1, 1, 1, 1, 0,"
-            " NULL, NULL, NULL, 1, 0, 0, ?, 2, 0)",
+            " NULL, NULL, NULL, 1, 0, 0, ?, 2, 0, 0)",
             (ino, 1_000_000 + number),
         )
         connection.execute(

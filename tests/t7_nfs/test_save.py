@@ -39,6 +39,13 @@ def test_a_saved_checkpoint_reaches_the_bucket(vm: ClientVm, make_site: MakeSite
     assert {key for key in requested(site) if key.endswith(".tmp")} == set()
     assert site.proxy.operations("COPY", "PART COPY") == []
     until(lambda: states(site) == {"/checkpoints/run/step_1000": "durable"}, "it is durable")
+    # The job reads it through a receipt, whose link leads to the right place on its mount.
+    runs = f"{MOUNT}/.spillway/runs/run"
+    found = f"test $(ls {runs}/latest-durable/ | wc -l) = 8"
+    until(lambda: vm.run(["sh", "-c", found], check=False).exit_status == 0, "the receipt")
+    assert ".spillway" not in vm.run(["ls", "-a", str(MOUNT)]).stdout
+    refused = vm.run(["sh", "-c", f"touch {runs}/x 2>&1"], check=False)
+    assert "Read-only file system" in refused.stdout
 
 
 def states(site: Site) -> dict[str, str]:

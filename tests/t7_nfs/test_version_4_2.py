@@ -29,6 +29,7 @@ out["values"] = [os.getxattr("f", n).decode() for n in ("user.key", "user.empty"
 out["big"] = len(os.getxattr("f", "user.big"))
 out["list"] = sorted(os.listxattr("f"))
 out["create"] = failing(lambda: os.setxattr("f", "user.key", b"w", os.XATTR_CREATE))
+out["ours"] = failing(lambda: os.setxattr("f", "user.spillway.state", b"w"))
 out["replace"] = failing(lambda: os.setxattr("f", "user.none", b"w", os.XATTR_REPLACE))
 os.removexattr("f", "user.big")
 out["removed"] = failing(lambda: os.getxattr("f", "user.big"))
@@ -58,6 +59,7 @@ def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
         "big": 5000,
         "list": ["user.big", "user.empty", "user.key"],
         "create": "EEXIST",
+        "ours": "EPERM",
         "replace": "ENODATA",
         "removed": "ENODATA",
         "ctime moved": True,

@@ -58,7 +58,7 @@ class Refusing:
 
 @pytest.mark.parametrize(
     ("answer", "again_seconds"),
-    [(errno.EBUSY, 60.0), (errno.EAGAIN, 10.0), (errno.ENOTSUP, 10.0), (DoorClosed("gone"), 0.0)],
+    [(errno.EAGAIN, 10.0), (errno.ENOTSUP, 10.0), (DoorClosed("gone"), 0.0)],
 )
 def test_a_refusal_is_no_reason_to_ask_again_at_once(
     cold: Cold,
@@ -80,6 +80,29 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
         working.step()
         assert door.asked == asked
     assert cold.absent() == set()
+
+
+def test_a_file_that_stays_busy_is_asked_for_ever_less_often(
+    cold: Cold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of one moment must not keep a file on a full disk for a minute."""
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.save("run", 4, hours_ago=1)
+    door = Refusing(errno.EBUSY)
+    working = cold.evictor()
+    working._open_door = lambda: closing(door)
+    now = [clock.monotonic_seconds()]
+    started = now[0]
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+    asked_at = []
+    while now[0] < started + 300.0:
+        before = door.asked
+        working.step()
+        assert door.asked - before in (0, 4)
+        if door.asked > before:
+            asked_at.append(now[0] - started)
+        now[0] += 1.0
+    assert asked_at == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
 
 
 def test_a_server_that_went_away_is_asked_again_soon(cold: Cold) -> None:

@@ -4,7 +4,9 @@
 - Of the others, every ``AGEING``-th is the file that was sealed first. So a file before which n
   others were sealed is reached after at most AGEING * (n + 1) picks, whatever else arrives.
 - The rest is dealt out in turn to the top-level directories, so that the burst of one job does not
-  keep the others waiting. Within each, the directory whose newest file was sealed last goes first.
+  keep the others waiting. Within each, the newest complete checkpoint goes first, so that a save
+  that has begun does not keep it waiting. Then comes the directory whose newest file was sealed
+  last.
 
 Each file takes about 150 bytes of memory.
 """
@@ -12,7 +14,7 @@ Each file takes about 150 bytes of memory.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 
@@ -35,6 +37,9 @@ class Order:
         self._served: dict[bytes, int] = {} if before is None else before._served
         """When each top-level directory had its last file, as a number of ``_serves``."""
         self._serves: Iterator[int] = count(1) if before is None else before._serves
+        self._first: dict[bytes, list[int]] = {}
+        """The directories and files of complete checkpoints by top-level directory, the newest
+        checkpoint last."""
         self._unserved: OrderedDict[bytes, None] = OrderedDict()
         """The top-level directories that have had no file yet, the newest last."""
         self._turns: list[tuple[int, bytes]] = []
@@ -79,6 +84,16 @@ class Order:
         """Forget a file, if it waits."""
         self._waiting.discard(ino)
 
+    def put_first(self, complete: Iterable[tuple[bytes, int]]) -> None:
+        """Say what goes first. It replaces what was said before.
+
+        Parameters: complete, the directories and files that complete checkpoints consist of, the
+        oldest checkpoint first: top-level directory and inode of each.
+        """
+        self._first = {}
+        for top, ino in complete:
+            self._first.setdefault(top, []).append(ino)
+
     def take(self, most: int, skip: Callable[[int], bool]) -> list[int]:
         """Take the next files, at most so many. They no longer wait.
 
@@ -111,18 +126,36 @@ class Order:
     def _newest(self, skip: Callable[[int], bool]) -> int | None:
         while self._tops:
             top = self._next_top()
-            directories = self._tops[top]
-            while directories:
-                directory = next(reversed(directories))
-                ino = self._pop(directories[directory], skip)
-                if ino is not None:
-                    self._served[top] = next(self._serves)
-                    if self._unserved.pop(top, self) is None:
-                        heappush(self._turns, (self._served[top], top))
-                    return ino
-                del directories[directory]
+            ino = self._complete(top, skip)
+            if ino is None:
+                ino = self._sealed_last(self._tops[top], skip)
+            if ino is not None:
+                self._served[top] = next(self._serves)
+                if self._unserved.pop(top, self) is None:
+                    heappush(self._turns, (self._served[top], top))
+                return ino
             del self._tops[top]
             self._unserved.pop(top, None)
+        return None
+
+    def _complete(self, top: bytes, skip: Callable[[int], bool]) -> int | None:
+        """Take a file of the newest complete checkpoint below a top-level directory."""
+        first = self._first.get(top, [])
+        while first:
+            files = self._tops[top].get(first[-1], deque(first[-1:]))
+            if (ino := self._pop(files, skip)) is not None:
+                return ino
+            first.pop()
+        return None
+
+    def _sealed_last(
+        self, directories: OrderedDict[int, deque[int]], skip: Callable[[int], bool]
+    ) -> int | None:
+        while directories:
+            directory = next(reversed(directories))
+            if (ino := self._pop(directories[directory], skip)) is not None:
+                return ino
+            del directories[directory]
         return None
 
     def _next_top(self) -> bytes:

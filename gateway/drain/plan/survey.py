@@ -27,6 +27,7 @@ from gateway.db.journal import BELOW, CHANGED, STORED, Lost, Reader
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work
+from gateway.drain.plan.complete import Complete
 from gateway.drain.plan.order import Order
 from gateway.drain.plan.sweeps import make_way
 from gateway.drain.send import intent, upload
@@ -69,6 +70,7 @@ class Survey:
         self._skip = skip
         self._poll_seconds = poll_seconds
         self._order = Order()
+        self._complete = Complete()
         self._fresh: Order | None = None
         """The order that an unfinished reading of everything fills, or None."""
         self._at = _START
@@ -205,6 +207,7 @@ class Survey:
             self._at = (rows[-1][1], rows[-1][0])
         if len(rows) < SCAN_PAGE and self._fresh is not None:
             self._order, self._fresh = self._fresh, None
+            self._order.put_first(self._complete.places(view))
             rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
             self._rest_until = clock.monotonic_seconds() + rest_seconds
             self._full_at = max(self._full_at, self._rest_until)
@@ -232,6 +235,8 @@ class Survey:
         self._out.update(dict.fromkeys(busy))
         self._look(view, set(inos) - busy, ahead_ns, is_again=True)
         self._look_for_oldest(view, now_ns)
+        if self._order:
+            self._order.put_first(self._complete.places(view))
 
     def _look(self, view: View, inos: set[int], ahead_ns: int, is_again: bool = False) -> None:
         """Look at inodes. Files that are to be drained join the order. All others leave it: they

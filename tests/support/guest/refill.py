@@ -57,9 +57,20 @@ def save(directory: Path, step: int, mib: int, seed: int, saved: Saved) -> None:
                 saved.longest_write_seconds = max(saved.longest_write_seconds, seconds)
             os.fsync(file.fileno())
         made.append((str(final / name), own, size))
-    temporary.rename(final)
+    rename(temporary, final)
     with saved.lock:
         saved.files += made
+
+
+def rename(temporary: Path, final: Path) -> None:
+    """Rename a directory. A server that is killed before its answer has done it, and has forgotten
+    that it did when the client asks again (RFC 8881 section 2.10.6.2: a session is not persistent).
+    """
+    try:
+        temporary.rename(final)
+    except FileNotFoundError:
+        if not final.is_dir():
+            raise
 
 
 def read(saved: Saved, chosen: random.Random) -> None:
@@ -107,11 +118,13 @@ def main() -> None:
     for reader in readers:
         reader.start()
     steps = -(-args.total_mib // args.mib)
-    for step in range(steps):
-        save(args.directory, step, args.mib, args.seed, saved)
-    saved.ended = True
-    for reader in readers:
-        reader.join()
+    try:
+        for step in range(steps):
+            save(args.directory, step, args.mib, args.seed, saved)
+    finally:
+        saved.ended = True
+        for reader in readers:
+            reader.join()
     report = {
         "steps": steps,
         "reads": saved.reads,

@@ -1,0 +1,220 @@
+"""Keeps ``/.spillway``, the directory of the root that clients read and only the gateway changes.
+
+It is made of inodes like all others, so lookups, reads, symlinks and cold reads need nothing of
+their own. The root's listing lacks it, and clients do not find the trash. A change asks for the
+right to it with ``Cred.is_gateway`` (permissions.py).
+
+The five directories have numbers of their own, below the first that is handed out. The link counts
+of root and ``/.spillway`` leave out what their listings leave out.
+
+A reserved file is never open for writing, and never dirty: its version counts as drained.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import NamedTuple
+
+from gateway.data.layout import DataFiles
+from gateway.db import statements as sql
+from gateway.db.models import (
+    CHECKPOINTS_INO,
+    PROMOTED_INO,
+    RESERVED_INO,
+    RESERVED_NAME,
+    ROOT_INO,
+    RUNS_INO,
+    TRASH_INO,
+)
+from gateway.db.writer import Operation, Tx, Writer
+from gateway.errors import IsADirectory, NotFound, ReadOnly
+from gateway.namespace import permissions, remove
+from gateway.namespace.create import add_name, count_name, directory_changed
+from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
+from gateway.types import Attr, Cred, Kind, Removed, SetAttr
+
+log = logging.getLogger("spillway.reserved")
+
+CHILDREN = {
+    b"trash": (TRASH_INO, 0o700),
+    b"promoted": (PROMOTED_INO, 0o555),
+    b"runs": (RUNS_INO, 0o555),
+    b"checkpoints": (CHECKPOINTS_INO, 0o555),
+}
+"""Number and mode of the directories in ``/.spillway``."""
+
+
+def ensure(tx: Tx, generation: int) -> None:
+    """Make the directories that are missing. An entry of a client with the name stays."""
+    found = find(tx, ROOT_INO, RESERVED_NAME)
+    if found is not None and found.ino != RESERVED_INO:
+        log.warning(
+            "/%s was made by a client of an early version: there are no receipts, no promotion and "
+            "no trash until it has another name: spillway mv, then restart spillway up",
+            RESERVED_NAME.decode(),
+        )
+        return
+    if found is None:
+        # The trash is not counted.
+        links = 2 + len(CHILDREN) - 1
+        _make(tx, ROOT_INO, RESERVED_NAME, RESERVED_INO, 0o555, generation, links)
+    for name, (ino, mode) in CHILDREN.items():
+        if find(tx, RESERVED_INO, name) is None:
+            _make(tx, RESERVED_INO, name, ino, mode, generation)
+
+
+def _make(
+    tx: Tx, parent: int, name: bytes, ino: int, mode: int, generation: int, links: int = 2
+) -> None:
+    now = tx.now_ns
+    made = Attr(
+        ino=ino,
+        generation=generation,
+        kind=Kind.DIRECTORY,
+        mode=mode,
+        uid=0,
+        gid=0,
+        nlink=links,
+        size=0,
+        used=0,
+        atime_ns=now,
+        mtime_ns=now,
+        ctime_ns=now,
+        btime_ns=now,
+        change=1,
+        rdev=0,
+        epoch=0,
+        reserved=1,
+    )
+    tx.run(
+        sql.INODE_INSERT,
+        **made._asdict(),
+        target=None,
+        verifier=None,
+        parent=parent,
+        content_version=0,
+        drained_version=0,
+        write_open=0,
+        drain_after_ns=0,
+    )
+    # As the number is below the first that is handed out, so is the cookie.
+    tx.run(sql.DIRENT_INSERT, parent=parent, name=name, ino=ino, cookie=ino)
+
+
+class Installed(NamedTuple):
+    """The result of an installation."""
+
+    attr: Attr
+    removed: Removed | None
+    """What had the name before."""
+    directory: Attr
+
+
+class Install:
+    """Gives a name in a reserved directory to a file that another process prepared.
+
+    A first transaction makes the inode as an orphan. Then the prepared file becomes its data file,
+    and is synced. A second transaction gives it the name. So a crash in between leaves an orphan,
+    which the next start reclaims with its bytes, and no name ever leads to missing bytes.
+
+    Parameters: writer; files; generation, of new inodes.
+    """
+
+    def __init__(self, writer: Writer, files: DataFiles, generation: int) -> None:
+        self._writer = writer
+        self._files = files
+        self._generation = generation
+
+    def run(
+        self, cred: Cred, parent: int, name: bytes, prepared: bytes, wanted: SetAttr
+    ) -> Installed:
+        """Install a file, in place of what has the name.
+
+        Parameters: prepared, its name in ``incoming``; wanted, mode and owner. Raises NotFound when
+        the prepared file is gone, as after a restart; ReadOnly, IsADirectory, Stale and what a
+        directory change raises; OSError.
+        """
+        check_name(prepared)
+        path = self._files.incoming / os.fsdecode(prepared)
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            raise NotFound from None
+        made = self._writer.run(make_orphan, cred, parent, found, wanted, self._generation)
+        try:
+            self._files.take(path.name, made.ino, made.epoch)
+            operation = Operation(name_orphan, cred, parent, name, made.ino)
+            self._writer.run_together([operation])
+            attr, removed = operation.outcome()
+        except BaseException:
+            # Without an answer of the database it stays, and the next start reclaims it.
+            if self._writer.run(remove.reclaim, made.ino):
+                self._files.remove(made.ino, made.epoch)
+            raise
+        return Installed(attr, removed, operation.directories[-1])
+
+
+def make_orphan(
+    tx: Tx, cred: Cred, parent: int, found: os.stat_result, wanted: SetAttr, generation: int
+) -> Attr:
+    """Make the inode of a prepared file. Raises ReadOnly, AccessDenied, NotADirectory, Stale."""
+    _require(get_directory(tx, parent), cred)
+    made = Attr(
+        ino=tx.new_ino(),
+        generation=generation,
+        kind=Kind.REGULAR,
+        mode=0o444 if wanted.mode is None else wanted.mode & 0o7777,
+        uid=wanted.uid or 0,
+        gid=wanted.gid or 0,
+        nlink=0,
+        size=found.st_size,
+        used=found.st_blocks * 512,
+        atime_ns=tx.now_ns,
+        mtime_ns=found.st_mtime_ns,
+        ctime_ns=tx.now_ns,
+        btime_ns=tx.now_ns,
+        change=1,
+        rdev=0,
+        epoch=0,
+        reserved=1,
+    )
+    tx.run(
+        sql.INODE_INSERT,
+        **made._asdict(),
+        target=None,
+        verifier=None,
+        parent=None,
+        content_version=1,
+        drained_version=1,
+        write_open=0,
+        drain_after_ns=0,
+    )
+    return made
+
+
+def name_orphan(
+    tx: Tx, cred: Cred, parent: int, name: bytes, ino: int
+) -> tuple[Attr, Removed | None]:
+    """Give an orphan a name, and take it from what has it. Raises as ``Install.run``."""
+    check_new_name(parent, name)
+    replaced = find(tx, parent, name)
+    if replaced is not None and replaced.kind == Kind.DIRECTORY:
+        raise IsADirectory
+    directory = directory_changed(tx, parent)
+    _require(directory, cred)
+    if replaced is None:
+        add_name(tx, parent, name, ino)
+        removed = None
+    else:
+        # The name keeps its cookie, so a listing in progress shows the name once.
+        tx.run(sql.DIRENT_REPLACE, the_parent=parent, the_name=name, new_ino=ino)
+        removed = remove.lose_name(tx, replaced)
+    return count_name(tx, ino, 1), removed
+
+
+def _require(directory: Attr, cred: Cred) -> None:
+    """Require a reserved directory, and the gateway itself. Raises ReadOnly, NotADirectory."""
+    permissions.require_entry_change(directory, cred)
+    if not directory.reserved:
+        raise ReadOnly

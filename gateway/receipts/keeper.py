@@ -1,0 +1,124 @@
+"""Keeps the receipts of checkpoints: brings what is there to what the catalogue says.
+
+The first turn, and each one after a failure, compares all of both. Other turns look at the runs
+whose checkpoints changed. A receipt that must go is gone before another one comes: a link never
+names a checkpoint that is known to be partial for longer than needed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from contextlib import closing
+
+from sqlalchemy import select
+
+from gateway.checkpoints.facts import State
+from gateway.data.layout import DataFiles
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.db.statements import checkpoint
+from gateway.door.door import Door
+from gateway.door.remote import Remote
+from gateway.errors import DoorClosed
+from gateway.receipts.tree import Refused, Tree
+from gateway.receipts.wanted import Fact, Link, Path, Receipt, receipts
+from gateway.settings import Settings
+
+log = logging.getLogger("checkpoints")
+
+RETRY_SECONDS = 2.0
+REST_SECONDS = 600.0
+"""The time between turns in which nothing changed: the catalogue tells of changes."""
+FOR_GOOD = (errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+"""What another try would not change."""
+
+FACTS = Statement(
+    select(*(checkpoint.c[name] for name in Fact._fields)).where(checkpoint.c.state != b("state"))
+)
+"""Selects the checkpoints that are complete."""
+
+
+class Receipts:
+    """A duty (gateway.checkpoints.duties).
+
+    Parameters: settings; stop, after which a turn ends between two changes.
+    """
+
+    name = "receipts"
+
+    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._database = Database(settings.database_url)
+        self._tree = Tree(self._database, DataFiles(settings.files_dir))
+        self._facts: dict[int, Fact] = {}
+        self._there: dict[bytes, dict[Path, Receipt]] | None = None
+        """The receipts that are there, by run. None: not known, or not all of them."""
+
+    def turn(self) -> float:
+        """Bring the receipts up to date. Raises TryAgain."""
+        try:
+            with closing(Remote(self._settings)) as door:
+                self._turn(door)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return RETRY_SECONDS  # no server runs, so no client reads
+        except (Refused, DoorClosed, OSError) as exc:
+            log.warning("receipts: %s: all of them are compared again", exc)
+            self._there = None
+            return RETRY_SECONDS
+        return REST_SECONDS
+
+    def _turn(self, door: Door) -> None:
+        facts = self._read()
+        there, self._there = self._there, None
+        if there is None:
+            if not self._tree.is_ours():
+                return
+            there = {}
+            before, runs = self._tree.read(), {one.run for one in facts.values()}
+        else:
+            both = (facts.items() ^ self._facts.items()) if facts != self._facts else ()
+            runs = {fact.run for _ino, fact in both}
+            before = {path: one for run in runs for path, one in there.pop(run, {}).items()}
+        members: dict[bytes, list[Fact]] = {run: [] for run in runs}
+        for fact in facts.values():
+            if fact.run in members:
+                members[fact.run].append(fact)
+        wanted = {run: receipts(run, found) for run, found in members.items() if found}
+        after = {path: one for found in wanted.values() for path, one in found.items()}
+        if self._change(door, before, after):
+            self._facts = facts
+            self._there = there | wanted
+
+    def _read(self) -> dict[int, Fact]:
+        with self._database.reader() as connection:
+            rows = Session(connection, self._database.dialect).all(FACTS, state=str(State.WRITING))
+        found = (Fact(*row) for row in rows)
+        return {one.ino: one._replace(path=bytes(one.path), run=bytes(one.run)) for one in found}
+
+    def _change(self, door: Door, before: dict[Path, Receipt], after: dict[Path, Receipt]) -> bool:
+        """Change what differs: links before documents, and what must go before what comes. Returns
+        False if it was told to stop. Raises Refused after all others are done."""
+        steps: list[tuple[Path, Receipt, Receipt | None]]
+        steps = [(path, one, None) for path, one in before.items() if path not in after]
+        steps += [(path, one, one) for path, one in after.items() if before.get(path) != one]
+        steps.sort(key=lambda step: (not isinstance(step[1], Link), step[2] is not None, step[0]))
+        failed: Refused | None = None
+        for path, _was, wanted in steps:
+            if self._stop.is_set():
+                return False
+            try:
+                if wanted is None:
+                    self._tree.remove(door, path)
+                else:
+                    self._tree.put(door, path, wanted)
+            except Refused as exc:
+                if exc.errno not in FOR_GOOD:
+                    failed = exc
+                    continue
+                log.warning("receipts: %s: a name of the run or the checkpoint cannot be used", exc)
+        if failed is not None:
+            raise failed
+        return True

@@ -1,0 +1,127 @@
+"""Says which receipts the checkpoints of a run have. Pure.
+
+The names of a run become directories below ``runs`` and ``checkpoints``, so that ``a/b`` has
+``runs/a/b/latest-complete``. A name that a receipt could have is escaped as in object keys.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from gateway.checkpoints.facts import State
+from gateway.text import printable
+
+Path = tuple[bytes, ...]
+"""Names below ``/.spillway``."""
+
+LATEST_COMPLETE = b"latest-complete"
+LATEST_DURABLE = b"latest-durable"
+_ESCAPED = {
+    b".": b"%2E",
+    b"..": b"%2E%2E",
+    LATEST_COMPLETE: b"%6Catest-complete",
+    LATEST_DURABLE: b"%6Catest-durable",
+}
+_END = b".json"
+
+
+class Fact(NamedTuple):
+    """What is told of a checkpoint: the columns of its row."""
+
+    ino: int
+    path: bytes
+    """Path below the export's root."""
+    run: bytes
+    step: int | None
+    rule: str
+    state: str
+    files: int
+    size: int
+    """Bytes."""
+    complete_ns: int | None
+    durable_ns: int | None
+
+
+class Link(NamedTuple):
+    """A symbolic link."""
+
+    target: bytes
+
+
+class Document(NamedTuple):
+    """A file."""
+
+    text: bytes
+
+
+Receipt = Link | Document
+
+
+def receipts(run: bytes, facts: Collection[Fact]) -> dict[Path, Receipt]:
+    """Return the receipts of a run, by path.
+
+    Parameters: facts, of its checkpoints that are complete or more.
+    """
+    names = _names(run)
+    found: dict[Path, Receipt] = {}
+    durable = [one for one in facts if one.state == State.DURABLE]
+    for name, among in ((LATEST_COMPLETE, facts), (LATEST_DURABLE, durable)):
+        if among:
+            # Relative, because clients mount the export where they like.
+            target = b"../" * (len(names) + 2) + _latest(among).path
+            found[b"runs", *names, name] = Link(target)
+    taken: set[bytes] = set()
+    for one in sorted(facts, key=lambda one: one.ino):
+        name = name_of(one, None)
+        if name in taken:
+            name = name_of(one, one.ino)
+        taken.add(name)
+        found[b"checkpoints", *names, name] = Document(document(one))
+    return found
+
+
+def name_of(fact: Fact, ino: int | None) -> bytes:
+    """Return the name of a checkpoint's document: that of its manifest in the bucket.
+
+    Parameters: ino, if another checkpoint of the run has the same step.
+    """
+    if fact.step is None:
+        return b"~%s.json" % fact.path.rpartition(b"/")[2]
+    return b"%d.json" % fact.step if ino is None else b"%d~%d.json" % (fact.step, ino)
+
+
+def document(fact: Fact) -> bytes:
+    """Return the text of a checkpoint's document."""
+    facts = {
+        "path": printable(fact.path),
+        "run": printable(fact.run),
+        "step": fact.step,
+        "rule": fact.rule,
+        "state": fact.state,
+        "files": fact.files,
+        "size": fact.size,
+        "complete_ns": fact.complete_ns,
+        "durable_ns": fact.durable_ns,
+    }
+    return json.dumps(facts, indent=1).encode() + b"\n"
+
+
+def _latest(facts: Iterable[Fact]) -> Fact:
+    """Return the checkpoint of the highest step. One without a step counts only among its like: it
+    is mostly the final model, from which no training goes on."""
+    return max(
+        facts,
+        key=lambda one: (one.step is not None, one.step or 0, one.complete_ns or 0, one.ino),
+    )
+
+
+def _names(run: bytes) -> Path:
+    return tuple(_escaped(name) for name in run.split(b"/") if name)
+
+
+def _escaped(name: bytes) -> bytes:
+    if name.endswith(_END):
+        return name[: -len(_END)] + b"%2Ejson"
+    return _ESCAPED.get(name, name)

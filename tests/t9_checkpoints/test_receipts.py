@@ -1,0 +1,225 @@
+"""Jobs read receipts below ``/.spillway``, and wait for what is durable."""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.checkpoints.facts import State
+from gateway.db.models import CHECKPOINTS_INO, RUNS_INO
+from gateway.door.direct import Direct
+from gateway.receipts import status, wanted
+from gateway.receipts.keeper import Receipts
+from gateway.receipts.status import Status
+from gateway.receipts.wanted import Fact, Link
+from gateway.types import GATEWAY_CRED, SetAttr
+from tests.support import nfs4
+from tests.support.nfs4 import op, opaque, putfh
+from tests.support.site import Site, running
+from tests.support.waiting import until
+from tests.t9_checkpoints.world import World, follow
+
+
+def fact(ino: int, path: bytes, run: bytes, step: int | None, state: State) -> Fact:
+    return Fact(ino, path, run, step, "rule", str(state), 2, 10, 5, None)
+
+
+def links(run: bytes, *facts: Fact) -> dict[bytes, bytes]:
+    found = wanted.receipts(run, facts)
+    return {b"/".join(path): one.target for path, one in found.items() if isinstance(one, Link)}
+
+
+def test_the_latest_is_that_of_the_highest_step() -> None:
+    durable = fact(1, b"a/b/step-9", b"a/b", 9, State.DURABLE)
+    newer = fact(2, b"a/b/step-10", b"a/b", 10, State.DRAINING)
+    final = fact(3, b"a/b", b"a/b", None, State.DURABLE)
+    assert links(b"a/b", newer, durable, final) == {
+        b"runs/a/b/latest-complete": b"../../../../a/b/step-10",
+        b"runs/a/b/latest-durable": b"../../../../a/b/step-9",
+    }
+    assert links(b"", fact(4, b"final", b"", None, State.COMPLETE)) == {
+        b"runs/latest-complete": b"../../final"
+    }
+    assert links(b"../latest-durable/x.json", durable).keys() == {
+        b"runs/%2E%2E/%6Catest-durable/x%2Ejson/" + name
+        for name in (b"latest-complete", b"latest-durable")
+    }
+    same = fact(5, b"a/b/global_step9", b"a/b", 9, State.COMPLETE)
+    names = {b"/".join(path[1:]) for path in wanted.receipts(b"a/b", [same, durable, final])}
+    assert {name for name in names if name.endswith(b"json")} == {
+        b"a/b/9.json",
+        b"a/b/9~5.json",
+        b"a/b/~b.json",
+    }
+
+
+@pytest.fixture
+def keeper(world: World) -> Iterator[Receipts]:
+    made = Receipts(world.settings, threading.Event())
+    yield made
+    made._database.close()
+
+
+def door_of(world: World) -> Direct:
+    door = Direct.__new__(Direct)
+    door._namespace = world.namespace
+    return door
+
+
+def tree(keeper: Receipts) -> dict[str, Any]:
+    return {b"/".join(path).decode(): one for path, one in keeper._tree.read().items()}
+
+
+def save(world: World, path: str) -> None:
+    world.write(f"{path}/0_0.distcp", b"shard")
+    world.write(f"{path}/.metadata", b"1")
+
+
+def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
+    told: list[bool] = []
+    follower, door = world.follower(), door_of(world)
+    follower._news = lambda: told.append(True)
+
+    def turn() -> set[str]:
+        follow(follower)
+        keeper._turn(door)
+        return set(tree(keeper))
+
+    save(world, "run/step-1")
+    save(world, "run/step-2")
+    documents = {"checkpoints/run/1.json", "checkpoints/run/2.json"}
+    assert turn() == {"runs/run/latest-complete", *documents}
+    for name in ("0_0.distcp", ".metadata"):
+        world.drain(f"run/step-1/{name}")
+    assert turn() == {"runs/run/latest-complete", "runs/run/latest-durable", *documents}
+    assert tree(keeper)["runs/run/latest-complete"].target == b"../../../run/step-2"
+    document = json.loads(tree(keeper)["checkpoints/run/1.json"].text)
+    assert (document["state"], document["files"], document["step"]) == ("durable", 2, 1)
+    # A member is written again: neither link may name the checkpoint any more.
+    world.open("run/step-2/.metadata")
+    world.open("run/step-1/.metadata")
+    assert turn() == set()
+    assert world.namespace.readdir(RUNS_INO, 0, 9) == []
+    assert world.namespace.readdir(CHECKPOINTS_INO, 0, 9) == []
+    world.close("run/step-1/.metadata", b"2")
+    assert turn() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
+    # A removal takes the row with it: the follower writes nothing, and says so all the same.
+    told.clear()
+    save(world, "other/step-1")
+    follow(follower)
+    assert told
+    told.clear()
+    for name in ("0_0.distcp", ".metadata", ""):
+        world.remove(f"other/step-1/{name}".rstrip("/"))
+    follow(follower)
+    assert told
+    assert turn() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
+    # What is kept in the gateway's own directory is no checkpoint of a run.
+    world.namespace.rename(GATEWAY_CRED, *world.split("run"), RUNS_INO, b"kept")
+    follow(follower)
+    assert world.row("run/step-1") is None
+    assert world.row(".spillway/runs/kept/step-1") is None
+
+
+def test_what_a_crash_left_converges(world: World, keeper: Receipts) -> None:
+    namespace, door = world.namespace, door_of(world)
+    save(world, "run/step-1")
+    follow(world.follower())
+    keeper._turn(door)
+    expected = tree(keeper)
+    run = namespace.lookup(RUNS_INO, b"run").ino
+    namespace.symlink(GATEWAY_CRED, run, b".new~latest-complete", b"x", SetAttr())
+    namespace.symlink(GATEWAY_CRED, run, b"latest-durable", b"x", SetAttr())
+    gone = namespace.mkdir(GATEWAY_CRED, RUNS_INO, b"gone", SetAttr()).ino
+    namespace.symlink(GATEWAY_CRED, gone, b"latest-complete", b"x", SetAttr())
+    documents = namespace.lookup(CHECKPOINTS_INO, b"run").ino
+    (namespace.files.incoming / "made").write_bytes(b"{")
+    namespace.install(GATEWAY_CRED, documents, b"1.json", b"made", SetAttr())
+    (namespace.files.incoming / "made").write_bytes(b"{}")
+    namespace.install(GATEWAY_CRED, documents, b"7.json", b"made", SetAttr())
+    after = Receipts(world.settings, threading.Event())
+    after._turn(door)
+    assert tree(after) == expected
+    assert [one.name for one in namespace.readdir(RUNS_INO, 0, 9)] == [b"run"]
+    # A turn without changes asks the door for nothing.
+    after._turn(None)  # type: ignore[arg-type]
+    after._database.close()
+
+
+def test_an_idle_gateway_writes_no_status(world: World) -> None:
+    made = Status(world.settings, threading.Event())
+    world.write("f", b"12345")
+    facts = made._facts()
+    assert (facts["files_at_risk"], facts["bytes_at_risk"], facts["drain"]) == (1, 5, "stopped")
+    assert facts["oldest_unsaved"] is not None
+    made._told = {**facts, "time": "", "seconds_at_risk": 7}
+    assert made.turn() == status.SECONDS
+    # There is no server to write to: the facts would not be known any more.
+    assert made._told is not None
+    assert 0 < made.turn() <= status.SECONDS
+    made._database.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with running(tmp_path_factory.mktemp("receipts")) as made:
+        yield made
+
+
+def readlink(client: nfs4.Client, *names: str) -> bytes | None:
+    try:
+        handle = client.handle("checkpoints", ".spillway", *names)
+    except nfs4.Status:
+        return None
+    reply = client.call(putfh(handle), op(nfs4.READLINK))
+    reply.unpack("IIII")
+    return reply.opaque()
+
+
+def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
+    with nfs4.Client(site.gateway.port) as client:
+        at = client.handle("checkpoints")
+        for name in ("run", "step-1"):
+            kind = op(nfs4.CREATE) + struct.pack(">I", 2)
+            mode = struct.pack(">III", 2, 0, 1 << 1) + opaque(struct.pack(">I", 0o755))
+            client.call(putfh(at), kind + opaque(name.encode()) + mode)
+            at = client.handle("checkpoints", *("run", "step-1")[: 1 + (name == "step-1")])
+        for name in ("0_0.distcp", ".metadata"):
+            with client.opened(at, name) as file:
+                file.write(b"12345")
+        until(
+            lambda: readlink(client, "runs", "run", "latest-durable") is not None,
+            "a link to a durable checkpoint",
+            timeout_seconds=60,
+        )
+        assert readlink(client, "runs", "run", "latest-complete") == b"../../../run/step-1"
+        done = site.gateway.spillway(
+            "wait", "--durable", "--json", "/checkpoints/.spillway/runs/run/latest-durable"
+        )
+        assert json.loads(done.stdout)["durable"] is True
+
+        def shown(*names: str) -> dict[str, Any]:
+            handle = client.handle("checkpoints", ".spillway", *names)
+            found: dict[str, Any] = json.loads(client.read_once(handle, 0, 4096))
+            return found
+
+        until(lambda: shown("checkpoints", "run", "1.json")["state"] == "durable", "the document")
+        until(
+            lambda: shown("status.json")["files_at_risk"] == 0,
+            "an empty backlog",
+            timeout_seconds=60,
+        )
+        held = client.handle("checkpoints", "run")
+        with client.opened(held, "x.tmp") as file:
+            file.write(b"1")
+        late = site.gateway.spillway("wait", "--durable", "run", "--timeout", "1", check=False)
+        assert late.returncode == 1
+        assert "/checkpoints/run/x.tmp: held: by a pattern" in late.stderr
+        until(lambda: shown("status.json")["files_at_risk"] == 1, "the file", timeout_seconds=60)
+        site.gateway.spillway("rm", "-r", "run")
+        until(lambda: client.names(client.handle("checkpoints", ".spillway", "runs")) == [], "gone")
