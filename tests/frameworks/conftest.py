@@ -32,11 +32,14 @@ def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientVm]:
 
 
 @pytest.fixture(scope="session")
-def launchers(vm: ClientVm, request: pytest.FixtureRequest) -> dict[str, Launcher]:
-    """Return the launchers of the chosen tests, by name. They import at the same time."""
+def launchers(vm: ClientVm, request: pytest.FixtureRequest) -> Iterator[dict[str, Launcher]]:
+    """Start the launchers of the chosen tests, by name. They import at the same time."""
     items: list[Any] = request.session.items
     names = dict.fromkeys(item.callspec.params["case"].launcher for item in items)
-    return {name: Launcher(vm, name) for name in names}
+    made = {name: Launcher(vm, name) for name in names}
+    yield made
+    for launcher in made.values():
+        launcher.close()
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -67,6 +68,12 @@ class Launcher:
         )
         self._name = name
         self._lines: Any = None
+        self._opened = ExitStack()
+        self._opened.enter_context(self._listener)
+
+    def close(self) -> None:
+        """End the process."""
+        self._opened.close()
 
     def call(self, name: str, *arguments: object, moment: Moment | None = None) -> Outcome:
         """Run a call to its end, or until it is killed at a moment."""
@@ -93,7 +100,8 @@ class Launcher:
             except TimeoutError:
                 continue
             link.settimeout(CALL_SECONDS)
-            self._lines = link.makefile("rw")
+            self._opened.enter_context(link)
+            self._lines = self._opened.enter_context(link.makefile("rw"))
         greeting = json.loads(self._lines.readline())
         print(f"{greeting['name']} was imported in {greeting['seconds']:.0f} s")
 
