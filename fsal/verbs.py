@@ -151,12 +151,13 @@ class Verbs:
 
     def rename(self, request: Any) -> Change:
         operation = Operation(
-            rename.rename,
+            rename.rename_as_seen,
             cred_of(request),
             request.ino,
             name_of(request),
             request.ino2,
             name2_of(request),
+            request.cookie,
         )
 
         def finish(request: Any, reply: Any) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 NS = 1_000_000_000
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def now_ns() -> int:
@@ -25,6 +27,16 @@ def is_ahead(time_ns: int, most_ns: int) -> bool:
 def monotonic_seconds() -> float:
     """Return the seconds of a clock that never goes back."""
     return time.monotonic()
+
+
+def boot_id() -> str:
+    """Return the id of the start of the machine. Raises OSError."""
+    return _BOOT_ID.read_text().strip()
+
+
+def uptime_ns() -> int:
+    """Return nanoseconds since the start of the machine, with the time in which it slept."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def minute_of_day() -> int:

@@ -7,6 +7,7 @@
     │   ├── SchemaError           the database is older or newer than this program
     │   ├── IdentityError         database, data files and bucket do not belong together
     │   ├── AnotherServer         another gateway serves this namespace
+    │   ├── PolicyError           a policy that cannot be used: it names policy, key and remedy
     │   ├── InUse                 another process of this gateway has the data directory
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
@@ -14,6 +15,7 @@
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           └── WrongBytes    the bytes that came are not those that were stored
     ├── DoorClosed                the NFS server, or the connection to it, went away
+    ├── TrashRefused              a checkpoint is not as expected: it is not put into the trash
     ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
@@ -68,6 +70,10 @@ class AnotherServer(UserError):
     """Another NFS server has the namespace. The message names it."""
 
 
+class PolicyError(UserError):
+    """A policy of retention that cannot be used as it was written."""
+
+
 class InUse(UserError):
     """Another process has the data directory.
 
@@ -108,6 +114,11 @@ class DataFileError(GatewayError):
 
 class DoorClosed(GatewayError):
     """The NFS server went away during requests: it is not known which of them were done."""
+
+
+class TrashRefused(GatewayError):
+    """A checkpoint is not what it was when its deletion was decided, or cannot be taken back. It
+    stays where it is. The message is one line."""
 
 
 class LeaseLost(GatewayError):

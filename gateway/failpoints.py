@@ -28,6 +28,16 @@ of the drain in the database lies between two of these places."""
 CATALOGUE_COMMIT = "catalogue.commit.{when}"
 """A place before a transaction of the catalogue commits, and one after. Hits are counted. The
 process that comes next must make the rows that the namespace gives."""
+MANIFEST = "manifest.{when}"
+"""Places around the requests for a manifest, after each of: intent, put, doomed, deleted. Hits are
+counted. The process that comes next must leave a manifest exactly for what is durable."""
+RETENTION_ACTION = "retention.action.{when}"
+"""A place after an action of retention is recorded (``begun``), after it is done (``done``) and
+after its end is recorded (``ended``). Hits are counted. The process that comes next must do what is
+left of the plan, and nothing twice."""
+TRASH_STEP = "trash.{what}"
+"""A place after each step of put, undelete and remove. Hits are counted. Afterwards the checkpoint
+is at its path or in the trash as a whole, or is being removed, and the next turn completes it."""
 
 _armed = os.environ.get("SPILLWAY_FAILPOINT", "")
 

@@ -7,26 +7,18 @@ the same declarations, so that file and program cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gateway import checks
+from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
 from gateway.clients import PRIVATE, Squash
+from gateway.declare import key as _key
 
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
 CHECKSUM_AUTO = "auto"
 _MIB = 1024 * 1024
-
-
-def _key(
-    doc: str, default: Any = MISSING, check: checks.Check | None = None, *, secret: bool = False
-) -> Any:
-    """Declare a key: its documentation, its default (a key without one is required), its check.
-
-    Parameters: secret, whether the value may hold a password; errors then do not quote the value.
-    """
-    return field(default=default, metadata={"doc": doc, "check": check, "secret": secret})
 
 
 @dataclass(frozen=True)
@@ -311,17 +303,6 @@ class CacheSettings:
 
 
 @dataclass(frozen=True)
-class CheckpointsSettings:
-    rule: tuple[Mapping[str, Any], ...] = _key(
-        "Rules that recognise checkpoints, before those of known frameworks. Each is a table of\n"
-        'its own: [[checkpoints.rule]], name = "ours", path = "{run}/step-{step}", and one or\n'
-        'more of: files = 8, or files = ["rank-*.pt"]; marker = "DONE"; quiet_seconds = 60.',
-        (),
-        checks.rules,
-    )
-
-
-@dataclass(frozen=True)
 class NamespaceSettings:
     url: str = _key(
         "Database of the namespace. Empty: SQLite in data_dir.",
@@ -341,6 +322,7 @@ class Settings:
     drain: DrainSettings
     cache: CacheSettings
     checkpoints: CheckpointsSettings
+    retention: RetentionSettings
     namespace: NamespaceSettings
     source: Path
     """The file that the settings were read from."""
@@ -392,5 +374,6 @@ SECTIONS: Mapping[str, type[Any]] = {
     "drain": DrainSettings,
     "cache": CacheSettings,
     "checkpoints": CheckpointsSettings,
+    "retention": RetentionSettings,
     "namespace": NamespaceSettings,
 }

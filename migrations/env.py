@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from gateway.db.drainmodels import Base
+from gateway.db.retentionmodels import Base
 
 database = context.config.attributes["database"]
 engine = database.engine()

@@ -1,8 +1,9 @@
 """Finds the files whose bytes may leave the local disk, in the order in which they should.
 
 Such a file is clean, named and not open, and its object is at the key of one of its paths, with
-block digests to verify it by. First come the blocks of absent files that were not used for a while.
-Then come whole directories, the one whose newest use is the longest ago first.
+block digests to verify it by. First come files in the trash, and then the blocks of absent files
+that were not used for a while. Then come whole directories, the one whose newest use is the longest
+ago first.
 
 Nothing here is kept up to date. ``survey`` reads all rows of clean files, so it is used only above
 a watermark: a million files in 1,000 directories take 1.5 s of one processor (SQLite), up to 12 s
@@ -16,13 +17,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import case, exists, func, or_, select, tuple_
+from sqlalchemy import case, exists, func, literal_column, or_, select, tuple_
 
 from gateway import clock
 from gateway.cache.homes import Homes
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given
+from gateway.db.models import TRASH_INO
 from gateway.db.statements import (
     IS_ABSENT,
     IS_REGULAR,
@@ -34,7 +36,9 @@ from gateway.db.statements import (
     presence,
     warming,
 )
+from gateway.namespace.pins import Pins
 from gateway.namespace.residency import HAS_VERSION, IS_CERTAIN, IS_CLEAN
+from gateway.objectstore import keys
 from gateway.settings import Settings
 
 PAGE = 4096
@@ -99,6 +103,25 @@ PARTIAL = Statement(
     .limit(b("most"))
 )
 """Selects absent files that have some of their blocks on the disk."""
+_TRASH = select(literal_column(f"{TRASH_INO}", inode.c.ino.type).label("ino")).cte(
+    "trash", recursive=True
+)
+_BELOW = _TRASH.union(
+    select(dirent.c.ino).select_from(dirent.join(_TRASH, dirent.c.parent == _TRASH.c.ino))
+)
+TRASHED = Statement(
+    select(*_COLUMNS)
+    .select_from(_BELOW.join(_FILES, inode.c.ino == _BELOW.c.ino))
+    .where(
+        IS_RESIDENT,
+        inode.c.used > 0,
+        *_MAY_LEAVE,
+        tuple_(_used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+    )
+    .order_by(_used_ns, inode.c.ino)
+    .limit(b("most"))
+)
+"""Selects the clean files in the trash."""
 _INOS = given("inos", ino=int)
 GIVEN = Statement(
     select(*_COLUMNS)
@@ -171,6 +194,7 @@ class Candidates:
         self._keep_ns = int(settings.cache.keep_seconds * clock.NS)
         self._files = DataFiles(settings.files_dir)
         self._homes = Homes(session, settings.bucket.prefix)
+        self._pins = Pins(session)
         self._seen: set[int] = set()
 
     def partial(self) -> Iterator[Candidate]:
@@ -183,6 +207,13 @@ class Candidates:
                 continue
             if found.st_mtime_ns < before_ns and self.why_not(one) is None:
                 yield one._replace(used=found.st_blocks * 512)
+
+    def trashed(self) -> Iterator[Candidate]:
+        """Yield the candidates in the trash."""
+        for one in self._pages(TRASHED):
+            if self.why_not(one, by_time=False) is None:
+                self._seen.add(one.ino)
+                yield one
 
     def inside(self, directories: Iterable[Directory]) -> Iterator[Candidate]:
         """Yield the candidates in directories, one directory after the other."""
@@ -210,17 +241,24 @@ class Candidates:
 
         Parameters: by_time, whether files stay that were used within ``cache.keep_seconds``.
         """
+        if self._pins.cover(one.ino):
+            return "pinned (spillway pins shows it, spillway unpin ends it)"
         if by_time and self._keep_ns and one.used_ns > clock.now_ns() - self._keep_ns:
             return "used a short time ago (cache.keep_seconds)"
-        is_at_home = False
+        # No move of an object waits for a file that is in the trash alone.
+        is_at_home, is_trashed = False, True
         for parent, name in self._session.all(sql.NAMES, ino=one.ino):
             above = self._homes.path(parent)
             if above is None:
+                is_trashed = False
                 continue
+            if above[: len(keys.TRASH)] == keys.TRASH:
+                continue
+            is_trashed = False
             if self._keep.keeps((*above, name)):
                 return "kept (cache.keep)"
             is_at_home |= self._homes.key_of((*above, name)) == one.key
-        return None if is_at_home else "renamed, and its object is not moved yet"
+        return None if is_at_home or is_trashed else "renamed, and its object is not moved yet"
 
     def _pages(self, statement: Statement, **given: Any) -> Iterator[Candidate]:
         after_ns, after_ino = -1, 0

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
@@ -47,14 +48,26 @@ class Verdict(StrEnum):
     DIFFERS = "the bucket does not have the object that was recorded"
     REFUSED = "the bucket does not let us look at the object"
     LATER = "the NFS server has no time now"
+    PINNED = "pinned a moment ago"
     GONE = "deleted meanwhile"
 
 
 _VERDICTS = {
     0: Verdict.EVICTED,
     errno.EBUSY: Verdict.BUSY,
+    errno.EPERM: Verdict.PINNED,
     errno.ESTALE: Verdict.GONE,
 }
+
+
+@contextmanager
+def eviction_of(settings: Settings, database: Database) -> Iterator[Eviction]:
+    """Open the bucket and what evicts files. Raises BucketError."""
+    # The import is here because boto3 takes half a second to import.
+    from gateway.objectstore.s3 import S3Store
+
+    with Eviction(settings, database, S3Store(settings)) as eviction:
+        yield eviction
 
 
 class Eviction:

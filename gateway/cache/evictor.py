@@ -49,6 +49,7 @@ AGAIN_SECONDS = {
     Verdict.BUSY: 60.0,
     Verdict.DIFFERS: 600.0,
     Verdict.REFUSED: 60.0,
+    Verdict.PINNED: 60.0,
     Verdict.LATER: 10.0,
 }
 """For so long at most a file that could not be evicted is left alone."""
@@ -190,7 +191,9 @@ class Evictor:
                 # counts.
                 for much, found in limited:
                     wanted_bytes -= self._free(eviction, door, much, found)
-                found = chain(candidates.partial(), candidates.inside(directories))
+                found = chain(
+                    candidates.trashed(), candidates.partial(), candidates.inside(directories)
+                )
                 self._free(eviction, door, wanted_bytes, found)
         if not self._has_recorded:
             # A million data files take 5 s, for which nothing that has to be freed now should wait.

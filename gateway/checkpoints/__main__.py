@@ -5,18 +5,27 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from functools import partial
 
 from gateway.checkpoints.duties import Duties, Duty
 from gateway.checkpoints.follower import Follower
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
+from gateway.door import door
 from gateway.errors import NamespaceError, UserError
+from gateway.manifests.writer import Manifests
+from gateway.promotion.duty import Promoter
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
+from gateway.retention.applier import Applier
 from gateway.settings import Settings
+from gateway.trash.expiry import Expiry
+from gateway.trash.trash import Trash
 
 LOCK = "checkpoints.lock"
 STOP_SECONDS = 4.5
+DOOR_SECONDS = 5.0
+"""The time for which a duty waits for an NFS server that starts or stops."""
 
 
 def main() -> int:
@@ -38,7 +47,16 @@ def main() -> int:
 
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
-    return (Receipts(settings, stop), Status(settings, stop))
+    url = settings.database_url
+    opened = partial(door.opened, settings, DOOR_SECONDS)
+    return (
+        Manifests(settings, Database(url), stop),
+        Receipts(settings, stop),
+        Status(settings, stop),
+        Applier(settings, Database(url), stop, Trash(settings, Database(url))),
+        Expiry(settings, Database(url), stop),
+        Promoter(settings, Database(url), opened, stop),
+    )
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gateway import clock, failpoints
 from gateway.cache.warming import WISH
 from gateway.checkpoints import statements as own
+from gateway.checkpoints.configured import Configured
 from gateway.checkpoints.facts import (
     READ_MAX_BYTES,
     Extent,
@@ -23,6 +24,7 @@ from gateway.checkpoints.facts import (
     Unread,
     Verdict,
 )
+from gateway.checkpoints.frameworks import BUILT_IN
 from gateway.checkpoints.rules import Rules
 from gateway.checkpoints.tally import Tally
 from gateway.checkpoints.texts import Texts, entry_of
@@ -32,6 +34,7 @@ from gateway.db.compiled import Session, numbers_of
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.failpoints import CATALOGUE_COMMIT
+from gateway.holds import Holds
 from gateway.settings import Settings
 from gateway.types import Kind
 
@@ -58,6 +61,7 @@ class Row(NamedTuple):
     durable_ns: int | None
     due_ns: int | None
     evidence: str
+    dirty_since_ns: int | None
 
 
 class Look(NamedTuple):
@@ -80,6 +84,14 @@ class Look(NamedTuple):
         """Whether what is below it may be other checkpoints now."""
         extents = [None if row is None else row.extent for row in (self.before, self.now)]
         return extents[0] != extents[1]
+
+
+class AsIs(NamedTuple):
+    """A checkpoint as it is in the namespace now, whatever its row says."""
+
+    node: Node
+    found: Found
+    evidence: str
 
 
 class Catalogue:
@@ -113,12 +125,25 @@ class Catalogue:
     def look(self, ino: int) -> Look:
         """Look at an inode as it is now. Raises TryAgain."""
         with self.viewing() as view:
-            found = view.session.one(own.ROW, ino=ino)
-            before = None if found is None else _row(found)
-            root = view.root(ino)
-            if root is None:
-                return Look(ino, before, None)
-            return self._judge(view, *root, before)
+            return self.look_in(view, ino)
+
+    def look_in(self, view: View, ino: int) -> Look:
+        """Look at an inode as a transaction sees it. Raises TryAgain."""
+        before = self.row(view, ino)
+        root = view.root(ino)
+        if root is None:
+            return Look(ino, before, None)
+        return self._judge(view, *root, before)
+
+    def row(self, view: View, ino: int) -> Row | None:
+        """Return the row of a checkpoint."""
+        found = view.session.one(own.ROW, ino=ino)
+        return None if found is None else _row(found)
+
+    def as_is(self, view: View, ino: int) -> AsIs | None:
+        """Return a checkpoint as it is, or None if it is none. No rule reads a file for it."""
+        root = view.root(ino)
+        return None if root is None else AsIs(*root, Tally(view, *root, self._prefix).evidence())
 
     def _judge(self, view: View, node: Node, found: Found, before: Row | None) -> Look:
         tally = Tally(view, node, found, self._prefix)
@@ -150,6 +175,7 @@ class Catalogue:
             tally.stored_ns if state is State.DURABLE else None,
             verdict.due_ns,
             evidence,
+            tally.dirty_since_ns,
         )
         return Look(row.ino, before, row, wanted)
 
@@ -276,6 +302,13 @@ class Catalogue:
             if len(rows) < PAGE:
                 return
             after = rows[-1][0]
+
+
+def catalogue_of(settings: Settings, database: Database) -> Catalogue:
+    """Return the catalogue of a gateway, with the rules of its configuration and of frameworks."""
+    configured = [Configured(table) for table in settings.checkpoints.rule]
+    rules = Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
+    return Catalogue(settings, database, rules)
 
 
 def _row(row: Sequence[Any]) -> Row:

@@ -20,15 +20,11 @@ from itertools import chain
 
 from gateway import clock
 from gateway.checkpoints import statements as own
-from gateway.checkpoints.catalogue import Catalogue, Look
-from gateway.checkpoints.configured import Configured
-from gateway.checkpoints.frameworks import BUILT_IN
-from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.catalogue import Look, catalogue_of
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.journal import BELOW, STORED, Lost, Reader
 from gateway.errors import NamespaceError
-from gateway.holds import Holds
 from gateway.settings import Settings
 from gateway.text import printable
 
@@ -67,9 +63,7 @@ class Follower:
         self._database = database
         self._news = news
         self._stop = stop
-        configured = [Configured(table) for table in settings.checkpoints.rule]
-        rules = Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
-        self._catalogue = Catalogue(settings, database, rules)
+        self._catalogue = catalogue_of(settings, database)
         self._made_with = _made_with(settings)
         self._reader: Reader | None = None
         """The reader of the journal, or None if it must begin or resume."""

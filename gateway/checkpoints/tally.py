@@ -36,6 +36,8 @@ class Tally:
         self.files = self.size = self.dirty_files = self.dirty_size = 0
         self.stored_ns = 0
         """The time when the last of the members was stored that the bucket has."""
+        self.dirty_since_ns: int | None = None
+        """The oldest change of a file that the bucket does not have."""
         self._hash.update(repr((node.parts, found)).encode())
         row = view.session.one(own.STORED, ino=node.entry.ino)
         if found.extent is Extent.FILE and row is not None:
@@ -100,6 +102,8 @@ class Tally:
         else:
             self.dirty_files += 1
             self.dirty_size += entry.size
+            before_ns = self.dirty_since_ns
+            self.dirty_since_ns = ctime_ns if before_ns is None else min(before_ns, ctime_ns)
 
     def _match(self, path: str) -> None:
         for pattern in list(self._unmatched):

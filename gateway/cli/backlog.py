@@ -20,9 +20,11 @@ from gateway.drain import statements as own
 from gateway.drain.admission.retries import FOR_GOOD, failures, needs_person
 from gateway.drain.paths import file_of
 from gateway.errors import UserError
+from gateway.namespace import lookup
 from gateway.namespace.lookup import way_up
 from gateway.settings import Settings
 from gateway.text import printable, shown
+from gateway.trash import rows as trash
 
 _DEPTH_MAX = 4096
 
@@ -102,12 +104,9 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
             select(_inode.c.ino, _inode.c.epoch).where(_DIRTY, _inode.c.write_open == 1)
         )
     ]
-    oldest = connection.execute(
-        select(_inode.c.ino, _inode.c.size, _inode.c.drain_after_ns, _inode.c.mtime_ns)
-        .where(_DIRTY, _inode.c.write_open == 0)
-        .order_by(_inode.c.drain_after_ns)
-        .limit(1)
-    ).one_or_none()
+    # What is in the trash is not sent.
+    trashed = trash.totals(session).values()
+    oldest = _oldest(connection, session, any(one.dirty_files for one in trashed))
     if oldest is not None:
         ino, size_bytes, drain_after_ns, mtime_ns = oldest
         since_ns = drain_after_ns or mtime_ns
@@ -120,9 +119,9 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
         found = Oldest(path_in_export(session, ino, export), age_seconds, size_bytes)
     open_bytes = sum(size for _ino, size, _mtime_ns in writing)
     return Backlog(
-        dirty_files=sealed_files + len(writing),
+        dirty_files=sealed_files + len(writing) - sum(one.dirty_files for one in trashed),
         # On PostgreSQL the sum is a Decimal, which JSON does not know.
-        dirty_bytes=int(sealed_bytes) + open_bytes,
+        dirty_bytes=int(sealed_bytes) + open_bytes - sum(one.dirty_size for one in trashed),
         open_files=len(writing),
         open_bytes=open_bytes,
         deletions=_count(connection, drainmodels.Tombstone.__table__),
@@ -132,13 +131,27 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
     )
 
 
+def _oldest(connection: Connection, session: Session, has_trash: bool) -> Any:
+    """Return the file that was sealed first, of those that are to be drained. Parameters:
+    has_trash, whether some are in the trash."""
+    found = connection.execute(
+        select(_inode.c.ino, _inode.c.size, _inode.c.drain_after_ns, _inode.c.mtime_ns)
+        .where(_DIRTY, _inode.c.write_open == 0)
+        .order_by(_inode.c.drain_after_ns)
+    )
+    with found:
+        return next(
+            (row for row in found if not (has_trash and lookup.is_trashed(session, row[0]))), None
+        )
+
+
 def _stuck(session: Session, export: str) -> list[Stuck]:
     found = [
         Stuck(
             path_in_export(session, ino, export), shown(f"{reason}: write it again, or delete it")
         )
         for ino, reason in session.all(own.DAMAGED)
-        if file_of(session, ino) is not None
+        if file_of(session, ino) is not None and not lookup.is_trashed(session, ino)
     ]
     for job, failure in failures(session):
         if not needs_person(failure.tries, failure.error):

@@ -16,10 +16,11 @@ from pathlib import PurePosixPath
 from gateway import clock, config
 from gateway.cli.look import DONE, refuse
 from gateway.cli.paths import NotPossible, browsing, names_of, resolve, shown
-from gateway.cli.removal import Removal
+from gateway.cli.progress import Line
 from gateway.db.models import RESERVED_NAME
 from gateway.door.door import Door, opened
 from gateway.door.frames import Answer, Op, Request
+from gateway.door.removal import Removal
 from gateway.errors import DoorClosed, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
@@ -110,8 +111,12 @@ def rm(args: argparse.Namespace) -> int:
         elif not args.recursive:
             raise NotPossible(f"{shown(path)}: it is a directory: spillway rm -r removes all of it")
         else:
-            removal = Removal(browser, asker.run)
-            removal.tree(place.parent, place.name, entry.attr.ino)
+            line = Line(quiet=False)
+            removal = Removal(browser, asker.run, lambda n: line.show(f"{n:,} names removed"))
+            try:
+                removal.tree(place.parent, place.name, entry.attr.ino)
+            finally:
+                line.end()
             print(f"{shown(path)}: {removal.removed:,} names removed")
             for below, why in removal.failures:
                 asker.fail(NotPossible(f"{shown(path)}{below}: {reason(why)}"))

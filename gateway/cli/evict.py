@@ -10,7 +10,7 @@ from itertools import islice
 
 from gateway import config
 from gateway.cache.candidates import Candidate, Candidates
-from gateway.cache.eviction import TOGETHER, Eviction, Verdict
+from gateway.cache.eviction import TOGETHER, Eviction, Verdict, eviction_of
 from gateway.cli.change import Asker
 from gateway.cli.paths import NotPossible, browsing, files_below, follow
 from gateway.cli.progress import Line
@@ -39,9 +39,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Evict files. Returns exit status 1 if a named path could not be evicted. Raises UserError."""
-    # The import is here because boto3 takes half a second to import.
-    from gateway.objectstore.s3 import S3Store
-
     settings = config.load(args.config)
     identity.require_surroundings(settings)
     database = Database(settings.database_url)
@@ -49,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         with (
             browsing(settings) as browser,
             opened(settings) as door,
-            Eviction(settings, database, S3Store(settings)) as eviction,
+            eviction_of(settings, database) as eviction,
         ):
             evicting = _Evicting(settings, database, eviction, Asker(door), args.json)
             for path in args.paths:

@@ -24,9 +24,14 @@ from gateway.cli import (
     evict,
     init,
     look,
+    manifest,
+    pin,
     plan,
+    policy,
+    promote,
     queue,
     status,
+    trash,
     up,
     wait,
     warm,
@@ -55,6 +60,9 @@ SUBCOMMANDS = (
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
     Subcommand("checkpoints", "list runs and checkpoints", checkpoints.arguments, checkpoints.run),
+    Subcommand("policy", "which checkpoints are kept", policy.arguments, policy.run),
+    Subcommand("trash", "list or empty the trash", trash.arguments, trash.run),
+    Subcommand("undelete", "take a checkpoint back", trash.undelete_arguments, trash.undelete),
     Subcommand("ls", "list names", look.ls_arguments, look.ls),
     Subcommand("stat", "show what is known of a path", look.stat_arguments, look.stat),
     Subcommand("mkdir", "make directories", change.mkdir_arguments, change.mkdir),
@@ -62,9 +70,18 @@ SUBCOMMANDS = (
     Subcommand("rm", "remove files and trees", change.rm_arguments, change.rm),
     Subcommand("evict", "free the disk of what the bucket has", evict.arguments, evict.run),
     Subcommand("warm", "bring evicted files back to the disk", warm.arguments, warm.run),
+    Subcommand("promote", "copy to stay", promote.promote_arguments, promote.promote),
+    Subcommand("promotions", "list promotions", promote.promotions_arguments, promote.promotions),
+    Subcommand("demote", "remove a promotion", promote.demote_arguments, promote.demote),
+    Subcommand("pin", "keep on the disk and from policies", pin.pin_arguments, pin.pin),
+    Subcommand("unpin", "end a pin", pin.unpin_arguments, pin.unpin),
+    Subcommand("pins", "list what is pinned", pin.pins_arguments, pin.list_pins),
     Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
     Subcommand("wait", "wait until a path is durable", wait.arguments, wait.run),
     Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
+    Subcommand(
+        "verify-manifest", "compare a bucket with its manifests", manifest.arguments, manifest.run
+    ),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
@@ -89,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
             what = f"unknown option {', '.join(names)}" if names else "unexpected argument"
             raise UserError(f"{what}: see spillway --help")
+        args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
         status_code: int = args.run(args)
         sys.stdout.flush()

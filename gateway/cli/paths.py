@@ -196,6 +196,7 @@ def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
         "changed": _time(attr.ctime_ns),
         "made": _time(attr.btime_ns),
         "open_for_writing": entry.is_open,
+        "pinned": browser.is_pinned(attr.ino),
     }
     if attr.kind == Kind.REGULAR:
         found["bytes"] = browser.place_of_bytes(attr)
@@ -214,9 +215,12 @@ def long_line(browser: Browser, entry: Entry, shown: str) -> str:
     )
     if attr.kind == Kind.SYMLINK:
         line += f" -> {_target(browser, attr.ino) or REMOVED}"
+    remarks = []
     if attr.kind == Kind.REGULAR and attr.residency != Residency.RESIDENT:
-        line += f" ({browser.place_of_bytes(attr)})"
-    return line
+        remarks.append(browser.place_of_bytes(attr))
+    if browser.is_pinned(attr.ino):
+        remarks.append("pinned")
+    return f"{line} ({', '.join(remarks)})" if remarks else line
 
 
 def _target(browser: Browser, ino: int) -> str | None:

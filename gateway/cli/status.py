@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway import clock, config, state
-from gateway.cli import backlog, cached, checkpoints
+from gateway.cli import backlog, cached, checkpoints, promote, retention, trash
 from gateway.cli.units import duration, size
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -63,7 +63,9 @@ def gather(settings: Settings) -> dict[str, Any]:
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
     cache = cached.gather(settings)
+    catalogue = checkpoints.gather(settings)
     is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
+    is_well = is_well and not catalogue["alarms"]
     return {
         "healthy": alive and bucket["reachable"] and is_well,
         "config": str(settings.source),
@@ -84,7 +86,10 @@ def gather(settings: Settings) -> dict[str, Any]:
         },
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
         "cache": cache,
-        "catalogue": checkpoints.gather(settings),
+        "catalogue": catalogue,
+        "retention": retention.gather(settings),
+        "trash": trash.gather(settings),
+        "promotions": promote.gather(settings),
         "disk": _disk(settings),
         "space": space,
     }
@@ -225,7 +230,10 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if (more := facts["stuck"]["files"] - len(facts["stuck"]["first"])) > 0:
         yield "stuck", f"and {more} more: spillway queue"
     yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
-    yield checkpoints.line(facts["catalogue"])
+    yield from checkpoints.lines(facts["catalogue"])
+    yield from retention.status_lines(facts["retention"])
+    yield from trash.lines(facts["trash"])
+    yield from promote.line(facts["promotions"])
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
     yield (

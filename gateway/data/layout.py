@@ -78,7 +78,8 @@ class DataFiles:
     def clear_incoming(self) -> None:
         """Delete what processes that died had prepared."""
         for path in self.incoming.iterdir() if self.incoming.is_dir() else ():
-            path.unlink()
+            if not path.is_dir():
+                path.unlink()
 
     def remove(self, ino: int, epoch: int) -> None:
         """Delete a data file. Call it only after the commit that deleted its row."""

@@ -231,6 +231,20 @@ class Warming(Base):
     asked_ns: Mapped[int]
 
 
+class Pin(Base):
+    """A file, or a directory with everything below it, that a person keeps on the local disk and
+    from all policies. A rename keeps the pin, and the removal of the last name ends it."""
+
+    __tablename__ = "pin"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    note: Mapped[str] = mapped_column(String)
+    pinned_by: Mapped[str] = mapped_column(String)
+    """Name of the user."""
+    pinned_ns: Mapped[int]
+
+
 class LastRead(Base):
     """The time of a file's last read, to the minute, or of its arrival. Files that were never read
     and never absent have no row."""
@@ -321,6 +335,8 @@ class Checkpoint(Base):
     evidence: Mapped[str] = mapped_column(String)
     """A hash of the members as they were judged. While they are the same, an evicted one need not
     be read again."""
+    dirty_since_ns: Mapped[int | None]
+    """The time of the oldest change of a file that is not in the bucket. NULL: all are."""
 
     __table_args__ = (Index("ix_checkpoint_parent", "parent"),)
 
@@ -333,4 +349,71 @@ class Catalogue(Base):
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     rules: Mapped[str] = mapped_column(String)
     """A hash of the configuration that says which places are checkpoints."""
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+
+class Manifest(Base):
+    """A manifest in the bucket, or what is known of its key. The row is there before the object is
+    and as long as it can be: only a row permits to delete a manifest (gateway.manifests.writer)."""
+
+    __tablename__ = "manifest"
+    key: Mapped[str] = mapped_column(String, primary_key=True)
+    ino: Mapped[int]
+    """Of the checkpoint. The row outlives it."""
+    path: Mapped[bytes]
+    """Path of the checkpoint when the manifest was made."""
+    change: Mapped[int]
+    """``inode.change`` of the checkpoint then."""
+    evidence: Mapped[str] = mapped_column(String)
+    """``checkpoint.evidence`` then."""
+    durable_ns: Mapped[int]
+    """``checkpoint.durable_ns`` then. An object that was sent once more is newer."""
+    etag: Mapped[str | None] = mapped_column(String)
+    """NULL: what is at the key is not known, because a request is under way or was interrupted."""
+    written_ns: Mapped[int]
+    look_ns: Mapped[int | None]
+    """From this time on no request that was given up can still arrive: the key is looked at then.
+    NULL: no request was given up."""
+
+    __table_args__ = (Index("ix_manifest_ino", "ino"),)
+
+
+class Trash(Base):
+    """A checkpoint in the trash, or on its way there. It goes with the inode (gateway.trash)."""
+
+    __tablename__ = "trash"
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    """Its name in the trash."""
+    ino: Mapped[int] = mapped_column(ForeignKey("inode.ino", ondelete="CASCADE"), unique=True)
+    path: Mapped[bytes]
+    """The path below the export's root that it had. Empty: not known."""
+    run: Mapped[bytes]
+    step: Mapped[int | None]
+    files: Mapped[int]
+    size: Mapped[int]
+    """Bytes of the files."""
+    dirty_used: Mapped[int]
+    """Bytes on the disk of its files that the bucket does not have, as last counted. The drain
+    leaves them alone, so they do not count for the dirty limit."""
+    deleted_ns: Mapped[int]
+    """When, by the wall clock, for people."""
+    since_ns: Mapped[int]
+    """When, as ``elapsed`` counts."""
+    expires_ns: Mapped[int]
+    """As ``elapsed`` counts."""
+    deleted_by: Mapped[str] = mapped_column(String)
+    reason: Mapped[str] = mapped_column(String)
+    state: Mapped[str] = mapped_column(String)
+    """``putting``, ``kept`` or ``expiring``."""
+
+
+class Elapsed(Base):
+    """The last moment that was stored, in one row: see gateway.elapsed."""
+
+    __tablename__ = "elapsed"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    elapsed_ns: Mapped[int]
+    boot: Mapped[str] = mapped_column(String)
+    uptime_ns: Mapped[int]
+    clock_ns: Mapped[int]
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)

@@ -41,11 +41,17 @@ claim: Any = drainmodels.Claim.__table__
 retry: Any = drainmodels.Retry.__table__
 override: Any = drainmodels.Override.__table__
 doubt: Any = drainmodels.Doubt.__table__
+promotion: Any = drainmodels.Promotion.__table__
+promotion_member: Any = drainmodels.PromotionMember.__table__
+pin: Any = models.Pin.__table__
 damage: Any = models.Damage.__table__
 journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
 checkpoint: Any = models.Checkpoint.__table__
 catalogue: Any = models.Catalogue.__table__
+manifest: Any = models.Manifest.__table__
+trash: Any = models.Trash.__table__
+elapsed: Any = models.Elapsed.__table__
 
 # These are literals, in the words of the partial indexes: a parameter would not match an index.
 IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")
@@ -198,7 +204,13 @@ FILES_WITH_BYTES = Statement(
     .order_by(inode.c.ino)
     .limit(b("most"))
 )
-DIRTY_BYTES = Statement(select(func.coalesce(func.sum(inode.c.used), 0)).where(*IS_DIRTY))
+DIRTY_BYTES = Statement(
+    select(
+        func.coalesce(select(func.sum(inode.c.used)).where(*IS_DIRTY).scalar_subquery(), 0)
+        - func.coalesce(select(func.sum(trash.c.dirty_used)).scalar_subquery(), 0)
+    )
+)
+"""Selects the bytes on the disk that the drain will make free: what is in the trash is not sent."""
 
 # damage
 CONTENT_VERSION = Statement(select(inode.c.content_version).where(inode.c.ino == b("ino")))

@@ -2,4 +2,5 @@
 
 ``opened`` (``door.py``) opens the door. ``frames.py`` has the frames on the socket, ``remote.py``
 asks the NFS server, and ``direct.py`` runs the same requests under the data directory's lock.
+``removal.py`` removes trees.
 """

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
-from gateway.db.models import RESERVED_INO, ROOT_INO
+from gateway.db.models import RESERVED_INO, ROOT_INO, TRASH_INO
 from gateway.drain import statements as own
 from gateway.drain.rows import File, Intent, Object
 from gateway.holds import Holds
@@ -33,6 +33,11 @@ class Place(NamedTuple):
     held: bool
     """Whether a pattern or a person holds it."""
     bumped: bool = False
+
+    @property
+    def is_trashed(self) -> bool:
+        """Whether it is in the trash."""
+        return self.parts[: len(keys.TRASH)] == keys.TRASH
 
 
 class Paths:
@@ -71,6 +76,8 @@ class Paths:
             held = self._overrides.get(ROOT_INO)
             self._places[ROOT_INO] = Place((), held is True, held is False)
             self._places[RESERVED_INO] = Place((keys.RESERVED,), held=False)
+            # What is in the trash is not sent, and its objects stay where they are.
+            self._places[TRASH_INO] = Place(keys.TRASH, held=True)
         if ino in self._places:
             return self._places[ino]
         found: Place | None = None
@@ -110,6 +117,14 @@ class Paths:
         """Return the key of a file, or None if it has no name, or only names that are held."""
         parts = self._parts_of(ino)
         return None if parts is None else _key_of(self._prefix, parts)
+
+    def key_in_trash(self, ino: int) -> str | None:
+        """Return the key at which the object of a file in the trash gives way to another file, or
+        None if the file is not there, or has another name that gives it a key."""
+        place = self.place(ino)
+        if place is None or not place.is_trashed or self._parts_of(ino) is not None:
+            return None
+        return _key_of(self._prefix, place.parts)
 
     def rest_of(self, ino: int) -> str:
         """Return the part of a file's path that its key does not contain. Mostly it is empty."""

@@ -177,9 +177,9 @@ def _page(
 
 def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry | None:
     place = view.paths.place(file.ino)
-    if place is None:
-        return None
     key = view.paths.key_of(file.ino)
+    if place is None or (place.is_trashed and key is None):
+        return None
     failure = reasons.of(file.ino, key)
     damage = reasons.damaged.get(file.ino)
     if damage is not None:

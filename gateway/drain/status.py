@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
+
+from gateway import clock
+
+RATE_SECONDS = 60.0
 
 
 @dataclass
@@ -30,6 +35,22 @@ class Counters:
         """Add to a counter."""
         with self._lock:
             setattr(self, name, getattr(self, name) + more)
+
+
+class Rate:
+    """The bytes per second of the last minute."""
+
+    def __init__(self) -> None:
+        self._points: deque[tuple[float, int]] = deque()
+
+    def of(self, total_bytes: int) -> int:
+        """Return the rate by now. Parameters: total_bytes, a count that only grows."""
+        now = clock.monotonic_seconds()
+        self._points.append((now, total_bytes))
+        while now - self._points[0][0] > RATE_SECONDS:
+            self._points.popleft()
+        since, before = self._points[0]
+        return int((total_bytes - before) / (now - since)) if now > since else 0
 
 
 class SentBytes:

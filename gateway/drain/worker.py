@@ -35,7 +35,7 @@ from gateway.drain.plan.snapshots import Snapshots
 from gateway.drain.plan.survey import REST, Survey
 from gateway.drain.runner import Runner
 from gateway.drain.send.senders import Senders
-from gateway.drain.status import Counters, SentBytes
+from gateway.drain.status import Counters, Rate, SentBytes
 from gateway.drain.threads import CHORES, Threads
 from gateway.drain.tidy import garbage
 from gateway.errors import BucketError, LeaseLost, NamespaceError, ObjectRefused, StoreRefused
@@ -71,7 +71,7 @@ class Drain:
         drain = settings.drain
         self._settings = settings
         stop = threading.Event() if stop is None else stop
-        self._sent_bytes = SentBytes()
+        self._sent_bytes, self._rate = SentBytes(), Rate()
         self.counters = Counters()
         rates = Rates(drain.bytes_per_second, drain.requests_per_second, drain.schedule)
         self._pace = Pace(rates, drain.workers * drain.part_concurrency + CHORES, stop)
@@ -295,6 +295,7 @@ class Drain:
             "state": "stopped" if self._context.stop.is_set() else "running",
             "bucket": self.health.shown(),
             "uploads": self._sent_bytes.shown(),
+            "bytes_per_second": self._rate.of(self._pace.bytes),
             "failures": self.retries.shown(FAILURES_SHOWN),
             "failing": len(self.retries),
             "counters": {**asdict(self.counters), **self._pace.counters()},

@@ -18,6 +18,7 @@ from gateway.db.models import ROOT_INO
 from gateway.db.statements import ATTR, IS_LISTED, dirent, inode, presence
 from gateway.errors import Stale
 from gateway.namespace import lookup
+from gateway.namespace.pins import Pins
 from gateway.settings import Settings
 from gateway.types import Attr, Residency
 
@@ -98,6 +99,11 @@ class Browser:
         with self._database.reader() as connection:
             row = self._session(connection).one(PRESENT, ino=attr.ino, epoch=attr.epoch)
         return "absent" if row is None else "partial"
+
+    def is_pinned(self, ino: int) -> bool:
+        """Return whether a person pinned an inode, or a directory above it."""
+        with self._database.reader() as connection:
+            return Pins(self._session(connection)).cover(ino)
 
     def _page(self, parent: int, cookie: int) -> list[Sequence[Any]]:
         with self._database.reader() as connection:

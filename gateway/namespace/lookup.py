@@ -105,6 +105,11 @@ def way_up(session: Session, ino: int) -> Iterator[tuple[int, int, bytes]]:
         ino = row[0]
 
 
+def is_trashed(session: Session, ino: int) -> bool:
+    """Return whether an inode is in the trash, by first names."""
+    return any(parent == TRASH_INO for _at, parent, _name in way_up(session, ino))
+
+
 def top_of(session: Session, ino: int) -> tuple[int, bytes]:
     """Return the entry of the root that an inode is below, by first names.
 

@@ -6,17 +6,42 @@ from gateway.db import statements as sql
 from gateway.db.writer import Tx
 from gateway.errors import (
     AccessDenied,
+    Busy,
     CrossesItself,
+    Exists,
     IsADirectory,
     NotADirectory,
     NotFound,
     ReadOnly,
 )
-from gateway.namespace import permissions
+from gateway.namespace import imprint, permissions
 from gateway.namespace.create import count_name, directory_changed
 from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
 from gateway.namespace.remove import lose_name, note_renamed, require_empty
 from gateway.types import Attr, Cred, Kind, Removed
+
+
+def rename_as_seen(
+    tx: Tx,
+    cred: Cred,
+    old_parent: int,
+    old_name: bytes,
+    new_parent: int,
+    new_name: bytes,
+    seen: int,
+) -> tuple[Attr, Removed | None]:
+    """Rename what is as the caller saw it, and replace nothing. See ``rename``.
+
+    Parameters: seen, the number of the imprint of what moves, or 0: any rename. Raises Busy when it
+    is another one by now, Exists when the new name is taken, and what ``rename`` raises.
+    """
+    if seen:
+        if find(tx, new_parent, new_name) is not None:
+            raise Exists
+        moved = find(tx, old_parent, old_name)
+        if moved is not None and imprint.of(tx, moved.ino).number != seen:
+            raise Busy
+    return rename(tx, cred, old_parent, old_name, new_parent, new_name)
 
 
 def rename(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from typing import NamedTuple
 
 from gateway.data.layout import DataFiles
@@ -28,7 +29,7 @@ from gateway.db.models import (
     TRASH_INO,
 )
 from gateway.db.writer import Operation, Tx, Writer
-from gateway.errors import IsADirectory, NotFound, ReadOnly
+from gateway.errors import AccessDenied, InvalidArgument, IsADirectory, NotFound, ReadOnly
 from gateway.namespace import permissions, remove
 from gateway.namespace.create import add_name, count_name, directory_changed
 from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
@@ -51,7 +52,7 @@ def ensure(tx: Tx, generation: int) -> None:
     if found is not None and found.ino != RESERVED_INO:
         log.warning(
             "/%s was made by a client of an early version: there are no receipts, no promotion and "
-            "no trash until it has another name: spillway mv, then restart spillway up",
+            "no trash until a client gives it another name and spillway up is restarted",
             RESERVED_NAME.decode(),
         )
         return
@@ -132,8 +133,8 @@ class Install:
         """Install a file, in place of what has the name.
 
         Parameters: prepared, its name in ``incoming``; wanted, mode and owner. Raises NotFound when
-        the prepared file is gone, as after a restart; ReadOnly, IsADirectory, Stale and what a
-        directory change raises; OSError.
+        the prepared file is gone, as after a restart; AccessDenied when it belongs to another user
+        than the server; ReadOnly, IsADirectory, Stale and what a directory change raises; OSError.
         """
         check_name(prepared)
         path = self._files.incoming / os.fsdecode(prepared)
@@ -141,6 +142,10 @@ class Install:
             found = path.lstat()
         except FileNotFoundError:
             raise NotFound from None
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidArgument
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise AccessDenied
         made = self._writer.run(make_orphan, cred, parent, found, wanted, self._generation)
         try:
             self._files.take(path.name, made.ino, made.epoch)

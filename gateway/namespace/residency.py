@@ -31,8 +31,9 @@ from gateway.db.statements import (
     warming,
 )
 from gateway.db.writer import Tx
-from gateway.errors import Busy, Stale
+from gateway.errors import Busy, NotPermitted, Stale
 from gateway.namespace.lookup import get
+from gateway.namespace.pins import Pins
 from gateway.types import Attr, Residency
 
 HAS_CONTENT = (
@@ -138,8 +139,12 @@ def evict(tx: Tx, ino: int, content_version: int) -> Attr:
     row of ``eviction``, which makes the next start do what a crash left undone.
 
     Parameters: content_version, which the caller saw in the bucket. Raises Busy when the file is
-    not clean, not of this version, or has no digests to verify it by; Stale.
+    not clean, not of this version, or has no digests to verify it by; NotPermitted when it is
+    pinned; Stale.
     """
+    if Pins(tx).cover(ino):
+        # A candidate may have been pinned since it was found.
+        raise NotPermitted
     row = tx.change(EVICT, the_ino=ino, content_version=content_version)
     if row is None:
         get(tx, ino)

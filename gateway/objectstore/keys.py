@@ -28,6 +28,8 @@ OURS = ".spillway"
 RESERVED = b"/" + OURS.encode()
 """First part of a path in the gateway's own directory (gateway.namespace.reserved). No name has a
 slash: a client's entry of that name would have another key."""
+TRASH = (RESERVED, b"trash")
+"""The path of the trash."""
 _WHOLE_NAMES = {RESERVED.decode(): OURS, OURS: "%2Espillway", ".": "%2E", "..": "%2E%2E"}
 
 # A % is escaped only where it would read as an escape, so that 100% stays 100%.
@@ -80,14 +82,21 @@ def parts_of(prefix: str, key: str) -> list[bytes]:
     names = path.split("/")
     if names[0] == OURS:
         names[0] = RESERVED.decode()
-    return [
-        _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), name.encode())
-        for name in (names[:-1] if is_shortened(key) else names)
-    ]
+    return [bytes_of(name) for name in (names[:-1] if is_shortened(key) else names)]
+
+
+def text_of(raw: bytes) -> str:
+    """Return bytes as text, escaped like the names in a key. ``bytes_of`` is the inverse."""
+    return _ESCAPED.sub(_escape, raw.decode("utf-8", "surrogateescape"))
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the bytes of a text of ``text_of``, or of a name in a key."""
+    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode())
 
 
 def _names(parts: Sequence[bytes]) -> list[str]:
-    names = [_ESCAPED.sub(_escape, part.decode("utf-8", "surrogateescape")) for part in parts]
+    names = [text_of(part) for part in parts]
     return [
         _WHOLE_NAMES.get(name, name) if at == 0 or name != OURS else name
         for at, name in enumerate(names)
@@ -112,6 +121,12 @@ def staging_key(prefix: str, ino: int) -> str:
 def probe_key(prefix: str, name: str) -> str:
     """Where an object is put for a moment, to see how the store behaves."""
     return _below(prefix, f"{OURS}/probe/{name}")
+
+
+def manifests_below(prefix: str) -> str:
+    """Return the prefix of the keys of manifests. ``key_of`` and ``parts_of`` take it: the parts
+    are the names of the run, and the name that ``manifests.document.name_of`` gives."""
+    return _below(prefix, f"{OURS}/checkpoints")
 
 
 def _below(prefix: str, path: str) -> str:

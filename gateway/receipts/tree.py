@@ -109,10 +109,8 @@ class Tree:
             self._install(door, parent, path[-1], receipt.text)
             return
         new = _NEW + path[-1]
-        link = Request(Op.SYMLINK, parent, new, name2=receipt.target, cred=GATEWAY_CRED)
-        if _ask(door, link, errno.EEXIST) == errno.EEXIST:
-            _ask(door, Request(Op.REMOVE, parent, new, cred=GATEWAY_CRED))
-            _ask(door, link)
+        # What a crash left under this name was removed by the comparison that came first.
+        _ask(door, Request(Op.SYMLINK, parent, new, name2=receipt.target, cred=GATEWAY_CRED))
         _ask(door, Request(Op.RENAME, parent, new, parent, path[-1], cred=GATEWAY_CRED))
 
     def _install(self, door: Door, parent: int, name: bytes, text: bytes) -> None:

@@ -145,6 +145,10 @@ class Client:
             is_end = reply.number()
         return found
 
+    def remove(self, directory: bytes, name: str) -> None:
+        """Remove a name from a directory. Raises Status."""
+        self.call(putfh(directory), op(REMOVE) + opaque(name.encode()))
+
     def read_once(self, handle: bytes, offset: int, count: int) -> bytes:
         """Read without an open file. Parameters: bytes. Raises Status, also for a delay."""
         asked = op(READ) + bytes(16) + struct.pack(">QI", offset, count)

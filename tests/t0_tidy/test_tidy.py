@@ -54,6 +54,9 @@ DRAIN_ROOMS: dict[str, tuple[str, ...]] = {
 }
 """The rooms of the drain, each with the rooms below it."""
 
+RETENTION_PURE = ("policy", "facts", "order", "keeps", "planner", "share")
+"""What decides is pure: it knows neither tables nor files nor clocks."""
+
 PACKAGES = {"gateway", "gateway.drain"}
 """Packages that ``imports`` names beside each module that is imported from them."""
 
@@ -70,7 +73,11 @@ ALLOWED = {
     "gateway.schedule": set[str](),
     "gateway.clients": set[str](),
     "gateway.checks": {"gateway.clients", "gateway.schedule"},
-    "gateway.settings": {"gateway.checks", "gateway.clients"},
+    "gateway.declare": {"gateway.checks"},
+    "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
+    "gateway.settings": {
+        "gateway.checks", "gateway.checkpointsettings", "gateway.clients", "gateway.declare"
+    },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
     },
@@ -93,6 +100,7 @@ ALLOWED = {
         "gateway.datadir",
         "gateway.port",
         "gateway.db",
+        "gateway.text",
         "gateway.namespace",
         "gateway.door",
     },
@@ -147,15 +155,51 @@ ALLOWED = {
         }
         for name in ("facts", "rules", "content", "frameworks", "configured")
     },
+    # The process has duties that build on the catalogue.
+    "gateway.checkpoints.__main__": {"gateway"},
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
-        "gateway.cache.homes", "gateway.cache.warming", "gateway.receipts",
+        "gateway.cache.homes", "gateway.cache.warming",
+    },
+    # What was promoted, and where: commands and policies ask for it too.
+    **{
+        f"gateway.promotion.{name}": {
+            *LIBRARIES, "gateway.text", "gateway.checkpoints.facts",
+            *(f"gateway.promotion.{one}" for one in ("store", "places")),
+        }
+        for name in ("store", "places", "members")
+    },
+    "gateway.promotion": {
+        *LIBRARIES, *DRAIN_BASE, "gateway.text", "gateway.door", "gateway.drain.endpoint",
+        "gateway.promotion",
+    },
+    "gateway.manifests.document": {"gateway.types", "gateway.objectstore.keys"},
+    "gateway.manifests": {
+        *LIBRARIES, "gateway.cache.homes", "gateway.checkpoints", "gateway.text",
+        "gateway.drain.metadata", "gateway.manifests",
     },
     "gateway.receipts.wanted": {"gateway.checkpoints.facts", "gateway.text"},
     "gateway.receipts": {
         *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.receipts",
         "gateway.state", "gateway.text",
     },
+    **{
+        f"gateway.retention.{name}": {
+            "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
+            "gateway.checkpoints.facts",
+            *(f"gateway.retention.{one}" for one in RETENTION_PURE),
+        }
+        for name in RETENTION_PURE
+    },
+    "gateway.retention": {
+        *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
+        "gateway.promotion.store", "gateway.retention",
+    },
+    "gateway.trash": {
+        *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
+        "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.trash",
+    },
+    "gateway.elapsed": {"gateway.clock"},
     "gateway.cli": {"gateway"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
              "gateway.config", "gateway.settings"},
@@ -234,7 +278,7 @@ def test_a_circle_would_be_seen() -> None:
         require_no_circle({"a": {"b"}, "b": {"a", "c"}, "c": set()})
 
 
-def test_only_drain_cache_and_cli_see_the_object_store() -> None:
+def test_only_some_packages_see_the_object_store() -> None:
     seen = {
         module_of(path)
         for path in sources()
@@ -245,7 +289,10 @@ def test_only_drain_cache_and_cli_see_the_object_store() -> None:
         for name in seen
         if not below(
             name,
-            {"gateway.drain", "gateway.cache", "gateway.cli", "gateway.objectstore", "tests"},
+            {
+                *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.manifests"),
+                *("gateway.promotion", "gateway.objectstore", "tests"),
+            },
         )
     } == set()
 

@@ -278,6 +278,7 @@ SHAPED = {
     "limits",
     "restore_tier",
     "rule",
+    "ask_share",
 }
 
 

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from gateway.objectstore.keys import (
     KEY_MAX_BYTES,
     REST_MAX_BYTES,
+    bytes_of,
     is_shortened,
     key_of,
     parts_of,
     rest_of,
     staging_key,
+    text_of,
 )
 
 NASTY = [b"%", b"%4", b"%41", b"A", b"%25", b"%2541", b"\xff", b"%FF", b"%ff", b"\x01", b"\x7f"]
@@ -119,3 +121,10 @@ def test_a_key_that_is_too_long_keeps_the_directories_that_fit() -> None:
 def test_a_foreign_key_has_no_path(key: str) -> None:
     with pytest.raises(ValueError, match="not the key of a file"):
         parts_of("p", key)
+
+
+@given(st.one_of(names, paths.map(b"/".join)))
+def test_a_text_leads_back_to_its_bytes(raw: bytes) -> None:
+    text = text_of(raw)
+    assert bytes_of(text) == raw
+    assert not any(ord(char) < 0x20 or ord(char) == 0x7F for char in text)

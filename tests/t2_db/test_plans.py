@@ -19,9 +19,13 @@ from gateway.drain.admission import retries
 from gateway.drain.plan import backfill
 from gateway.drain.send import blockrows
 from gateway.namespace import browse, residency
+from gateway.retention import statements as retention_statements
 from gateway.settings import Settings
 
-SMALL = {"volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"}
+SMALL = {
+    *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
+    *("policy", "approval", "known_time"),
+}
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
 people and by errors."""
 WHOLE_TABLES = {
@@ -31,11 +35,13 @@ WHOLE_TABLES = {
     "cache.candidates.PARTIAL",
     "cache.rows._WARMING",
     "checkpoints.statements.DUE",
+    "retention.statements.CHECKPOINTS",
+    "retention.statements.UNFINISHED",
 }
 """Statements that run once for each plan (``upload`` has a row for each unfinished upload), once in
 a second while files wait (``checkpoint`` has a row for each of thousands of checkpoints), for a
-disk that is too full, for the wishes of people, of which ``warming`` has the rows, or for a start
-of the catalogue."""
+disk that is too full, for the wishes of people, of which ``warming`` has the rows, for a start
+of the catalogue, or of what applies policies."""
 
 STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
@@ -43,6 +49,7 @@ STATEMENTS = {
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
+        retention_statements,
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
@@ -77,7 +84,7 @@ def is_scan(step: str) -> bool:
     if "VIRTUAL TABLE" in step:
         return False  # json_each, over the rows in a parameter
     if match := re.match(r"SCAN (\w+)(?! USING (?:COVERING )?INDEX ix_)", step):
-        return "USING" not in step and match[1] not in SMALL | {"below", "CONSTANT"}
+        return "USING" not in step and match[1] not in SMALL | {"below", "newest", "CONSTANT"}
     match = re.search(r"Seq Scan on (\w+)", step)
     return match is not None and match[1] not in SMALL
 

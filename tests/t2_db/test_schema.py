@@ -10,8 +10,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError
 
 from gateway.db import schema, upgrade
-from gateway.db.drainmodels import Base
 from gateway.db.engine import Database
+from gateway.db.retentionmodels import Base
 from gateway.errors import ConfigError, SchemaError
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr

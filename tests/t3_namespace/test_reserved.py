@@ -187,19 +187,24 @@ def test_an_installed_file_replaces_and_is_never_dirty(
     with pytest.raises(errors.Busy):
         namespace.evict(found.ino, 1)
     namespace.mkdir(GATEWAY_CRED, CHECKPOINTS_INO, b"run", THEIRS)
+    (namespace.files.incoming / "directory").mkdir()
     for name, prepared, error in (
         (b"run", b"made", errors.IsADirectory),
         (b"new", b"gone", errors.NotFound),
         (b"new", b"../files", errors.InvalidArgument),
+        (b"new", b"directory", errors.InvalidArgument),
     ):
         (namespace.files.incoming / "made").write_bytes(b"x")
         with pytest.raises(error):
             namespace.install(GATEWAY_CRED, CHECKPOINTS_INO, name, prepared, SetAttr())
+    # The file that was replaced is an orphan until its last handle goes. A refusal leaves nothing.
+    left = query(settings, "SELECT ino FROM inode WHERE nlink = 0")
+    assert left == [(first.attr.ino,)]
     namespace.close()
     assert problems(settings) == []
     (namespace.files.incoming / "left").write_bytes(b"x")
     again = Namespace(settings)
-    assert list(again.files.incoming.iterdir()) == []
+    assert [path.name for path in again.files.incoming.iterdir()] == ["directory"]
     assert {ino for ino, _epoch in again.files.walk()} == {found.ino}
     assert data_of(again, again.getattr(found.ino)) == b"second"
     again.close()
@@ -223,7 +228,7 @@ def test_an_entry_of_a_client_with_the_name_stays(
         namespace.close()
         namespace = Namespace(settings)
         assert namespace.lookup(ROOT, RESERVED_NAME).ino == theirs
-        assert "spillway mv" in caplog.text
+        assert "until a client gives it another name" in caplog.text
     assert [one.name for one in namespace.readdir(ROOT, 0, 9)] == [RESERVED_NAME]
     file = namespace.create(ROOT_CRED, theirs, b"f", SetAttr()).ino
     assert key_of(settings, file) == "p/%2Espillway/f"

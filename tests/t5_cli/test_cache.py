@@ -161,6 +161,17 @@ def test_links_are_followed_only_inside(filled: Site) -> None:
     assert [text for text in REFUSED.values() if text not in said] == []
 
 
+def test_evict_refuses_what_is_pinned(filled: Site, bucket: RcloneServer) -> None:
+    run(filled, "pin", "run1/step_400")
+    shard = "run1/step_400/shard0"
+    assert f"{shard}: pinned (spillway pins shows it" in run(filled, "evict", shard, status=1)
+    assert "3 files skipped: pinned" in run(filled, "evict", "run1")
+    assert absent(filled) == 0
+    run(filled, "unpin", "run1/step_400")
+    assert "3 files evicted" in run(filled, "evict", "run1")
+    assert "only in the bucket: spillway warm" in run(filled, "pin", shard)
+
+
 def test_warm_asks_for_absent_files(filled: Site) -> None:
     run(filled, "evict", "run1/step_400/shard0", "run1/step_400/shard1")
     for path in ("latest-complete", "absolute/step_400"):

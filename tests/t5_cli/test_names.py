@@ -20,12 +20,12 @@ import pytest
 
 from gateway import datadir
 from gateway.cli.main import main
-from gateway.cli.removal import Removal
 from gateway.cli.up import prepared
 from gateway.data.layout import DataFiles
 from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
+from gateway.door.removal import Removal
 from gateway.errors import UserError
 from gateway.namespace import facade
 from gateway.namespace.browse import Browser, Entry

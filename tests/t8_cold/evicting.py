@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,18 @@ def tmpfs(directory: Path) -> Iterator[None]:
 class Door:
     """The door of a stopped gateway, which keeps the requests.
 
-    Parameters: direct; asked, which gets the requests.
+    Parameters: direct; asked, which gets the requests; before, which hears of them first.
     """
 
-    def __init__(self, direct: Direct, asked: list[Request]) -> None:
+    def __init__(
+        self, direct: Direct, asked: list[Request], before: Callable[[list[Request]], None]
+    ) -> None:
         self._direct = direct
         self._asked = asked
+        self._before = before
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
+        self._before(list(requests))
         self._asked += requests
         return self._direct.run(requests)
 
@@ -64,6 +68,8 @@ class Cold(Site):
 
     asked: list[Request]
     """The requests of the evictors at the door."""
+    before_asked: Callable[[list[Request]], None] = staticmethod(lambda _requests: None)
+    """Hears of requests before they are answered."""
 
     def configured(self, section: str, **values: Any) -> None:
         """Set keys of a section of the configuration."""
@@ -95,7 +101,7 @@ class Cold(Site):
         """Open the namespace in place of a server."""
         self.namespace.close()
         try:
-            with closing(Door(Direct(self.settings), self.asked)) as door:
+            with closing(Door(Direct(self.settings), self.asked, self.before_asked)) as door:
                 yield door
         finally:
             self.namespace = Namespace(self.settings)

@@ -138,6 +138,35 @@ def test_what_is_kept_or_not_at_home_stays(cold: Cold) -> None:
     assert cold.absent() == {*gone, *renamed, *fresh, dirty}
 
 
+def test_what_is_pinned_stays(cold: Cold) -> None:
+    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    tree = cold.save("runs/a/deep", 2, hours_ago=5)
+    file, other = cold.save("runs/b", 2, hours_ago=5)
+    linked, late = cold.save("runs/c", 2, hours_ago=5)
+    cold.link("runs/c/f00", "runs/a/second name")
+    cold.run("INSERT INTO pin VALUES (:ino, '', 'me', 1)", ino=cold.attr("runs/a").ino)
+    cold.run("INSERT INTO pin VALUES (:ino, '', 'me', 1)", ino=file)
+    # A pin follows its directory.
+    cold.rename("runs/a", "kept")
+    cold.drain()
+    working = cold.evictor()
+
+    def pinned(requests: list[Request]) -> None:
+        # A person is faster than the request that follows the look.
+        if [one for one in requests if one.ino == late]:
+            cold.run("INSERT INTO pin VALUES (:ino, '', 'me', 1)", ino=late)
+
+    cold.before_asked = pinned
+    working.step()
+    assert set(evicted(cold)) == {other, late}
+    assert cold.absent() == {other}
+    assert working.counts["pinned"] == 1
+    cold.run("DELETE FROM pin WHERE ino <> :ino", ino=file)
+    cold.before_asked = lambda _requests: None
+    cold.evictor().step()
+    assert cold.absent() == {*tree, other, linked, late}
+
+
 def test_top_directories_have_limits_of_their_own(cold: Cold) -> None:
     cold.configured("cache", limits=["scratch=3MiB", "missing=1MiB"])
     scratch = cold.save("scratch/a/b", 5, hours_ago=2) + cold.save("scratch/c", 3, hours_ago=1)

@@ -68,7 +68,7 @@ def test_it_lists_runs_and_steps_in_the_order_of_numbers(
         assert {one["run"] for one in listed(world, capsys, name)} == {"job"}
     assert run(world) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "job"
+    assert lines[0].startswith("job: durable: step 9 (")
     assert lines[3].split() == [
         *("1000", "writing", "1", "B", "1", "file", "-", "step-1000:"),
         *(".metadata", "is", "missing"),

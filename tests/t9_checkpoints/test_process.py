@@ -15,7 +15,10 @@ from typing import Any
 from gateway import config, failpoints
 from gateway.checkpoints import catalogue, follower
 from gateway.checkpoints.follower import Follower
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
 from gateway.failpoints import CATALOGUE_COMMIT
+from gateway.manifests.rows import document
 from gateway.settings import Settings
 from tests.support.namespace import Namespace
 from tests.support.s3server import die_with_parent
@@ -158,5 +161,16 @@ def test_a_large_checkpoint_takes_no_memory(tmp_path: Path) -> None:
     print(f"{MEMBERS} members: {most_bytes >> 10} KiB")
     assert most_bytes < MEMORY_BYTES
     assert catalogue.PAGE < MEMBERS
+    # The text of its manifest.
+    database = Database(settings.database_url)
+    tracemalloc.start()
+    with database.snapshot() as connection:
+        lines = sum(1 for _line in document(Session(connection, database.dialect), row))
+    _now, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    database.close()
+    assert lines == MEMBERS + 3
+    print(f"{lines} lines: {most_bytes >> 10} KiB")
+    assert most_bytes < MEMORY_BYTES
     world.end()
     namespace.close()

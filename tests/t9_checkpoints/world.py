@@ -84,6 +84,9 @@ class World:
         self.open(path)
         return self.close(path, data)
 
+    def chmod(self, path: str, mode: int) -> None:
+        self.namespace.setattr(self.attr(path).ino, SetAttr(mode=mode))
+
     def rename(self, path: str, to: str) -> None:
         self.namespace.rename(ROOT_CRED, *self.split(path), *self.split(to))
         if path in self.opened:
@@ -105,8 +108,8 @@ class World:
             "DELETE FROM block_digest WHERE ino = :ino",
             "DELETE FROM object WHERE ino = :ino OR key = :key",
             "UPDATE inode SET drained_version = content_version WHERE ino = :ino",
-            "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', :now FROM inode"
-            " WHERE ino = :ino",
+            "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'md5:c', :now"
+            " FROM inode WHERE ino = :ino",
             "INSERT INTO block_digest VALUES (:ino, 4194304, :crcs)",
             "DELETE FROM rekey",
             "INSERT INTO journal (what, inos) VALUES (4, :inos)",

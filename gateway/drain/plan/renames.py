@@ -87,7 +87,7 @@ class _Renamed(NamedTuple):
 
     def is_at_home(self, view: View) -> bool:
         """Return whether the object of a file has the file's key, or there is no object."""
-        return self.stored is None or view.paths.key_of(self.ino) == self.stored.key
+        return self.stored is None or not _is_away(view, self.stored)
 
 
 class Renames:
@@ -170,7 +170,7 @@ class Renames:
         """Return whether a reading of what is below a directory begins now."""
         name = _name_of(view, ino)
         place = view.paths.place(ino)
-        if name is None or place is None or place.held:
+        if name is None or place is None or (place.held and not place.is_trashed):
             return False
         walk = self._walks.get(ino)
         if walk is None or walk.name != name:
@@ -226,7 +226,7 @@ def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
     """Return the moves of the next page of names."""
     objects = _next_objects(view, walk)
     view.paths.read_names(stored.ino for stored in objects)
-    away = [stored for stored in objects if view.paths.key_of(stored.ino) != stored.key]
+    away = [stored for stored in objects if _is_away(view, stored)]
     walk.found += len(away)
     walk.left.extend(stored.ino for stored in away[: LEFT_MAX + 1 - len(walk.left)])
     return _jobs(context, view, away)
@@ -256,6 +256,15 @@ def _next_objects(view: View, walk: _Walk) -> list[Object]:
             elif stored[0] is not None:
                 found.append(Object(*stored))
     return found
+
+
+def _is_away(view: View, stored: Object) -> bool:
+    """Return whether an object is to be moved, at once or when its file gets a name that is not
+    held. In the trash it stays: its file has the key again when it is taken back."""
+    key = view.paths.key_of(stored.ino)
+    if key is None and view.paths.key_in_trash(stored.ino) is not None:
+        return False
+    return key != stored.key
 
 
 def _drop(context: Context, walk: _Walk) -> bool:

@@ -1,8 +1,8 @@
 """Moves objects inside the bucket after renames: copy, make sure, record, then delete.
 
-There are two kinds of move: to the key that the file has now, and out of the way, to a staging key,
-when another file must have the old key first (two names that were swapped). The last copy is never
-lost:
+There are two kinds of move: to the key that the file has now, and out of the way, when another file
+must have the old key first (two names that were swapped, or a file in the trash). It is to a
+staging key, or to the key of the path in the trash. The last copy is never lost:
 
 1. A ``tombstone`` of the target is durable before anything is copied. If the drain is killed in the
    middle, half a move leaves garbage with a tombstone, not an object without a row.
@@ -290,8 +290,14 @@ def make_way(context: Context, view: View, occupant: Object) -> Move:
     """Return the move of an object off a key that now belongs to another file."""
     target = _destination(view, occupant, file_of(view.session, occupant.ino))
     if target is None or object_at(view.session, target) is not None:
-        target = staging_key(context.prefix, occupant.ino)
+        target = _waiting_key(context, view, occupant.ino)
     return Move(occupant.ino, occupant.key, target, occupant.size)
+
+
+def _waiting_key(context: Context, view: View, ino: int) -> str:
+    """Return the key at which an object waits that has made way: until its file has a key again, or
+    is removed from the trash."""
+    return view.paths.key_in_trash(ino) or staging_key(context.prefix, ino)
 
 
 def _destination(view: View, stored: Object, file: File | None) -> str | None:
@@ -320,6 +326,6 @@ def _is_right(context: Context, view: View, standing: intent.Standing, planned: 
         # A late completion of that multipart upload could reach the key until the upload is
         # aborted.
         return False
-    if planned.target == staging_key(context.prefix, planned.ino):
+    if planned.target == _waiting_key(context, view, planned.ino):
         return view.paths.key_of(planned.ino) != planned.source
     return _destination(view, stored, standing.file) == planned.target

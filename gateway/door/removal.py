@@ -10,11 +10,10 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gateway.cli.progress import Line
 from gateway.door.frames import Answer, Op, Request
 from gateway.namespace.browse import Browser
 from gateway.text import printable
-from gateway.types import Kind
+from gateway.types import ROOT_CRED, Cred, Kind
 
 TOGETHER = 512
 """The names whose removal is requested at a time."""
@@ -50,30 +49,35 @@ class _Level(NamedTuple):
 class Removal:
     """One removal. Memory grows with the directories beside the way to the one that is listed.
 
-    Parameters: browser; run, which asks at the door.
+    Parameters: browser; run, which asks at the door; on_removed, called now and then with the
+    number of names that are removed by then; cred, in whose name.
     """
 
-    def __init__(self, browser: Browser, run: Run) -> None:
+    def __init__(
+        self,
+        browser: Browser,
+        run: Run,
+        on_removed: Callable[[int], None] = lambda _count: None,
+        cred: Cred = ROOT_CRED,
+    ) -> None:
         self._browser = browser
         self._run = run
-        self._line = Line(quiet=False)
+        self._on_removed = on_removed
+        self._cred = cred
         self._waiting: list[_Name] = []
         self.removed = 0
         self.failures: list[tuple[str, int]] = []
         """The first paths below the top that are left, each with its errno."""
 
     def tree(self, parent: int, name: bytes, ino: int) -> None:
-        """Remove a directory and everything in it. Raises DoorClosed, TryAgain."""
+        """Remove a directory and everything in it, or a file. Raises DoorClosed, TryAgain."""
         top = _Name(parent, name, ino, "", None)
-        try:
-            for _ in range(TRIES):
-                self.failures = []
-                self._once(top)
-                # Any other error will be the same at the next try.
-                if not self.failures or any(why != errno.ENOTEMPTY for _, why in self.failures):
-                    break
-        finally:
-            self._line.end()
+        for _ in range(TRIES):
+            self.failures = []
+            self._once(top)
+            # Any other error will be the same at the next try.
+            if not self.failures or any(why != errno.ENOTEMPTY for _, why in self.failures):
+                break
 
     def _once(self, top: _Name) -> None:
         levels = [_level([top])]
@@ -133,12 +137,14 @@ class Removal:
         names = [name for name in waiting if name.parent not in moved]
         if not names:
             return
-        requests = [Request(Op.REMOVE, name.parent, name.name, name.ino) for name in names]
+        requests = [
+            Request(Op.REMOVE, name.parent, name.name, name.ino, cred=self._cred) for name in names
+        ]
         for name, answer in zip(names, self._run(requests), strict=True):
             self.removed += answer.errno == 0
             if answer.errno not in GONE:
                 self._fail(name, answer.errno)
-        self._line.show(f"{self.removed:,} names removed")
+        self._on_removed(self.removed)
 
 
 def _level(inside: list[_Name]) -> _Level:

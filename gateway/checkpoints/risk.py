@@ -1,0 +1,105 @@
+"""Tells what each run would lose if this gateway were lost now."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, func, literal_column, or_, select
+
+from gateway import clock
+from gateway.checkpoints.facts import State
+from gateway.db.compiled import Session, Statement
+from gateway.db.statements import checkpoint
+
+_IS_DURABLE = checkpoint.c.state == literal_column(f"'{State.DURABLE}'")
+_ranked: Any = (
+    select(
+        checkpoint.c.run,
+        checkpoint.c.step,
+        checkpoint.c.path,
+        checkpoint.c.complete_ns,
+        _IS_DURABLE.label("is_durable"),
+        func.row_number()
+        .over(
+            partition_by=(checkpoint.c.run, _IS_DURABLE),
+            order_by=(checkpoint.c.complete_ns.desc(), checkpoint.c.ino.desc()),
+        )
+        .label("place"),
+    )
+    .where(checkpoint.c.complete_ns.is_not(None))
+    .subquery("ranked")
+)
+NEWEST = Statement(select(_ranked).where(_ranked.c.place == literal_column("1")))
+"""Selects of each run the newest durable checkpoint, and the newest complete one that is not."""
+_durable: Any = (
+    select(checkpoint.c.run, func.max(checkpoint.c.complete_ns).label("complete_ns"))
+    .where(_IS_DURABLE)
+    .group_by(checkpoint.c.run)
+    .subquery("durable")
+)
+AT_RISK = Statement(
+    select(
+        checkpoint.c.run, func.sum(checkpoint.c.dirty_size), func.min(checkpoint.c.dirty_since_ns)
+    )
+    .select_from(checkpoint.outerjoin(_durable, _durable.c.run == checkpoint.c.run))
+    .where(
+        and_(
+            checkpoint.c.dirty_files > literal_column("0"),
+            or_(
+                _durable.c.complete_ns.is_(None),
+                func.coalesce(checkpoint.c.complete_ns, checkpoint.c.dirty_since_ns)
+                > _durable.c.complete_ns,
+            ),
+        )
+    )
+    .group_by(checkpoint.c.run)
+)
+"""Selects what the bucket lacks of checkpoints that are newer than the newest durable one."""
+
+
+class Newest(NamedTuple):
+    """The newest checkpoint of a kind, by the time at which it was complete."""
+
+    path: bytes
+    step: int | None
+    complete_ns: int
+
+
+class Risk(NamedTuple):
+    """What a run would lose with this gateway."""
+
+    run: bytes
+    complete: Newest | None
+    durable: Newest | None
+    seconds: float
+    """The time since the newest durable checkpoint was complete, or without one since the oldest
+    data that the bucket lacks. 0 if the bucket has all that is newer."""
+    size: int
+    """Bytes that the bucket lacks."""
+
+    def eta_seconds(self, bytes_per_second: float) -> float | None:
+        """Return the time until the bucket has all of it, or None if that cannot be told."""
+        if not self.size:
+            return 0.0
+        return self.size / bytes_per_second if bytes_per_second > 0 else None
+
+
+def measure(session: Session) -> list[Risk]:
+    """Return the risk of each run, in the order of their names."""
+    newest: dict[tuple[bytes, bool], Newest] = {}
+    for run, step, path, complete_ns, is_durable, _place in session.all(NEWEST):
+        newest[bytes(run), bool(is_durable)] = Newest(bytes(path), step, complete_ns)
+    at_risk = {bytes(run): facts for run, *facts in session.all(AT_RISK)}
+    now_ns = clock.now_ns()
+    found = []
+    for run in sorted({*at_risk, *(run for run, _is_durable in newest)}):
+        durable, other = newest.get((run, True)), newest.get((run, False))
+        both = [one for one in (durable, other) if one is not None]
+        complete = max(both, key=lambda one: one.complete_ns, default=None)
+        size, since_ns = at_risk.get(run, (0, now_ns))
+        if run in at_risk and durable is not None:
+            since_ns = durable.complete_ns
+        # The clock may have gone back since.
+        seconds = max(0, now_ns - since_ns) / clock.NS
+        found.append(Risk(run, complete, durable, seconds, int(size)))
+    return found

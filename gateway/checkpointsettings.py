@@ -1,0 +1,59 @@
+"""The settings about checkpoints: which places are some, and what is asked before they are deleted.
+
+They are sections of ``gateway.settings``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway import checks
+from gateway.declare import key as _key
+
+
+@dataclass(frozen=True)
+class CheckpointsSettings:
+    rule: tuple[Mapping[str, Any], ...] = _key(
+        "Rules that recognise checkpoints, before those of known frameworks. Each is a table of\n"
+        'its own: [[checkpoints.rule]], name = "ours", path = "{run}/step-{step}", and one or\n'
+        'more of: files = 8, or files = ["rank-*.pt"]; marker = "DONE"; quiet_seconds = 60.',
+        (),
+        checks.rules,
+    )
+    rpo_seconds: float = _key(
+        "spillway status raises an alarm when a run would lose more than so many seconds of its\n"
+        "work with this gateway: the age of its newest checkpoint in the bucket, if newer data\n"
+        "is not there. 0: no alarm.",
+        0.0,
+        checks.at_least(0),
+    )
+    rpo_bytes: int = _key(
+        "The same for the bytes of a run that only this gateway has. 0: no alarm.",
+        0,
+        checks.at_least(0),
+    )
+
+
+@dataclass(frozen=True)
+class RetentionSettings:
+    ask_share: float = _key(
+        "A plan of retention that deletes more than this share of the checkpoints, or of their\n"
+        "bytes, under its policies waits until a person approves it (spillway policy approve). Up\n"
+        "to four deletions are not asked about.",
+        0.5,
+        checks.between(0, 1),
+    )
+    trash_seconds: float = _key(
+        "For so long a checkpoint that a policy deleted can be taken back: spillway undelete.\n"
+        "0: it is removed at once.",
+        7 * 86_400.0,
+        checks.at_least(0),
+    )
+    trash_short_seconds: float = _key(
+        "While the disk is too full although the evictor had its time, what has been in the trash\n"
+        "for so long, and has bytes that only the disk has, is removed early.",
+        3600.0,
+        checks.at_least(0),
+    )

@@ -1,0 +1,272 @@
+"""`spillway policy`: sets policies of retention, and shows what they do."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gateway import config
+from gateway.cli import retention
+from gateway.db import schema
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, PolicyError, UserError
+from gateway.retention import knowntime, policy, store
+from gateway.retention.facts import Current
+from gateway.retention.knowntime import Known, KnownTime
+from gateway.settings import Settings
+from gateway.text import printable
+
+SHOWN = 50
+_Act = Callable[[Settings, Database, argparse.Namespace], int]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+
+    def verb(name: str, text: str, act: _Act, *options: tuple[str, dict[str, Any]]) -> None:
+        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the file")
+        for option, details in options:
+            sub.add_argument(option, **details)
+        sub.set_defaults(act=act)
+
+    as_json = ("--json", {"action": "store_true", "help": "the same facts as JSON"})
+    name = ("name", {"metavar": "NAME"})
+    number = {"type": int, "metavar": "N"}
+    file = {"metavar": "FILE"}
+    verb("list", "the policies that are in force", _list, as_json)
+    verb("show", "one policy", _show, name, ("--version", number))
+    verb("history", "all versions of all policies", _history, as_json)
+    verb("set", "store the policies of a file (-: standard input)", _set, ("file", file))
+    verb("remove", "remove a policy; its versions stay in the history", _remove, name)
+    verb("enable", "have a policy keep and delete again", _enable, name)
+    verb("disable", "have a policy neither keep nor delete", _disable, name)
+    verb(
+        *("plan", "what becomes of each checkpoint, and why", _plan, as_json),
+        ("--policy", {**file, "help": "with the policies of this file, which are not stored"}),
+        ("--run", {"metavar": "RUN", "dest": "run_name", "help": "show only this run"}),
+    )
+    verb("approve", "approve a plan that deletes much", _approve, ("plan", {"metavar": "PLAN"}))
+    limit = {**number, "default": SHOWN, "help": f"the last N actions (default {SHOWN})"}
+    verb("log", "what was done, when, and by which policy", _log, as_json, ("--limit", limit))
+    confirm = {"action": "store_true", "help": "the clock of this machine is right"}
+    verb("clock", "the time to which ages are counted", _clock, ("--confirm", confirm))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one verb. Returns its exit status. Raises UserError."""
+    settings = config.load(args.config)
+    database = Database(settings.database_url)
+    schema.require_current(database)
+    act: _Act = args.act
+    try:
+        return act(settings, database, args)
+    except NamespaceError as exc:
+        raise UserError(f"cannot use {database.url}: {exc}: try again") from None
+    finally:
+        database.close()
+
+
+def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    with _reading(database) as session:
+        found = [one for one in store.versions(session) if one.document is not None]
+    if args.json:
+        print(json.dumps([_facts(one) for one in found], indent=2))
+        return 0
+    for one in found:
+        print(_line(one))
+    if not found:
+        print("there are no policies: spillway policy set FILE")
+    return 0
+
+
+def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    with _reading(database) as session:
+        found = [one for one in store.history(session) if one.name == args.name]
+    wanted = [one for one in found if args.version in (None, one.version)]
+    if not wanted:
+        raise UserError(_missing(args.name))
+    print(json.dumps(_facts(wanted[-1]), indent=2))
+    return 0
+
+
+def _history(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    with _reading(database) as session:
+        found = store.history(session)
+    if args.json:
+        print(json.dumps([_facts(one) for one in found], indent=2))
+        return 0
+    for one in found:
+        print(_line(one))
+    return 0
+
+
+def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    policies = _read(args.file)
+    author = _author()
+    with _writing(database) as session:
+        stored = [(one.name, store.put(session, one, author)) for one in policies]
+    for name, version in stored:
+        print(f"{name}: unchanged" if version is None else _line(version))
+    print("spillway policy plan shows what becomes of each checkpoint")
+    return 0
+
+
+def _remove(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    with _writing(database) as session, _found(args.name):
+        version = store.remove(session, args.name, _author())
+    print(_line(version))
+    return 0
+
+
+def _enable(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    return _switch(database, args.name, True)
+
+
+def _disable(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    return _switch(database, args.name, False)
+
+
+def _switch(database: Database, name: str, is_enabled: bool) -> int:
+    with _writing(database) as session, _found(name):
+        version = store.switch(session, name, is_enabled, _author())
+    print(f"{name}: unchanged" if version is None else _line(version))
+    return 0
+
+
+def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    others = [] if args.policy is None else _read(args.policy)
+    planned = retention.planned(settings, database, [Current(one, 0) for one in others])
+    run_name = args.run_name
+    if run_name is not None:
+        run_name = run_name.removeprefix(settings.nfs.export).strip("/")
+    facts = retention.facts(settings, planned, run_name)
+    if args.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        for line in retention.lines(facts):
+            print(line)
+    return 0
+
+
+def _approve(settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    planned = retention.planned(settings, database, ())
+    is_this = planned.asked is not None and planned.asked.plan == args.plan
+    wanted = planned.asked if is_this and planned.asked is not None else args.plan
+    with _writing(database) as session:
+        if not store.approve(session, wanted, _author()):
+            raise UserError(
+                f"{args.plan}: there is no such plan, or it has changed: look at it again: "
+                "spillway policy plan"
+            )
+    print(f"{args.plan}: approved; the gateway deletes these checkpoints within minutes")
+    return 0
+
+
+def _log(settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    with _reading(database) as session:
+        found = store.actions(session, max(0, args.limit))
+    if args.json:
+        print(json.dumps([_action(settings, one) for one in found], indent=2))
+        return 0
+    for one in reversed(found):
+        path = f"{settings.nfs.export}/{printable(one.path)}"
+        result = one.result or "under way"
+        when = retention.moment(one.began_ns)
+        print(f"{when}  {one.what:<6} {path}: {result}: {one.reason} [{one.author}]")
+    return 0
+
+
+def _action(settings: Settings, one: store.Action) -> dict[str, Any]:
+    return {
+        **one._asdict(),
+        "run": printable(one.run),
+        "path": f"{settings.nfs.export}/{printable(one.path)}",
+    }
+
+
+def _clock(settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    if args.confirm:
+        read = knowntime.reading()
+        row = Known(read.clock_ns, read.boot, read.uptime_ns)
+        with _writing(database) as session:
+            store.save_time(session, KnownTime(row.known_ns, 0, row))
+    time = retention.planned(settings, database, ()).time
+    print(f"ages are counted to {retention.moment(time.now_ns)}")
+    if time.ahead_ns:
+        print(retention.clock_text(time.ahead_ns))
+    return 1 if time.ahead_ns else 0
+
+
+def _read(file: str) -> list[policy.Policy]:
+    """Read the policies of a file, TOML or JSON. Raises UserError."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except OSError as exc:
+        raise UserError(f"cannot read {file}: {exc.strerror}: check the path") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{file} is not UTF-8: correct it") from None
+    try:
+        is_json = text.lstrip().startswith("{")
+        document = json.loads(text) if is_json else tomllib.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise UserError(f"{file} is neither TOML nor JSON: {exc}: correct it") from None
+    try:
+        return policy.read(document)
+    except PolicyError as exc:
+        raise UserError(f"{file}: {exc}") from None
+
+
+def _facts(one: store.Version) -> dict[str, Any]:
+    document = None if one.document is None else json.loads(one.document)
+    return {**one._asdict(), "enabled": bool(one.enabled), "document": document}
+
+
+def _line(one: store.Version) -> str:
+    state = "enabled" if one.enabled else "disabled"
+    state = "removed" if one.document is None else state
+    says = {} if one.document is None else json.loads(one.document)
+    told = ", ".join(f"{key} = {json.dumps(value)}" for key, value in says.items() if key != "name")
+    when = retention.moment(one.created_ns)
+    return f"{one.name} v{one.version}  {state:<8}  {when} by {one.author}  {told}".rstrip()
+
+
+def _author() -> str:
+    """Return the name of the person who runs the command."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _missing(name: str) -> str:
+    return f"there is no policy {name}: spillway policy list shows those that there are"
+
+
+@contextmanager
+def _found(name: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyError:
+        raise UserError(_missing(name)) from None
+
+
+@contextmanager
+def _reading(database: Database) -> Iterator[Session]:
+    with database.snapshot() as connection:
+        yield Session(connection, database.dialect)
+
+
+@contextmanager
+def _writing(database: Database) -> Iterator[Session]:
+    with database.reader() as connection, database.transaction(connection):
+        yield Session(connection, database.dialect)

@@ -1,0 +1,302 @@
+"""`spillway promote`, `promotions` and `demote`: copies of checkpoints that stay."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from gateway import clock, config, state
+from gateway.checkpoints.facts import State as CheckpointState
+from gateway.cli import user
+from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
+from gateway.cli.paths import NotPossible, browsing, follow
+from gateway.cli.progress import Line
+from gateway.cli.units import size
+from gateway.db import schema
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.db.models import RESERVED_NAME, ROOT_INO
+from gateway.errors import NamespaceError, UserError
+from gateway.promotion import members, places, store
+from gateway.promotion.members import Look
+from gateway.promotion.store import Promotion, State
+from gateway.settings import Settings
+from gateway.text import printable, shown
+
+POLL_SECONDS = 0.5
+DEAD_SECONDS = 10.0
+"""The time that the process of the catalogue may be away: `spillway up` restarts it."""
+
+
+def promote_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--as", dest="name", required=True, metavar="NAME", help="its new name")
+    parser.add_argument("--note", default="", metavar="TEXT", help="why, for other people")
+    parser.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="until it is durable, and then until it is promoted (default)",
+    )
+    parser.add_argument("--json", action="store_true", help="only the result, as JSON")
+    parser.add_argument("path", metavar="PATH", help="a checkpoint, or any directory or file")
+
+
+def promote(args: argparse.Namespace) -> int:
+    """Promote a checkpoint. Returns exit status 1 if it cannot be promoted. Raises UserError."""
+    settings = config.load(args.config)
+    name = places.checked(args.name, settings.drain.hold_patterns)
+    with browsing(settings) as browser, opened(settings) as database:
+        place = None
+        try:
+            place = follow(browser, settings, args.path)
+            ino = place.found().attr.ino
+            waiting = _Waiting(settings, database, args.json)
+            made = waiting.ask(ino, name, args.note, args.wait)
+            if args.wait:
+                made = waiting.until_ended(made)
+            found = _facts(settings, *_counted(database, made))
+        except NotPossible as exc:
+            return refuse(exc)
+    if args.json:
+        print(json.dumps(found, indent=2))
+    else:
+        print(_line(found))
+    return NOT_POSSIBLE if found["state"] == State.FAILED else DONE
+
+
+def promotions_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+
+
+def promotions(args: argparse.Namespace) -> int:
+    """List the promotions. Raises UserError."""
+    settings = config.load(args.config)
+    with opened(settings) as database, database.snapshot() as connection:
+        session = Session(connection, database.dialect)
+        found = [
+            _facts(settings, one, *store.counts(session, one.name)) for one in store.every(session)
+        ]
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return DONE
+    for one in found:
+        print(_line(one))
+    if not found:
+        print("nothing is promoted")
+    return DONE
+
+
+def demote_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="remove the copy, also in the bucket")
+    parser.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("name", metavar="NAME", help="as spillway promotions shows it")
+
+
+def demote(args: argparse.Namespace) -> int:
+    """Remove a promotion. Returns exit status 1 if it is not confirmed. Raises UserError."""
+    settings = config.load(args.config)
+    with opened(settings) as database:
+        with database.reader() as connection, database.transaction(connection):
+            session = Session(connection, database.dialect)
+            found = store.one_named(session, args.name)
+            if found is None:
+                raise UserError(f"no promotion {shown(args.name)}: look with spillway promotions")
+            if not args.yes:
+                print(
+                    f"{found.name}: {found.files:,} files, {size(found.size)} would be removed, "
+                    "also from the bucket: add --yes"
+                )
+                return NOT_POSSIBLE
+            store.change(session, found._replace(state=State.DEMOTING.value, reason=None))
+        if args.wait:
+            _Waiting(settings, database, False).until_gone(args.name)
+    print(f"{args.name}: {'removed' if args.wait else 'is being removed'}")
+    return DONE
+
+
+def gather(settings: Settings) -> dict[str, int]:
+    """Return the number of promotions in each state, for ``spillway status``. Raises UserError."""
+    with opened(settings) as database, database.snapshot() as connection:
+        states = Counter(one.state for one in store.every(Session(connection, database.dialect)))
+    return {str(one): states[one] for one in State}
+
+
+def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield label and value of the line for a person, if there is anything to say."""
+    if counts := [f"{count} {name}" for name, count in facts.items() if count]:
+        more = ": look with spillway promotions" if facts[State.FAILED] else ""
+        yield "promotions", f"{', '.join(counts)}{more}"
+
+
+class _Waiting:
+    """Waits for what other processes do, and shows it.
+
+    Parameters: quiet, whether nothing is shown.
+    """
+
+    def __init__(self, settings: Settings, database: Database, quiet: bool) -> None:
+        self._settings = settings
+        self._database = database
+        self._line = Line(quiet)
+        self._alive_at = clock.monotonic_seconds()
+
+    def ask(self, ino: int, name: str, note: str, waits: bool) -> Promotion:
+        """Record a promotion, as soon as the bucket has all of its source. Raises NotPossible,
+        UserError."""
+        try:
+            while True:
+                began = clock.monotonic_seconds()
+                with self._database.snapshot() as connection:
+                    session = Session(connection, self._database.dialect)
+                    path = _path_of(session, ino)
+                    seen = members.look(session, ino)
+                if seen is None or path is None:
+                    raise NotPossible("it was removed meanwhile")
+                why = _why_not(path, seen)
+                if why is None:
+                    break
+                if not waits:
+                    raise NotPossible(f"{printable(path)}: {why}")
+                self._line.show(f"waiting: {why}")
+                time.sleep(max(POLL_SECONDS, 5 * (clock.monotonic_seconds() - began)))
+        finally:
+            self._line.end()
+        prefix = self._settings.bucket.prefix
+        with self._database.reader() as connection, self._database.transaction(connection):
+            session = Session(connection, self._database.dialect)
+            return members.record(session, prefix, name, path, seen, note, user.name())
+
+    def until_ended(self, one: Promotion) -> Promotion:
+        """Wait until a promotion is done or has failed. Raises NotPossible."""
+        while True:
+            now, files, copied = _counted(self._database, one)
+            if now.state != State.COPYING:
+                self._line.end()
+                return now
+            why = f": {shown(now.reason)}" if now.reason else ""
+            self._pause(f"{copied:,} of {files:,} files copied{why}", one.name)
+
+    def until_gone(self, name: str) -> None:
+        """Wait until a promotion is removed. Raises UserError."""
+        while True:
+            with self._database.snapshot() as connection:
+                now = store.one_named(Session(connection, self._database.dialect), name)
+            if now is None or now.state != State.DEMOTING:
+                self._line.end()
+                return
+            self._pause(f"removing: {shown(now.reason or 'files')}", name)
+
+    def _pause(self, text: str, name: str) -> None:
+        self._line.show(text)
+        time.sleep(POLL_SECONDS)
+        now = clock.monotonic_seconds()
+        children = state.children(state.read(self._settings, state.UP))
+        if state.alive(children.get("checkpoints")):
+            self._alive_at = now
+        if now - self._alive_at > DEAD_SECONDS:
+            self._line.end()
+            raise UserError(
+                f"the gateway does not run: start it: spillway up; {name} then continues by itself"
+            )
+
+
+def _why_not(path: bytes, seen: Look) -> str | None:
+    """Return why a source cannot be promoted yet, or None. Raises NotPossible if it never can."""
+    special = seen.special
+    if special is not None:
+        below = b"/".join(part for part in (path, special.path) if part)
+        raise NotPossible(
+            f"{printable(below)}: only files, directories and links are promoted: remove it"
+        )
+    if not seen.files:
+        raise NotPossible(f"{printable(path)}: it has no files")
+    known = seen.checkpoint
+    if known is not None and known.state == CheckpointState.WRITING:
+        return f"the checkpoint is not complete: {known.reason}"
+    if left := seen.left:
+        left_bytes = sum(one.size for one in left)
+        first = b"/".join(part for part in (path, left[0].path) if part)
+        return (
+            f"{len(left):,} files, {size(left_bytes)} are not in the bucket yet "
+            f"({printable(first)}): look with spillway queue"
+        )
+    return None
+
+
+def _path_of(session: Session, ino: int) -> bytes | None:
+    if ino == ROOT_INO:
+        raise NotPossible("the whole export cannot be promoted: name a checkpoint")
+    paths = store.paths_of(session, ino)
+    if paths and paths[0].split(b"/")[0] == RESERVED_NAME:
+        raise NotPossible(f"{printable(paths[0])}: it is the gateway's own, and stays already")
+    return paths[0] if paths else None
+
+
+def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
+    """Return a promotion as it is now, its files, and those that are copied."""
+    with database.snapshot() as connection:
+        session = Session(connection, database.dialect)
+        now = store.one_named(session, one.name)
+        if now is None or now.top != one.top:
+            raise NotPossible(f"{one.name}: it was demoted meanwhile")
+        return now, *store.counts(session, one.name)
+
+
+def _facts(settings: Settings, one: Promotion, _files: int, copied: int) -> dict[str, Any]:
+    export = settings.nfs.export
+    return {
+        "name": one.name,
+        "state": one.state,
+        "reason": one.reason,
+        "path": f"{export}/{printable(RESERVED_NAME)}/promoted/{one.name}",
+        "source": f"{export}/{printable(one.path)}",
+        "run": None if one.run is None else printable(one.run),
+        "step": one.step,
+        "note": one.note,
+        "by": one.asked_by,
+        "asked": _time(one.asked_ns),
+        "done": None if one.done_ns is None else _time(one.done_ns),
+        "files": one.files,
+        "copied_files": copied,
+        "size_bytes": one.size,
+        "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
+    }
+
+
+def _line(one: dict[str, Any]) -> str:
+    head = f"{one['name']}  {one['state']}  {one['files']} files, {size(one['size_bytes'])}"
+    text = f"{head}  {one['source']}  ({one['by']}, {one['asked'][:10]})"
+    if one["reason"]:
+        text += f": {shown(one['reason'])}"
+    elif one["note"]:
+        text += f": {shown(one['note'])}"
+    if one["run"] is None:
+        text += "; no rule recognised it as a checkpoint"
+    if one["state"] == State.DONE and not one["is_tagged"]:
+        text += (
+            "; its objects have no tag: exclude .spillway/promoted/ from lifecycle rules by hand"
+        )
+    return text
+
+
+def _time(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns // clock.NS).astimezone().isoformat()
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[Database]:
+    """Open the database. Raises UserError while it cannot be used."""
+    database = Database(settings.database_url)
+    try:
+        schema.require_current(database)
+        yield database
+    except NamespaceError as exc:
+        raise UserError(f"cannot use {database.url}: {exc}: try again") from None
+    finally:
+        database.close()

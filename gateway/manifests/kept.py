@@ -1,0 +1,129 @@
+"""The rows of ``manifest``: what the bucket has at the key of each manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from gateway import clock
+from gateway.checkpoints.catalogue import Row
+from gateway.db.compiled import Session, Statement
+from gateway.db.engine import Database
+from gateway.manifests import statements as own
+from gateway.manifests.document import name_of
+from gateway.objectstore import keys
+
+
+class Kept(NamedTuple):
+    """A row of ``manifest``."""
+
+    key: str
+    ino: int
+    path: bytes
+    change: int
+    evidence: str
+    durable_ns: int
+    etag: str | None
+    written_ns: int
+    look_ns: int | None
+
+    def is_of(self, row: Row) -> bool:
+        """Whether it was made of a checkpoint as the row says that it is."""
+        made_of = (self.ino, self.evidence, self.durable_ns)
+        return made_of == (row.ino, row.evidence, row.durable_ns)
+
+
+class Shelf:
+    """The table, of one gateway. Not safe to use from several threads.
+
+    Parameters: database; prefix, of the keys in the bucket; late_seconds, the longest time after
+    which a request that was given up can arrive.
+    """
+
+    def __init__(self, database: Database, prefix: str, late_seconds: float) -> None:
+        self._database = database
+        self._below = keys.manifests_below(prefix)
+        self._late_ns = int(late_seconds * clock.NS)
+
+    def missing(self) -> list[int]:
+        """Return the durable checkpoints without their manifest. Raises TryAgain."""
+        with self._reading() as session:
+            return [ino for (ino,) in session.all(own.MISSING)]
+
+    def untrue(self) -> list[Kept]:
+        """Return the manifests that must go. Raises TryAgain."""
+        return self._kept(own.UNTRUE)
+
+    def doubtful(self) -> list[Kept]:
+        """Return the manifests that must be looked at. Raises TryAgain."""
+        now_ns = clock.now_ns()
+        return self._kept(own.DOUBTFUL, now_ns=now_ns, late_ns=now_ns + self._late_ns)
+
+    def place(self, row: Row) -> tuple[str, Kept | None]:
+        """Return the key of a checkpoint's manifest, and its row. Raises TryAgain.
+
+        Of two checkpoints with one step, the first that is durable has the key of the step.
+        """
+        run = [name for name in row.run.split(b"/") if name]
+        with self._reading() as session:
+            for ino in (None, row.ino):
+                key = keys.key_of(self._below, [*run, name_of(row.path, row.step, ino)])
+                found = session.one(own.ROW, the_key=key)
+                kept = None if found is None else _kept(found)
+                if kept is None or kept.ino == row.ino:
+                    break
+                if session.one(own.IS_THERE, ino=kept.ino) is None:
+                    break
+        return key, kept
+
+    def intend(self, key: str, row: Row, change: int, before: Kept | None) -> Kept:
+        """Record that a manifest is about to be put. Raises TryAgain.
+
+        Parameters: change, of the checkpoint's inode; before, the row of the key.
+        """
+        now_ns = clock.now_ns()
+        assert row.durable_ns is not None, "a manifest is of a durable checkpoint"
+        facts = (key, row.ino, row.path, change, row.evidence, row.durable_ns, None, now_ns)
+        made = Kept(*facts, now_ns + self._late_ns)
+        with self._writing() as session:
+            session.run(own.DELETE, the_key=key)
+            session.run(own.INSERT, **made._asdict())
+        return made._replace(look_ns=None if before is None else before.look_ns)
+
+    def know(self, kept: Kept, is_doubtful: bool = False) -> None:
+        """Record what is at a key. Raises TryAgain.
+
+        Parameters: is_doubtful, whether a request was given up that may still be carried out.
+        """
+        look_ns = clock.now_ns() + self._late_ns if is_doubtful else kept.look_ns
+        with self._writing() as session:
+            session.run(own.KNOWN, the_key=kept.key, new_etag=kept.etag, new_look_ns=look_ns)
+
+    def forget(self, kept: Kept) -> None:
+        """Record that there is nothing of ours at a key. Raises TryAgain."""
+        if kept.look_ns is not None and clock.is_ahead(kept.look_ns, self._late_ns):
+            # An earlier request may still bring a manifest. The row stays until it cannot.
+            self.know(kept._replace(etag=None))
+            return
+        with self._writing() as session:
+            session.run(own.DELETE, the_key=kept.key)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with self._database.reader() as connection:
+            yield Session(connection, self._database.dialect)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
+        with self._database.reader() as connection, self._database.transaction(connection):
+            yield Session(connection, self._database.dialect)
+
+    def _kept(self, statement: Statement, **parameters: Any) -> list[Kept]:
+        with self._reading() as session:
+            return [_kept(row) for row in session.all(statement, **parameters)]
+
+
+def _kept(row: Any) -> Kept:
+    made = Kept(*row)
+    return made._replace(path=bytes(made.path))

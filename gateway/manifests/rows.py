@@ -1,0 +1,80 @@
+"""Reads what a manifest is made of, in one transaction and page by page.
+
+A directory of any size takes the memory of one page for each level of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gateway.checkpoints.catalogue import Row
+from gateway.checkpoints.facts import Extent
+from gateway.db.compiled import Session
+from gateway.manifests import statements as own
+from gateway.manifests.document import Member, Stored, Subject, lines
+from gateway.types import Kind
+
+PAGE = 1024
+
+
+def document(session: Session, row: Row) -> Iterator[bytes]:
+    """Yield the text of a checkpoint's manifest.
+
+    Parameters: session, in a read transaction that ends after the last line; row, as the same
+    transaction sees the checkpoint.
+    """
+    found = session.one(own.TOP, ino=row.ino)
+    assert found is not None, "the transaction sees the checkpoint"
+    subject = Subject(
+        row.path,
+        row.run,
+        row.step,
+        row.rule,
+        Extent(row.extent).name.lower(),
+        row.files,
+        row.size,
+        row.complete_ns,
+        row.durable_ns,
+        found[0],
+    )
+    yield from lines(subject, members(session, row))
+
+
+def members(session: Session, row: Row) -> Iterator[Member]:
+    """Yield the members of a checkpoint, each directory before what is in it."""
+    if row.extent == Extent.FILE:
+        found = session.one(own.MEMBER, ino=row.ino)
+        assert found is not None, "the transaction sees the checkpoint"
+        yield _member(found, row.path.rpartition(b"/")[2])
+        return
+    yield from _below(session, row.ino, b"", row.extent == Extent.TREE)
+
+
+def _below(session: Session, directory: int, above: bytes, is_deep: bool) -> Iterator[Member]:
+    after = b""
+    while rows := session.all(own.MEMBERS, parent=directory, after=after, most=PAGE):
+        for row in rows:
+            path = above + bytes(row[0])
+            is_directory = row[2] == Kind.DIRECTORY
+            if is_deep or not is_directory:
+                yield _member(row, path)
+            if is_deep and is_directory:
+                yield from _below(session, row[1], path + b"/", is_deep)
+        after = rows[-1][0]
+
+
+def _member(row: Sequence[Any], path: bytes) -> Member:
+    _name, _ino, kind, mode, uid, gid, mtime_ns, size, target, is_stored, *stored = row
+    is_file = kind == Kind.REGULAR
+    return Member(
+        path,
+        kind,
+        mode,
+        uid,
+        gid,
+        mtime_ns,
+        size if is_file else 0,
+        None if target is None else bytes(target),
+        Stored(*stored) if is_file and is_stored else None,
+    )

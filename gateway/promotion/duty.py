@@ -1,0 +1,327 @@
+"""Carries promotions out, one step after the other, and removes what failed or is demoted.
+
+1. The members were fixed by the command. Directories and links are made in the trash, where clients
+   do not find them.
+2. Each file's object is copied inside the store, and only the version that was fixed. Then one
+   transaction makes the file, absent, with its object: if the original is not the same version any
+   more, the promotion fails. What was copied before does not depend on the original.
+3. When all are made, the server renames the copy into ``.spillway/promoted``. That is the only
+   moment at which clients see anything of it.
+
+Every step is found in the tables, so a process that is killed is followed by one that continues. A
+copy whose request was given up may reach the store later, and give the object another ETag. So the
+objects are looked at before the rename, when no such request can be under way any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from sqlalchemy import exists, or_, select
+
+from gateway import clock
+from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement, b, rows_of
+from gateway.db.engine import Database
+from gateway.db.models import PROMOTED_INO, TRASH_INO
+from gateway.db.statements import doubt, promotion_member, tombstone
+from gateway.door.frames import Op, Request
+from gateway.drain.context import LATE_FACTOR
+from gateway.errors import BucketError, DoorClosed, ObjectRefused, StoreRefused, UserError
+from gateway.namespace import identity
+from gateway.promotion import build, removal, store
+from gateway.promotion.places import staged_name
+from gateway.promotion.store import Member, Promotion, State
+from gateway.promotion.work import Ended, OpenDoor, Work
+from gateway.settings import Settings
+from gateway.text import printable
+from gateway.types import GATEWAY_CRED
+
+if TYPE_CHECKING:
+    from gateway.promotion.copier import Copied, Copier, Source
+
+log = logging.getLogger("checkpoints")
+
+BATCH = 32
+"""The copies that are recorded together."""
+NAMES = 256
+"""The directories and links of one transaction, for which the NFS server waits."""
+POLL_SECONDS = 1.0
+WAIT_SECONDS = 0.5
+RETRY_SECONDS = 5.0
+MOVED_SECONDS = 0.2
+
+BLOCKED = Statement(
+    select(promotion_member.c.copy)
+    .where(
+        promotion_member.c.name == b("name"),
+        or_(
+            exists().where(tombstone.c.key == promotion_member.c.key),
+            exists().where(doubt.c.key == promotion_member.c.key),
+        ),
+    )
+    .limit(1)
+)
+"""Selects a member whose key has a deletion that may not have reached the store yet."""
+
+
+class Promoter:
+    """Carries the promotions of one gateway out. A duty of the process of the catalogue.
+
+    Parameters: settings; database; open_door, which opens the door; stop, after which it ends
+    between two steps.
+    """
+
+    name = "promotions"
+
+    def __init__(
+        self, settings: Settings, database: Database, open_door: OpenDoor, stop: threading.Event
+    ) -> None:
+        self._settings = settings
+        self._work = Work(settings, database, open_door)
+        self._stop = stop
+        self._copier: Copier | None = None
+        self._known: set[int] = set()
+        """Those of which no request is under way that this process does not know of, by top."""
+        self._look_at: dict[int, float] = {}
+        """Monotonic seconds after which no request is under way that was given up, by top."""
+        self._etags: dict[int, str] = {}
+        """ETags of copies that are not recorded, by inode."""
+
+    def turn(self) -> float:
+        """Carry out what is to be done. Returns seconds until the next turn."""
+        with self._work.reading() as session:
+            pending = store.pending(session)
+        if not pending:
+            return POLL_SECONDS
+        seconds = POLL_SECONDS
+        for one in pending:
+            if self._stop.is_set():
+                break
+            try:
+                # The disk may not be mounted, or the database be another one.
+                identity.require_surroundings(self._settings)
+                seconds = min(seconds, self._step(one))
+            except Ended:
+                seconds = 0.0
+            except (UserError, DoorClosed, OSError) as exc:
+                if isinstance(exc, StoreRefused):
+                    self._work.store.reload()
+                self._say(one, str(exc))
+                seconds = RETRY_SECONDS
+        return seconds
+
+    def _say(self, one: Promotion, why: str) -> None:
+        """Record why a promotion waits, for people."""
+        if one.reason == why or one.state == State.FAILED:
+            return
+        log.warning("promotion %s waits: %s", one.name, why)
+        try:
+            with self._work.writing(one) as view:
+                now = store.one_named(view.session, one.name)
+                if now is not None:
+                    store.change(view.session, now._replace(reason=why))
+        except Ended:
+            return
+
+    def _step(self, one: Promotion) -> float:
+        if one.state != State.COPYING:
+            is_doubtful = one.top in self._look_at or one.top not in self._known
+            removal.remove(self._work, one, BATCH, self._etags, is_doubtful)
+            return 0.0
+        with self._work.reading() as session:
+            is_linked = build.parent_of(session, one) == PROMOTED_INO
+            is_blocked = session.one(BLOCKED, name=one.name) is not None
+        if is_linked:
+            self._finish(one)
+            return 0.0
+        if one.begun_ns is None:
+            if is_blocked:
+                self._say(one, "the drain has yet to delete what had this name before")
+                return WAIT_SECONDS
+            tagged = int(self._work.store.keeps_tags())
+            self._known.add(one.top)
+            begun = one._replace(begun_ns=clock.now_ns(), is_tagged=tagged, reason=None)
+            one = self._work.change(begun, one)
+        elif one.top not in self._known and one.top not in self._look_at:
+            self._doubt(one)
+        return self._build(one)
+
+    def _build(self, one: Promotion) -> float:
+        if not self._make_names(one) or not self._copy_all(one):
+            return 0.0
+        wait_seconds = self._look_at.get(one.top, 0.0) - clock.monotonic_seconds()
+        if wait_seconds > 0:
+            self._say(one, "a request that was given up may still reach the store")
+            return min(wait_seconds, WAIT_SECONDS)
+        if one.top in self._look_at and not self._is_as_recorded(one):
+            return 0.0
+        self._link(one)
+        return 0.0
+
+    def _doubt(self, one: Promotion) -> None:
+        """Note that a copy may have been requested whose answer is not known."""
+        late_seconds = LATE_FACTOR * self._settings.bucket.read_timeout_seconds
+        self._look_at[one.top] = clock.monotonic_seconds() + late_seconds
+
+    def _make_names(self, one: Promotion) -> bool:
+        """Make directories and links. Returns False if told to stop, or if it failed."""
+        while not self._stop.is_set():
+            with self._work.writing(one) as view:
+                members = store.members(view.session, store.UNMADE_NAMES, one.name, most=NAMES)
+                gone = build.make(view.session, one, members) if members else None
+            if gone is not None:
+                self._fail(one, gone, "it was removed meanwhile")
+                return False
+            if not members:
+                return True
+        return False
+
+    def _copy_all(self, one: Promotion) -> bool:
+        """Copy all objects. Returns False if told to stop, or if it failed. Raises BucketError."""
+        while not self._stop.is_set():
+            with self._work.reading() as session:
+                members = store.members(session, store.UNMADE_FILES, one.name, most=BATCH)
+                sources = self._sources(session, members)
+                volume = bytes(_volume(session)).hex()
+            if not members:
+                return True
+            changed = [member for member in members if member.ino not in sources]
+            if changed:
+                self._fail(one, changed[0], "it was changed or removed meanwhile")
+                return False
+            pairs = [(member, sources[member.ino]) for member in members]
+            if not self._copy(one, volume, pairs):
+                return False
+        return False
+
+    def _sources(self, session: Session, members: list[Member]) -> dict[int, Source]:
+        """Return the objects of originals that are what is promoted, by inode."""
+        from gateway.promotion.copier import SOURCES, Source
+
+        rows = session.all(SOURCES, inos=rows_of([(member.ino,) for member in members]))
+        found = {row[0]: Source(*row) for row in rows}
+        return {
+            member.ino: found[member.ino]
+            for member in members
+            if member.ino in found and found[member.ino].is_of(member)
+        }
+
+    def _copy(self, one: Promotion, volume: str, pairs: list[tuple[Member, Source]]) -> bool:
+        """Copy some objects, and make their files. Returns False if the promotion failed."""
+        from gateway.promotion.copier import Copied
+
+        is_resumed = one.top not in self._known
+        results = self._open_copier().run(
+            one, volume, pairs, is_resumed=is_resumed, tags=bool(one.is_tagged)
+        )
+        copied: list[tuple[Member, Source, Copied]] = []
+        errors: list[tuple[Member, Source, BucketError]] = []
+        for (member, source), result in zip(pairs, results, strict=True):
+            if isinstance(result, Copied):
+                self._etags[member.copy] = result.etag
+                copied.append((member, source, result))
+            elif result is not None:
+                errors.append((member, source, result))
+        if copied:
+            self._record(one, copied)
+        for member, source, error in errors:
+            if not isinstance(error, ObjectRefused):
+                self._doubt(one)
+                raise error
+            with self._work.reading() as session:
+                is_same = self._sources(session, [member]).get(member.ino) == source
+            if is_same:
+                self._fail(one, member, str(error))
+                return False
+            # The drain moves it: its row names the new key in a moment.
+            self._stop.wait(MOVED_SECONDS)
+        return True
+
+    def _record(self, one: Promotion, copied: list[tuple[Member, Source, Copied]]) -> None:
+        """Make the files of copies. One whose original changed is left out, and is found so by the
+        next look at the originals."""
+        with self._work.writing(one) as view:
+            made = [(member, source.etag, result.etag) for member, source, result in copied]
+            changed = build.make_files(view.session, one, made)
+            now = store.one_named(view.session, one.name)
+            assert now is not None, "it was there a moment ago"
+            is_tagged = now.is_tagged and all(result.is_tagged for _, _, result in copied)
+            store.change(view.session, now._replace(is_tagged=int(bool(is_tagged)), reason=None))
+        left = {member.copy for member in changed}
+        for member, _source, _result in copied:
+            if member.copy not in left:
+                del self._etags[member.copy]
+
+    def _is_as_recorded(self, one: Promotion) -> bool:
+        """Look at all objects of a copy. An ETag that a late copy of the same version gave is
+        recorded. Returns False if the promotion failed."""
+        from gateway.promotion.copier import OBJECTS, Stored
+
+        after = 0
+        while not self._stop.is_set():
+            with self._work.reading() as session:
+                rows = session.all(OBJECTS, name=one.name, after=after, most=NAMES)
+                volume = bytes(_volume(session)).hex()
+            for stored in (Stored(*row) for row in rows):
+                etag = self._open_copier().etag_of(one, volume, stored)
+                if etag is None:
+                    why = f"{stored.key}: the bucket does not have the copy any more"
+                    self._work.change(one._replace(state=State.FAILED.value, reason=why), one)
+                    return False
+                if etag != stored.etag:
+                    with self._work.writing(one) as view:
+                        view.session.run(build.NEW_ETAG, the_ino=stored.ino, new_etag=etag)
+                after = stored.ino
+            if len(rows) < NAMES:
+                del self._look_at[one.top]
+                self._known.add(one.top)
+                return True
+        return False
+
+    def _link(self, one: Promotion) -> None:
+        """Let clients see the copy, whole."""
+        name = one.name.encode()
+        with self._work.reading() as session:
+            is_taken = session.one(sql.ENTRY, parent=PROMOTED_INO, name=name) is not None
+        if is_taken:
+            why = "something has its name in .spillway/promoted: choose another name"
+            self._work.change(one._replace(state=State.FAILED.value, reason=why), one)
+            return
+        staged = staged_name(one.top)
+        self._work.ask(
+            [Request(Op.RENAME, TRASH_INO, staged, PROMOTED_INO, name, cred=GATEWAY_CRED)]
+        )
+        self._finish(one)
+
+    def _finish(self, one: Promotion) -> None:
+        with self._work.reading() as session:
+            now = store.one_named(session, one.name)
+        if now is None or now.top != one.top:
+            raise Ended(one.name)
+        done = now._replace(state=State.DONE.value, reason=None, done_ns=clock.now_ns())
+        self._work.change(done, now)
+        log.info("promoted %s as %s", printable(one.path), one.name)
+
+    def _fail(self, one: Promotion, member: Member, why: str) -> None:
+        path = b"/".join(part for part in (one.path, member.path) if part)
+        reason = f"{printable(path)}: {why}"
+        failed = one._replace(state=State.FAILED.value, reason=reason)
+        self._work.change(failed, one)
+        log.error("promotion %s failed: %s", one.name, reason)
+
+    def _open_copier(self) -> Copier:
+        from gateway.promotion.copier import Copier
+
+        if self._copier is None:
+            self._copier = Copier(self._work.store, self._settings.bucket.prefix, self._stop.is_set)
+        return self._copier
+
+
+def _volume(session: Session) -> bytes:
+    row = session.one(sql.VOLUME)
+    assert row is not None, "the volume row is missing"
+    found: bytes = row[0]
+    return found

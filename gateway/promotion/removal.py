@@ -1,0 +1,81 @@
+"""Removes the copy of a promotion that failed or is demoted: first from the sight of clients, then
+file by file. The drain deletes the objects, as of all files that were removed."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Mapping
+
+from gateway.db import statements as sql
+from gateway.db.models import PROMOTED_INO, TRASH_INO
+from gateway.door.frames import Op, Request
+from gateway.promotion import build, store
+from gateway.promotion.places import staged_name
+from gateway.promotion.store import Member, Promotion, State
+from gateway.promotion.work import Work
+from gateway.types import GATEWAY_CRED
+
+log = logging.getLogger("checkpoints")
+
+PAGE = 512
+GONE = (0, errno.ENOENT, errno.ESTALE)
+
+
+def remove(
+    work: Work, of: Promotion, unmade_most: int, etags: Mapping[int, str], is_doubtful: bool
+) -> None:
+    """Remove a copy, as far as it was made. It can be repeated after any interruption.
+
+    Parameters: unmade_most, the number of copies that may have been requested and not recorded;
+    etags of such copies, as far as they are known, by inode; is_doubtful, whether a copy may still
+    be under way. Raises UserError, DoorClosed, Ended, TryAgain, OSError.
+    """
+    if of.begun_ns is not None:
+        _bury(work, of, unmade_most, etags, is_doubtful)
+    with work.reading() as session:
+        is_visible = build.parent_of(session, of) == PROMOTED_INO
+    if is_visible:
+        staged = staged_name(of.top)
+        name = of.name.encode()
+        work.ask([Request(Op.RENAME, PROMOTED_INO, name, TRASH_INO, staged, cred=GATEWAY_CRED)])
+    before = 1 << 62
+    while True:
+        with work.reading() as session:
+            page = store.members(session, store.LAST_MADE, of.name, before=before, most=PAGE)
+        work.ask([_removal(of, member) for member in page], GONE)
+        if len(page) < PAGE:
+            break
+        before = page[-1].copy
+    with work.writing(of) as view:
+        view.session.run(store.MEMBERS_DELETE, the_name=of.name)
+        if of.state == State.DEMOTING:
+            view.session.run(store.DELETE, the_name=of.name)
+    log.info("promotion %s: the copy is removed", of.name)
+
+
+def _removal(of: Promotion, member: Member) -> Request:
+    if member.parent:
+        parent, name = member.parent, member.path.rpartition(b"/")[2]
+    else:
+        parent, name = TRASH_INO, staged_name(of.top)
+    return Request(Op.REMOVE, parent, name, member.copy, cred=GATEWAY_CRED)
+
+
+def _bury(
+    work: Work, of: Promotion, most: int, etags: Mapping[int, str], is_doubtful: bool
+) -> None:
+    """Add tombstones for the copies that may be in the bucket without a row. A request that was
+    given up may still make one, so the drain looks at the keys again."""
+    with work.writing(of) as view:
+        unmade = store.members(view.session, store.UNMADE_FILES, of.name, most=most)
+        view.add_tombstones(
+            [
+                sql.Tombstone(one.key, one.copy, 1, etags.get(one.copy), of.generation)
+                for one in unmade
+                if one.key is not None
+            ]
+        )
+        for one in unmade if is_doubtful else ():
+            if one.key is not None:
+                view.doubt_later(one.key, one.copy)

@@ -1,0 +1,98 @@
+"""What the steps of a promotion work with: the database, the bucket and the door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.door.door import Door
+from gateway.door.frames import Request
+from gateway.drain.context import Context, View
+from gateway.errors import GatewayError, UserError
+from gateway.promotion import store
+from gateway.promotion.store import Promotion
+from gateway.settings import Settings
+
+if TYPE_CHECKING:
+    # The import is for types only: boto3 takes half a second to import.
+    from gateway.objectstore.tags import TaggingStore
+
+OpenDoor = Callable[[], AbstractContextManager[Door]]
+TOGETHER = 64
+"""The requests at the door at a time: as many as the server takes from one peer."""
+
+
+class Ended(GatewayError):
+    """A person ended the promotion meanwhile."""
+
+
+class Work:
+    """The database, the bucket and the door of one gateway.
+
+    Parameters: settings; database; open_door, which opens the door.
+    """
+
+    def __init__(self, settings: Settings, database: Database, open_door: OpenDoor) -> None:
+        self.settings = settings
+        self._database = database
+        self._open_door = open_door
+
+    @cached_property
+    def store(self) -> TaggingStore:
+        """The bucket. It is opened when there is something to copy."""
+        # The imports are here because boto3 and awscrt take a second to import.
+        from gateway.drain import endpoint
+        from gateway.objectstore.checksums import Kind
+        from gateway.objectstore.tags import TaggingStore
+
+        with self.reading() as session:
+            kind = endpoint.known(session, self.settings.bucket) or Kind.MD5
+        return TaggingStore(self.settings, kind=kind)
+
+    @cached_property
+    def _context(self) -> Context:
+        return Context(self.settings, self._database, self.store)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Open a read transaction. Raises TryAgain."""
+        with self._database.snapshot() as connection:
+            yield Session(connection, self._database.dialect)
+
+    @contextmanager
+    def writing(self, of: Promotion) -> Iterator[View]:
+        """Open a write transaction about a promotion. It is durable on return.
+
+        Raises Ended if the promotion has another state by now, TryAgain.
+        """
+        with self._context.writing() as view:
+            now = store.one_named(view.session, of.name)
+            if now is None or (now.top, now.state) != (of.top, of.state):
+                raise Ended(f"{of.name} is not {of.state} any more")
+            yield view
+
+    def change(self, now: Promotion, before: Promotion) -> Promotion:
+        """Write what changed of a promotion. Returns it as it is now. Raises Ended, TryAgain."""
+        if now != before:
+            with self.writing(before) as view:
+                store.change(view.session, now)
+        return now
+
+    def ask(self, requests: Sequence[Request], fine: Sequence[int] = (0,)) -> None:
+        """Have requests answered at the door.
+
+        Parameters: fine, the answers that are no errors. Raises UserError, DoorClosed, OSError.
+        """
+        with self._open_door() as door:
+            for start in range(0, len(requests), TOGETHER):
+                batch = requests[start : start + TOGETHER]
+                for request, answer in zip(batch, door.run(batch), strict=True):
+                    if answer.errno not in fine:
+                        raise UserError(
+                            f"the NFS server answers {request.op.name} with errno {answer.errno}: "
+                            "it is tried again"
+                        )

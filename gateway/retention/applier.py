@@ -1,0 +1,272 @@
+"""Does what the plan says: the duty ``retention`` of the process of the catalogue.
+
+Right before a deletion the namespace itself is asked, not the catalogue: the checkpoint must be as
+the plan saw it, the newer one must be durable now, and no person must have said otherwise since.
+An action is recorded before and completed after. What a kill interrupts, the next plan finds.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from gateway import clock, failpoints
+from gateway.cache.warming import WISH
+from gateway.checkpoints.catalogue import catalogue_of
+from gateway.checkpoints.facts import State
+from gateway.db.compiled import Session, numbers_of
+from gateway.db.engine import Database
+from gateway.errors import GatewayError, NamespaceError, TrashRefused, UserError
+from gateway.failpoints import RETENTION_ACTION
+from gateway.namespace import identity
+from gateway.promotion.store import protected
+from gateway.retention import knowntime, store
+from gateway.retention import statements as own
+from gateway.retention.evicting import Evictor
+from gateway.retention.facts import Checkpoint, Decision, Pinned
+from gateway.retention.planning import Planned, Planning
+from gateway.settings import Settings
+from gateway.text import printable
+
+log = logging.getLogger("retention")
+
+TURN_SECONDS = 60.0
+REST = 20
+"""The rest after a turn takes this many times as long as the turn."""
+PAUSE_SECONDS = 3600.0
+"""A checkpoint that was refused, or that was looked at for evictions, waits for so long."""
+NO_TRASH = "the trash is not available"
+
+
+class Trash(Protocol):
+    """Takes checkpoints out of the namespace, for a while."""
+
+    def put(self, ino: int, path: bytes, evidence: str, by: str, reason: str) -> str:
+        """Put a checkpoint into the trash. Returns its id there. Raises TrashRefused if it is not
+        as expected, GatewayError."""
+
+
+class Interrupted(Exception):
+    """The plan is not carried out any further: the next turn plans again."""
+
+
+class Applier:
+    """The duty.
+
+    Parameters: settings; database; stop, after which it ends between two actions; trash, or None
+    if there is none: then nothing is deleted.
+    """
+
+    name = "retention"
+
+    def __init__(
+        self, settings: Settings, database: Database, stop: threading.Event, trash: Trash | None
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._stop = stop
+        self._trash = trash
+        self._catalogue = catalogue_of(settings, database)
+        self._planning = Planning(settings, self._catalogue)
+        self._evictor = Evictor(settings, database)
+        self._next_at = 0.0
+        self._is_tidy = False
+        self._pauses: dict[tuple[str, str], float] = {}
+        """Until when (monotonic) checkpoints wait, by action and evidence."""
+        self._said = ""
+
+    def turn(self) -> float:
+        """Plan, and do what the plan says. Returns the seconds until the next turn. Raises
+        NamespaceError."""
+        started = clock.monotonic_seconds()
+        if started < self._next_at:
+            # The catalogue tells of every save: a plan for each would read all rows each second.
+            return self._next_at - started
+        said = ""
+        try:
+            said = self._turn()
+        except Interrupted as exc:
+            said = str(exc)
+        except NamespaceError:
+            raise
+        except (GatewayError, OSError) as exc:
+            # The disk may not be mounted, or the database be an older one.
+            said = f"nothing is deleted or evicted now: {exc}"
+        if said and said != self._said:
+            log.warning("%s", said)
+        self._said = said
+        now = clock.monotonic_seconds()
+        self._pauses = {what: until for what, until in self._pauses.items() if until > now}
+        self._next_at = now + max(TURN_SECONDS, REST * (now - started))
+        return self._next_at - now
+
+    def _turn(self) -> str:
+        """Do one turn. Returns what people should know of it, or nothing."""
+        if not self._is_tidy:
+            self._finish_interrupted()
+        planned = self._planning.plan()
+        if not planned.policies and planned.known is None:
+            return ""
+        self._save(planned)
+        if not planned.admitted and not planned.plan.evictions:
+            return ""
+        identity.require_surroundings(self._settings)
+        for decision in planned.admitted if self._trash is not None else ():
+            if self._stop.is_set():
+                return ""
+            self._delete(decision, planned)
+        for decision in planned.plan.evictions:
+            if self._stop.is_set():
+                return ""
+            self._evict(decision, planned)
+        if self._trash is None and planned.admitted:
+            return f"{len(planned.admitted)} checkpoints are not deleted: {NO_TRASH}"
+        return ""
+
+    def _save(self, planned: Planned) -> None:
+        """Record the known time, the plan that is asked about, and the files to be read."""
+        asked = planned.asked
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            known = store.approvals(session)
+        tokens = frozenset(one.token for one in planned.plan.deletions)
+        waiting = [one.plan for one in known if one.approved_ns is None]
+        is_news = waiting[:1] != ([] if asked is None else [asked.plan])
+        is_news |= any(one.approved_ns and not one.tokens & tokens for one in known)
+        if asked is not None and is_news:
+            log.warning("%s: see spillway policy plan", asked.why)
+        wanted = self._planning.metrics.wanted
+        is_due = knowntime.is_due(planned.known, planned.time)
+        if not (is_news or is_due or wanted):
+            return
+        with self._writing() as session:
+            if is_due:
+                store.save_time(session, planned.time)
+            if is_news:
+                store.ask(session, asked, tokens)
+            if wanted:
+                session.run(WISH, inos=numbers_of(wanted), now_ns=clock.now_ns())
+
+    def _delete(self, decision: Decision, planned: Planned) -> None:
+        """Delete a checkpoint. Raises Interrupted, NamespaceError."""
+        one = decision.checkpoint
+        assert self._trash is not None
+        if self._waits("trash", one):
+            return
+        why = self._not_as_planned(decision, planned)
+        if why is not None:
+            log.info("%s stays for now: %s", printable(one.path), why)
+            return
+        author = ", ".join(decision.policies)
+        with self._acting("trash", decision, author, decision.why) as end:
+            try:
+                trashed = self._trash.put(one.ino, one.path, one.evidence, author, decision.why)
+            except TrashRefused as exc:
+                self._wait("trash", one)
+                end(f"refused: {exc}")
+            else:
+                end(f"in the trash as {trashed}")
+
+    def _not_as_planned(self, decision: Decision, planned: Planned) -> str | None:
+        """Return why a checkpoint must not be deleted now, or None. Raises Interrupted."""
+        one, successor = decision.checkpoint, decision.successor
+        with self._database.snapshot() as connection:
+            session = Session(connection, self._database.dialect)
+            if store.current(session) != list(planned.policies):
+                raise Interrupted("a policy was changed")
+            if session.one(own.IS_MADE) is None:
+                raise Interrupted("the catalogue is made again")
+            said = protected(session)
+        if one.ino in said.inos or Pinned(said.paths).holds(one.path):
+            return "it is promoted or pinned"
+        if successor is None or not self._is_still(successor, must_be_durable=True):
+            return "the newer one is not durable any more"
+        return None if self._is_still(one) else "it is not as it was"
+
+    def _is_still(self, one: Checkpoint, must_be_durable: bool = False) -> bool:
+        """Return whether a checkpoint is in the namespace what the plan saw."""
+        with self._catalogue.viewing() as view:
+            as_is = self._catalogue.as_is(view, one.ino)
+        # A look that cannot read a file keeps the evidence of the row.
+        if as_is is None or as_is.evidence != one.evidence:
+            return False
+        now = self._catalogue.look(one.ino).now
+        if now is None or (now.path, now.run, now.step) != (one.path, one.run, one.step):
+            return False
+        if now.evidence != one.evidence or now.state == State.WRITING:
+            return False
+        return now.state == State.DURABLE or not must_be_durable
+
+    def _evict(self, decision: Decision, planned: Planned) -> None:
+        """Evict what was not used of a checkpoint. Raises NamespaceError."""
+        one, author = decision.checkpoint, decision.evict or ""
+        if self._waits("evict", one):
+            return
+        self._wait("evict", one)
+        after_ns = max(
+            current.policy.evict_after_ns or 0
+            for current in planned.policies
+            if str(current) in author.split(", ")
+        )
+        candidates = self._evictor.candidates(one.ino, planned.time.now_ns - after_ns)
+        if not candidates:
+            return
+        hours = after_ns / 3600 / clock.NS
+        reason = f"it is durable and was not used for {hours:g} hours"
+        with self._acting("evict", decision, author, reason) as end:
+            verdicts = self._evictor.run(candidates)
+            end(", ".join(f"{count} files {verdict}" for verdict, count in verdicts.items()))
+
+    @contextmanager
+    def _acting(
+        self, what: str, decision: Decision, author: str, reason: str
+    ) -> Iterator[Callable[[str], None]]:
+        """Record that an action begins, and, by what is yielded, how it ended."""
+        self._is_tidy = False
+        with self._writing() as session:
+            action = store.begin(session, what, decision, author, reason)
+        _hit("begun")
+
+        def end(result: str) -> None:
+            _hit("done")
+            with self._writing() as session:
+                store.end(session, action, result)
+            _hit("ended")
+            log.info("%s: %s: %s", printable(decision.checkpoint.path), reason, result)
+
+        try:
+            yield end
+        except (UserError, OSError) as exc:
+            end(f"failed: {exc}")
+            raise
+        self._is_tidy = True
+
+    def _finish_interrupted(self) -> None:
+        """Complete the actions of a process that was killed: the plan says what is left."""
+        with self._database.reader() as connection:
+            left = store.unfinished(Session(connection, self._database.dialect))
+        for action in left:
+            now = self._catalogue.look(action.ino).now
+            is_there = now is not None and now.path == action.path
+            place = "it is still there" if is_there else "it is not at its path any more"
+            with self._writing() as session:
+                store.end(session, action.id, f"interrupted: {place}")
+        self._is_tidy = True
+
+    def _waits(self, what: str, one: Checkpoint) -> bool:
+        return (what, one.evidence) in self._pauses
+
+    def _wait(self, what: str, one: Checkpoint) -> None:
+        self._pauses[what, one.evidence] = clock.monotonic_seconds() + PAUSE_SECONDS
+
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
+        with self._database.reader() as connection, self._database.transaction(connection):
+            yield Session(connection, self._database.dialect)
+
+
+def _hit(when: str) -> None:
+    failpoints.hit_counted(RETENTION_ACTION.format(when=when))

@@ -1,0 +1,159 @@
+"""What a plan is made of, and what it says. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from gateway.checkpoints.facts import State
+from gateway.retention.policy import Best, Policy
+
+
+class Checkpoint(NamedTuple):
+    """What a plan is told of a checkpoint: columns of its row."""
+
+    ino: int
+    path: bytes
+    run: bytes
+    step: int | None
+    extent: int
+    state: str
+    reason: str | None
+    files: int
+    size: int
+    complete_ns: int | None
+    durable_ns: int | None
+    evidence: str
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state != State.WRITING and self.complete_ns is not None
+
+    @property
+    def is_durable(self) -> bool:
+        return self.state == State.DURABLE and self.is_complete and self.durable_ns is not None
+
+    @property
+    def ready_ns(self) -> int:
+        """The time when it was complete. 0: it is not."""
+        return self.complete_ns or 0
+
+
+class Current(NamedTuple):
+    """A policy with its version. Version 0: it is not stored."""
+
+    policy: Policy
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.policy.name} v{self.version}" if self.version else self.policy.name
+
+
+class Protected(Protocol):
+    """What people said must stay."""
+
+    @property
+    def inos(self) -> Collection[int]:
+        """The checkpoints that were promoted, while they are as they were."""
+
+    @property
+    def paths(self) -> Collection[bytes]:
+        """Pinned paths below the export."""
+
+
+class Pinned:
+    """Pinned paths. A pin holds the checkpoint at, above or below it."""
+
+    def __init__(self, paths: Collection[bytes]) -> None:
+        self._paths = {path.strip(b"/") for path in paths}
+        self._above = {above for path in self._paths for above in _ways(path)}
+
+    def holds(self, path: bytes) -> bool:
+        return path in self._above or any(way in self._paths for way in (path, *_ways(path)))
+
+
+def _ways(path: bytes) -> list[bytes]:
+    """Return the paths above a path, with the root, which is empty."""
+    parts = path.split(b"/")
+    return [b"/".join(parts[:count]) for count in range(len(parts))]
+
+
+class Measure(NamedTuple):
+    """The metric of a checkpoint."""
+
+    value: float | None
+    why: str = ""
+    """Why there is no value, for people."""
+    is_unread: bool = False
+    """Whether the file could not be read now, so that nothing is known."""
+
+
+Measuring = Callable[[Checkpoint, Best], Measure]
+
+
+class Situation(NamedTuple):
+    """What a plan is made of, as one transaction saw it."""
+
+    checkpoints: Sequence[Checkpoint]
+    policies: Sequence[Current]
+    protected: Protected
+    now_ns: int
+    """Of gateway.retention.knowntime, to which ages are counted."""
+    is_made: bool
+    """Whether the catalogue has all checkpoints."""
+
+
+class Fate(StrEnum):
+    KEEP = "keep"
+    DELETE = "delete"
+
+
+class Decision(NamedTuple):
+    """What becomes of a checkpoint."""
+
+    checkpoint: Checkpoint
+    fate: Fate
+    why: str
+    """One line, for people."""
+    policies: tuple[str, ...] = ()
+    """The policies that let it be deleted, with their versions."""
+    successor: Checkpoint | None = None
+    """Of one to delete: a newer durable one of its run, which stays."""
+    evict: str | None = None
+    """The policies by which its bytes leave the local disk now. None: they stay."""
+
+    @property
+    def token(self) -> str:
+        """A hash of what is deleted, and by which policies."""
+        one = self.checkpoint
+        told = repr((one.ino, one.path, one.evidence, self.policies))
+        return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+
+
+class Plan:
+    """What becomes of all checkpoints.
+
+    Parameters: decisions, in the order of runs and steps; selected, the inodes of those under a
+    policy that deletes.
+    """
+
+    def __init__(self, decisions: Sequence[Decision], selected: Collection[int]) -> None:
+        self.decisions = decisions
+        self.selected = selected
+
+    @cached_property
+    def deletions(self) -> Sequence[Decision]:
+        return [one for one in self.decisions if one.fate is Fate.DELETE]
+
+    @cached_property
+    def evictions(self) -> Sequence[Decision]:
+        return [one for one in self.decisions if one.evict is not None]
+
+
+def id_of(tokens: Collection[str]) -> str:
+    """Return the id of a set of deletions, given by their tokens."""
+    text = "".join(sorted(tokens))
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

@@ -1,0 +1,67 @@
+"""The SQL of retention, built like gateway.db.statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
+
+from gateway.db import retentionmodels as models
+from gateway.db.compiled import Statement, b
+from gateway.db.statements import catalogue, checkpoint
+from gateway.retention.facts import Checkpoint
+
+policy: Any = models.Policy.__table__
+action: Any = models.Action.__table__
+approval: Any = models.Approval.__table__
+known_time: Any = models.KnownTime.__table__
+
+CHECKPOINTS = Statement(select(*(checkpoint.c[name] for name in Checkpoint._fields)))
+IS_MADE = Statement(select(catalogue.c.id))
+
+_newest = (
+    select(policy.c.name, func.max(policy.c.version).label("version"))
+    .group_by(policy.c.name)
+    .subquery("newest")
+)
+POLICIES = Statement(
+    select(policy)
+    .select_from(
+        policy.join(
+            _newest,
+            (policy.c.name == _newest.c.name) & (policy.c.version == _newest.c.version),
+        )
+    )
+    .order_by(policy.c.name)
+)
+"""Selects the version of each policy that is in force."""
+HISTORY = Statement(select(policy).order_by(policy.c.name, policy.c.version))
+POLICY_INSERT = Statement(insert(policy))
+
+_ADDED = [column.name for column in action.c if column.name != "id"]
+ACTION_INSERT = Statement(
+    insert(action)
+    .from_select(_ADDED, select(*(bindparam(name, type_=action.c[name].type) for name in _ADDED)))
+    .returning(action.c.id)
+)
+ACTION_END = Statement(
+    update(action)
+    .where(action.c.id == b("the_id"), action.c.finished_ns.is_(None))
+    .values(finished_ns=b("at_ns"), result=b("the_result"))
+)
+UNFINISHED = Statement(select(action).where(action.c.finished_ns.is_(None)))
+ACTIONS = Statement(
+    select(action).order_by(action.c.began_ns.desc(), action.c.id.desc()).limit(b("most"))
+)
+
+APPROVALS = Statement(select(approval).order_by(approval.c.asked_ns.desc()))
+APPROVAL_INSERT = Statement(insert(approval))
+APPROVAL_DELETE = Statement(delete(approval).where(approval.c.plan == b("plan")))
+
+KNOWN_TIME = Statement(
+    select(known_time.c.known_ns, known_time.c.boot, known_time.c.uptime_ns).where(
+        known_time.c.id == literal_column("1")
+    )
+)
+KNOWN_TIME_DELETE = Statement(delete(known_time))
+KNOWN_TIME_INSERT = Statement(insert(known_time))

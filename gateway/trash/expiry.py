@@ -1,0 +1,141 @@
+"""Removes what has been in the trash for long enough: the duty ``trash``.
+
+What is removed are names, as by a client, so tombstones let the drain delete the objects. What a
+kill leaves of it is removed in a later turn.
+
+Grace is counted by the time that has passed for certain (gateway.elapsed). The trash gives its room
+back when room is short: the evictor takes its clean files before all others, which loses nothing.
+If that is not enough, entries with bytes that only the disk has are removed early, the oldest
+first. Nothing is removed early that has been there for less than ``retention.trash_short_seconds``,
+nor before the disk was too full at each look for SHORT_SECONDS, in which the evictor had its time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+
+from gateway import clock
+from gateway.cache.room import look
+from gateway.db.engine import Database
+from gateway.door import door
+from gateway.door.door import Door
+from gateway.errors import DoorClosed, TrashRefused, UserError
+from gateway.namespace import identity
+from gateway.settings import Settings
+from gateway.text import printable
+from gateway.trash.rows import Entry, State
+from gateway.trash.trash import Trash
+
+log = logging.getLogger("trash")
+
+TURN_SECONDS = 60.0
+RETRY_SECONDS = 10.0
+SHORT_SECONDS = 60.0
+LEAST_SECONDS = 0.2
+DOOR_SECONDS = 5.0
+"""The time for which a server that starts or stops is waited for."""
+
+
+class Expiry:
+    """The duty.
+
+    Parameters: settings; database; stop, after which it ends between two entries; open_door, which
+    opens the door.
+    """
+
+    name = "trash"
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        stop: threading.Event,
+        open_door: Callable[[], AbstractContextManager[Door]] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._stop = stop
+        opened = open_door or partial(door.opened, settings, DOOR_SECONDS)
+        self._trash = Trash(settings, database, opened)
+        self._short_since: float | None = None
+        """Since when (monotonic seconds) the disk was too full at each look."""
+        self._tick_at = 0.0
+        """Monotonic seconds of the next time that the present moment is stored."""
+        self._said = ""
+
+    def turn(self) -> float:
+        """Remove what is due. Returns the seconds until the next turn. Raises NamespaceError."""
+        try:
+            self._trash.reconcile()
+            entries = self._trash.entries()
+            if not entries:
+                self._short_since = None
+                return TURN_SECONDS
+            now_ns = self._now_ns(entries)
+            due = [
+                one for one in entries if one.state == State.EXPIRING or now_ns >= one.expires_ns
+            ]
+            due += self._early([one for one in entries if one not in due], now_ns)
+            if due:
+                # The disk may not be mounted, or the database be an older one.
+                identity.require_surroundings(self._settings)
+            for entry in due:
+                if self._stop.is_set():
+                    break
+                self._remove(entry)
+            self._said = ""
+        except (UserError, DoorClosed, OSError) as exc:
+            self._say(f"nothing is removed from the trash now: {exc}")
+            return RETRY_SECONDS
+        left = [(one.expires_ns - now_ns) / clock.NS for one in entries if one not in due]
+        return max(LEAST_SECONDS, min(TURN_SECONDS, *left)) if left else TURN_SECONDS
+
+    def _now_ns(self, entries: Sequence[Entry]) -> int:
+        """Return the time that has passed for certain. It is stored once in TURN_SECONDS: turns are
+        as frequent as saves."""
+        now = clock.monotonic_seconds()
+        if now < self._tick_at:
+            return self._trash.now_ns()
+        self._tick_at = now + TURN_SECONDS
+        return self._trash.tick(entries)
+
+    def _remove(self, entry: Entry) -> None:
+        try:
+            self._trash.remove(entry, only_closed=True)
+        except TrashRefused as exc:
+            log.info("%s stays for now: %s", _shown(entry), exc)
+        else:
+            log.info("%s was removed from the trash", _shown(entry))
+
+    def _early(self, entries: Sequence[Entry], now_ns: int) -> Iterator[Entry]:
+        """Yield the entries that must go because room is short, the oldest first."""
+        found = look(self._settings)
+        wanted_bytes = found.used - min(found.high, found.slow)
+        now = clock.monotonic_seconds()
+        if wanted_bytes <= 0:
+            self._short_since = None
+            return
+        if self._short_since is None:
+            self._short_since = now
+        if now - self._short_since < SHORT_SECONDS:
+            return
+        least_ns = int(self._settings.retention.trash_short_seconds * clock.NS)
+        for one in entries:
+            if wanted_bytes <= 0:
+                return
+            if one.dirty_used and now_ns - one.since_ns >= least_ns:
+                log.warning("%s is removed early: the disk is too full", _shown(one))
+                wanted_bytes -= one.dirty_used
+                yield one
+
+    def _say(self, what: str) -> None:
+        if what != self._said:
+            log.warning("%s", what)
+        self._said = what
+
+
+def _shown(entry: Entry) -> str:
+    return f"{entry.id} ({printable(entry.path)})"

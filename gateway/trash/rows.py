@@ -1,0 +1,175 @@
+"""Keeps the rows of ``trash``, and looks for what is in the directory of the trash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import and_, case, delete, exists, func, insert, literal_column, select, update
+
+from gateway import elapsed as time
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.models import TRASH_INO
+from gateway.db.statements import (
+    IS_DIRECTORY,
+    IS_DIRTY,
+    IS_REGULAR,
+    IS_RESIDENT,
+    dirent,
+    elapsed,
+    inode,
+    object_,
+    trash,
+)
+from gateway.elapsed import Moment
+
+
+class State(StrEnum):
+    """How far an entry is."""
+
+    PUTTING = "putting"
+    """It is on its way, or did not get there."""
+    KEPT = "kept"
+    """It can be taken back."""
+    EXPIRING = "expiring"
+    """It is being removed."""
+
+
+class Entry(NamedTuple):
+    """A row of ``trash``."""
+
+    id: str
+    ino: int
+    path: bytes
+    run: bytes
+    step: int | None
+    files: int
+    size: int
+    dirty_used: int
+    deleted_ns: int
+    since_ns: int
+    expires_ns: int
+    deleted_by: str
+    reason: str
+    state: str
+
+
+class Totals(NamedTuple):
+    """What an entry takes. Bytes, except for the number of files."""
+
+    local: int = 0
+    """On the local disk."""
+    stored: int = 0
+    """In the bucket."""
+    dirty_files: int = 0
+    """Sealed files that the bucket does not have."""
+    dirty_size: int = 0
+    """The length of them."""
+
+
+ENTRIES = Statement(
+    select(*(trash.c[name] for name in Entry._fields))
+    .select_from(trash.join(inode, inode.c.ino == trash.c.ino))
+    .where(inode.c.nlink > 0)
+    .order_by(trash.c.since_ns, trash.c.id)
+)
+INSERT = Statement(insert(trash))
+DELETE = Statement(delete(trash).where(trash.c.id == b("the_id")))
+DELETE_OF = Statement(delete(trash).where(trash.c.ino == b("the_ino")))
+MOVE_ON = Statement(
+    update(trash)
+    .where(trash.c.id == b("the_id"), trash.c.state == b("before"))
+    .values(state=b("after"))
+)
+COUNTED = Statement(update(trash).where(trash.c.id == b("the_id")).values(dirty_used=b("used")))
+IN_TRASH = Statement(
+    select(dirent.c.name, dirent.c.ino).where(dirent.c.parent == literal_column(f"{TRASH_INO}"))
+)
+IS_THERE = Statement(select(inode.c.ino).where(inode.c.ino == literal_column(f"{TRASH_INO}")))
+DIRECTORIES_IN = Statement(
+    select(inode.c.ino)
+    .select_from(dirent.join(inode, inode.c.ino == dirent.c.ino))
+    .where(dirent.c.parent == b("parent"), IS_DIRECTORY)
+    .limit(1)
+)
+ELAPSED = Statement(select(*(elapsed.c[name] for name in Moment._fields)))
+ELAPSED_DELETE = Statement(delete(elapsed))
+ELAPSED_INSERT = Statement(insert(elapsed))
+
+_TOP = (
+    select(trash.c.id, trash.c.ino)
+    .where(
+        exists().where(
+            dirent.c.parent == literal_column(f"{TRASH_INO}"), dirent.c.ino == trash.c.ino
+        )
+    )
+    .cte("tree", recursive=True)
+)
+_TREE = _TOP.union(
+    select(_TOP.c.id, dirent.c.ino).select_from(_TOP.join(dirent, dirent.c.parent == _TOP.c.ino))
+)
+_is_waiting = and_(*IS_DIRTY, inode.c.write_open == 0)
+TOTALS = Statement(
+    select(
+        _TREE.c.id,
+        func.sum(case((IS_RESIDENT, inode.c.used), else_=0)),
+        func.sum(func.coalesce(object_.c.size, 0)),
+        func.sum(case((_is_waiting, 1), else_=0)),
+        func.sum(case((_is_waiting, inode.c.size), else_=0)),
+    )
+    .select_from(
+        _TREE.join(inode, inode.c.ino == _TREE.c.ino).outerjoin(
+            object_, object_.c.ino == inode.c.ino
+        )
+    )
+    .where(IS_REGULAR)
+    .group_by(_TREE.c.id)
+)
+
+
+def entries(session: Session) -> list[Entry]:
+    """Return all entries, also those that are on their way there, the oldest first."""
+    return [_entry(row) for row in session.all(ENTRIES)]
+
+
+def _entry(row: Sequence[Any]) -> Entry:
+    made = Entry(*row)
+    return made._replace(path=bytes(made.path), run=bytes(made.run))
+
+
+def in_trash(session: Session) -> dict[str, int] | None:
+    """Return what is in the trash: inodes by name. None: this namespace has no trash."""
+    if session.one(IS_THERE) is None:
+        return None
+    return {bytes(name).decode("utf-8", "replace"): ino for name, ino in session.all(IN_TRASH)}
+
+
+def has_directories(session: Session, ino: int) -> bool:
+    """Return whether a directory has directories in it."""
+    return session.one(DIRECTORIES_IN, parent=ino) is not None
+
+
+def totals(session: Session) -> dict[str, Totals]:
+    """Return what each entry takes, by id. It reads all inodes in the trash."""
+    return {row[0]: Totals(*map(int, row[1:])) for row in session.all(TOTALS)}
+
+
+def move_on(session: Session, entry: Entry, after: State) -> bool:
+    """Give an entry another state, inside a write transaction. Returns False if its state is not
+    what it was."""
+    return session.run(MOVE_ON, the_id=entry.id, before=entry.state, after=str(after)) > 0
+
+
+def moment(session: Session) -> Moment:
+    """Return the present moment. Raises OSError."""
+    row = session.one(ELAPSED)
+    return time.now(None if row is None else Moment(*row))
+
+
+def tick(session: Session) -> Moment:
+    """Store the present moment, inside a write transaction, and return it. Raises OSError."""
+    now = moment(session)
+    session.run(ELAPSED_DELETE)
+    session.run(ELAPSED_INSERT, id=1, **now._asdict())
+    return now

@@ -1,0 +1,349 @@
+"""Puts checkpoints into the trash and takes them back, each with one rename through the door.
+
+A checkpoint goes with its directory, so its files keep their inodes, their bytes and their objects.
+The row is written before the rename and completed after it. What a kill leaves in between is put
+right by ``reconcile``: the directory of the trash says what is in it, and rows say what that was.
+
+Nothing is renamed that differs in anything from what was looked at: the request has the imprint of
+the tree (gateway.namespace.imprint), which is compared in the transaction of the rename. Neither is
+anything replaced.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+
+from gateway import clock, failpoints
+from gateway.checkpoints.catalogue import Row, catalogue_of
+from gateway.checkpoints.facts import Extent
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO
+from gateway.door import door
+from gateway.door.door import Door
+from gateway.door.frames import Answer, Op, Request
+from gateway.door.removal import Removal
+from gateway.errors import DoorClosed, TrashRefused
+from gateway.failpoints import TRASH_STEP
+from gateway.namespace import imprint, lookup
+from gateway.namespace.browse import Browser
+from gateway.namespace.imprint import Imprint
+from gateway.settings import Settings
+from gateway.text import printable
+from gateway.trash import rows
+from gateway.trash.rows import Entry, State, Totals
+from gateway.types import GATEWAY_CRED, Kind
+
+LOCK = "trash.lock"
+LATE_SECONDS = 120.0
+"""A request whose answer was lost may still be carried out within this time."""
+UNKNOWN = "it was found in the trash without a record"
+_REASONS = {
+    errno.EBUSY: "it changed a moment ago",
+    errno.EEXIST: "the name is taken",
+    errno.ENOENT: "it was moved or deleted a moment ago",
+}
+"""The refusals of a rename after which nothing was done."""
+
+Parts = tuple[bytes, ...]
+
+
+class Trash:
+    """The trash of one gateway. Each thread that uses it needs one of its own.
+
+    Parameters: settings; database; open_door, which opens the door.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        open_door: Callable[[], AbstractContextManager[Door]] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._database = database
+        self._open_door = open_door or partial(door.opened, settings)
+        self._catalogue = catalogue_of(settings, database)
+        self._seen: dict[str, float] = {}
+        """Since when (monotonic) rows were seen without an entry in the trash, by id."""
+
+    # What people and policies ask for.
+
+    def put(self, ino: int, path: bytes, evidence: str, by: str, reason: str) -> str:
+        """Put a checkpoint into the trash. Returns its id there.
+
+        Parameters: ino, path below the export's root and evidence, as the catalogue has them; by,
+        the policy or person; reason, for people. Raises TrashRefused if the checkpoint is not what
+        the caller saw, or has a file that is open for writing; UserError, DoorClosed,
+        NamespaceError, OSError.
+        """
+        parts = tuple(path.split(b"/"))
+        with self._alone():
+            row, seen, parent = self._seen_as(ino, parts, evidence)
+            entry = self._begin(row, seen, by, reason)
+            self._hit("put")
+            request = Request(
+                Op.RENAME, parent, parts[-1], TRASH_INO, entry.id.encode(), seen.number
+            )
+            answer = self._ask(request._replace(cred=GATEWAY_CRED))
+            self._hit("put")
+            if self._settled(entry):
+                self._hit("put")
+                return entry.id
+            if answer.errno in _REASONS:
+                with self._writing() as session:
+                    session.run(rows.DELETE, the_id=entry.id)
+                raise TrashRefused(_REASONS[answer.errno])
+            # Its row stays for a while: the request may still be carried out.
+            raise TrashRefused(f"the NFS server failed: {os.strerror(answer.errno)}")
+
+    def undelete(self, trash_id: str, to: Sequence[bytes] | None = None) -> bytes:
+        """Take a checkpoint back. Returns the path below the export's root that it has now.
+
+        Parameters: to, the names of another path than the one that it had. Raises TrashRefused;
+        UserError, DoorClosed, NamespaceError, OSError.
+        """
+        with self._alone():
+            entry = self.entry(trash_id)
+            if entry is None or entry.state == State.PUTTING:
+                raise TrashRefused(f"{trash_id} is not in the trash: see spillway trash list")
+            if entry.state == State.EXPIRING:
+                raise TrashRefused(f"{trash_id} is being removed: it is too late")
+            parts = tuple(entry.path.split(b"/") if to is None else to)
+            with self._reading() as session:
+                parent = self._free_name(session, parts)
+                seen = imprint.of(session, entry.ino)
+            request = Request(
+                Op.RENAME, TRASH_INO, trash_id.encode(), parent, parts[-1], seen.number
+            )
+            answer = self._ask(request._replace(cred=GATEWAY_CRED))
+            self._hit("undelete")
+            with self._writing() as session:
+                if (rows.in_trash(session) or {}).get(trash_id) == entry.ino:
+                    why = _REASONS.get(answer.errno) or os.strerror(answer.errno)
+                    raise TrashRefused(f"{trash_id} stays in the trash: {why}: try again")
+                session.run(rows.DELETE, the_id=trash_id)
+            self._hit("undelete")
+        return b"/".join(parts)
+
+    def remove(
+        self,
+        entry: Entry,
+        on_removed: Callable[[int], None] = lambda _count: None,
+        *,
+        only_closed: bool = False,
+    ) -> None:
+        """Remove an entry for good. What a kill leaves of it is removed by the next call.
+
+        Parameters: on_removed, called now and then with the number of names that are removed;
+        only_closed, whether it stays while one of its files is open for writing. Raises
+        TrashRefused if it stays, is not in the trash any more, or if something of it is left;
+        UserError, DoorClosed, NamespaceError, OSError.
+        """
+        with self._reading() as session:
+            open_files = imprint.of(session, entry.ino).open_files
+        if only_closed and open_files:
+            raise TrashRefused(f"{open_files} of its files are open for writing")
+        with self._alone(), self._writing() as session:
+            there = rows.in_trash(session) or {}
+            if there.get(entry.id) != entry.ino or not rows.move_on(session, entry, State.EXPIRING):
+                raise TrashRefused(f"{entry.id} is not in the trash any more")
+        self._hit("remove")
+        with Browser(self.settings) as browser, self._open_door() as opened:
+            found = browser.entry(TRASH_INO, entry.id.encode())
+            if found is None or found.attr.ino != entry.ino:
+                return
+            removal = Removal(browser, opened.run, on_removed, GATEWAY_CRED)
+            removal.tree(TRASH_INO, found.name, found.attr.ino)
+        self._hit("remove")
+        for below, why in removal.failures:
+            raise TrashRefused(f"{entry.id}{below} is left: {os.strerror(why)}")
+
+    def entries(self) -> list[Entry]:
+        """Return what is in the trash, the oldest first."""
+        with self._reading() as session:
+            found = rows.entries(session)
+        return [one for one in found if one.state != State.PUTTING]
+
+    def totals(self) -> dict[str, Totals]:
+        """Return what entries take, by id. It reads all inodes in the trash."""
+        with self._reading() as session:
+            return rows.totals(session)
+
+    def entry(self, trash_id: str) -> Entry | None:
+        """Return a row, whatever its state."""
+        with self._reading() as session:
+            return next((one for one in rows.entries(session) if one.id == trash_id), None)
+
+    # What the gateway does by itself.
+
+    def reconcile(self) -> None:
+        """Make the rows say what is in the trash. Raises NamespaceError, OSError."""
+        with self._reading() as session:
+            there, known = rows.in_trash(session), rows.entries(session)
+        if there is None or not self._differ(there, known):
+            return
+        with self._alone(), self._writing() as session:
+            # The rename of another process may have come in between.
+            there, known = rows.in_trash(session) or {}, rows.entries(session)
+            for entry in known:
+                if there.get(entry.id) == entry.ino:
+                    if entry.state == State.PUTTING:
+                        rows.move_on(session, entry, State.KEPT)
+                elif entry.state != State.PUTTING or self._is_late(entry):
+                    session.run(rows.DELETE, the_id=entry.id)
+            ids = {entry.id for entry in known}
+            for name in there.keys() - ids:
+                self._add(session, _found(name, there[name]))
+
+    def now_ns(self) -> int:
+        """Return the time that has passed for certain, as ``Entry.expires_ns`` counts. Raises
+        OSError."""
+        with self._reading() as session:
+            return rows.moment(session).elapsed_ns
+
+    def tick(self, entries: Sequence[Entry]) -> int:
+        """Store the present moment, and count again what the drain leaves alone. Returns what
+        ``now_ns`` returns. Raises OSError."""
+        with self._reading() as session:
+            # What was being sent when the entry came may have arrived.
+            used = {
+                one: imprint.of(session, one.ino).dirty_used for one in entries if one.dirty_used
+            }
+        with self._writing() as session:
+            for one, dirty_used in used.items():
+                if dirty_used != one.dirty_used:
+                    session.run(rows.COUNTED, the_id=one.id, used=dirty_used)
+            return rows.tick(session).elapsed_ns
+
+    def _differ(self, there: dict[str, int], known: Sequence[Entry]) -> bool:
+        """Return whether a row must be changed, and note which rows have no entry."""
+        missing = [one for one in known if there.get(one.id) != one.ino]
+        now = clock.monotonic_seconds()
+        self._seen = {one.id: self._seen.get(one.id, now) for one in missing}
+        is_new = there.keys() - {one.id for one in known}
+        return bool(is_new) or any(
+            (one.state == State.PUTTING) == (there.get(one.id) == one.ino) or self._is_late(one)
+            for one in known
+        )
+
+    def _is_late(self, entry: Entry) -> bool:
+        since = self._seen.get(entry.id)
+        return since is not None and clock.monotonic_seconds() - since > LATE_SECONDS
+
+    # Steps.
+
+    def _seen_as(self, ino: int, parts: Parts, evidence: str) -> tuple[Row, Imprint, int]:
+        """Return the row, the imprint and the directory of a checkpoint. All are of one moment."""
+        with self._catalogue.viewing() as view:
+            row, now = self._catalogue.row(view, ino), self._catalogue.as_is(view, ino)
+            if row is None or now is None:
+                raise TrashRefused("it is no checkpoint any more")
+            if now.node.parts != parts:
+                raise TrashRefused(f"it is {_shown(now.node.parts)} now")
+            if not evidence or (row.evidence, now.evidence) != (evidence, evidence):
+                raise TrashRefused("it is not as it was when that was decided")
+            if now.found.extent is Extent.FILES and rows.has_directories(view.session, ino):
+                raise TrashRefused("it has directories that are no part of it")
+            seen = imprint.of(view.session, ino)
+            if rows.in_trash(view.session) is None:
+                raise TrashRefused("there is no trash yet: restart spillway up")
+        if seen.open_files:
+            raise TrashRefused(f"{seen.open_files} of its files are open for writing")
+        return row, seen, now.node.parent
+
+    def _begin(self, row: Row, seen: Imprint, by: str, reason: str) -> Entry:
+        with self._writing() as session:
+            entry = Entry(
+                id=f"t{row.ino}",
+                ino=row.ino,
+                path=row.path,
+                run=row.run,
+                step=row.step,
+                files=row.files,
+                size=row.size,
+                dirty_used=seen.dirty_used,
+                deleted_ns=clock.now_ns(),
+                since_ns=0,
+                expires_ns=0,
+                deleted_by=by,
+                reason=reason,
+                state=State.PUTTING,
+            )
+            return self._add(session, entry)
+
+    def _add(self, session: Session, entry: Entry) -> Entry:
+        """Add a row, in place of one of the same inode. Its grace begins."""
+        since_ns = rows.tick(session).elapsed_ns
+        grace_ns = int(self.settings.retention.trash_seconds * clock.NS)
+        made = entry._replace(since_ns=since_ns, expires_ns=since_ns + grace_ns)
+        session.run(rows.DELETE_OF, the_ino=made.ino)
+        session.run(rows.INSERT, **made._asdict())
+        return made
+
+    def _settled(self, entry: Entry) -> bool:
+        """Complete the row of what is in the trash by now. Returns False if it is not there."""
+        with self._writing() as session:
+            if (rows.in_trash(session) or {}).get(entry.id) != entry.ino:
+                return False
+            rows.move_on(session, entry, State.KEPT)
+        return True
+
+    def _free_name(self, session: Session, parts: Parts) -> int:
+        """Return the directory in which a new name is free. Raises TrashRefused."""
+        if not any(parts) or parts[0] == RESERVED_NAME:
+            raise TrashRefused("its path is not known, or reserved: give another one: --to PATH")
+        at = ROOT_INO
+        for depth, name in enumerate(parts[:-1], 1):
+            found = lookup.find(session, at, name)
+            if found is None or found.kind != Kind.DIRECTORY:
+                above = f"{self.settings.nfs.export}/{_shown(parts[:depth])}"
+                raise TrashRefused(f"there is no directory {above}: make it: spillway mkdir -p")
+            at = found.ino
+        if lookup.find(session, at, parts[-1]) is not None:
+            raise TrashRefused(f"{_shown(parts)} is there already: give another path: --to PATH")
+        return at
+
+    def _ask(self, request: Request) -> Answer:
+        with self._open_door() as opened, suppress(DoorClosed):
+            return opened.run([request])[0]
+        # It is not known whether the request was carried out, or will be.
+        return Answer(errno.EIO, None)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from the rows, between the row and the rename too."""
+        fd = os.open(self.settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Session]:
+        with self._database.snapshot() as connection:
+            yield Session(connection, self._database.dialect)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Session]:
+        with self._database.reader() as connection, self._database.transaction(connection):
+            yield Session(connection, self._database.dialect)
+
+    def _hit(self, what: str) -> None:
+        failpoints.hit_counted(TRASH_STEP.format(what=what))
+
+
+def _found(name: str, ino: int) -> Entry:
+    """Return the row of something that is in the trash without one."""
+    now_ns = clock.now_ns()
+    return Entry(name, ino, b"", b"", None, 0, 0, 0, now_ns, 0, 0, "-", UNKNOWN, State.KEPT)
+
+
+def _shown(parts: Sequence[bytes]) -> str:
+    return printable(b"/".join(parts))

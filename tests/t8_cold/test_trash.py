@@ -1,0 +1,123 @@
+"""A checkpoint goes into the trash and comes back, through a whole gateway."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import config
+from gateway.db.engine import Database
+from gateway.db.models import ROOT_INO, TRASH_INO
+from gateway.door.door import opened
+from gateway.door.frames import Op, Request
+from gateway.trash.trash import Trash
+from gateway.types import GATEWAY_CRED
+from tests.support import nfs4
+from tests.support.site import Site, running
+from tests.support.volumes import query
+from tests.support.waiting import until
+
+MIB = 1024 * 1024
+PATH = "run/step-1"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with running(tmp_path) as made:
+        yield made
+
+
+def write(site: Site, files: dict[str, bytes]) -> None:
+    site.gateway.spillway("mkdir", "-p", PATH)
+    with nfs4.Client(site.gateway.port) as client:
+        at = client.handle("checkpoints", *PATH.split("/"))
+        for name, data in files.items():
+            with client.opened(at, name, empties=True) as file:
+                for offset in range(0, len(data), MIB):
+                    file.write(data[offset : offset + MIB], offset)
+
+
+def put(site: Site) -> str:
+    """Put the checkpoint into the trash, when the catalogue has it as complete."""
+    settings = config.load(site.gateway.config, {})
+    asked = "SELECT ino, evidence FROM checkpoint WHERE path = :path AND state <> 'writing'"
+    until(lambda: len(query(settings, asked, path=PATH.encode())) == 1, "a complete checkpoint")
+    [(ino, evidence)] = query(settings, asked, path=PATH.encode())
+    database = Database(settings.database_url)
+    trashed = Trash(settings, database).put(ino, PATH.encode(), evidence, "a person", "a test")
+    database.close()
+    return trashed
+
+
+def put_with(site: Site, imprint: int) -> int:
+    """Ask at the door for the rename of a put. Returns its errno. Parameters: imprint, of the
+    request."""
+    settings = config.load(site.gateway.config, {})
+    with opened(settings) as door:
+        [run] = door.run([Request(Op.LOOKUP, ROOT_INO, b"run")])
+        assert run.attr is not None
+        asked = Request(Op.RENAME, run.attr.ino, b"step-1", TRASH_INO, b"t1", imprint)
+        return door.run([asked._replace(cred=GATEWAY_CRED)])[0].errno
+
+
+def listed(site: Site) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        site.gateway.spillway("trash", "list", "--json").stdout
+    )["trash"]
+    return found
+
+
+def test_a_checkpoint_comes_back_byte_for_byte(site: Site) -> None:
+    files = {"a.distcp": os.urandom(3 * MIB), ".metadata": b"meta"}
+    write(site, files)
+    site.gateway.until_drained()
+    assert put_with(site, imprint=1) == errno.EBUSY
+    with nfs4.Client(site.gateway.port) as client:
+        before = client.handle("checkpoints", *PATH.split("/"), "a.distcp")
+        trashed = put(site)
+        # What a client has open it reads on, and nothing leads there any more.
+        assert client.read(before, 0, 4096) == files["a.distcp"][:4096]
+        run = client.handle("checkpoints", "run")
+        assert client.names(run) == []
+        with pytest.raises(nfs4.Status):
+            client.handle("checkpoints", ".spillway", "trash", trashed)
+    site.gateway.until_drained()
+    assert site.objects() == {f"{PATH}/{name}": data for name, data in files.items()}
+    facts = site.gateway.status()
+    assert (facts["trash"]["entries"], facts["dirty"]["files"]) == (1, 0)
+    assert facts["trash"]["bucket_bytes"] == sum(map(len, files.values()))
+    assert 6 * 86_400 < facts["trash"]["next_expiry_seconds"] <= 7 * 86_400
+    [entry] = listed(site)
+    assert (entry["path"], entry["by"]) == (f"/checkpoints/{PATH}", "a person")
+
+    write(site, {"a.distcp": b"newer"})
+    site.gateway.until_drained()
+    assert site.objects() == {
+        f"{PATH}/a.distcp": b"newer",
+        f".spillway/trash/{trashed}/a.distcp": files["a.distcp"],
+        f"{PATH}/.metadata": b"meta",
+    }
+    refused = site.gateway.spillway("undelete", trashed, check=False)
+    assert refused.returncode == 1 and "there already" in refused.stderr
+    site.gateway.spillway("rm", "-r", PATH)
+    site.gateway.spillway("undelete", f"/checkpoints/{PATH}")
+    assert listed(site) == []
+    site.gateway.until_drained()
+    assert site.objects() == {f"{PATH}/{name}": data for name, data in files.items()}
+    site.gateway.evict(PATH)
+    with nfs4.Client(site.gateway.port) as client:
+        at = client.handle("checkpoints", *PATH.split("/"), "a.distcp")
+        found = [client.read(at, offset, MIB) for offset in range(0, 3 * MIB, MIB)]
+        assert b"".join(found) == files["a.distcp"]
+    put(site)
+    asked = site.gateway.spillway("trash", "empty", "--all", check=False)
+    assert asked.returncode == 2 and "--yes" in asked.stderr
+    site.gateway.spillway("trash", "empty", "--all", "--yes")
+    assert listed(site) == []
+    until(lambda: site.objects() == {}, "the deletion of the objects")

@@ -1,0 +1,118 @@
+"""A world with policies, and a trash that moves checkpoints away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gateway import clock
+from gateway.checkpoints.catalogue import catalogue_of
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.errors import TrashRefused
+from gateway.retention import policy, store
+from gateway.retention.applier import Applier
+from gateway.retention.planning import Planned, Planning
+from tests.support.volumes import query
+from tests.t9_checkpoints.world import World, follow, rows_of
+
+FILES = ("__0_0.distcp", ".metadata")
+BIN = "bin.tmp"
+DRAINED = (
+    "UPDATE inode SET drained_version = content_version WHERE ino = :ino",
+    "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', :now FROM inode"
+    " WHERE ino = :ino",
+    "INSERT INTO block_digest VALUES (:ino, 4194304, x'0000000000000000')",
+    "INSERT INTO journal (what, inos) VALUES (4, '[' || :ino || ']')",
+)
+"""What the drain records of a file that the bucket has."""
+
+
+def save(world: World, *paths: str, durable: bool = True) -> None:
+    """Save checkpoints of torch, and drain them. SQLite only."""
+    database = Database(world.settings.database_url)
+    with database.reader() as connection:
+        for path in (f"{one}/{name}" for one in paths for name in FILES):
+            ino = world.write(path, b"12345")
+            values = {"ino": ino, "key": path, "now": clock.now_ns()}
+            for statement in DRAINED if durable else ():
+                connection.execute(statement, values)
+    database.close()
+
+
+def put(world: World, *tables: dict[str, Any]) -> None:
+    """Store policies."""
+    database = Database(world.settings.database_url)
+    with database.reader() as connection, database.transaction(connection):
+        session = Session(connection, database.dialect)
+        for table in tables:
+            store.put(session, policy.of({"run": "*", "grace_hours": 0, **table}), "a person")
+    database.close()
+
+
+def planned(world: World) -> Planned:
+    database = Database(world.settings.database_url)
+    try:
+        return Planning(world.settings, catalogue_of(world.settings, database)).plan()
+    finally:
+        database.close()
+
+
+def shown(world: World) -> set[bytes]:
+    """Return the paths that a plan shows as deleted."""
+    return {one.checkpoint.path for one in planned(world).plan.deletions}
+
+
+def paths(world: World) -> set[bytes]:
+    """Return the paths of the catalogue, without those in the bin."""
+    found = {row.path for row in rows_of(world.settings)}
+    return {path for path in found if not path.startswith(BIN.encode())}
+
+
+class Bin:
+    """Moves a checkpoint that is as expected away, and writes its path into a file.
+
+    Parameters: world; log, the file; meanwhile, which is called before each removal.
+    """
+
+    def __init__(
+        self, world: World, log: Path, meanwhile: Callable[[], object] = lambda: None
+    ) -> None:
+        self._world = world
+        self._log = log
+        self._meanwhile = meanwhile
+
+    def put(self, ino: int, path: bytes, evidence: str, by: str, reason: str) -> str:
+        self._meanwhile()
+        text = path.decode()
+        database = Database(self._world.settings.database_url)
+        now = catalogue_of(self._world.settings, database).look(ino).now
+        database.close()
+        if now is None or (now.path, now.evidence) != (path, evidence):
+            raise TrashRefused("it is not as expected")
+        assert by
+        assert reason
+        # Its row has the old path until the catalogue has followed.
+        self._world.rename(text, f"{BIN}/{ino}")
+        with self._log.open("a") as file:
+            file.write(f"{text}\n")
+        return f"t{ino}"
+
+    def log(self) -> list[str]:
+        return self._log.read_text().split() if self._log.exists() else []
+
+
+def applier(world: World, trash: Bin | None, stop: threading.Event | None = None) -> Applier:
+    database = Database(world.settings.database_url)
+    return Applier(world.settings, database, stop or threading.Event(), trash)
+
+
+def actions(world: World) -> list[tuple[Any, ...]]:
+    """Return what and result of all actions, in their order."""
+    return query(world.settings, "SELECT what, result FROM action ORDER BY id")
+
+
+def catch_up(world: World) -> None:
+    follow(world.follower())

@@ -1,0 +1,141 @@
+"""A gateway whose promotions are carried out in this process, in place of a server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+from gateway.data.layout import DataFiles
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.db.models import PROMOTED_INO, TRASH_INO
+from gateway.door.direct import Direct
+from gateway.door.frames import Answer, Request
+from gateway.namespace import fsck
+from gateway.promotion import members, store
+from gateway.promotion.duty import Promoter
+from gateway.promotion.store import Promotion, State
+from gateway.settings import Settings
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
+from tests.support.waiting import until
+from tests.t4_drain.site import Site
+
+
+@contextmanager
+def direct(settings: Settings) -> Iterator[Direct]:
+    """Open the namespace in place of a server."""
+    with closing(Direct(settings)) as door:
+        yield door
+
+
+class Promoting(Site):
+    """A gateway whose namespace is closed while its promotions use the door."""
+
+    on_door: Callable[[Sequence[Request]], None] = staticmethod(lambda _requests: None)
+    """Hears of requests before they are answered."""
+
+    @contextmanager
+    def door(self) -> Iterator[Any]:
+        self.namespace.close()
+        try:
+            with direct(self.settings) as opened:
+                yield _Heard(opened, self)
+        finally:
+            self.namespace = Namespace(self.settings)
+
+    def promoter(self) -> Promoter:
+        database = Database(self.settings.database_url)
+        return Promoter(self.settings, database, self.door, threading.Event())
+
+    def ask(self, path: str, name: str) -> Promotion:
+        """Record a promotion, as the command does."""
+        ino = self.attr(path).ino
+        database = Database(self.settings.database_url)
+        prefix = self.settings.bucket.prefix
+        with database.reader() as connection, database.transaction(connection):
+            session = Session(connection, database.dialect)
+            seen = members.look(session, ino)
+            assert seen is not None
+            return members.record(session, prefix, name, path.encode(), seen, "", "me")
+
+    def demote(self, name: str) -> None:
+        query(self.settings, "UPDATE promotion SET state = 'demoting' WHERE name = :n", n=name)
+
+    def settle(self, promoter: Promoter | None = None) -> None:
+        """Carry promotions out until there is nothing to do."""
+        promoter = promoter or self.promoter()
+        turning = promoter
+
+        def is_settled() -> bool:
+            turning.turn()
+            return not self.pending()
+
+        until(is_settled, "promotions to end")
+
+    def pending(self) -> list[Promotion]:
+        found: list[Promotion] = self._read(store.pending)
+        return found
+
+    def promotion(self, name: str) -> Promotion | None:
+        found: Promotion | None = self._read(lambda session: store.one_named(session, name))
+        return found
+
+    def _read(self, function: Callable[[Session], Any]) -> Any:
+        database = Database(self.settings.database_url)
+        try:
+            with database.snapshot() as connection:
+                return function(Session(connection, database.dialect))
+        finally:
+            database.close()
+
+    def tree(self, ino: int = PROMOTED_INO) -> dict[str, tuple[int, ...]]:
+        """Return what is below a directory: kind, mode, size, residency and reserved, by path."""
+        found: dict[str, tuple[int, ...]] = {}
+        rows = query(
+            self.settings,
+            "SELECT d.name, i.ino, i.kind, i.mode, i.size, i.residency, i.reserved"
+            " FROM dirent d JOIN inode i ON i.ino = d.ino WHERE d.parent = :ino",
+            ino=ino,
+        )
+        for name, child, kind, *rest in rows:
+            found[bytes(name).decode()] = (kind, *rest)
+            if kind == 7:
+                below = self.tree(child).items()
+                found |= {f"{bytes(name).decode()}/{path}": facts for path, facts in below}
+        return found
+
+    def copies(self) -> dict[str, bytes]:
+        """Return the objects of copies, by key below those of all."""
+        start = ".spillway/promoted/"
+        return {
+            key.removeprefix(start): data
+            for key, data in self.objects().items()
+            if key.startswith(start)
+        }
+
+    def require_whole(self) -> None:
+        """Require a namespace without problems, and nothing that a promotion left in the trash."""
+        self.namespace.close()
+        try:
+            database = Database(self.settings.database_url)
+            assert fsck.check(database, DataFiles(self.settings.files_dir)) == []
+            database.close()
+        finally:
+            self.namespace = Namespace(self.settings)
+        assert self.tree(TRASH_INO) == {}
+        assert all(one.state in (State.DONE, State.FAILED) for one in self._read(store.every))
+
+
+class _Heard:
+    def __init__(self, door: Direct, site: Promoting) -> None:
+        self._door, self._site = door, site
+
+    def run(self, requests: Sequence[Request]) -> list[Answer]:
+        self._site.on_door(requests)
+        return self._door.run(requests)
+
+    def close(self) -> None:
+        self._door.close()

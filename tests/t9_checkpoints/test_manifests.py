@@ -1,0 +1,263 @@
+"""A manifest is in the bucket for what is durable, and for nothing else. A test plays the drain:
+it records members as stored, and the bucket is a real server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gateway import clock
+from gateway.checkpoints.follower import Follower
+from gateway.db.engine import Database
+from gateway.manifests.writer import Manifests
+from gateway.objectstore.s3 import S3Store
+from gateway.settings import Settings
+from tests.support import restore
+from tests.support.s3server import RcloneServer, credentials
+from tests.support.volumes import query
+from tests.t9_checkpoints.world import World, follow, forgotten
+
+BUCKET = "checkpoints"
+PREFIX = "team/run"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RcloneServer]:
+    with RcloneServer(tmp_path_factory.mktemp("s3") / "s3") as made:
+        made.client().create_bucket(Bucket=BUCKET)
+        yield made
+
+
+@pytest.fixture
+def settings(settings: Settings, server: RcloneServer) -> Settings:
+    for one in server.client().list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        server.client().delete_object(Bucket=BUCKET, Key=one["Key"])
+    settings.credentials_file.touch(0o600)
+    settings.credentials_file.write_text(credentials())
+    bucket = replace(settings.bucket, name=BUCKET, prefix=PREFIX, endpoint_url=server.url)
+    return replace(settings, bucket=bucket)
+
+
+@pytest.fixture
+def database(settings: Settings) -> Iterator[Database]:
+    made = Database(settings.database_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def duty(settings: Settings, database: Database) -> Manifests:
+    return Manifests(settings, database, threading.Event())
+
+
+def save(world: World, *paths: str, data: bytes = b"123") -> None:
+    """Save checkpoints, and bring them to the bucket."""
+    for path in paths:
+        for name in (".metadata", "__0_0.distcp"):
+            world.write(f"{path}/{name}", data)
+            world.drain(f"{path}/{name}")
+
+
+def delete(world: World, path: str) -> None:
+    for name in (".metadata", "__0_0.distcp"):
+        world.remove(f"{path}/{name}")
+    world.remove(path)
+
+
+def listed(server: RcloneServer) -> dict[str, Any]:
+    return restore.manifests(server.client(), BUCKET, PREFIX)
+
+
+def turned(follower: Follower, duty: Manifests, server: RcloneServer) -> set[str]:
+    """Follow the journal, let the duty do all, and return the names of the manifests."""
+    follow(follower)
+    while duty.turn() == 1.0:
+        pass
+    return set(listed(server))
+
+
+def test_manifests_follow_the_catalogue(
+    world: World,
+    follower: Follower,
+    duty: Manifests,
+    database: Database,
+    server: RcloneServer,
+) -> None:
+    def turn() -> set[str]:
+        return turned(follower, duty, server)
+
+    save(world, "job/step-5", "we%41ird\n/step-7", "job/last")
+    world.write("job/step-6/.metadata", b"1")
+    names = {"job/5.json", "we%2541ird%0A/7.json", "job/~last.json"}
+    assert turn() == names
+    rows = query(world.settings, "SELECT key, etag, look_ns FROM manifest")
+    etags = {
+        one["Key"]: one["ETag"].strip('"')
+        for one in server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
+    }
+    assert {key: etag for key, etag, _look_ns in rows} == etags
+    assert {look_ns for *_rest, look_ns in rows} == {None}
+    # What did not change is not written again, by the next process neither.
+    assert turn() == names
+    Manifests(world.settings, database, threading.Event()).turn()
+    assert query(world.settings, "SELECT key, etag, look_ns FROM manifest") == rows
+    # Written again in place: the manifest goes before the bucket has anything else.
+    world.write("job/step-5/__0_0.distcp", b"new")
+    assert turn() == names - {"job/5.json"}
+    world.drain("job/step-5/__0_0.distcp")
+    assert turn() == names
+    # An attribute of a member is in the manifest too.
+    world.chmod("job/step-5/.metadata", 0o600)
+    assert turn() == names
+    (metadata, _shard) = listed(server)["job/5.json"]["members"]
+    assert (metadata["path"], metadata["mode"]) == (".metadata", "0600")
+    # An object that was sent once more.
+    sent_again = clock.now_ns()
+    query(world.settings, "UPDATE object SET etag = 'again', stored_ns = :now", now=sent_again)
+    ino = world.attr("job/last/.metadata").ino
+    query(world.settings, "INSERT INTO journal (what, inos) VALUES (4, :inos)", inos=f"[{ino}]")
+    assert turn() == names
+    assert {one["etag"] for one in listed(server)["job/~last.json"]["members"]} == {"again"}
+
+
+def test_manifests_follow_names(
+    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+) -> None:
+    def turn() -> set[str]:
+        return turned(follower, duty, server)
+
+    save(world, "job/step-5", "we%41ird\n/step-7", "job/last")
+    names = {"job/5.json", "we%2541ird%0A/7.json", "job/~last.json"}
+    assert turn() == names
+    # A rename: another path, run and step.
+    world.rename("job/step-5", "other-step-50")
+    assert turn() == names - {"job/5.json"}
+    for name in (".metadata", "__0_0.distcp"):
+        world.drain(f"other-step-50/{name}")
+    names = names - {"job/5.json"} | {"50.json"}
+    assert turn() == names
+    assert listed(server)["50.json"]["path"] == "other-step-50"
+    # Two checkpoints of one step. The second one has the number of its inode in its key.
+    for name in ("optimizer-step-9.pt", "model-step-9.pt"):
+        world.write(f"job/{name}", b"\x80pickle")
+        world.drain(f"job/{name}")
+        turn()
+    ino = world.attr("job/model-step-9.pt").ino
+    second = {f"job/9~{ino}.json"}
+    assert turn() == {*names, "job/9.json", *second}
+    assert [one["path"] for one in listed(server)["job/9.json"]["members"]] == [
+        "optimizer-step-9.pt"
+    ]
+    # Deletion, and another checkpoint in its place.
+    world.remove("job/optimizer-step-9.pt")
+    delete(world, "we%41ird\n/step-7")
+    save(world, "we%41ird\n/step-7", data=b"other")
+    assert turn() == {*names, *second}
+    assert listed(server)["we%2541ird%0A/7.json"]["size"] == 10
+    # Only emptied: it is no checkpoint any more.
+    for name in (".metadata", "__0_0.distcp"):
+        world.remove(f"job/last/{name}")
+    assert turn() == {*names, *second} - {"job/~last.json"}
+
+
+def test_only_what_is_known_to_be_deleted_goes(
+    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+) -> None:
+    save(world, "job/step-1", "job/step-2", "job/step-3")
+    follow(follower)
+    duty.turn()
+    names = {"job/1.json", "job/2.json", "job/3.json"}
+
+    def remaining() -> set[str]:
+        duty.turn()
+        return set(listed(server))
+
+    assert remaining() == names
+    # The catalogue is lost, or the rules do not know the checkpoint any more.
+    query(world.settings, "DELETE FROM checkpoint")
+    assert remaining() == names
+    with forgotten(world.settings):
+        assert remaining() == names
+    # The database does not know of a manifest: it may be older than the bucket.
+    query(world.settings, "DELETE FROM manifest WHERE path = :path", path=b"job/step-1")
+    delete(world, "job/step-1")
+    assert remaining() == names
+    # Another program has put something else there.
+    (key,) = query(world.settings, "SELECT key FROM manifest WHERE path = :p", p=b"job/step-2")[0]
+    server.client().put_object(Bucket=BUCKET, Key=key, Body=b'{"members": []}')
+    delete(world, "job/step-2")
+    assert remaining() == names
+    # The row of what was kept is gone, and what is known to be deleted goes.
+    delete(world, "job/step-3")
+    assert remaining() == names - {"job/3.json"}
+    assert query(world.settings, "SELECT * FROM manifest") == []
+
+
+@pytest.mark.parametrize("how", ["write", "chmod", "delete"])
+def test_a_checkpoint_that_changes_during_the_request_has_no_manifest(
+    world: World,
+    follower: Follower,
+    duty: Manifests,
+    server: RcloneServer,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+) -> None:
+    changes: dict[str, Callable[[], object]] = {
+        "write": lambda: world.open("job/step-1/.metadata"),
+        "chmod": lambda: world.chmod("job/step-1/.metadata", 0o600),
+        "delete": lambda: delete(world, "job/step-1"),
+    }
+    put = S3Store.put
+
+    def changing(*args: Any) -> Any:
+        stored = put(*args)
+        changes[how]()
+        monkeypatch.undo()
+        return stored
+
+    save(world, "job/step-1")
+    follow(follower)
+    monkeypatch.setattr(S3Store, "put", changing)
+    # The catalogue has not seen the change yet.
+    assert duty.turn() == 1.0
+    assert listed(server) == {}
+    assert query(world.settings, "SELECT * FROM manifest") == []
+    duty.turn()
+    assert set(listed(server)) == ({"job/1.json"} if how == "chmod" else set())
+
+
+def test_a_request_that_was_given_up_is_looked_at(
+    world: World,
+    follower: Follower,
+    database: Database,
+    server: RcloneServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bucket is away in the middle of a request, and carries it out later."""
+    timeouts = replace(world.settings.bucket, read_timeout_seconds=0.1)
+    duty = Manifests(replace(world.settings, bucket=timeouts), database, threading.Event())
+    save(world, "job/step-1", data=b"old")
+    follow(follower)
+    server.stop()
+    assert duty.turn() > 0
+    ((etag, look_ns),) = query(world.settings, "SELECT etag, look_ns FROM manifest")
+    assert etag is None
+    assert look_ns > 0
+    server.start()
+    monkeypatch.setattr(duty, "_resume_at", 0.0)
+    duty.turn()
+    assert set(listed(server)) == {"job/1.json"}
+    # The late request brings an older manifest.
+    key = f"{PREFIX}/.spillway/checkpoints/job/1.json"
+    server.client().put_object(Bucket=BUCKET, Key=key, Body=b'{"members": [1, 2]}')
+    query(world.settings, "UPDATE manifest SET look_ns = 1")
+    duty.turn()
+    assert len(listed(server)["job/1.json"]["members"]) == 2
+    assert "path" in listed(server)["job/1.json"]
+    ((etag, look_ns),) = query(world.settings, "SELECT etag, look_ns FROM manifest")
+    assert etag is not None
+    assert look_ns is None

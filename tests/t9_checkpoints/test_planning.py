@@ -1,0 +1,145 @@
+"""What a plan of retention reads: its rows on both engines, metrics, and the time that it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gateway import clock
+from gateway.checkpoints.catalogue import catalogue_of
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.db.models import Inode
+from gateway.retention import knowntime, policy, store
+from gateway.retention.facts import Decision, Fate
+from gateway.retention.planning import Planning
+from gateway.retention.share import Asked
+from gateway.settings import Settings
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
+from tests.t9_checkpoints.keeping import (
+    applier,
+    catch_up,
+    planned,
+    put,
+    shown,
+)
+from tests.t9_checkpoints.test_planner import checkpoint
+from tests.t9_checkpoints.test_retention import made, world
+from tests.t9_checkpoints.world import World
+
+__all__ = ["made", "world"]
+
+
+def test_rows_on_both_engines(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    step = checkpoint(1, 5)
+    decision = Decision(step, Fate.DELETE, "why", ("a v1",), step)
+    asked = Asked("plan", [decision], "why")
+
+    def writing(act: Callable[[Session], object]) -> Any:
+        with database.reader() as connection, database.transaction(connection):
+            return act(Session(connection, database.dialect))
+
+    read = policy.of({"name": "a", "run": "*", "keep_newest": 1})
+    assert writing(lambda session: store.put(session, read, "me")).version == 1
+    assert writing(lambda session: store.put(session, read, "me")) is None
+    assert [str(one) for one in writing(store.current)] == ["a v1"]
+    assert writing(lambda session: store.switch(session, "a", False, "me")).version == 2
+    assert writing(store.current) == []
+    assert writing(lambda session: store.remove(session, "a", "me")).document is None
+    assert [one.version for one in writing(store.history)] == [1, 2, 3]
+    first = writing(lambda session: store.begin(session, "trash", decision, "me", "why"))
+    writing(lambda session: store.begin(session, "trash", decision, "me", "why"))
+    writing(lambda session: store.end(session, first, "done"))
+    assert [one.result for one in writing(lambda session: store.actions(session, 5))] == [
+        None,
+        "done",
+    ]
+    assert [one.path for one in writing(store.unfinished)] == [b"r/c1"]
+    writing(lambda session: store.ask(session, asked, frozenset({decision.token})))
+    assert writing(store.approved) == frozenset()
+    assert not writing(lambda session: store.approve(session, "other", "me"))
+    assert writing(lambda session: store.approve(session, "plan", "me"))
+    assert writing(store.approved) == {decision.token}
+    writing(lambda session: store.ask(session, None, frozenset()))
+    assert writing(store.approvals) == []
+    known = knowntime.Known(7, "boot", 5)
+    found = knowntime.KnownTime(7, 0, known)
+    for _ in range(2):
+        writing(lambda session: store.save_time(session, found))
+    assert writing(store.known_time) == known
+    assert Planning(settings, catalogue_of(settings, database)).plan().plan.decisions == []
+    database.close()
+
+
+# Metrics.
+
+
+def test_metrics_are_read_once_and_kept_when_evicted(world: World) -> None:
+    best = {"number": 1, "file": "eval/m.json", "key": "eval.loss", "best": "min"}
+    query(world.settings, "DELETE FROM policy")
+    texts = [b'{"eval": {"loss": 3}}', b'{"eval.loss": 1.5}', b'{"eval": 2}', b"{", None]
+    for step, text in enumerate(texts, 1):
+        if text is not None:
+            world.write(f"run/step-{step}/eval/m.json", text)
+            world.drain(f"run/step-{step}/eval/m.json")
+    put(world, {"name": "best", "keep_best": best})
+    catch_up(world)
+
+    def reasons(found: Any) -> dict[int, str]:
+        return {one.checkpoint.step: one.why for one in found.plan.decisions}
+
+    found = reasons(planned(world))
+    assert shown(world) == {b"run/step-1"}
+    assert found[2].startswith("it is among the best 1 by eval.loss (1.5)")
+    assert "m.json has no number eval.loss" in found[3]
+    assert "m.json is no JSON" in found[4]
+    assert "m.json is missing" in found[5]
+    world.evict("run/step-1/eval/m.json")
+    assert "is evicted, so it cannot be read now" in reasons(planned(world))[1]
+    assert shown(world) == set()
+    applier(world, None).turn()
+    assert query(world.settings, "SELECT count(*) FROM warming") == [(1,)]
+
+
+# The time that it takes.
+
+CHECKPOINTS = 10_000
+PLAN_SECONDS = 2.0
+"""Of the processor: other tests run beside this one."""
+_REST = ", ".join(column.name for column in Inode.__table__.columns if column.name != "ino")
+INODES = f"""
+INSERT INTO inode (ino, {_REST})
+WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < :n - 1)
+SELECT n + 1000000, {_REST} FROM numbers, inode WHERE ino = 2
+"""
+ROWS = """
+INSERT INTO checkpoint
+SELECT ino, 2, CAST('run-' || (ino % 100) || '/step-' || ino AS blob),
+  CAST('run-' || (ino % 100) AS blob), ino, 'dcp', 1, 'durable', NULL, 64, 64000000, 0, 0,
+  :now - (1010000 - ino) * 600000000000, :now - (1010000 - ino) * 600000000000, NULL, 'e' || ino
+FROM inode WHERE ino >= 1000000
+"""
+
+
+def test_ten_thousand_checkpoints_are_planned_in_two_seconds(made: Settings) -> None:
+    world = World(made, Namespace(made))
+    catch_up(world)
+    query(made, INODES, n=CHECKPOINTS)
+    query(made, ROWS, now=clock.now_ns())
+    put(world, {"name": "newest", "keep_newest": 10, "keep_every_steps": 1000})
+    put(world, {"name": "aged", "run": "run-*", "delete_after_days": 30, "path": "*/step-*"})
+    put(world, {"name": "thin", "thin": [{"older_than_days": 1, "one_per_hours": 240}]})
+    started, processor = clock.monotonic_seconds(), time.process_time()
+    found = planned(world)
+    seconds, processor = clock.monotonic_seconds() - started, time.process_time() - processor
+    print(
+        f"{CHECKPOINTS} checkpoints are planned in {seconds:.2f} s, {processor:.2f} s of them work"
+    )
+    assert len(found.plan.decisions) == CHECKPOINTS
+    assert found.asked is not None
+    assert len(found.asked.deletions) > CHECKPOINTS // 2
+    assert processor < PLAN_SECONDS
+    world.namespace.close()

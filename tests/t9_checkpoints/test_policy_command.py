@@ -1,0 +1,202 @@
+"""`spillway policy`, and its lines in `spillway status`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import config
+from gateway.cli import retention
+from gateway.cli.main import main
+from gateway.retention import knowntime
+from tests.support.namespace import Namespace
+from tests.support.volumes import make_settings, make_volume, query
+from tests.t9_checkpoints.keeping import Bin, applier, catch_up, save
+from tests.t9_checkpoints.test_retention import read_at
+from tests.t9_checkpoints.world import World
+
+FILE = """
+[[policy]]
+name = "newest"
+run = "jobs/*"
+keep_newest = 2
+grace_hours = 0
+
+[[policy]]
+name = "scratch"
+path = "scratch/*"
+delete_after_days = 7
+"""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    settings = make_settings(tmp_path / "data")
+    make_volume(settings)
+    values: dict[str, dict[str, Any]] = {
+        "gateway": {"data_dir": tmp_path / "data"},
+        "bucket": {"name": "checkpoints"},
+    }
+    settings.source.write_text(config.render(values))
+    made = World(settings, Namespace(settings))
+    save(made, *(f"jobs/a/step-{step}" for step in range(1, 5)))
+    catch_up(made)
+    yield made
+    made.end()
+    made.namespace.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    made = tmp_path / "policies.toml"
+    made.write_text(FILE)
+    return made
+
+
+def run(world: World, verb: str, *words: object) -> int:
+    return main(["policy", verb, "--config", str(world.settings.source), *map(str, words)])
+
+
+def told(capsys: pytest.CaptureFixture[str], world: World, *words: str) -> Any:
+    assert run(world, *words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_policies_have_versions(
+    world: World, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(world, "list") == 0
+    assert "there are no policies: spillway policy set FILE" in capsys.readouterr().out
+    assert run(world, "set", file) == 0
+    assert "newest v1  enabled" in capsys.readouterr().out
+    document = {"policy": [{"name": "newest", "run": "*", "keep_newest": 3}]}
+    file.write_text(json.dumps(document))
+    assert run(world, "disable", "newest") == 0
+    assert run(world, "set", file) == 0
+    assert run(world, "set", file) == 0
+    assert "newest: unchanged" in capsys.readouterr().out
+    assert run(world, "enable", "newest") == 0
+    assert run(world, "remove", "scratch") == 0
+    capsys.readouterr()
+    (found,) = told(capsys, world, "list")
+    assert (found["version"], found["enabled"]) == (4, True)
+    assert found["document"] == document["policy"][0]
+    assert found["author"]
+    assert run(world, "show", "newest", "--version", "1") == 0
+    assert json.loads(capsys.readouterr().out)["document"]["keep_newest"] == 2
+    history = told(capsys, world, "history")
+    assert [(one["name"], one["version"], one["enabled"]) for one in history] == [
+        ("newest", 1, True),
+        ("newest", 2, False),
+        ("newest", 3, False),
+        ("newest", 4, True),
+        ("scratch", 1, True),
+        ("scratch", 2, False),
+    ]
+    assert history[-1]["document"] is None
+    for words in (("remove", "scratch"), ("enable", "other"), ("show", "other")):
+        assert run(world, *words) == 2
+        assert f"there is no policy {words[1]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[[policy]", "is neither TOML nor JSON"),
+        ("{", "is neither TOML nor JSON"),
+        ("", "has tables [[policy]]"),
+        (FILE.replace("= 2", "= 0"), "policy newest: keep_newest = 0: must be between 1 and"),
+        (None, "cannot read"),
+    ],
+)
+def test_a_wrong_file_changes_nothing(
+    text: str | None, error: str, world: World, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.unlink() if text is None else file.write_text(text)
+    assert run(world, "set", file) == 2
+    assert error in capsys.readouterr().err
+    assert query(world.settings, "SELECT * FROM policy") == []
+
+
+def test_a_plan_says_what_and_why_before_anything_is_stored(
+    world: World, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(world, "plan", "--policy", file) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "jobs/a"
+    assert lines[1].split()[:3] == ["1", "delete", "durable"]
+    assert "step-1: it is not among the newest 2 (newest); step 4 is newer" in lines[1]
+    assert "step-3: it is among the newest 2 (newest)" in lines[3]
+    assert lines[5:] == [
+        "2 checkpoints are kept, 2 are deleted (20 B), 0 leave the local disk",
+        "policy scratch selects no checkpoint",
+    ]
+    assert query(world.settings, "SELECT * FROM policy") == []
+    assert run(world, "set", file) == 0
+    capsys.readouterr()
+    found = told(capsys, world, "plan")
+    assert (found["deleted"], found["deleted_bytes"], found["asked"]) == (2, 20, None)
+    one = found["checkpoints"][0]
+    assert (one["path"], one["fate"]) == ("/checkpoints/jobs/a/step-1", "delete")
+    assert one["policies"] == ["newest v1"]
+    assert told(capsys, world, "plan", "--run", "other")["checkpoints"] == []
+    assert len(told(capsys, world, "plan", "--run", "/checkpoints/jobs/a")["checkpoints"]) == 4
+
+
+def test_a_large_plan_is_approved_by_its_id(
+    world: World, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(world, *(f"jobs/a/step-{step}" for step in range(5, 10)))
+    catch_up(world)
+    run(world, "set", file)
+    capsys.readouterr()
+    plan = told(capsys, world, "plan")["asked"]["plan"]
+    trash = Bin(world, tmp_path / "log")
+    applier(world, trash).turn()
+    lines = list(retention.status_lines(retention.gather(world.settings)))
+    asks = f"ASKS: 7 checkpoints, 70 B are not deleted before: spillway policy approve {plan}"
+    assert lines == [("retention", "2 policies"), ("retention", asks)]
+    assert run(world, "approve", "other") == 2
+    assert "there is no such plan, or it has changed" in capsys.readouterr().err
+    # A save meanwhile makes another plan. The one that was shown can be approved nevertheless.
+    save(world, "jobs/a/step-10")
+    catch_up(world)
+    assert run(world, "approve", plan) == 0
+    applier(world, trash).turn()
+    assert len(trash.log()) == 8
+    capsys.readouterr()
+    assert run(world, "log", "--limit", "1") == 0
+    line = capsys.readouterr().out
+    assert "trash  /checkpoints/jobs/a/step-8: in the trash as t" in line
+    assert line.endswith("[newest v1]\n")
+    assert len(told(capsys, world, "log")) == 8
+    ((_label, text),) = retention.status_lines(retention.gather(world.settings))
+    assert text.startswith("2 policies; last action ")
+
+
+def test_a_clock_that_jumped_is_confirmed(
+    world: World,
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file.write_text('[[policy]]\nname = "aged"\nrun = "*"\ndelete_after_days = 30\n')
+    run(world, "set", file)
+    read_at(monkeypatch, 0, 1)
+    applier(world, Bin(world, tmp_path / "log")).turn()
+    read_at(monkeypatch, 365, 1)
+    lines = dict(retention.status_lines(retention.gather(world.settings)))
+    assert "the clock is 365.0 d ahead" in lines["retention"]
+    assert run(world, "plan") == 0
+    assert "0 are deleted" in capsys.readouterr().out
+    assert run(world, "clock") == 1
+    assert "spillway policy clock --confirm" in capsys.readouterr().out
+    assert run(world, "clock", "--confirm") == 0
+    assert knowntime.reading().uptime_ns > 0
+    capsys.readouterr()
+    assert told(capsys, world, "plan")["deleted"] == 3

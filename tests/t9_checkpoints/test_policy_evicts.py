@@ -1,0 +1,73 @@
+"""A policy frees the local disk of durable checkpoints, through the real drain and a real store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway import clock
+from gateway.checkpoints.follower import Follower
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.retention import policy, store
+from gateway.retention.applier import Applier
+from gateway.retention.policy import HOUR_NS
+from tests.support.namespace import Namespace
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import RcloneServer
+from tests.support.volumes import query
+from tests.t4_drain.site import Site
+from tests.t9_checkpoints.world import follow
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
+        made = Site(tmp_path, server, "checkpoints", proxy)
+        yield made
+        made.close()
+
+
+def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
+    database = Database(site.settings.database_url)
+    for step in (1, 2):
+        for name in ("__0_0.distcp", ".metadata", "b"):
+            site.write(f"run/step-{step}/{name}", b"12345" * 100)
+    site.write("run/step-3/__0_0.distcp", b"not complete")
+    site.drain()
+    follow(Follower(site.settings, database, threading.Event()))
+    table = {"name": "disk", "run": "run", "evict_after_hours": 6, "path": "run/step-*"}
+    with database.reader() as connection, database.transaction(connection):
+        session = Session(connection, database.dialect)
+        store.put(session, policy.of(table), "a person")
+
+    def turn() -> list[tuple[str, str, str]]:
+        """Have a turn of a new process, while no server runs. Returns the actions so far."""
+        site.namespace.close()
+        Applier(site.settings, database, threading.Event(), None).turn()
+        site.namespace = Namespace(site.settings)
+        found = query(site.settings, "SELECT what, author, path, result FROM action ORDER BY id")
+        return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in found]
+
+    assert turn() == []
+    # The save is seven hours ago; a file of the second step was read since.
+    ago_ns = 7 * HOUR_NS
+    query(
+        site.settings,
+        "UPDATE checkpoint SET complete_ns = complete_ns - :ago, durable_ns = durable_ns - :ago",
+        ago=ago_ns,
+    )
+    query(site.settings, "UPDATE object SET stored_ns = stored_ns - :ago", ago=ago_ns)
+    site.namespace.note_reads([(site.attr("run/step-2/b").ino, clock.now_ns())])
+    assert turn() == [
+        ("evict by disk v1", "run/step-1", "3 files evicted"),
+        ("evict by disk v1", "run/step-2", "2 files evicted"),
+    ]
+    rows = "SELECT ino FROM inode WHERE kind = 1 AND residency = 2"
+    kept = {site.attr(f"run/{path}").ino for path in ("step-2/b", "step-3/__0_0.distcp")}
+    assert {ino for (ino,) in query(site.settings, rows)} == kept
+    # What has left is not recorded again.
+    assert len(turn()) == 2

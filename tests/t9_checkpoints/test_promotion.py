@@ -1,0 +1,378 @@
+"""Promotions: copies inside a real store that stay, whatever becomes of the original."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gateway import failpoints
+from gateway.db.engine import Database
+from gateway.drain import context as drain_context
+from gateway.errors import UserError
+from gateway.promotion import duty, places
+from gateway.promotion.duty import Promoter
+from gateway.promotion.store import State
+from gateway.settings import Settings
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.s3proxy import Act, Request, S3Proxy
+from tests.support.s3server import MotoServer, RcloneServer, Server, die_with_parent
+from tests.support.volumes import query
+from tests.support.waiting import until
+from tests.t4_drain.site import Site
+from tests.t9_checkpoints.promoting import Promoting, direct
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["gateway.promotion.duty", "gateway.objectstore.tags"])
+REGULAR, LINK, DIRECTORY = 1, 4, 7
+ABSENT, RESIDENT = 0, 2
+numbers = count(1)
+
+
+@pytest.fixture(scope="module", params=[RcloneServer, MotoServer])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    with request.param(tmp_path_factory.mktemp("s3") / "store") as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing arrive later than a second and a half after it was given up."""
+    for module in (drain_context, duty):
+        monkeypatch.setattr(module, "LATE_FACTOR", 0.1)
+
+
+@pytest.fixture
+def site(server: Server, tmp_path: Path) -> Iterator[Promoting]:
+    with S3Proxy(server.port) as proxy:
+        made = Promoting(tmp_path, server, f"promotions-{next(numbers)}", proxy)
+        yield made
+        made.close()
+
+
+def save(site: Site) -> dict[str, bytes]:
+    """Make a drained checkpoint. Returns the files below it."""
+    data = {
+        "__0_0.distcp": os.urandom(200_000),
+        "deep/er/__1_0.distcp": b"b" * 1000,
+        "empty": b"",
+        ".metadata": b"all",
+    }
+    for path, text in data.items():
+        site.write(f"job/step-5/{path}", text)
+    top = site.directory("job/step-5")
+    site.directory("job/step-5/nothing")
+    site.namespace.symlink(ROOT_CRED, top, b"link", b"deep/er", SetAttr(mode=0o777))
+    site.drain()
+    return data
+
+
+def test_a_promotion_outlives_its_original(site: Promoting) -> None:
+    data = save(site)
+    site.ask("job/step-5", "best")
+    site.ask("job/step-5/.metadata", "one file")
+    site.proxy.forget()
+    site.settle()
+    done = site.promotion("best")
+    assert done is not None
+    assert (done.state, done.files, done.size) == (State.DONE, 4, 201_003)
+    kept = site.etags()["job/step-5/__0_0.distcp"]
+    copies = {request.key: request for request in site.proxy.operations("COPY")}
+    asked = copies["team/run/.spillway/promoted/best/__0_0.distcp"]
+    assert asked.headers["x-amz-copy-source-if-match"] == f'"{kept}"'
+    site.require_whole()
+    assert site.tree() == {
+        "best": (DIRECTORY, 0o755, 0, RESIDENT, 1),
+        "best/__0_0.distcp": (REGULAR, 0o640, 200_000, ABSENT, 1),
+        "best/.metadata": (REGULAR, 0o640, 3, ABSENT, 1),
+        "best/empty": (REGULAR, 0o640, 0, RESIDENT, 1),
+        "best/deep": (DIRECTORY, 0o755, 0, RESIDENT, 1),
+        "best/deep/er": (DIRECTORY, 0o755, 0, RESIDENT, 1),
+        "best/deep/er/__1_0.distcp": (REGULAR, 0o640, 1000, ABSENT, 1),
+        "best/nothing": (DIRECTORY, 0o755, 0, RESIDENT, 1),
+        "best/link": (LINK, 0o777, 7, RESIDENT, 1),
+        "one file": (REGULAR, 0o640, 3, ABSENT, 1),
+    }
+    copies_of = {f"best/{path}": text for path, text in data.items()} | {"one file": b"all"}
+    assert site.copies() == copies_of
+    tags = is_tagged(site, "best/.metadata")
+    assert (bool(done.is_tagged), tags) == ((True, True) if keeps_tags(site) else (False, False))
+    # What the copy has is compared and deleted as the objects of any file are.
+    for path in data:
+        site.unlink(f"job/step-5/{path}")
+    site.unlink("job/step-5/link")
+    site.drain()
+    assert site.copies() == copies_of
+    assert set(site.objects()) == {f".spillway/promoted/{path}" for path in copies_of}
+    site.demote("best")
+    site.demote("one file")
+    site.settle()
+    site.require_whole()
+    assert site.promotion("best") is None
+    assert site.tree() == {}
+    site.drain()
+    assert site.objects() == {}
+    assert site.is_clean()
+
+
+def keeps_tags(site: Site) -> bool:
+    return isinstance(site.server, MotoServer)
+
+
+def is_tagged(site: Promoting, path: str) -> bool:
+    if not keeps_tags(site):
+        return False
+    key = f"team/run/.spillway/promoted/{path}"
+    found = site.client.get_object_tagging(Bucket=site.bucket, Key=key)["TagSet"]
+    return found == [{"Key": "spillway", "Value": "promoted"}]
+
+
+def rewrite(site: Promoting, path: str) -> None:
+    site.write(f"job/step-5/{path}", b"ALL")
+
+
+def remove(site: Promoting, path: str) -> None:
+    site.unlink(f"job/step-5/{path}")
+
+
+def replace(site: Promoting, path: str) -> None:
+    """Put another object there, as another program does."""
+    key = f"team/run/job/step-5/{path}"
+    site.client.put_object(Bucket=site.bucket, Key=key, Body=b"foreign")
+
+
+@pytest.mark.parametrize(
+    ("server", "change", "path"),
+    [
+        # Its own copy is made, and its original has a new version of the same size by then.
+        (RcloneServer, rewrite, ".metadata"),
+        (MotoServer, remove, "empty"),
+        (MotoServer, replace, "empty"),
+    ],
+    indirect=["server"],
+)
+def test_a_member_that_changes_fails_it(
+    site: Promoting,
+    change: Callable[[Promoting, str], None],
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(duty, "BATCH", 1)
+    data = save(site)
+    site.ask("job/step-5", "best")
+    seen: list[dict[str, tuple[int, ...]]] = []
+
+    def when_copied(request: Request) -> None:
+        if request.operation == "COPY" and request.key.endswith("best/.metadata"):
+            seen.append(site.tree())
+            change(site, path)
+
+    site.proxy.on_applied = when_copied
+    site.settle()
+    assert seen == [{}]
+    failed = site.promotion("best")
+    assert failed is not None
+    assert failed.state == State.FAILED
+    assert failed.reason is not None
+    assert failed.reason.startswith(f"job/step-5/{path}: ")
+    assert site.tree() == {}
+    site.require_whole()
+    site.proxy.on_applied = None
+    # It can be tried again, and nothing of the first try is taken for the second.
+    site.write(f"job/step-5/{path}", data[path])
+
+    def is_asked() -> bool:
+        # The deletion of the file before is not certain at once.
+        site.drain()
+        try:
+            site.ask("job/step-5", "best")
+        except UserError:
+            return False
+        return True
+
+    until(is_asked, "all of it to be in the bucket")
+    assert site.copies() == {}
+    site.settle()
+    assert site.copies() == {f"best/{path}": text for path, text in data.items()}
+
+
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_the_store_refuses_what_was_replaced_a_moment_ago(site: Promoting) -> None:
+    save(site)
+    site.ask("job/step-5", "best")
+    key = "team/run/job/step-5/.metadata"
+    replaced: list[str] = []
+
+    def is_refused(request: Request) -> bool:
+        """Answer as AWS does: neither rclone nor moto heeds the condition of a copy."""
+        if request.operation != "COPY" or not request.key.endswith("/.metadata"):
+            return False
+        if not replaced:
+            # It has the size that was recorded.
+            answer = site.client.put_object(Bucket=site.bucket, Key=key, Body=b"ALL")
+            replaced.append(answer["ETag"])
+        return request.headers.get("x-amz-copy-source-if-match") not in (None, replaced[0])
+
+    site.proxy.inject(is_refused, Act.FAIL, math.inf, status=412, code="PreconditionFailed")
+    site.settle()
+    failed = site.promotion("best")
+    assert failed is not None
+    assert failed.state == State.FAILED
+    copies = [one for one in site.proxy.operations("COPY") if one.key.endswith("/.metadata")]
+    assert {one.status for one in copies} == {412}
+    assert site.tree() == {}
+
+
+def work(settings: Settings, failpoint: str) -> None:
+    """Carry promotions out until a failpoint kills this process."""
+    die_with_parent()
+    duty.BATCH = 2
+    duty.NAMES = 2
+    failpoints.arm(failpoint)
+    database = Database(settings.database_url)
+    promoter = Promoter(settings, database, lambda: direct(settings), threading.Event())
+    for _ in range(60):
+        promoter.turn()
+
+
+FAILPOINTS = [
+    "drain.copy_object.before.1",
+    "drain.copy_object.after.3",
+    *(f"drain.commit.after.{at}" for at in (1, 5, 6)),
+    "drain.commit.before.7",
+    "rename.1",
+    *(f"drain.commit.{when}.8" for when in ("before", "after")),
+]
+"""The last commit follows the rename that shows the copy."""
+
+
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_a_kill_anywhere_is_followed_by_the_rest(
+    site: Promoting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duty, "LATE_FACTOR", 0.001)
+    data = save(site)
+    whole = {*data, "", "deep", "deep/er", "nothing", "link"}
+    states: dict[str, str] = {}
+    for number, failpoint in enumerate(FAILPOINTS):
+        site.ask("job/step-5", f"best-{number}")
+        site.namespace.close()
+        process = context.Process(target=work, args=(site.settings, failpoint))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, failpoint
+        site.namespace = type(site.namespace)(site.settings)
+        shown = {
+            path.partition("/")[2] for path in site.tree() if path.startswith(f"best-{number}")
+        }
+        assert shown in (set(), whole), failpoint
+        found = site.promotion(f"best-{number}")
+        assert found is not None
+        states[failpoint] = f"{found.state}, {'shown' if shown else 'hidden'}"
+        if number % 2:
+            site.demote(f"best-{number}")
+        site.settle()
+    assert states["drain.commit.before.8"] == "copying, shown"
+    assert states["drain.commit.after.8"] == "done, shown"
+    assert set(list(states.values())[:-2]) == {"copying, hidden"}
+    site.require_whole()
+    site.drain()
+    kept = range(0, len(FAILPOINTS), 2)
+    expected = {f"best-{one}/{path}": text for one in kept for path, text in data.items()}
+    assert site.copies() == expected
+    files = {path for path, facts in site.tree().items() if facts[0] == REGULAR}
+    assert files == set(expected)
+
+
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_a_late_copy_is_looked_at_before_anything_is_shown(
+    site: Promoting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duty, "LATE_FACTOR", 3)
+    save(site)
+    site.ask("job/step-5", "best")
+    site.values["bucket"]["read_timeout_seconds"] = 1.0
+    site.configure()
+    late = site.proxy.inject(lambda one: one.operation == "COPY", Act.HOLD, 1)
+    promoter = site.promoter()
+    promoter.turn()
+    late.wait()
+    waiting = site.promotion("best")
+    assert waiting is not None
+    assert (waiting.state, waiting.begun_ns is not None) == (State.COPYING, True)
+    promoter.turn()
+    assert site.tree() == {}
+    # It arrives after the second try. A store that encrypts gives the object another ETag then,
+    # which other bytes do here.
+    late.arrive()
+    path = ".spillway/promoted/best/.metadata"
+    described = site.metadata(path)
+    key = f"team/run/{path}"
+    site.client.put_object(Bucket=site.bucket, Key=key, Body=b"ALL", Metadata=described)
+    site.settle(promoter)
+    assert {path.partition("/")[0] for path in site.tree()} == {"best"}
+    recorded = query(site.settings, "SELECT key, etag FROM object WHERE key LIKE '%promoted%'")
+    assert {key.removeprefix("team/run/"): etag for key, etag in recorded} == {
+        key: etag for key, etag in site.etags().items() if "promoted" in key
+    }
+
+
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_another_object_at_the_key_stays(site: Promoting) -> None:
+    data = save(site)
+    key = "team/run/.spillway/promoted/best/.metadata"
+    site.client.put_object(Bucket=site.bucket, Key=key, Body=b"of a newer database")
+    site.ask("job/step-5", "best")
+    site.settle()
+    failed = site.promotion("best")
+    assert failed is not None
+    assert failed.state == State.FAILED
+    assert "another object is there" in str(failed.reason)
+    site.drain()
+    assert site.copies() == {"best/.metadata": b"of a newer database"}
+    # A deletion that is still to come would take what is copied to its key before.
+    site.client.delete_object(Bucket=site.bucket, Key=key)
+    site.ask("job/step-5", "best")
+    site.settle()
+    site.demote("best")
+    site.settle()
+    site.ask("job/step-5", "best")
+    promoter = site.promoter()
+    promoter.turn()
+    waiting = site.promotion("best")
+    assert waiting is not None
+    assert (waiting.begun_ns, waiting.reason) == (
+        None,
+        "the drain has yet to delete what had this name before",
+    )
+    site.drain()
+    site.settle(promoter)
+    assert site.copies() == {f"best/{path}": text for path, text in data.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "is empty"),
+        (".hidden", "begins with a dot"),
+        ("a/b", "has a slash"),
+        ("a\nb", "cannot be shown"),
+        ("best.json", "of manifests"),
+        ("x" * 251, "longer than 250"),
+        ("best.tmp", "hold_patterns"),
+        ("\udcff", "must be UTF-8"),
+    ],
+)
+def test_names(name: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        places.checked(name, ["*.tmp"])
+    assert places.checked("größte 70B", ["*.tmp"]) == "größte 70B"

@@ -1,0 +1,243 @@
+"""The rows of promotions and pins, on both engines, and the commands that write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import config
+from gateway.cli.main import main
+from gateway.cli.promote import gather, line
+from gateway.db.compiled import Session, rows_of
+from gateway.db.engine import Database
+from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
+from gateway.namespace import pins
+from gateway.promotion import build, members, store
+from gateway.promotion.copier import OBJECTS, SOURCES, Source
+from gateway.promotion.duty import BLOCKED
+from gateway.promotion.store import Promotion, Protected, State
+from gateway.settings import Settings
+from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
+from tests.support.namespace import Namespace
+from tests.support.volumes import make_settings, make_volume, query
+from tests.t9_checkpoints.world import World, follow
+
+SAVED = ("job/step-5/__0_0.distcp", "job/step-5/deep/__1_0.distcp", "job/step-5/.metadata")
+
+
+def within(settings: Settings, function: Callable[[Session], Any]) -> Any:
+    """Call a function in a write transaction."""
+    database = Database(settings.database_url)
+    try:
+        with database.reader() as connection, database.transaction(connection):
+            return function(Session(connection, database.dialect))
+    finally:
+        database.close()
+
+
+def save(world: World, *, drains: bool = True) -> None:
+    for path in SAVED:
+        world.write(path, path.encode())
+        if drains:
+            world.drain(path)
+
+
+def test_a_copy_is_made_of_rows(world: World) -> None:
+    save(world)
+    follow(world.follower())
+    source = world.attr("job/step-5").ino
+    world.namespace.setxattr(ROOT_CRED, world.attr(SAVED[0]).ino, b"rank", b"0")
+
+    def ask(session: Session) -> Promotion:
+        seen = members.look(session, source)
+        assert seen is not None
+        assert seen.checkpoint is not None
+        assert (seen.checkpoint.state, seen.checkpoint.step) == ("durable", 5)
+        assert (len(seen.files), seen.left, seen.special) == (3, [], None)
+        return members.record(session, "team", "best", b"job/step-5", seen, "good", "me")
+
+    asked = within(world.settings, ask)
+    assert asked.run == b"job"
+    found = within(world.settings, store.protected)
+    assert found == Protected(frozenset({source}), frozenset({b"job/step-5"}))
+
+    def build_all(session: Session) -> None:
+        names = store.members(session, store.UNMADE_NAMES, "best", most=9)
+        assert build.make(session, asked, names) is None
+        files = store.members(session, store.UNMADE_FILES, "best", most=9)
+        # An object that is not the one that was copied makes no file.
+        assert build.make_files(session, asked, [(files[0], "other", "new")]) == [files[0]]
+        assert build.make_files(session, asked, [(one, "e", "new") for one in files]) == []
+        assert store.counts(session, "best") == (3, 3)
+        store.change(session, asked._replace(state=State.DONE.value))
+
+    def selected(session: Session) -> None:
+        files = store.members(session, store.UNMADE_FILES, "best", most=9)
+        sources = session.all(SOURCES, inos=rows_of([(one.ino,) for one in files]))
+        assert {Source(*row).key for row in sources} == set(SAVED)
+        assert all(Source(*row).etag == "e" for row in sources)
+        assert session.one(BLOCKED, name="best") is None
+        assert store.pending(session) == [asked]
+
+    within(world.settings, selected)
+    within(world.settings, build_all)
+    within(world.settings, require_made)
+    staged = b"promotion-%d" % asked.top
+    world.namespace.rename(GATEWAY_CRED, TRASH_INO, staged, PROMOTED_INO, b"best")
+    rows = query(
+        world.settings,
+        "SELECT o.key, o.etag, o.checksum, o.size, length(b.crcs), i.residency, i.reserved"
+        " FROM object o JOIN inode i ON i.ino = o.ino JOIN block_digest b ON b.ino = o.ino"
+        " WHERE i.reserved = 1 ORDER BY o.key",
+    )
+    assert rows == [
+        (f"team/.spillway/promoted/best/{path[11:]}", "new", "c", len(path), 8, 0, 1)
+        for path in sorted(SAVED)
+    ]
+    copied = world.namespace.lookup(
+        world.namespace.lookup(PROMOTED_INO, b"best").ino, SAVED[0][11:].encode()
+    )
+    assert world.namespace.getxattr(ROOT_CRED, copied.ino, b"rank") == b"0"
+    # A rename of the original is no change of it, and a write is.
+    world.rename("job", "kept")
+    follow(world.follower())
+    assert within(world.settings, store.protected) == Protected(frozenset({source}), frozenset())
+    world.write("kept/step-5/.metadata", b"again")
+    follow(world.follower())
+    assert within(world.settings, store.protected) == Protected(frozenset(), frozenset())
+
+
+def require_made(session: Session) -> None:
+    """Require that all of a copy is made, as the steps after that find it."""
+    made = store.members(session, store.LAST_MADE, "best", before=1 << 62, most=9)
+    assert [one.copy for one in made] == sorted((one.copy for one in made), reverse=True)
+    assert made[-1].path == b""
+    found = session.all(OBJECTS, name="best", after=0, most=9)
+    assert [row[3] for row in found] == ["new"] * 3
+    session.run(build.NEW_ETAG, the_ino=found[0][0], new_etag="newer")
+    assert session.all(OBJECTS, name="best", after=0, most=1)[0][3] == "newer"
+    session.run(build.NEW_ETAG, the_ino=found[0][0], new_etag="new")
+    assert store.pending(session) == []
+
+
+def test_pins_follow_inodes(world: World) -> None:
+    save(world)
+    tree, file = world.attr("job/step-5").ino, world.attr(SAVED[0]).ino
+    other = world.write("other/f", b"1")
+
+    def covered(session: Session) -> list[bool]:
+        found = pins.Pins(session)
+        return [found.cover(ino) for ino in (file, other, tree, ROOT_INO)]
+
+    assert within(world.settings, covered) == [False] * 4
+    assert within(world.settings, lambda to: pins.add(to, pins.Pin(tree, "n", "me", 1)))
+    assert within(world.settings, lambda to: pins.add(to, pins.Pin(tree, "m", "me", 2)))
+    assert not within(world.settings, lambda to: pins.add(to, pins.Pin(999_999, "", "me", 1)))
+    assert within(world.settings, pins.every) == [pins.Pin(tree, "m", "me", 2)]
+    assert within(world.settings, covered) == [True, False, True, False]
+    world.rename("job", "kept")
+    assert within(world.settings, covered) == [True, False, True, False]
+    found = within(world.settings, store.protected)
+    assert found == Protected(frozenset(), frozenset({b"kept/step-5"}))
+    world.rename("kept/step-5", "moved")
+    for path in SAVED:
+        world.remove(path.replace("job/step-5", "moved"))
+    world.remove("moved/deep")
+    world.remove("moved")
+    assert within(world.settings, pins.every) == []
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[World]:
+    settings = make_settings(tmp_path)
+    make_volume(settings)
+    values: dict[str, dict[str, Any]] = {
+        "gateway": {"data_dir": tmp_path},
+        "bucket": {"name": "checkpoints"},
+    }
+    settings.source.write_text(config.render(values))
+    made = World(settings, Namespace(settings))
+    yield made
+    made.end()
+    made.namespace.close()
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(here: World, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return a function that runs a command. Its result is what the command printed."""
+
+    def run(expected: int, *words: str) -> str:
+        command, *rest = words
+        assert main([command, "--config", str(here.settings.source), *rest]) == expected
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return run
+
+
+def listed(run: Run, command: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run(0, command, "--json"))
+    return found
+
+
+def test_the_commands_of_pins(here: World, run: Run) -> None:
+    save(here, drains=False)
+    assert run(0, "pins") == "nothing is pinned\n"
+    assert "pinned" in run(0, "pin", "job/step-5", "--note", "for the paper")
+    assert "cannot be pinned" in run(1, "pin", "/")
+    assert "no such file" in run(1, "pin", "missing")
+    [found] = listed(run, "pins")
+    assert (found["path"], found["note"]) == ("/checkpoints/job/step-5", "for the paper")
+    assert "for the paper" in run(0, "pins")
+    assert "(pinned)" in run(0, "ls", "-l", "job")
+    [facts] = json.loads(run(0, "stat", "--json", SAVED[0]))
+    assert facts["pinned"] is True
+    assert "not pinned by itself" in run(1, "unpin", SAVED[0])
+    assert "not pinned any more" in run(0, "unpin", "job/step-5")
+    assert run(0, "pins") == "nothing is pinned\n"
+
+
+def test_the_commands_of_promotions(here: World, run: Run) -> None:
+    save(here, drains=False)
+    promote = ("promote", "job/step-5", "--as", "best", "--no-wait")
+    assert "3 files, 71 B are not in the bucket yet (job/step-5/.metadata)" in run(1, *promote)
+    here.write("job/step-6/__0_0.distcp", b"1")
+    here.write("plain/f", b"1")
+    for path in (*SAVED, "job/step-6/__0_0.distcp", "plain/f"):
+        here.drain(path)
+    follow(here.follower())
+    unfinished = run(1, "promote", "job/step-6", "--as", "best", "--no-wait")
+    assert "not complete: .metadata is missing" in unfinished
+    assert run(0, "promotions") == "nothing is promoted\n"
+    here.namespace.mknod(ROOT_CRED, here.directory("odd"), b"pipe", Kind.FIFO, 0, SetAttr())
+    for path, why in (
+        ("odd", "odd/pipe: only files"),
+        ("/", "the whole export"),
+        (".spillway/promoted", "stays already"),
+        ("missing", "there is no missing"),
+    ):
+        assert why in run(1, "promote", path, "--as", "best", "--no-wait")
+    assert "cannot be the name of a promotion" in run(2, *promote[:3], "a/b", "--no-wait")
+    assert "best  copying  3 files" in run(0, *promote, "--note", "paper")
+    assert "there is a promotion best (copying)" in run(2, *promote)
+    text = run(0, "promote", "plain", "--as", "plain", "--no-wait")
+    assert "no rule recognised it as a checkpoint" in text
+    facts = gather(here.settings)
+    assert list(line(facts)) == [("promotions", "2 copying")]
+    assert list(line({**facts, "copying": 0})) == []
+    [best, plain] = listed(run, "promotions")
+    assert (best["run"], best["step"], best["note"], best["files"]) == ("job", 5, "paper", 3)
+    assert best["path"] == "/checkpoints/.spillway/promoted/best"
+    assert (plain["source"], plain["run"]) == ("/checkpoints/plain", None)
+    assert "3 files, 71 B would be removed" in run(1, "demote", "best")
+    assert "no promotion other" in run(2, "demote", "other", "--yes")
+    assert [one["state"] for one in listed(run, "promotions")] == ["copying", "copying"]
+    assert run(0, "demote", "best", "--yes", "--no-wait") == "best: is being removed\n"
+    assert listed(run, "promotions")[0]["state"] == "demoting"

@@ -1,0 +1,354 @@
+"""The plan that is shown is done, whole, once, and only while it is still right."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway import clock, failpoints
+from gateway.data import stamp
+from gateway.data.stamp import Stamp
+from gateway.db.engine import Database
+from gateway.errors import TrashRefused
+from gateway.failpoints import RETENTION_ACTION
+from gateway.namespace import identity
+from gateway.retention import applier as applier_module
+from gateway.retention import knowntime
+from gateway.retention.applier import NO_TRASH, PAUSE_SECONDS, Applier
+from gateway.retention.knowntime import Reading
+from gateway.retention.policy import DAY_NS
+from gateway.settings import Settings
+from gateway.trash.trash import Trash
+from tests.support.namespace import Namespace
+from tests.support.volumes import make_settings, make_volume, query
+from tests.t3_namespace.test_crash import context
+from tests.t9_checkpoints.keeping import (
+    Bin,
+    actions,
+    applier,
+    catch_up,
+    paths,
+    planned,
+    put,
+    save,
+    shown,
+)
+from tests.t9_checkpoints.world import World
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Settings:
+    settings = make_settings(tmp_path / "data")
+    make_volume(settings)
+    return settings
+
+
+@pytest.fixture
+def world(made: Settings) -> Iterator[World]:
+    """A run with five durable steps, and a policy that keeps the newest two."""
+    opened = World(made, Namespace(made))
+    save(opened, *(f"run/step-{step}" for step in range(1, 6)))
+    put(opened, {"name": "two", "keep_newest": 2})
+    catch_up(opened)
+    yield opened
+    opened.end()
+    opened.namespace.close()
+
+
+def test_the_plan_that_is_shown_is_done(world: World, tmp_path: Path) -> None:
+    wanted = {f"run/step-{n}".encode() for n in (1, 2, 3)}
+    assert shown(world) == wanted
+    trash = Bin(world, tmp_path / "log")
+    duty = applier(world, trash)
+    assert duty.turn() >= applier_module.TURN_SECONDS
+    assert {text.encode() for text in trash.log()} == wanted
+    assert {what for what, _result in actions(world)} == {"trash"}
+    rows = query(world.settings, "SELECT author, reason, began_ns, finished_ns, result FROM action")
+    for author, reason, began_ns, finished_ns, result in rows:
+        assert author == "two v1"
+        assert "not among the newest 2" in reason
+        assert "step 5 is newer and durable" in reason
+        assert began_ns <= finished_ns
+        assert result.startswith("in the trash as t")
+    # The catalogue still has the rows: what is not there any more is not deleted again.
+    assert shown(world) == wanted
+    applier(world, trash).turn()
+    assert len(trash.log()) == len(actions(world)) == 3
+    catch_up(world)
+    assert shown(world) == set()
+    assert paths(world) == {b"run/step-4", b"run/step-5"}
+    # Saves come every second: the next plan is not made before its time.
+    put(world, {"name": "two", "keep_newest": 1})
+    assert shown(world) == {b"run/step-4"}
+    assert 0 < duty.turn() <= applier_module.TURN_SECONDS
+    assert len(actions(world)) == 3
+
+
+def overwrite(world: World) -> None:
+    world.write("run/step-5/.metadata", b"newer")
+
+
+def forget(world: World) -> None:
+    query(world.settings, "DELETE FROM catalogue")
+
+
+def change_policy(world: World) -> None:
+    put(world, {"name": "two", "keep_newest": 3})
+
+
+def change_all(world: World) -> None:
+    for step in (1, 2, 3):
+        world.write(f"run/step-{step}/other", b"1")
+
+
+def open_all(world: World) -> None:
+    for step in (1, 2, 3):
+        world.open(f"run/step-{step}/__0_0.distcp")
+
+
+def move_all(world: World) -> None:
+    for step in (1, 2, 3):
+        world.rename(f"run/step-{step}", f"other/step-{step}")
+
+
+def lose_newest(world: World) -> None:
+    for name in (".metadata", "__0_0.distcp"):
+        world.remove(f"run/step-5/{name}")
+
+
+def undrain(world: World) -> None:
+    query(world.settings, "UPDATE inode SET drained_version = 0 WHERE kind = 1")
+
+
+def pin_all(world: World) -> None:
+    query(world.settings, "INSERT INTO pin SELECT ino, '', 'a person', 1 FROM checkpoint")
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        *(overwrite, forget, change_policy, change_all, open_all, move_all, lose_newest),
+        *(undrain, pin_all),
+    ],
+    ids=lambda one: one.__name__,
+)
+def test_what_happens_after_the_plan_stops_it(
+    happens: Callable[[World], None],
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trash = Bin(world, tmp_path / "log")
+    duty = applier(world, trash)
+    real = identity.require_surroundings
+
+    def then(settings: Settings) -> None:
+        real(settings)
+        happens(world)
+
+    # The plan is made, and this is the last thing before its deletions.
+    monkeypatch.setattr(identity, "require_surroundings", then)
+    duty.turn()
+    assert trash.log() == []
+    assert actions(world) == []
+
+
+def test_other_data_files_or_an_older_database_delete_nothing(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = stamp.read(world.settings.files_dir)
+    assert found is not None
+    later = Stamp(found.fs_id, found.gateway, (found.marks[-1] + 7,), found.directory)
+    stamp.write(world.settings.files_dir, later)
+    trash = Bin(world, tmp_path / "log")
+    assert shown(world)
+    applier(world, trash).turn()
+    assert trash.log() == []
+    assert actions(world) == []
+    assert "nothing is deleted or evicted now" in caplog.text
+    assert "restored from a backup" in caplog.text
+
+
+def test_without_a_trash_nothing_is_deleted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    applier(world, None).turn()
+    assert actions(world) == []
+    assert f"3 checkpoints are not deleted: {NO_TRASH}" in caplog.text
+
+
+def test_a_refusal_is_recorded_and_not_repeated_at_once(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise TrashRefused("it is not as expected")
+
+    duty = applier(world, Bin(world, tmp_path / "log", meanwhile=refuse))
+    duty.turn()
+    assert actions(world) == 3 * [("trash", "refused: it is not as expected")]
+    monkeypatch.setattr(applier_module, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(applier_module, "REST", 0)
+    monkeypatch.setattr(duty, "_next_at", 0.0)
+    duty.turn()
+    assert len(actions(world)) == 3
+    assert PAUSE_SECONDS > 60
+
+
+def test_a_stop_ends_it_between_two_actions(world: World, tmp_path: Path) -> None:
+    stop = threading.Event()
+    trash = Bin(world, tmp_path / "log", meanwhile=stop.set)
+    applier(world, trash, stop).turn()
+    assert len(trash.log()) == 1
+    assert len(actions(world)) == 1
+
+
+# Kills.
+
+
+def live(settings: Settings, armed: str) -> None:
+    """Apply until a failpoint kills this process, or all is done. No server runs."""
+    failpoints.arm(armed)
+    database = Database(settings.database_url)
+    Applier(settings, database, threading.Event(), Trash(settings, database)).turn()
+
+
+def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings) -> None:
+    world = World(made, Namespace(made))
+    save(world, *(f"a/step-{step}" for step in range(4)), "b/step-1", "b/step-2", "b/step-3")
+    save(world, "a/step-4", "c/step-1", durable=False)
+    put(world, {"name": "one", "keep_newest": 1})
+    put(world, {"name": "all", "run": "b", "keep_every_steps": 2})
+    catch_up(world)
+    before, wanted = paths(world), shown(world)
+    assert wanted
+    world.end()
+    world.namespace.close()
+    points = [f"{RETENTION_ACTION.format(when=when)}.1" for when in ("begun", "done", "ended")]
+    for armed in [*points * len(wanted), ""]:
+        process = context.Process(target=live, args=(made, armed))
+        process.start()
+        process.join(SECONDS)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        if process.exitcode == 0:
+            break
+    assert process.exitcode == 0
+    entries = Trash(made, Database(made.database_url)).entries()
+    assert sorted(one.path for one in entries) == sorted(wanted)
+    assert {one.deleted_by for one in entries} <= {"one v1", "all v1, one v1"}
+    assert all("is newer and durable" in one.reason for one in entries)
+    results = [result for _what, result in query(made, "SELECT what, result FROM action")]
+    assert len(results) > len(wanted), "no kill left an action"
+    assert any("still there" in one for one in results)
+    assert any("not at its path any more" in one for one in results)
+    world = World(made, Namespace(made))
+    catch_up(world)
+    assert paths(world) == before - wanted
+    assert shown(world) == set()
+    world.end()
+    world.namespace.close()
+
+
+# The share.
+
+
+def test_a_plan_over_the_share_waits_for_a_person(world: World, tmp_path: Path) -> None:
+    trash = Bin(world, tmp_path / "log")
+    save(world, *(f"run/step-{step}" for step in range(6, 11)))
+    catch_up(world)
+    found = planned(world)
+    assert found.asked is not None
+    assert found.admitted == []
+    assert len(found.plan.deletions) == 8
+    applier(world, trash).turn()
+    applier(world, trash).turn()
+    assert trash.log() == []
+    asked = "SELECT plan, checkpoints, approved_ns, author FROM approval"
+    assert query(world.settings, asked) == [(found.asked.plan, 8, None, None)]
+    # An approval is of exactly these deletions. One more goes its usual way.
+    query(world.settings, "UPDATE approval SET approved_ns = 1, author = 'a person'")
+    save(world, "run/step-11")
+    catch_up(world)
+    assert len(shown(world)) == 9
+    applier(world, trash).turn()
+    assert len(trash.log()) == 9
+    catch_up(world)
+    # What was approved is forgotten when it is done.
+    save(world, "run/step-12")
+    catch_up(world)
+    applier(world, trash).turn()
+    assert query(world.settings, asked) == []
+
+
+# The clock.
+
+
+def read_at(monkeypatch: pytest.MonkeyPatch, days: float, uptime_days: float) -> None:
+    """Set the clocks: days from now, and since the start of the machine."""
+    read = Reading(clock.now_ns() + int(days * DAY_NS), "boot", int(uptime_days * DAY_NS))
+    monkeypatch.setattr(knowntime, "reading", lambda: read)
+
+
+def test_a_clock_that_jumps_a_year_makes_nothing_old(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query(world.settings, "DELETE FROM policy")
+    put(world, {"name": "aged", "delete_after_days": 30})
+    trash = Bin(world, tmp_path / "log")
+    read_at(monkeypatch, 0, 1)
+    applier(world, trash).turn()
+    read_at(monkeypatch, 365, 1.01)
+    assert shown(world) == set()
+    assert planned(world).time.ahead_ns > 364 * DAY_NS
+    applier(world, trash).turn()
+    applier(world, trash).turn()
+    assert trash.log() == []
+    # The time that really passes counts, and so does a machine that was off.
+    read_at(monkeypatch, 365 + 29, 30)
+    assert shown(world) == set()
+    read_at(monkeypatch, 365 + 31, 32)
+    assert len(shown(world)) == 4
+    read_at(monkeypatch, 31, 32)
+    assert len(shown(world)) == 4
+    applier(world, trash).turn()
+    assert len(trash.log()) == 4
+
+
+@pytest.mark.parametrize(
+    ("known", "read", "newest", "now", "ahead"),
+    [
+        # Days: (known, boot, uptime), (clock, boot, uptime), newest; known time, ahead.
+        (None, (100, "a", 1), None, 100, 0),
+        (None, (100, "a", 1), 99.5, 100, 0),
+        (None, (100, "a", 1), 60, 60, 40),
+        (None, (100, "a", 1), 130, 100, 0),
+        ((100, "a", 1), (105, "a", 6), 0, 105, 0),
+        ((100, "a", 1), (105.25, "a", 6), 0, 105.25, 0),
+        ((100, "a", 1), (101, "a", 1.25), 0, 100.5, 0),
+        ((100, "a", 1), (465, "a", 2), 0, 101, 364),
+        ((100, "a", 1), (50, "a", 2), 0, 50, 0),
+        ((100, "a", 1), (100.5, "b", 0), 0, 100.5, 0),
+        ((100, "a", 1), (107, "b", 0.5), 0, 100.5, 6.5),
+        ((100, "a", 1), (90, "b", 0), 0, 90, 0),
+    ],
+)
+def test_the_known_time(
+    known: tuple[float, str, float] | None,
+    read: tuple[float, str, float],
+    newest: float | None,
+    now: float,
+    ahead: float,
+) -> None:
+    def moment(one: tuple[float, str, float]) -> tuple[int, str, int]:
+        return int(one[0] * DAY_NS), one[1], int(one[2] * DAY_NS)
+
+    row = None if known is None else knowntime.Known(*moment(known))
+    newest_ns = None if newest is None else int(newest * DAY_NS)
+    found = knowntime.judge(Reading(*moment(read)), row, newest_ns)
+    assert (found.now_ns / DAY_NS, found.ahead_ns / DAY_NS) == (now, ahead)
+    # A clock that went back is compared with what was known before.
+    is_back = row is not None and found.now_ns < row.known_ns
+    assert found.row == (row if is_back else (found.now_ns, read[1], int(read[2] * DAY_NS)))

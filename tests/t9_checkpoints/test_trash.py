@@ -1,0 +1,389 @@
+"""The trash: what goes in and out, what is refused, when it is removed, and kills in between."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import clock, config, failpoints
+from gateway.cli.main import main
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.db.models import ROOT_INO, TRASH_INO
+from gateway.errors import NotFound, TrashRefused
+from gateway.failpoints import TRASH_STEP
+from gateway.namespace import fsck
+from gateway.settings import Settings
+from gateway.trash import expiry
+from gateway.trash.expiry import Expiry
+from gateway.trash.trash import UNKNOWN, Trash
+from gateway.types import ROOT_CRED
+from tests.support.namespace import Namespace
+from tests.support.s3server import free_port
+from tests.support.volumes import make_settings, make_volume, query
+from tests.t3_namespace.test_crash import context
+from tests.t9_checkpoints.trashing import Door, opener, put, save, trash_of
+from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
+
+DAY_NS = 86_400 * clock.NS
+RUN, PATH = "run", "run/step-1"
+
+
+def expiry_of(world: World) -> Expiry:
+    database = Database(world.settings.database_url)
+    world._databases.append(database)
+    return Expiry(world.settings, database, threading.Event(), opener(world.namespace))
+
+
+def with_values(world: World, **sections: dict[str, object]) -> None:
+    url = {"namespace": {"url": world.settings.database_url}}
+    world.settings = make_settings(world.settings.data_dir, {**url, **sections})
+
+
+def names(world: World, parent: int) -> list[bytes]:
+    rows = query(world.settings, "SELECT name FROM dirent WHERE parent = :parent", parent=parent)
+    return sorted(bytes(name) for (name,) in rows)
+
+
+def test_a_checkpoint_goes_comes_back_and_is_removed(world: World) -> None:
+    trash = trash_of(world)
+    save(world, PATH, "deep/b.distcp")
+    save(world, "run/step-2")
+    ino = world.attr(PATH).ino
+    world.drain(f"{PATH}/a.distcp")
+    trashed = put(world, trash, PATH)
+    with pytest.raises(NotFound):
+        world.namespace.lookup(world.directory(RUN), b"step-1")
+    [entry] = trash.entries()
+    assert (entry.id, entry.ino, entry.path) == (trashed, ino, PATH.encode())
+    assert (entry.run, entry.step, entry.files, entry.state) == (b"run", 1, 3, "kept")
+    assert (entry.deleted_by, entry.expires_ns - entry.since_ns) == ("policy keep-3", 7 * DAY_NS)
+    # Its files are no backlog: a.distcp was drained, the two others take their bytes on the disk.
+    takes = trash.totals()[trashed]
+    assert (takes.dirty_files, takes.stored) == (2, len("a.distcp"))
+    assert entry.dirty_used == takes.dirty_size == len("deep/b.distcp") + len(".metadata")
+    assert world.namespace.dirty_bytes() == len("a.distcp") + len(".metadata")
+    follow(world.follower())
+    assert (
+        [row.path for row in rows_of(world.settings)]
+        == [b"run/step-2"]
+        == [row.path for row in rebuilt(world)]
+    )
+    # Back, at another path too, and the catalogue knows it again.
+    assert trash.undelete(trashed, [b"run", b"step-7"]) == b"run/step-7"
+    assert trash.entries() == [] and names(world, TRASH_INO) == []
+    follow(world.follower())
+    row = world.row("run/step-7")
+    assert row is not None and (row.ino, row.step, row.state) == (ino, 7, "complete")
+    assert put(world, trash, "run/step-7") == trashed
+    trash.remove(trash.entries()[0])
+    assert trash.entries() == [] and names(world, TRASH_INO) == []
+    assert query(world.settings, "SELECT count(*) FROM trash") == [(0,)]
+    keys = query(world.settings, "SELECT key FROM tombstone")
+    assert keys == [(f"{PATH}/a.distcp",)]
+    assert query(world.settings, "SELECT count(*) FROM object") == [(0,)]
+
+
+def test_a_single_file_goes_and_is_removed(world: World) -> None:
+    rule = {"name": "ours", "path": "{run}/step-{step}.pt", "files": 1}
+    with_values(world, checkpoints={"rule": [rule]})
+    world.write("run/step-5.pt", b"1")
+    trash = trash_of(world)
+    put(world, trash, "run/step-5.pt")
+    assert names(world, world.directory(RUN)) == []
+    trash.remove(trash.entries()[0])
+    assert names(world, TRASH_INO) == [] and trash.entries() == []
+
+
+CHANGED: dict[str, Callable[[World, str], object]] = {
+    "written": lambda world, path: world.write(f"{path}/a.distcp", b"newer"),
+    "open": lambda world, path: world.open(f"{path}/a.distcp"),
+    "a new file": lambda world, path: world.write(f"{path}/deep/new.distcp", b"1"),
+    "a file less": lambda world, path: world.remove(f"{path}/a.distcp"),
+    "moved": lambda world, path: world.rename(path, f"{path}0"),
+}
+
+
+def test_what_is_not_as_it_was_seen_stays(world: World) -> None:
+    """Changed before the trash looks, and between its look and the rename."""
+    waiting: list[Callable[[], object]] = []
+    trash = trash_of(world, lambda: [waiting.pop()() for _ in waiting[:1]])
+    for number, (change, is_between) in enumerate(product(CHANGED, (True, False))):
+        path = f"run-{number}/step-1"
+        save(world, path)
+        follow(world.follower())
+        row = world.row(path)
+        assert row is not None
+        waiting = [partial(CHANGED[change], world, path)]
+        if not is_between:
+            waiting.pop()()
+        with pytest.raises(TrashRefused):
+            trash.put(row.ino, row.path, row.evidence, "policy", "why")
+        assert names(world, TRASH_INO) == [], change
+        assert query(world.settings, "SELECT count(*) FROM trash") == [(0,)], change
+    # As the catalogue saw it, and yet: a job works on it.
+    save(world, PATH)
+    world.open(f"{PATH}/a.distcp")
+    with pytest.raises(TrashRefused, match="1 of its files are open"):
+        put(world, trash, PATH)
+
+
+def test_what_is_no_checkpoint_or_has_more_in_it_stays(world: World) -> None:
+    trash = trash_of(world)
+    save(world, PATH)
+    follow(world.follower())
+    row = world.row(PATH)
+    assert row is not None
+    with pytest.raises(TrashRefused, match="not as it was"):
+        trash.put(row.ino, row.path, "", "policy", "why")
+    with pytest.raises(TrashRefused, match="not as it was"):
+        trash.put(row.ino, row.path, "another", "policy", "why")
+    with pytest.raises(TrashRefused, match="it is run/step-1 now"):
+        trash.put(row.ino, b"run/step-9", row.evidence, "policy", "why")
+    with pytest.raises(TrashRefused, match="no checkpoint"):
+        trash.put(world.directory(RUN), b"run", row.evidence, "policy", "why")
+    # A final model consists of the files of a directory. The directory has more than that.
+    save(world, "job")
+    save(world, "job/step-4")
+    follow(world.follower())
+    row = world.row("job")
+    assert row is not None
+    with pytest.raises(TrashRefused, match="directories"):
+        trash.put(row.ino, row.path, row.evidence, "policy", "why")
+
+
+def test_an_undelete_replaces_nothing(world: World) -> None:
+    made: list[str] = []
+    trash = trash_of(world, lambda: [world.directory(path) for path in made])
+    save(world, PATH)
+    trashed = put(world, trash, PATH)
+    with pytest.raises(TrashRefused, match="not in the trash"):
+        trash.undelete("t1")
+    with pytest.raises(TrashRefused, match="no directory /checkpoints/no: make it"):
+        trash.undelete(trashed, [b"no", b"where"])
+    with pytest.raises(TrashRefused, match="reserved"):
+        trash.undelete(trashed, [b".spillway", b"x"])
+    # An empty directory that a client makes in the last moment: rename(2) would replace it.
+    made.append(PATH)
+    with pytest.raises(TrashRefused, match="taken"):
+        trash.undelete(trashed)
+    with pytest.raises(TrashRefused, match="there already"):
+        trash.undelete(trashed)
+    made.clear()
+    world.namespace.remove(ROOT_CRED, *world.split(PATH))
+    assert trash.undelete(trashed) == PATH.encode()
+
+
+def test_the_clock_ends_no_grace(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    trash, duty = trash_of(world), expiry_of(world)
+    save(world, PATH)
+    put(world, trash, PATH)
+    honest_clock, honest_uptime = clock.now_ns, clock.uptime_ns
+    monkeypatch.setattr(clock, "now_ns", lambda: honest_clock() + 400 * DAY_NS)
+    assert duty.turn() == expiry.TURN_SECONDS
+    # After a start of the machine, an hour of the jump counts, whatever the clock says.
+    monkeypatch.setattr(clock, "now_ns", lambda: honest_clock() + 800 * DAY_NS)
+    monkeypatch.setattr(clock, "boot_id", lambda: "another")
+    monkeypatch.setattr(clock, "uptime_ns", lambda: 0)
+    before_ns = trash.now_ns()
+    trash.tick(trash.entries())
+    duty.turn()
+    assert len(trash.entries()) == 1
+    assert trash.now_ns() - before_ns < clock.NS
+    assert trash.now_ns() - trash.entries()[0].since_ns < 2 * 3600 * clock.NS
+    # What has passed for certain ends it: also a clock that stands still.
+    monkeypatch.setattr(clock, "now_ns", honest_clock)
+    monkeypatch.setattr(clock, "uptime_ns", lambda: 7 * DAY_NS - 3 * 3600 * clock.NS)
+    duty.turn()
+    assert len(trash.entries()) == 1
+    monkeypatch.setattr(clock, "uptime_ns", lambda: honest_uptime() + 7 * DAY_NS)
+    assert duty.turn() == expiry.TURN_SECONDS
+    assert trash.entries() == [] and names(world, TRASH_INO) == []
+
+
+def test_without_grace_it_goes_in_the_next_turn(world: World) -> None:
+    with_values(world, retention={"trash_seconds": 0.0})
+    save(world, PATH)
+    put(world, trash_of(world), PATH)
+    # A client that has a file open for writing keeps it.
+    row = query(world.settings, "SELECT ino FROM dirent WHERE name = :name", name=b"a.distcp")
+    attr = world.namespace.open_write(row[0][0])
+    duty = expiry_of(world)
+    duty.turn()
+    assert len(names(world, TRASH_INO)) == 1
+    world.opened["x"] = attr
+    world.close("x", b"1")
+    duty.turn()
+    assert names(world, TRASH_INO) == []
+
+
+def test_room_is_given_back_when_it_is_short(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiry, "SHORT_SECONDS", 0.0)
+    full: dict[str, dict[str, object]] = {
+        "cache": {"evict_from": 0.05},
+        "space": {"slow_from": 0.1, "reserve_bytes": 1 << 50},
+    }
+    with_values(world, **full, retention={"trash_short_seconds": 1000.0})
+    trash = trash_of(world)
+    for step in (1, 2, 3):
+        save(world, f"run/step-{step}")
+    for name in ("a.distcp", ".metadata"):
+        world.drain(f"run/step-1/{name}")
+    clean, dirty, young = (put(world, trash, f"run/step-{step}") for step in (1, 2, 3))
+    duty = expiry_of(world)
+    duty.turn()
+    assert [one.id for one in trash.entries()] == [clean, dirty, young]
+    # The clean one is the evictor's. Of the others, the one that is old enough goes.
+    for one in (clean, dirty):
+        query(
+            world.settings,
+            "UPDATE trash SET since_ns = since_ns - :ns WHERE id = :id",
+            ns=2000 * clock.NS,
+            id=one,
+        )
+    monkeypatch.setattr(expiry, "SHORT_SECONDS", 1e9)
+    duty.turn()
+    assert len(trash.entries()) == 3
+    monkeypatch.setattr(expiry, "SHORT_SECONDS", 0.0)
+    duty.turn()
+    assert [one.id for one in trash.entries()] == [clean, young]
+
+
+def test_rows_say_what_is_in_the_trash(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    trash = trash_of(world)
+    save(world, PATH)
+    trashed = put(world, trash, PATH)
+    query(world.settings, "DELETE FROM trash")
+    trash.reconcile()
+    [entry] = trash.entries()
+    assert (entry.id, entry.reason) == (trashed, UNKNOWN)
+    with pytest.raises(TrashRefused, match="not known"):
+        trash.undelete(trashed)
+    assert trash.undelete(trashed, PATH.encode().split(b"/"))
+    # The request of a put that was killed may still be carried out. Later its row goes.
+    follow(world.follower())
+    row = world.row(PATH)
+    assert row is not None
+    later = trash_of(world, lambda: os.sched_yield())
+    monkeypatch.setattr(Door, "run", lambda self, requests: (_ for _ in ()).throw(KeyError()))
+    with pytest.raises(KeyError):
+        later.put(row.ino, row.path, row.evidence, "policy", "why")
+    monkeypatch.undo()
+    for _ in range(2):
+        trash.reconcile()
+        assert query(world.settings, "SELECT state FROM trash") == [("putting",)]
+        assert trash.entries() == []
+    # Also when another row must be changed.
+    save(world, "run/step-2")
+    put(world, trash, "run/step-2")
+    query(world.settings, "DELETE FROM trash WHERE state = 'kept'")
+    trash.reconcile()
+    states = query(world.settings, "SELECT state FROM trash ORDER BY state")
+    assert states == [("kept",), ("putting",)]
+    honest = clock.monotonic_seconds
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: honest() + 1000)
+    trash.reconcile()
+    assert query(world.settings, "SELECT state FROM trash") == [("kept",)]
+
+
+STEPS = [("put", 1), ("put", 2), ("put", 3), ("undelete", 1), ("undelete", 2), ("remove", 1)]
+
+
+def killed(settings: Settings, what: str, armed: str) -> None:
+    """Do something with the checkpoint in this process, which a failpoint kills."""
+    namespace = Namespace(settings)
+    trash = Trash(settings, Database(settings.database_url), opener(namespace))
+    failpoints.arm(armed)
+    if what == "put":
+        [row] = rows_of(settings)
+        trash.put(row.ino, row.path, row.evidence, "policy", "why")
+    elif what == "undelete":
+        trash.undelete(trash.entries()[0].id)
+    else:
+        trash.remove(trash.entries()[0])
+    os._exit(0)
+
+
+def test_kills_at_each_step(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path / "data")
+    make_volume(settings)
+    for what, number in STEPS:
+        world = World(settings, Namespace(settings))
+        trash = trash_of(world)
+        if not names(world, ROOT_INO).count(b"run"):
+            save(world, PATH)
+        elif what == "put" and trash.entries():
+            trash.undelete(trash.entries()[0].id)
+        if what != "put" and not trash.entries():
+            put(world, trash, PATH)
+        follow(world.follower())
+        world.namespace.close()
+        armed = f"{TRASH_STEP.format(what=what)}.{number}"
+        process = context.Process(target=killed, args=(settings, what, armed))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL, armed
+        world.namespace = Namespace(settings)
+        trash = trash_of(world)
+        trash.reconcile()
+        is_back = names(world, world.directory(RUN)) == [b"step-1"]
+        inside = names(world, TRASH_INO)
+        states = [one.state for one in trash.entries()]
+        if what == "remove":
+            # The next turn removes what is left.
+            assert (is_back, states) == (False, ["expiring"])
+            with pytest.raises(TrashRefused, match="too late"):
+                trash.undelete(inside[0].decode())
+            expiry_of(world).turn()
+            assert names(world, TRASH_INO) == [] == trash.entries()
+        else:
+            assert is_back == (not inside) == (states != ["kept"]), armed
+            assert is_back == ((what, number) == ("put", 1) or what == "undelete")
+        world.end()
+        world.namespace.close()
+    assert fsck.check(Database(settings.database_url), DataFiles(settings.files_dir)) == []
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = make_settings(tmp_path, {"nfs": {"port": free_port()}})
+    make_volume(settings)
+    values: dict[str, dict[str, Any]] = {
+        "gateway": {"data_dir": tmp_path},
+        "bucket": {"name": "checkpoints"},
+        "nfs": {"port": settings.nfs.port},
+    }
+    settings.source.write_text(config.render(values))
+    world = World(settings, Namespace(settings))
+    ids = []
+    for _ in range(2):
+        save(world, PATH)
+        ids.append(put(world, trash_of(world), PATH, by="evil\x1b[2J"))
+    world.end()
+    world.namespace.close()
+
+    def run(*words: str) -> tuple[int, str]:
+        status = main([words[0], "--config", str(settings.source), *words[1:]])
+        said = capsys.readouterr()
+        return status, said.out + said.err
+
+    status, said = run("trash", "list")
+    assert status == 0 and said.count(f"/checkpoints/{PATH}\n") == 2 and "\x1b" not in said
+    status, said = run("undelete", f"/checkpoints/{PATH}")
+    assert status == 1 and f"2 times: name one: {ids[0]}, {ids[1]}" in said
+    assert run("undelete", "t9")[0] == 1
+    status, said = run("undelete", ids[0], "--to", "/checkpoints/new")
+    assert (status, said) == (0, "/checkpoints/new: it is back\n")
+    assert [run("trash", "empty", *words)[0] for words in ((), ("--all", "t9"), ("t9",))] == [2] * 3
+    status, said = run("trash", "empty", ids[1])
+    assert status == 2 and "add --yes" in said
+    status, said = run("trash", "empty", "--all", "--yes")
+    assert status == 0 and f"{ids[1]}: removed" in said
+    assert run("trash", "list") == (0, "the trash is empty\n")
