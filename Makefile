@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
+.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -7,6 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BUILD := build
 VENV := $(BUILD)/venv
 PY := $(VENV)/bin/python
+FRAMEWORKS := $(BUILD)/frameworks
 PLUGIN := $(BUILD)/lib/libfsalpython.so
 GANESHA := $(BUILD)/ganesha
 NFSLOAD := $(BUILD)/bench/nfsload
@@ -32,7 +33,7 @@ test: build lint
 
 DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold tests/t9_checkpoints
 test-data: SUITE = $(DATA_SUITES)
-test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%)
+test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) --ignore=tests/frameworks
 
 # For every day, in less than four minutes: no drain, no kills, one mount.
 check: build lint
@@ -58,6 +59,15 @@ slow: build
 ceph: build
 	@$(MAKE) -s deps APT_PACKAGES="$(CEPH_PACKAGES)"
 	SPILLWAY_S3_SERVER=ceph $(PY) -m pytest tests/t4_drain
+
+# Saves by the real libraries through the kernel's NFS client, in a virtual environment of their own.
+frameworks: build $(FRAMEWORKS)/.installed
+	$(PY) -m pytest -s tests/frameworks
+
+$(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt | deps
+	/usr/bin/python3 -m venv --clear $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/pip install -q --disable-pip-version-check --no-cache-dir -r $<
+	touch $@
 
 # Protocol and POSIX conformance, beside Ganesha's own FSAL_VFS on the same disk.
 pynfs: build

@@ -17,6 +17,7 @@ class Configured:
     Parameters: table, which ``checks.rules`` has accepted.
     """
 
+    leftovers: re.Pattern[bytes] | None = None
     tracker: bytes | None = None
 
     def __init__(self, table: Mapping[str, Any]) -> None:

@@ -26,6 +26,8 @@ _STEP = re.compile(_WORD % b"global_?step|steps?|iteration|iter")
 _OTHER = re.compile(_WORD % b"checkpoint|ckpt|epoch")
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _SHARD = re.compile(rb"-of-[0-9]+")
+_UNNAMED = re.compile(rb"\.tmp[0-9A-Za-z]{6}")
+"""A file that ``save_file`` of safetensors writes. It gets its name before it is closed."""
 
 
 def step_in(name: bytes) -> int | None:
@@ -37,10 +39,11 @@ def step_in(name: bytes) -> int | None:
 
 
 class Framework:
-    """A rule without patterns, trackers and times."""
+    """A rule without patterns, leftovers, trackers and times."""
 
     name = ""
     patterns: Sequence[str] = ()
+    leftovers: re.Pattern[bytes] | None = None
     tracker: bytes | None = None
     quiet_seconds = 0.0
     _pattern: re.Pattern[bytes] | None = None
@@ -73,6 +76,7 @@ class Trainer(Framework):
     file."""
 
     name = "trainer"
+    leftovers = _UNNAMED
     _pattern = re.compile(rb"checkpoint-([0-9]{1,18})")
 
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
@@ -212,6 +216,7 @@ class Indexed(Framework):
     does."""
 
     name = "index"
+    leftovers = _UNNAMED
 
     def recognise(self, place: Place) -> Found | None:
         if place.entry.kind != Kind.DIRECTORY or not place.ending(_INDEX, 1):

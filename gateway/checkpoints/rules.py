@@ -7,6 +7,7 @@ has a name that the drain holds, or while a marker beside it says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -31,6 +32,11 @@ class Rule(Protocol):
     @property
     def patterns(self) -> Sequence[str]:
         """Shell patterns of members' paths. ``Members.unmatched`` has those without a member."""
+
+    @property
+    def leftovers(self) -> re.Pattern[bytes] | None:
+        """Whole names of files that a killed save leaves, and that no later save renames or
+        removes. Closed, they are no members."""
 
     @property
     def tracker(self) -> bytes | None:
@@ -74,6 +80,12 @@ class Rules:
     def patterns(self, found: Found) -> Sequence[str]:
         """Return the patterns that members of a checkpoint are matched with."""
         return self._named[found.rule].patterns
+
+    def leaves(self, rule: str, name: bytes) -> bool:
+        """Return whether a closed file of this name, in a checkpoint of a rule, is what a killed
+        save has left."""
+        leftovers = self._named[rule].leftovers
+        return leftovers is not None and leftovers.fullmatch(name) is not None
 
     def verdict(self, place: Place, found: Found, members: Members, now_ns: int) -> Verdict:
         """Return whether a checkpoint is complete. Raises Unread."""

@@ -26,6 +26,7 @@ class Tally:
         self._view = view
         self._homes = Homes(view.session, prefix)
         self._above = node.parts[:-1] if found.extent is Extent.FILE else node.parts
+        self._rule = found.rule
         self._is_deep = found.extent is Extent.TREE
         self._unmatched = dict.fromkeys(view.rules.patterns(found))
         self._hash = hashlib.blake2b(digest_size=16)
@@ -62,12 +63,17 @@ class Tally:
             for row in rows:
                 entry, inner = entry_of(row), (*path, bytes(row[0]))
                 if entry.kind != Kind.DIRECTORY:
-                    self._add(row[1:5], entry, inner)
+                    if not self._is_leftover(entry, inner[-1]):
+                        self._add(row[1:5], entry, inner)
                 elif self._is_deep:
                     self._note(entry, inner, row[1])
                     below.append((entry.ino, inner))
             for ino, inner in below:
                 self._walk(ino, inner)
+
+    def _is_leftover(self, entry: Entry, name: bytes) -> bool:
+        is_closed = entry.is_file and not entry.is_open
+        return is_closed and self._view.rules.leaves(self._rule, name)
 
     def _note(self, entry: Entry, path: Parts, ctime_ns: int) -> None:
         """Note a member of any kind."""

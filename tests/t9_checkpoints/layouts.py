@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -42,9 +43,14 @@ def rename(path: str, to: str) -> Steps:
     return [Step("rename", path, to=to)]
 
 
-def renamed(path: str, data: bytes = b"x" * 64) -> Steps:
+def renamed(path: str, data: bytes = b"x" * 64, end: str = ".tmp") -> Steps:
     """Write a file under a temporary name, and rename it."""
-    return [*write(path + ".tmp", data), *rename(path + ".tmp", path)]
+    return [*write(path + end, data), *rename(path + end, path)]
+
+
+def left(directory: str) -> Steps:
+    """Leave what a killed ``save_file`` leaves: it has renamed nothing yet."""
+    return write(f"{directory}/.tmp1aB2cD")
 
 
 def tensors() -> bytes:
@@ -54,6 +60,16 @@ def tensors() -> bytes:
         archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
         archive.writestr("archive/data/0", b"\0" * 256)
     return made.getvalue()
+
+
+def save_file(path: str) -> Steps:
+    """Write a file as safetensors does, which renames it before it closes it."""
+    directory, _, name = path.rpartition("/")
+    temporary = f"{directory}/.tmp{zlib.crc32(name.encode()) & 0xFFFFFF:06x}"
+    return [
+        *(Step("open", temporary), Step("rename", temporary, to=path)),
+        Step("close", path, safetensors()),
+    ]
 
 
 def safetensors() -> bytes:
@@ -75,7 +91,7 @@ def together(ranks: Sequence[Steps]) -> Steps:
     return [step for step in chain.from_iterable(zip_longest(*ranks)) if step is not None]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Layout:
     """A save by one framework."""
 
@@ -109,7 +125,7 @@ def _trainer(at: str) -> list[list[Steps]]:
     return [
         [mkdir(at)],
         [
-            [step for shard in SHARDS for step in write(f"{at}/{shard}", safetensors())]
+            [step for shard in SHARDS for step in save_file(f"{at}/{shard}")]
             + write(f"{at}/model.safetensors.index.json", index(*SHARDS))
         ],
         [
@@ -133,10 +149,35 @@ def _orbax(at: str) -> list[list[Steps]]:
     ]
 
 
+def _orbax_item(at: str) -> list[list[Steps]]:
+    """Orbax 0.12, whose items have temporary names too."""
+    item, shards = f"{at}/default.orbax-checkpoint-tmp", "ocdbt.process_0"
+    begun, *_, done = (phase[-1][-1].data for phase in _orbax(at) if phase[-1])
+    metadata = f"{at}/_CHECKPOINT_METADATA"
+    locked = [f"{item}/{name}" for name in (f"{shards}/manifest.ocdbt", "_sharding")]
+    return [
+        [[*mkdir(at), *write(metadata, begun), *mkdir(item), *mkdir(f"{item}/{shards}")]],
+        [[step for path in locked for step in renamed(path, end=".__lock")]],
+        [write(f"{item}/{shards}/d/0"), write(f"{item}/array_metadatas/process_0")],
+        [[*write(f"{item}/_METADATA", b"{}"), *write(metadata, begun)]],
+        [[*write(f"{item}/d/0"), *renamed(f"{item}/manifest.ocdbt", end=".__lock")]],
+        [[*write(f"{item}/commit_success.txt"), *rename(item, f"{at}/default")]],
+        [[*write(metadata, done), *write(f"{at}/commit_success.txt")]],
+    ]
+
+
 LAYOUTS = [
     Layout("dcp", "dcp", "job/step-1000", "job", 1000, _dcp("job/step-1000")),
     Layout("dcp without a step", "dcp", "job/last", "job", None, _dcp("job/last")),
     Layout("trainer", "trainer", "out/checkpoint-500", "out", 500, _trainer("out/checkpoint-500")),
+    Layout(
+        "trainer after a kill",
+        "trainer",
+        "out/checkpoint-500",
+        "out",
+        500,
+        [[left("out/checkpoint-500")], *_trainer("out/checkpoint-500")],
+    ),
     Layout(
         "trainer by a rename",
         "trainer",
@@ -262,6 +303,17 @@ LAYOUTS = [
         ],
     ),
     Layout(
+        "orbax 0.12",
+        "orbax",
+        "jax/100",
+        "jax",
+        100,
+        [
+            *_orbax_item("jax/100.orbax-checkpoint-tmp"),
+            [rename("jax/100.orbax-checkpoint-tmp", "jax/100")],
+        ],
+    ),
+    Layout(
         "orbax, commit file",
         "orbax",
         "jax/100",
@@ -281,7 +333,8 @@ LAYOUTS = [
         None,
         [
             [mkdir("out/final") + write("out/final/config.json", b"{}")],
-            [write(f"out/final/{shard}", safetensors()) for shard in SHARDS],
+            [left("out/final")],
+            [[step for shard in SHARDS for step in save_file(f"out/final/{shard}")]],
             [write("out/final/model.safetensors.index.json", index(*SHARDS))],
         ],
     ),
@@ -292,7 +345,7 @@ LAYOUTS = [
         "a/ckpt-7.safetensors",
         "a",
         7,
-        [[renamed("a/ckpt-7.safetensors", safetensors())]],
+        [[save_file("a/ckpt-7.safetensors")]],
     ),
     Layout(
         "marker",

@@ -123,6 +123,11 @@ def judge(
     ]
     if found.extent is Extent.FILE:
         members = [(place.parts[-1:], memory.files[place.parts])]
+    members = [
+        (name, file)
+        for name, file in members
+        if file.is_open or not rules.leaves(found.rule, name[-1])
+    ]
     files = [(name, file) for name, file in members if file.data is not None]
     texts = [b"/".join(name).decode() for name, _file in files]
     unmatched = [one for one in rules.patterns(found) if not fnmatch.filter(texts, one)]

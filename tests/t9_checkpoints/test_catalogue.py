@@ -93,6 +93,25 @@ def test_what_the_bucket_may_not_have_is_not_durable(world: World, follower: Fol
         assert world.state(f"job/step-{number}") == "complete", doubt
 
 
+def test_what_a_killed_save_left_is_no_member(world: World, follower: Follower) -> None:
+    left = "out/checkpoint-5/.tmp1aB2cD"
+    world.write("out/checkpoint-5/trainer_state.json", b"{}")
+    world.drain("out/checkpoint-5/trainer_state.json")
+    world.open(left)
+    follow(follower)
+    assert world.state("out/checkpoint-5") == "writing"
+    world.close(left, b"12345")
+    # Another rule has no such files: there the name may still be changed.
+    world.write("job/step-5/.metadata", b"1")
+    world.write("job/step-5/.tmp1aB2cD", b"1")
+    follow(follower)
+    row = world.row("out/checkpoint-5")
+    assert row is not None
+    assert (row.state, row.files, row.size) == ("durable", 1, 2)
+    assert world.state("job/step-5") == "writing"
+    assert rows_of(world.settings) == rebuilt(world)
+
+
 def test_a_second_name_does_not_make_it_less_durable(world: World, follower: Follower) -> None:
     ino = world.write("job/step-1/.metadata", b"12345")
     world.namespace.link(ROOT_CRED, ino, *world.split("job/step-2/.metadata"))

@@ -4,6 +4,7 @@ of a save that was killed."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -65,6 +66,7 @@ def test_a_killed_save_is_never_complete(layout: Layout) -> None:
     """The client's end closes its files, which have the first half of their bytes."""
     steps = layout.steps()
     halves = {step.path: step.data[: len(step.data) // 2] for step in steps if step.verb == "close"}
+    halves |= {step.path: halves[step.to] for step in steps if step.to in halves}
     for count in range(1, len(steps)):
         memory, rules = Memory(), rules_of(layout)
         for step in steps[:count]:
@@ -84,7 +86,8 @@ def test_any_open_or_held_member_says_that_it_is_not_complete(layout: Layout) ->
     memory, rules = Memory(), rules_of(layout)
     for step in layout.steps():
         memory.apply(step)
-    members = [file for path, file in memory.below(parts(layout.path)) if file.data is not None]
+    below = [one for one in memory.below(parts(layout.path)) if one[1].data is not None]
+    members = [file for path, file in below if not rules.holds.holds((), path[-1])]
     for file in members or [memory.files[parts(layout.path)]]:
         file.is_open = True
         found = judge(memory, rules, layout.path)
@@ -253,7 +256,7 @@ def test_the_step_in_a_name(name: bytes, step: int | None) -> None:
 def test_a_quiet_time_passes() -> None:
     (marker,) = [one for one in LAYOUTS if one.name == "marker"]
     memory, _ = saved("marker")
-    layout = Layout(**{**vars(marker), "tables": ({**marker.tables[0], "quiet_seconds": 60},)})
+    layout = replace(marker, tables=({**marker.tables[0], "quiet_seconds": 60},))
     newest_ns = 1_700_000_000 * NS
     due_ns = newest_ns + 60 * NS
     found = judge(memory, rules_of(layout), layout.path, due_ns - 1, newest_ns)
@@ -266,7 +269,8 @@ def test_a_quiet_time_passes() -> None:
 
 def test_a_rule_of_the_configuration_comes_first() -> None:
     memory, layout = saved("trainer")
-    layout.tables = ({"name": "mine", "path": "out/checkpoint-{step}", "files": 1},)
+    table = {"name": "mine", "path": "out/checkpoint-{step}", "files": 1}
+    layout = replace(layout, tables=(table,))
     del memory.files[parts("out/checkpoint-500/trainer_state.json")]
     found = judge(memory, rules_of(layout), layout.path)
     assert found is not None

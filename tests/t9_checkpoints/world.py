@@ -89,6 +89,8 @@ class World:
 
     def rename(self, path: str, to: str) -> None:
         self.namespace.rename(ROOT_CRED, *self.split(path), *self.split(to))
+        if path in self.opened:
+            self.opened[to] = self.opened.pop(path)
 
     def remove(self, path: str) -> None:
         removed = self.namespace.remove(ROOT_CRED, *self.split(path))

@@ -23,6 +23,7 @@ from tests.support.vm.build import Image
 LOOPBACK = "127.0.0.1"
 HOST_ADDRESS = "10.0.2.2"  # The host's loopback interface in qemu's user network.
 GUEST_ADDRESS = "10.0.2.15"
+PROCESSOR = "Nehalem"  # The oldest one that numpy runs on, and the fastest to emulate.
 AGENT = ("/usr/bin/python3", "-I", "-S", "/run/vm/agent.py")
 BOOT_DEADLINE_SECONDS = 60.0
 ACCEPT_POLL_SECONDS = 0.1
@@ -129,6 +130,7 @@ class ClientVm:
         hostname: str | None = None,
         memory_mib: int = 1536,
         cpus: int = 1,
+        processor: str = PROCESSOR,
         disk: Path | None = None,
         deadline_seconds: float = BOOT_DEADLINE_SECONDS,
     ) -> Self:
@@ -156,7 +158,8 @@ class ClientVm:
                 "VM_TOKEN": token,
             }
             try:
-                argv = _qemu_argv(image, parameters, memory_mib=memory_mib, cpus=cpus, disk=disk)
+                machine = ("-cpu", processor, "-smp", str(cpus), "-m", str(memory_mib))
+                argv = _qemu_argv(image, parameters, machine, disk)
                 vm._spawn(argv)
                 connection = vm._accept(listener, token, deadline)
             except BaseException:
@@ -371,24 +374,16 @@ class ClientVm:
 def _qemu_argv(
     image: Image,
     parameters: Mapping[str, object],
-    *,
-    memory_mib: int,
-    cpus: int,
+    machine: Sequence[str],
     disk: Path | None,
 ) -> list[str]:
     kernel_command_line = " ".join(f"{name}={value}" for name, value in parameters.items())
     root = "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap"
     return [
         *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
-        *(
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "Nehalem",
-        ),  # The oldest processor that numpy runs on, and the fastest to emulate.
         # Of two emulated processors each waits for the other while the host is busy: the same work
-        # takes more than twice the host's time.
-        *("-smp", str(cpus), "-m", str(memory_mib)),
+        # takes more than twice the host's time. So a client has one.
+        *("-accel", "tcg,thread=multi", *machine),
         *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"),
         *("-kernel", str(image.kernel), "-initrd", str(image.initramfs)),
         *("-append", kernel_command_line),

@@ -1,0 +1,74 @@
+"""One client VM, one gateway and one watch for all saves of the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.frameworks import lab
+from tests.frameworks.lab import Launcher, Watch
+from tests.support.site import Site, running
+from tests.support.vm.build import build_image
+from tests.support.vm.client import ClientVm
+
+CACHE = Path(__file__).parents[2] / "build" / "vm"
+MEMORY_MIB = 6144
+PROCESSOR = "max"
+"""jaxlib needs AVX."""
+
+
+@pytest.fixture(scope="session")
+def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientVm]:
+    assert lab.PYTHON.exists(), "run it with make frameworks, which installs the libraries"
+    console = tmp_path_factory.mktemp("vm") / "console.log"
+    image = build_image(CACHE)
+    with ClientVm.boot(
+        image, console_log=console, memory_mib=MEMORY_MIB, processor=PROCESSOR
+    ) as booted:
+        yield booted
+
+
+@pytest.fixture(scope="session")
+def launchers(vm: ClientVm, request: pytest.FixtureRequest) -> Iterator[dict[str, Launcher]]:
+    """Start the launchers of the chosen tests, by name. They import at the same time."""
+    items: list[Any] = request.session.items
+    names = dict.fromkeys(item.callspec.params["case"].launcher for item in items)
+    made = {name: Launcher(vm, name) for name in names}
+    yield made
+    for launcher in made.values():
+        launcher.close()
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory, vm: ClientVm) -> Iterator[Site]:
+    with running(tmp_path_factory.mktemp("site")) as made:
+        vm.mount(made.gateway.port)
+        yield made
+        vm.umount()
+
+
+@pytest.fixture(scope="session")
+def watch(site: Site) -> Iterator[Watch]:
+    with Watch(site.gateway.data_dir / "namespace.db") as made:
+        yield made
+
+
+Restore = Callable[[str], Path]
+
+
+@pytest.fixture
+def restore(site: Site, tmp_path: Path) -> Restore:
+    """Return a function that copies a checkpoint from the bucket's objects to a directory."""
+
+    def copy(path: str) -> Path:
+        for key, body in site.objects().items():
+            if key == path or key.startswith(f"{path}/"):
+                to = tmp_path / key
+                to.parent.mkdir(parents=True, exist_ok=True)
+                to.write_bytes(body)
+        return tmp_path / path
+
+    return copy
