@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, String
 
 from gateway.db.declare import Mapped, mapped_column
 from gateway.db.models import Base
@@ -177,65 +177,3 @@ class Doubt(Base):
     noted_ns: Mapped[int]
     look_ns: Mapped[int] = mapped_column(server_default="0")
     """The key is not looked at before this time."""
-
-
-class Promotion(Base):
-    """A copy of a checkpoint, or of another tree or file, that nothing changes or removes but a
-    person (gateway.promotion)."""
-
-    __tablename__ = "promotion"
-    name: Mapped[str] = mapped_column(String, primary_key=True)
-    """Its name in ``.spillway/promoted``."""
-    state: Mapped[str] = mapped_column(String)
-    """``copying``, ``done``, ``failed`` or ``demoting``."""
-    reason: Mapped[str | None] = mapped_column(String)
-    """Why it failed, or what it waits for."""
-    ino: Mapped[int]
-    """The inode that was promoted."""
-    path: Mapped[bytes]
-    """Path of it below the export's root, as it was then."""
-    run: Mapped[bytes | None]
-    """The run and the step, if it was a checkpoint."""
-    step: Mapped[int | None]
-    note: Mapped[str] = mapped_column(String)
-    asked_by: Mapped[str] = mapped_column(String)
-    """Name of the user."""
-    asked_ns: Mapped[int]
-    begun_ns: Mapped[int | None]
-    """The time when the first copy was requested. NULL: none was."""
-    done_ns: Mapped[int | None]
-    top: Mapped[int]
-    """Inode of the copy."""
-    generation: Mapped[int]
-    """Of the inodes of the copy."""
-    files: Mapped[int]
-    size: Mapped[int]
-    """Bytes of the files."""
-    is_tagged: Mapped[int | None] = mapped_column(Integer)
-    """Whether its objects have the tag. NULL: the store was not asked yet."""
-
-
-class PromotionMember(Base):
-    """A file, directory or link of a promotion, as it was when the person asked."""
-
-    __tablename__ = "promotion_member"
-    name: Mapped[str] = mapped_column(
-        ForeignKey("promotion.name", ondelete="CASCADE"), primary_key=True
-    )
-    copy: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    """Inode of the copy. Directories have lower numbers than what is in them."""
-    path: Mapped[bytes] = mapped_column(LargeBinary)
-    """Path below what was promoted. Empty: that itself."""
-    parent: Mapped[int]
-    """Inode of the directory of the copy. 0: that of all copies."""
-    kind: Mapped[int] = mapped_column(Integer)
-    ino: Mapped[int]
-    """Inode of the original."""
-    content_version: Mapped[int]
-    """The version of the original that is copied."""
-    key: Mapped[str | None] = mapped_column(String)
-    """Key of the copy's object."""
-    is_made: Mapped[int] = mapped_column(Integer)
-    """1: the copy has its rows in the namespace, and its object is in the bucket."""
-
-    __table_args__ = (Index("ix_promotion_member_ino", "ino"),)

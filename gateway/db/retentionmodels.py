@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from sqlalchemy import CheckConstraint, Index, Integer, String
-from sqlalchemy.orm import Mapped, mapped_column
 
-from gateway.db.drainmodels import Base
+from gateway.db.checkpointmodels import Base
+from gateway.db.declare import Mapped, mapped_column
 
 __all__ = ["Base"]
 

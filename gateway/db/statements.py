@@ -16,7 +16,7 @@ from sqlalchemy import (
     update,
 )
 
-from gateway.db import drainmodels, models
+from gateway.db import checkpointmodels, drainmodels, models
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import RESERVED_INO, TRASH_INO
 from gateway.types import Attr, Kind, Residency
@@ -41,17 +41,17 @@ claim: Any = drainmodels.Claim.__table__
 retry: Any = drainmodels.Retry.__table__
 override: Any = drainmodels.Override.__table__
 doubt: Any = drainmodels.Doubt.__table__
-promotion: Any = drainmodels.Promotion.__table__
-promotion_member: Any = drainmodels.PromotionMember.__table__
+promotion: Any = checkpointmodels.Promotion.__table__
+promotion_member: Any = checkpointmodels.PromotionMember.__table__
 pin: Any = models.Pin.__table__
 damage: Any = models.Damage.__table__
 journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
-checkpoint: Any = models.Checkpoint.__table__
-catalogue: Any = models.Catalogue.__table__
-manifest: Any = models.Manifest.__table__
-trash: Any = models.Trash.__table__
-elapsed: Any = models.Elapsed.__table__
+checkpoint: Any = checkpointmodels.Checkpoint.__table__
+catalogue: Any = checkpointmodels.Catalogue.__table__
+manifest: Any = checkpointmodels.Manifest.__table__
+trash: Any = checkpointmodels.Trash.__table__
+elapsed: Any = checkpointmodels.Elapsed.__table__
 
 # These are literals, in the words of the partial indexes: a parameter would not match an index.
 IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")

@@ -26,7 +26,7 @@ from tests.bench import drain, load
 from tests.bench.experiments import Experiment
 from tests.bench.load import MIB
 from tests.bench.rows import Measured, Row, Target
-from tests.support.gateway import Gateway
+from tests.support.gateway import Gateway, Values
 from tests.support.nfs4 import Client
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
@@ -60,10 +60,16 @@ class Site:
     """A gateway whose files are all in the bucket.
 
     Parameters: directory, to be made; stack, which ends it; through_proxy, whether the gateway
-    reaches its bucket through ``proxy``, which can hold requests.
+    reaches its bucket through ``proxy``, which can hold requests; values, more settings.
     """
 
-    def __init__(self, directory: Path, stack: ExitStack, through_proxy: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        stack: ExitStack,
+        through_proxy: bool = False,
+        values: Values | None = None,
+    ) -> None:
         self.server = stack.enter_context(RcloneServer(directory / "s3"))
         self.proxy = stack.enter_context(S3Proxy(self.server.port))
         self.server.client().create_bucket(Bucket=BUCKET)
@@ -74,7 +80,7 @@ class Site:
             access_key_id=ACCESS_KEY,
             secret_access_key=SECRET_KEY,
             # Restarts read whole directories, which would make the second run of a pair warm.
-            values={"cache": {"read_ahead": False}},
+            values={"cache": {"read_ahead": False}, **(values or {})},
         )
         self.scratch = directory / "scratch"
         self._conf = directory / "rclone.conf"

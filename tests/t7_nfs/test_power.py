@@ -52,7 +52,7 @@ def machine(gateway: Gateway, s3: RcloneServer, disk: Path, console: Path) -> It
         "SPILLWAY_BUCKET_ENDPOINT_URL": s3.url.replace("127.0.0.1", HOST_ADDRESS),
     }
     with ClientVm.boot(
-        build_image(CACHE), console_log=console, disk=disk, deadline_seconds=BOOT_SECONDS
+        build_image(CACHE), console_log=console, disk=disk, cpus=2, deadline_seconds=BOOT_SECONDS
     ) as vm:
         vm.mount_disk(DISK)
         vm.run(f"mkdir -p {CHECKOUT} && mount --bind /run/host{CHECKOUT} {CHECKOUT}")

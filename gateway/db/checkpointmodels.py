@@ -1,0 +1,195 @@
+"""Declares the tables of checkpoints: the catalogue, manifests, trash and promotions."""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String
+
+from gateway.db.declare import Mapped, mapped_column
+from gateway.db.drainmodels import Base
+
+__all__ = ["Base"]
+
+
+class Checkpoint(Base):
+    """A checkpoint. The row is made of the namespace alone (gateway.checkpoints.catalogue)."""
+
+    __tablename__ = "checkpoint"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    """Of the directory, or of the file that it consists of."""
+    parent: Mapped[int]
+    """The directory that has its name."""
+    path: Mapped[bytes]
+    """Path below the export's root."""
+    run: Mapped[bytes]
+    """Path of the directory that has the steps, or what the user's pattern says."""
+    step: Mapped[int | None]
+    rule: Mapped[str] = mapped_column(String)
+    """Name of the rule that recognised it."""
+    extent: Mapped[int] = mapped_column(Integer)
+    """Which members it has: see gateway.checkpoints.facts."""
+    state: Mapped[str] = mapped_column(String)
+    """``writing``, ``complete``, ``draining`` or ``durable``."""
+    reason: Mapped[str | None] = mapped_column(String)
+    """Why it is not complete, for people."""
+    files: Mapped[int]
+    """The number of regular files among its members."""
+    size: Mapped[int]
+    """Bytes of them."""
+    dirty_files: Mapped[int]
+    """Those whose present version is not in the bucket at the key of their path."""
+    dirty_size: Mapped[int]
+    complete_ns: Mapped[int | None]
+    """The newest change of a member. NULL: it is not complete."""
+    durable_ns: Mapped[int | None]
+    """The time when the last member was stored. NULL: it is not durable."""
+    due_ns: Mapped[int | None]
+    """The time when it is looked at again although nothing changed."""
+    evidence: Mapped[str] = mapped_column(String)
+    """A hash of the members as they were judged. While they are the same, an evicted one need not
+    be read again."""
+    dirty_since_ns: Mapped[int | None]
+    """The time of the oldest change of a file that is not in the bucket. NULL: all are."""
+
+    __table_args__ = (Index("ix_checkpoint_parent", "parent"),)
+
+
+class Catalogue(Base):
+    """The rules that the rows of ``checkpoint`` were made with, in one row. Without this row the
+    whole namespace is read and all of those rows are made again."""
+
+    __tablename__ = "catalogue"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    rules: Mapped[str] = mapped_column(String)
+    """A hash of the configuration that says which places are checkpoints."""
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+
+class Manifest(Base):
+    """A manifest in the bucket, or what is known of its key. The row is there before the object is
+    and as long as it can be: only a row permits to delete a manifest (gateway.manifests.writer)."""
+
+    __tablename__ = "manifest"
+    key: Mapped[str] = mapped_column(String, primary_key=True)
+    ino: Mapped[int]
+    """Of the checkpoint. The row outlives it."""
+    path: Mapped[bytes]
+    """Path of the checkpoint when the manifest was made."""
+    change: Mapped[int]
+    """``inode.change`` of the checkpoint then."""
+    evidence: Mapped[str] = mapped_column(String)
+    """``checkpoint.evidence`` then."""
+    durable_ns: Mapped[int]
+    """``checkpoint.durable_ns`` then. An object that was sent once more is newer."""
+    etag: Mapped[str | None] = mapped_column(String)
+    """NULL: what is at the key is not known, because a request is under way or was interrupted."""
+    written_ns: Mapped[int]
+    look_ns: Mapped[int | None]
+    """From this time on no request that was given up can still arrive: the key is looked at then.
+    NULL: no request was given up."""
+
+    __table_args__ = (Index("ix_manifest_ino", "ino"),)
+
+
+class Trash(Base):
+    """A checkpoint in the trash, or on its way there. It goes with the inode (gateway.trash)."""
+
+    __tablename__ = "trash"
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    """Its name in the trash."""
+    ino: Mapped[int] = mapped_column(ForeignKey("inode.ino", ondelete="CASCADE"), unique=True)
+    path: Mapped[bytes]
+    """The path below the export's root that it had. Empty: not known."""
+    run: Mapped[bytes]
+    step: Mapped[int | None]
+    files: Mapped[int]
+    size: Mapped[int]
+    """Bytes of the files."""
+    dirty_used: Mapped[int]
+    """Bytes on the disk of its files that the bucket does not have, as last counted. The drain
+    leaves them alone, so they do not count for the dirty limit."""
+    deleted_ns: Mapped[int]
+    """When, by the wall clock, for people."""
+    since_ns: Mapped[int]
+    """When, as ``elapsed`` counts."""
+    expires_ns: Mapped[int]
+    """As ``elapsed`` counts."""
+    deleted_by: Mapped[str] = mapped_column(String)
+    reason: Mapped[str] = mapped_column(String)
+    state: Mapped[str] = mapped_column(String)
+    """``putting``, ``kept`` or ``expiring``."""
+
+
+class Elapsed(Base):
+    """The last moment that was stored, in one row: see gateway.elapsed."""
+
+    __tablename__ = "elapsed"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    elapsed_ns: Mapped[int]
+    boot: Mapped[str] = mapped_column(String)
+    uptime_ns: Mapped[int]
+    clock_ns: Mapped[int]
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+
+class Promotion(Base):
+    """A copy of a checkpoint, or of another tree or file, that nothing changes or removes but a
+    person (gateway.promotion)."""
+
+    __tablename__ = "promotion"
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    """Its name in ``.spillway/promoted``."""
+    state: Mapped[str] = mapped_column(String)
+    """``copying``, ``done``, ``failed`` or ``demoting``."""
+    reason: Mapped[str | None] = mapped_column(String)
+    """Why it failed, or what it waits for."""
+    ino: Mapped[int]
+    """The inode that was promoted."""
+    path: Mapped[bytes]
+    """Path of it below the export's root, as it was then."""
+    run: Mapped[bytes | None]
+    """The run and the step, if it was a checkpoint."""
+    step: Mapped[int | None]
+    note: Mapped[str] = mapped_column(String)
+    asked_by: Mapped[str] = mapped_column(String)
+    """Name of the user."""
+    asked_ns: Mapped[int]
+    begun_ns: Mapped[int | None]
+    """The time when the first copy was requested. NULL: none was."""
+    done_ns: Mapped[int | None]
+    top: Mapped[int]
+    """Inode of the copy."""
+    generation: Mapped[int]
+    """Of the inodes of the copy."""
+    files: Mapped[int]
+    size: Mapped[int]
+    """Bytes of the files."""
+    is_tagged: Mapped[int | None] = mapped_column(Integer)
+    """Whether its objects have the tag. NULL: the store was not asked yet."""
+
+
+class PromotionMember(Base):
+    """A file, directory or link of a promotion, as it was when the person asked."""
+
+    __tablename__ = "promotion_member"
+    name: Mapped[str] = mapped_column(
+        ForeignKey("promotion.name", ondelete="CASCADE"), primary_key=True
+    )
+    copy: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    """Inode of the copy. Directories have lower numbers than what is in them."""
+    path: Mapped[bytes] = mapped_column(LargeBinary)
+    """Path below what was promoted. Empty: that itself."""
+    parent: Mapped[int]
+    """Inode of the directory of the copy. 0: that of all copies."""
+    kind: Mapped[int] = mapped_column(Integer)
+    ino: Mapped[int]
+    """Inode of the original."""
+    content_version: Mapped[int]
+    """The version of the original that is copied."""
+    key: Mapped[str | None] = mapped_column(String)
+    """Key of the copy's object."""
+    is_made: Mapped[int] = mapped_column(Integer)
+    """1: the copy has its rows in the namespace, and its object is in the bucket."""
+
+    __table_args__ = (Index("ix_promotion_member_ino", "ino"),)
