@@ -1,5 +1,5 @@
 """Demonstrates the main job: a checkpoint saved through NFS reaches the bucket, byte for byte, and
-the gateway knows that it is one.
+the gateway knows that it is one, what a policy would do with it, and how to keep it.
 
 ``make demo`` runs it with an S3 server, a gateway, and a virtual machine with the Linux kernel's
 own NFS client. The exit status is 0 only if every sha256 is the same from end to end.
@@ -23,11 +23,20 @@ from tests.support.vm.client import ClientVm
 CACHE = Path(__file__).parents[1] / "build" / "vm"
 BUCKET = "checkpoints"
 DIRECTORY = "step_1000"
+NEXT = "step_2000"
+PROMOTED = "release-1"
 RANKS = 8
 SHARD_MIB = 16
 MIB = 1024 * 1024
 RULE = {"name": "ranks", "path": "step_{step}", "files": RANKS}
 """The layout of the save has no file that says that it is complete, so their number must."""
+POLICY = """
+[[policy]]
+name = "demo"
+path = "step_*"
+keep_newest = 1
+grace_hours = 0
+"""
 DRAIN_DEADLINE_SECONDS = 120.0
 CATALOGUE_DEADLINE_SECONDS = 30.0
 
@@ -41,7 +50,8 @@ def say(line: str) -> None:
 def watch_drain(gateway: Gateway) -> bool:
     """Print the backlog until it is empty. Returns False if that takes too long."""
     shown = -1
-    while time.monotonic() - _started < DRAIN_DEADLINE_SECONDS:
+    until = time.monotonic() + DRAIN_DEADLINE_SECONDS
+    while time.monotonic() < until:
         status = gateway.status()
         left_bytes = status["dirty"]["bytes"]
         if left_bytes != shown:
@@ -53,13 +63,15 @@ def watch_drain(gateway: Gateway) -> bool:
     return False
 
 
-def show_checkpoints(gateway: Gateway) -> bool:
-    """Print the checkpoints when the catalogue has seen the last upload. Returns whether the saved
-    one is durable."""
+def show_checkpoints(gateway: Gateway, number: int) -> bool:
+    """Print the checkpoints when the catalogue has seen the last upload.
+
+    Returns whether so many are durable.
+    """
     deadline = time.monotonic() + CATALOGUE_DEADLINE_SECONDS
     while True:
         shown = gateway.spillway("checkpoints").stdout
-        is_durable = " durable " in shown
+        is_durable = shown.count(" durable ") >= number
         if is_durable or time.monotonic() > deadline:
             for line in shown.splitlines():
                 say(f"spillway checkpoints: {line}")
@@ -67,18 +79,31 @@ def show_checkpoints(gateway: Gateway) -> bool:
         time.sleep(0.5)
 
 
-def evict(gateway: Gateway) -> bool:
-    """Free the local disk of the files. Returns whether all of them were evicted."""
-    done = gateway.spillway("evict", DIRECTORY, check=False)
-    for line in done.stdout.splitlines():
-        say(f"spillway evict: {line}")
+def run(gateway: Gateway, *arguments: str) -> bool:
+    """Run a command and print what it says. Returns whether it succeeded."""
+    done = gateway.spillway(*arguments, check=False)
+    for line in (done.stdout + done.stderr).splitlines():
+        say(f"spillway {arguments[0]}: {line}")
     return done.returncode == 0
+
+
+def keep_one(directory: Path, gateway: Gateway) -> bool:
+    """Show what a policy would do, and promote the checkpoint that it would delete. Returns whether
+    both worked."""
+    policy = directory / "policy.toml"
+    policy.write_text(POLICY)
+    say("a policy that keeps the newest checkpoint of each run would do this:")
+    shown = run(gateway, "policy", "plan", "--policy", str(policy))
+    promoted = run(gateway, "promote", DIRECTORY, "--as", PROMOTED, "--note", "the demo's release")
+    say("and after the promotion:")
+    return run(gateway, "policy", "plan", "--policy", str(policy)) and shown and promoted
 
 
 def compare(saved: dict[str, str], through_nfs: dict[str, str], bucket: Path) -> int:
     """List the bucket beside the saved files. Returns how many files differ."""
+    below = bucket / DIRECTORY
     objects = {
-        str(path.relative_to(bucket)): path for path in sorted(bucket.rglob("*")) if path.is_file()
+        str(path.relative_to(bucket)): path for path in sorted(below.rglob("*")) if path.is_file()
     }
     wrong = 0
     print(f"\n{'object':28} {'bytes':>10}  sha256 (first 16)  saved = NFS = bucket")
@@ -117,15 +142,30 @@ def demo(directory: Path, stack: ExitStack) -> int:
     saved, seconds = save(vm, DIRECTORY, ranks=RANKS, mib=SHARD_MIB)
     say(f"client: saved {len(saved)} shards in {seconds:.1f} s")
     drained = watch_drain(gateway)
-    durable = show_checkpoints(gateway)
-    evicted = evict(gateway)
+    say(f"client: {RANKS} ranks save the next checkpoint, {NEXT}")
+    save(vm, NEXT, ranks=RANKS, mib=1)
+    drained = watch_drain(gateway) and drained
+    durable = show_checkpoints(gateway, 2)
+    kept = keep_one(directory, gateway)
+    evicted = run(gateway, "evict", DIRECTORY)
     through_nfs = read_back(vm, DIRECTORY)
     say("client: read all of it back, from the bucket")
+    promoted = read_back(vm, f".spillway/promoted/{PROMOTED}") == saved
+    say(f"client: read the promoted copy, .spillway/promoted/{PROMOTED}")
     vm.umount()
-    wrong = compare(saved, through_nfs, server.directory / BUCKET)
-    print()
-    if not (drained and durable and evicted) or wrong or len(saved) != RANKS:
-        done = f"drained: {drained}, durable: {durable}, evicted: {evicted}"
+    bucket = server.directory / BUCKET
+    wrong = compare(saved, through_nfs, bucket)
+    manifests = sorted((bucket / ".spillway" / "checkpoints").rglob("*.json"))
+    print("\nmanifests:", *(path.relative_to(bucket) for path in manifests), sep="\n  ", end="\n\n")
+    done = {
+        "drained": drained,
+        "durable": durable,
+        "kept": kept,
+        "evicted": evicted,
+        "promoted": promoted,
+        "manifests": len(manifests) == 2,
+    }
+    if wrong or len(saved) != RANKS or not all(done.values()):
         say(f"FAILED: {wrong} files differ, {done}")
         return 1
     say("every byte is the same on the client, through NFS and in the bucket")
