@@ -35,7 +35,7 @@ POLICY = """
 name = "demo"
 path = "step_*"
 keep_newest = 1
-grace_hours = 0
+wait_hours = 0
 """
 DRAIN_DEADLINE_SECONDS = 120.0
 CATALOGUE_DEADLINE_SECONDS = 30.0

@@ -5,11 +5,13 @@ A directory of any size takes the memory of one page for each level of the tree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from gateway.checkpoints.catalogue import Row
 from gateway.checkpoints.facts import Extent
+from gateway.checkpoints.rules import Rules
 from gateway.db.compiled import Session
 from gateway.manifests import statements as own
 from gateway.manifests.document import Member, Stored, Subject, lines
@@ -18,11 +20,11 @@ from gateway.types import Kind
 PAGE = 1024
 
 
-def document(session: Session, row: Row) -> Iterator[bytes]:
+def document(session: Session, row: Row, rules: Rules) -> Iterator[bytes]:
     """Yield the text of a checkpoint's manifest.
 
     Parameters: session, in a read transaction that ends after the last line; row, as the same
-    transaction sees the checkpoint.
+    transaction sees the checkpoint; rules, which say what is left of a killed save.
     """
     found = session.one(own.TOP, ino=row.ino)
     assert found is not None, "the transaction sees the checkpoint"
@@ -38,29 +40,34 @@ def document(session: Session, row: Row) -> Iterator[bytes]:
         row.durable_ns,
         found[0],
     )
-    yield from lines(subject, members(session, row))
+    yield from lines(subject, members(session, row, rules))
 
 
-def members(session: Session, row: Row) -> Iterator[Member]:
+def members(session: Session, row: Row, rules: Rules) -> Iterator[Member]:
     """Yield the members of a checkpoint, each directory before what is in it."""
     if row.extent == Extent.FILE:
         found = session.one(own.MEMBER, ino=row.ino)
         assert found is not None, "the transaction sees the checkpoint"
         yield _member(found, row.path.rpartition(b"/")[2])
         return
-    yield from _below(session, row.ino, b"", row.extent == Extent.TREE)
+    leaves = partial(rules.leaves, row.rule)
+    yield from _below(session, row.ino, b"", row.extent == Extent.TREE, leaves)
 
 
-def _below(session: Session, directory: int, above: bytes, is_deep: bool) -> Iterator[Member]:
+def _below(
+    session: Session, directory: int, above: bytes, is_deep: bool, leaves: Callable[[bytes], bool]
+) -> Iterator[Member]:
     after = b""
     while rows := session.all(own.MEMBERS, parent=directory, after=after, most=PAGE):
         for row in rows:
-            path = above + bytes(row[0])
-            is_directory = row[2] == Kind.DIRECTORY
+            name, kind = bytes(row[0]), row[2]
+            path, is_directory = above + name, kind == Kind.DIRECTORY
+            if kind == Kind.REGULAR and leaves(name):
+                continue
             if is_deep or not is_directory:
                 yield _member(row, path)
             if is_deep and is_directory:
-                yield from _below(session, row[1], path + b"/", is_deep)
+                yield from _below(session, row[1], path + b"/", is_deep, leaves)
         after = rows[-1][0]
 
 

@@ -170,7 +170,7 @@ class Manifests:
                 return None
             found = view.session.one(own.TOP, ino=ino)
             assert found is not None, "the transaction sees the checkpoint"
-            text.writelines(document(view.session, now))
+            text.writelines(document(view.session, now, view.rules))
             text.flush()
             return now, found[1]
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from gateway.checkpoints.facts import State
+from gateway.manifests.document import name_of
 from gateway.text import printable
 
 Path = tuple[bytes, ...]
@@ -74,26 +75,17 @@ def receipts(run: bytes, facts: Collection[Fact]) -> dict[Path, Receipt]:
             found[b"runs", *names, name] = Link(target)
     taken: set[bytes] = set()
     for one in sorted(facts, key=lambda one: one.ino):
-        name = name_of(one, None)
+        name = name_of(one.path, one.step)
         if name in taken:
-            name = name_of(one, one.ino)
+            name = name_of(one.path, one.step, one.ino)
         taken.add(name)
         found[b"checkpoints", *names, name] = Document(document(one))
     return found
 
 
-def name_of(fact: Fact, ino: int | None) -> bytes:
-    """Return the name of a checkpoint's document: that of its manifest in the bucket.
-
-    Parameters: ino, if another checkpoint of the run has the same step.
-    """
-    if fact.step is None:
-        return b"~%s.json" % fact.path.rpartition(b"/")[2]
-    return b"%d.json" % fact.step if ino is None else b"%d~%d.json" % (fact.step, ino)
-
-
 def document(fact: Fact) -> bytes:
-    """Return the text of a checkpoint's document."""
+    """Return the text of a checkpoint's document. Its name is that of the manifest in the bucket,
+    which has the members too."""
     facts = {
         "path": printable(fact.path),
         "run": printable(fact.run),

@@ -150,11 +150,11 @@ def _lone(run: _Run, one: Checkpoint) -> str:
 
 
 def _fresh(run: _Run, newer: Newer, deleting: Sequence[Current]) -> str | None:
-    grace_ns = max(current.policy.grace_ns for current in deleting)
-    if run.now_ns - newer.since_ns >= grace_ns:
+    wait_ns = max(current.policy.wait_ns for current in deleting)
+    if run.now_ns - newer.since_ns >= wait_ns:
         return None
-    hours = grace_ns / HOUR_NS
-    return f"a newer one has been durable for less than {hours:g} hours (grace_hours)"
+    hours = wait_ns / HOUR_NS
+    return f"a newer one has been durable for less than {hours:g} hours (wait_hours)"
 
 
 def _named(one: Checkpoint) -> str:

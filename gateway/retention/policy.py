@@ -59,7 +59,7 @@ class Policy:
     thin: tuple[Tier, ...]
     """In the order of ages."""
     delete_after_ns: int | None
-    grace_ns: int
+    wait_ns: int
     evict_after_ns: int | None
     document: Mapping[str, Any] = field(compare=False)
     """As it was written."""
@@ -122,7 +122,7 @@ def _read(name: str, table: Mapping[str, Any]) -> Policy:
         _value(table, key, kind, check)
     if "run" not in table and "path" not in table:
         raise _Wrong('must say which checkpoints: run = "jobs/llama*", path = "scratch/*" or both')
-    says = [key for key in _KEYS if key not in ("name", "run", "path", "grace_hours")]
+    says = [key for key in _KEYS if key not in ("name", "run", "path", "wait_hours")]
     if not any(key in table for key in says):
         raise _Wrong(f"says nothing to do: it needs one of {', '.join(says)}")
     thin = tuple(_tier(tier) for tier in table.get("thin", ()))
@@ -137,12 +137,12 @@ def _read(name: str, table: Mapping[str, Any]) -> Policy:
         keep_best=_best(table["keep_best"]) if "keep_best" in table else None,
         thin=thin,
         delete_after_ns=_ns(table, "delete_after_days", DAY_NS),
-        grace_ns=_ns({"grace_hours": 1, **table}, "grace_hours", HOUR_NS) or 0,
+        wait_ns=_ns({"wait_hours": 1, **table}, "wait_hours", HOUR_NS) or 0,
         evict_after_ns=_ns(table, "evict_after_hours", HOUR_NS),
         document=dict(table),
     )
-    if "grace_hours" in table and not policy.deletes:
-        raise _Wrong("grace_hours: deletes nothing without a keep, thin or delete_after_days")
+    if "wait_hours" in table and not policy.deletes:
+        raise _Wrong("wait_hours: deletes nothing without a keep, thin or delete_after_days")
     return policy
 
 
@@ -223,7 +223,7 @@ _KEYS: Mapping[str, tuple[type, checks.Check]] = {
     "keep_best": (dict, _any),
     "thin": (list, _tables),
     "delete_after_days": (float, checks.between(0.001, _AGES_MAX)),
-    "grace_hours": (float, checks.between(0, 24 * _AGES_MAX)),
+    "wait_hours": (float, checks.between(0, 24 * _AGES_MAX)),
     "evict_after_hours": (float, checks.between(0, 24 * _AGES_MAX)),
 }
 _BEST_KEYS: Mapping[str, tuple[type, checks.Check]] = {

@@ -186,10 +186,12 @@ ALLOWED = {
         *LIBRARIES, "gateway.cache.homes", "gateway.checkpoints", "gateway.text",
         "gateway.drain.metadata", "gateway.manifests",
     },
-    "gateway.receipts.wanted": {"gateway.checkpoints.facts", "gateway.text"},
+    "gateway.receipts.wanted": {
+        "gateway.checkpoints.facts", "gateway.manifests.document", "gateway.text"
+    },
     "gateway.receipts": {
-        *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.receipts",
-        "gateway.state", "gateway.text",
+        *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.manifests.document",
+        "gateway.receipts", "gateway.state", "gateway.text",
     },
     **{
         f"gateway.retention.{name}": {

@@ -48,7 +48,7 @@ def put(world: World, *tables: dict[str, Any]) -> None:
     with database.reader() as connection, database.transaction(connection):
         session = Session(connection, database.dialect)
         for table in tables:
-            store.put(session, policy.of({"run": "*", "grace_hours": 0, **table}), "a person")
+            store.put(session, policy.of({"run": "*", "wait_hours": 0, **table}), "a person")
     database.close()
 
 

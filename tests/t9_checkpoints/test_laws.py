@@ -83,7 +83,7 @@ def table_of(draw: random.Random) -> dict[str, Any]:
     if draw.random() < 0.2:
         table["path"] = "*/c[1-5]"
     if keys:
-        table["grace_hours"] = draw.choice([0, 0, 24 * 30])
+        table["wait_hours"] = draw.choice([0, 0, 24 * 30])
     return table
 
 
@@ -169,7 +169,7 @@ def require_let_go(situation: Situation, one: Checkpoint, names: Sequence[str]) 
         assert any(
             two.state == "durable"
             and newer(one, two)
-            and situation.now_ns - (two.durable_ns or 0) >= said.grace_ns
+            and situation.now_ns - (two.durable_ns or 0) >= said.wait_ns
             for two in situation.checkpoints
         )
 

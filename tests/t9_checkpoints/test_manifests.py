@@ -124,6 +124,17 @@ def test_manifests_follow_the_catalogue(
     assert {one["etag"] for one in listed(server)["job/~last.json"]["members"]} == {"again"}
 
 
+def test_what_a_killed_save_left_is_not_in_the_manifest(
+    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+) -> None:
+    world.write("out/checkpoint-5/trainer_state.json", b"{}")
+    world.drain("out/checkpoint-5/trainer_state.json")
+    world.write("out/checkpoint-5/.tmp1aB2cD", b"the half of a file")
+    assert turned(follower, duty, server) == {"out/5.json"}
+    members = listed(server)["out/5.json"]["members"]
+    assert [one["path"] for one in members] == ["trainer_state.json"]
+
+
 def test_manifests_follow_names(
     world: World, follower: Follower, duty: Manifests, server: RcloneServer
 ) -> None:

@@ -49,7 +49,7 @@ def policies(*tables: dict[str, Any]) -> list[Current]:
     for number, table in enumerate(tables):
         named = {"name": f"p{number}", "run": "*", **table}
         if policy.of(named).deletes:
-            named.setdefault("grace_hours", 0)
+            named.setdefault("wait_hours", 0)
         found.append(Current(policy.of(named), number + 1))
     return found
 
@@ -107,7 +107,7 @@ def five(**last: Any) -> list[Checkpoint]:
             {4: "among the best 1 by k (4)", 1: "not among the best 1 by k"},
         ),
         ({"evict_after_hours": 1}, set(), {1: "p0 v1 deletes nothing"}),
-        ({"keep_newest": 1, "grace_hours": 24 * 200}, set(), {1: "less than 4800 hours"}),
+        ({"keep_newest": 1, "wait_hours": 24 * 200}, set(), {1: "less than 4800 hours"}),
         ({"run": "other", "keep_newest": 1}, set(), {1: "no policy selects it"}),
     ],
 )

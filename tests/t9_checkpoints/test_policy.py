@@ -21,7 +21,7 @@ keep_every_steps = 1000
 keep_best = {number = 2, file = "eval/metrics.json", key = "loss", best = "min"}
 thin = [{older_than_days = 1, one_per_hours = 1}, {older_than_days = 7, one_per_hours = 24}]
 delete_after_days = 30
-grace_hours = 0.5
+wait_hours = 0.5
 evict_after_hours = 6
 """
 BEST: dict[str, object] = {"number": 1, "file": "m.json", "key": "k", "best": "max"}
@@ -32,7 +32,7 @@ def test_everything_is_read() -> None:
     assert found.keep_best == Best(2, "eval/metrics.json", "loss", "min", "keep")
     assert found.thin == (Tier(DAY_NS, HOUR_NS), Tier(7 * DAY_NS, DAY_NS))
     assert (found.keep_newest, found.keep_every_steps) == (3, 1000)
-    assert (found.delete_after_ns, found.grace_ns) == (30 * DAY_NS, HOUR_NS // 2)
+    assert (found.delete_after_ns, found.wait_ns) == (30 * DAY_NS, HOUR_NS // 2)
     assert found.evict_after_ns == 6 * HOUR_NS
     assert found.selects(b"jobs/llama-7b", b"jobs/llama-7b/step-1")
     assert not found.selects(b"jobs/llama-7b", b"jobs/llama-7b/other")
@@ -43,7 +43,7 @@ def test_everything_is_read() -> None:
 def test_what_a_policy_does_not_say() -> None:
     (found,) = policy.read({"policy": [{"name": "a", "run": "*", "evict_after_hours": 1}]})
     assert not found.deletes
-    assert found.grace_ns == HOUR_NS
+    assert found.wait_ns == HOUR_NS
     assert found.selects(b"any\xff", b"thing\xfe/below")
     for key, value in {
         "keep_newest": 1,
@@ -72,7 +72,7 @@ def test_what_a_policy_does_not_say() -> None:
         ({"run": "*", "delete_after_days": 0}, "delete_after_days = 0: must be between 0.001"),
         ({"run": "*", "delete_after_days": float("nan")}, "delete_after_days = nan"),
         ({"run": "*", "evict_after_hours": "6h"}, "evict_after_hours = '6h': must be a number"),
-        ({"run": "*", "evict_after_hours": 1, "grace_hours": 1}, "grace_hours: deletes nothing"),
+        ({"run": "*", "evict_after_hours": 1, "wait_hours": 1}, "wait_hours: deletes nothing"),
         ({"run": "*", "storage_class": "GLACIER"}, "storage_class: no such key"),
         ({"run": "*", "keep_best": 3}, "keep_best = 3: must be a table"),
         ({"run": "*", "keep_best": {"number": 1}}, "keep_best.file: is missing"),

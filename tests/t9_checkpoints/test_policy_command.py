@@ -24,7 +24,7 @@ FILE = """
 name = "newest"
 run = "jobs/*"
 keep_newest = 2
-grace_hours = 0
+wait_hours = 0
 
 [[policy]]
 name = "scratch"

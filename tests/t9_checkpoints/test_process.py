@@ -15,7 +15,6 @@ from typing import Any
 from gateway import config, failpoints
 from gateway.checkpoints import catalogue, follower
 from gateway.checkpoints.follower import Follower
-from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.failpoints import CATALOGUE_COMMIT
 from gateway.manifests.rows import document
@@ -164,8 +163,8 @@ def test_a_large_checkpoint_takes_no_memory(tmp_path: Path) -> None:
     # The text of its manifest.
     database = Database(settings.database_url)
     tracemalloc.start()
-    with database.snapshot() as connection:
-        lines = sum(1 for _line in document(Session(connection, database.dialect), row))
+    with catalogue.catalogue_of(settings, database).viewing() as view:
+        lines = sum(1 for _line in document(view.session, row, view.rules))
     _now, most_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     database.close()
