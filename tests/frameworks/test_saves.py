@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import signal
+from functools import partial
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.frameworks.lab import Launcher, Outcome, Watch, guest_path, load_on_h
 from tests.frameworks.launcher import sizes
 from tests.support.site import Site
 from tests.support.vm.client import ClientVm
+from tests.support.waiting import until
 
 TRIES = 5
 """A save may end before its kill."""
@@ -58,6 +61,15 @@ def finished_save(launcher: Launcher, case: Case, step: int) -> Outcome:
     return outcome
 
 
+def manifest_names(site: Site, case: Case, step: int, files: int) -> bool:
+    """Return whether the bucket alone says that a save is whole: its manifest names so many files,
+    and each of them is there with the bytes that the manifest says."""
+    arguments = ("verify-manifest", "--run", case.run, "--step", str(step), "--deep", "--json")
+    done = site.gateway.spillway(*arguments, check=False)
+    (found, *more) = json.loads(done.stdout)["manifests"] or [None]
+    return done.returncode == 0 and not more and found["files"] == files
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.save)
 def test_a_save(
@@ -84,6 +96,7 @@ def test_a_save(
     for step, saved in saves.items():
         found = watch.until(case.at(step), "durable")
         assert (found.rule, found.run, found.step) == (case.rule, case.run, step)
+        until(partial(manifest_names, site, case, step, found.files), "its manifest is right")
         copy = restore(case.at(step))
         members = sizes(copy)
         # What a killed save left under a temporary name is no member.
