@@ -15,7 +15,7 @@ from gateway.errors import (
     Stale,
     TooManyLinks,
 )
-from gateway.namespace import permissions
+from gateway.namespace import inodes, permissions
 from gateway.namespace.lookup import check_new_name, find, get, get_directory
 from gateway.types import LINK_MAX, SYMLINK_MAX_BYTES, Attr, Cred, Kind, SetAttr
 
@@ -181,35 +181,25 @@ def _insert(
     if not is_directory and cred.uid != 0 and not cred.is_member(gid):
         mode &= ~permissions.SETGID
     now = tx.now_ns
-    attr = Attr(
+    attr = inodes.insert(
+        tx,
+        now,
         ino=tx.new_ino(),
         generation=generation,
         kind=kind,
         mode=mode,
+        nlink=2 if is_directory else 1,
         uid=cred.uid if wanted.uid is None else wanted.uid,
         gid=gid,
-        nlink=2 if is_directory else 1,
+        reserved=directory.reserved,
         size=len(target or b""),
-        used=0,
         atime_ns=now if wanted.atime_ns is None else wanted.atime_ns,
         mtime_ns=now if wanted.mtime_ns is None else wanted.mtime_ns,
-        ctime_ns=now,
-        btime_ns=now,
-        change=1,
         rdev=rdev,
-        epoch=0,
-        reserved=directory.reserved,
-    )
-    tx.run(
-        sql.INODE_INSERT,
-        **attr._asdict(),
         target=target,
         verifier=verifier,
         parent=directory.ino if is_directory else None,
-        content_version=1 if kind == Kind.REGULAR else 0,
-        drained_version=0,
         write_open=write_open,
-        drain_after_ns=0,
     )
     add_name(tx, directory.ino, name, attr.ino)
     tx.touch(attr.ino)

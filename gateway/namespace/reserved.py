@@ -30,7 +30,7 @@ from gateway.db.models import (
 )
 from gateway.db.writer import Operation, Tx, Writer
 from gateway.errors import AccessDenied, InvalidArgument, IsADirectory, NotFound, ReadOnly
-from gateway.namespace import permissions, remove
+from gateway.namespace import inodes, permissions, remove
 from gateway.namespace.create import add_name, count_name, directory_changed
 from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
 from gateway.types import Attr, Cred, Kind, Removed, SetAttr
@@ -68,36 +68,16 @@ def ensure(tx: Tx, generation: int) -> None:
 def _make(
     tx: Tx, parent: int, name: bytes, ino: int, mode: int, generation: int, links: int = 2
 ) -> None:
-    now = tx.now_ns
-    made = Attr(
+    inodes.insert(
+        tx,
+        tx.now_ns,
         ino=ino,
         generation=generation,
         kind=Kind.DIRECTORY,
         mode=mode,
-        uid=0,
-        gid=0,
         nlink=links,
-        size=0,
-        used=0,
-        atime_ns=now,
-        mtime_ns=now,
-        ctime_ns=now,
-        btime_ns=now,
-        change=1,
-        rdev=0,
-        epoch=0,
         reserved=1,
-    )
-    tx.run(
-        sql.INODE_INSERT,
-        **made._asdict(),
-        target=None,
-        verifier=None,
         parent=parent,
-        content_version=0,
-        drained_version=0,
-        write_open=0,
-        drain_after_ns=0,
     )
     # As the number is below the first that is handed out, so is the cookie.
     tx.run(sql.DIRENT_INSERT, parent=parent, name=name, ino=ino, cookie=ino)
@@ -167,37 +147,22 @@ def make_orphan(
 ) -> Attr:
     """Make the inode of a prepared file. Raises ReadOnly, AccessDenied, NotADirectory, Stale."""
     _require(get_directory(tx, parent), cred)
-    made = Attr(
+    return inodes.insert(
+        tx,
+        tx.now_ns,
         ino=tx.new_ino(),
         generation=generation,
         kind=Kind.REGULAR,
         mode=0o444 if wanted.mode is None else wanted.mode & 0o7777,
+        nlink=0,
         uid=wanted.uid or 0,
         gid=wanted.gid or 0,
-        nlink=0,
+        reserved=1,
         size=found.st_size,
         used=found.st_blocks * 512,
-        atime_ns=tx.now_ns,
         mtime_ns=found.st_mtime_ns,
-        ctime_ns=tx.now_ns,
-        btime_ns=tx.now_ns,
-        change=1,
-        rdev=0,
-        epoch=0,
-        reserved=1,
-    )
-    tx.run(
-        sql.INODE_INSERT,
-        **made._asdict(),
-        target=None,
-        verifier=None,
-        parent=None,
-        content_version=1,
         drained_version=1,
-        write_open=0,
-        drain_after_ns=0,
     )
-    return made
 
 
 def name_orphan(

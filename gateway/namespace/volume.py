@@ -15,8 +15,8 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import FIRST_COOKIE, FIRST_FREE_INO, ROOT_INO
 from gateway.db.writer import Operation, Tx, Writer
-from gateway.namespace import content, remove, residency
-from gateway.types import Attr, Kind, Sealed
+from gateway.namespace import content, inodes, remove, residency
+from gateway.types import Kind, Sealed
 
 log = logging.getLogger("spillway.volume")
 
@@ -61,35 +61,15 @@ def create(database: Database) -> bool:
 
 
 def _insert_root(session: Session) -> None:
-    now = clock.now_ns()
-    root = Attr(
+    inodes.insert(
+        session,
+        clock.now_ns(),
         ino=ROOT_INO,
         generation=secrets.randbits(62),
         kind=Kind.DIRECTORY,
         mode=0o755,
-        uid=0,
-        gid=0,
         nlink=2,
-        size=0,
-        used=0,
-        atime_ns=now,
-        mtime_ns=now,
-        ctime_ns=now,
-        btime_ns=now,
-        change=1,
-        rdev=0,
-        epoch=0,
-    )
-    session.run(
-        sql.INODE_INSERT,
-        **root._asdict(),
-        target=None,
-        verifier=None,
         parent=ROOT_INO,
-        content_version=0,
-        drained_version=0,
-        write_open=0,
-        drain_after_ns=0,
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway import config
 from gateway.checkpoints.follower import Follower
 from gateway.settings import Settings
 from tests.support.namespace import Namespace
+from tests.support.volumes import make_settings, make_volume
 from tests.t9_checkpoints.world import World, follow
 
 
@@ -24,3 +28,19 @@ def follower(world: World) -> Follower:
     made = world.follower()
     follow(made)
     return made
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Iterator[World]:
+    """A namespace on SQLite with a configuration file, which commands read."""
+    settings = make_settings(tmp_path)
+    make_volume(settings)
+    values: dict[str, dict[str, Any]] = {
+        "gateway": {"data_dir": tmp_path},
+        "bucket": {"name": "checkpoints"},
+    }
+    settings.source.write_text(config.render(values))
+    made = World(settings, Namespace(settings))
+    yield made
+    made.end()
+    made.namespace.close()

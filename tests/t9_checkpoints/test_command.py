@@ -3,55 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway import config
 from gateway.cli import checkpoints
 from gateway.cli.main import main
-from tests.support.namespace import Namespace
-from tests.support.volumes import make_settings, make_volume
 from tests.t9_checkpoints.world import World, follow
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    settings = make_settings(tmp_path)
-    make_volume(settings)
-    values: dict[str, dict[str, Any]] = {
-        "gateway": {"data_dir": tmp_path},
-        "bucket": {"name": "checkpoints"},
-    }
-    settings.source.write_text(config.render(values))
-    made = World(settings, Namespace(settings))
-    yield made
-    made.end()
-    made.namespace.close()
+def run(configured: World, *words: str) -> int:
+    return main(["checkpoints", "--config", str(configured.settings.source), *words])
 
 
-def run(world: World, *words: str) -> int:
-    return main(["checkpoints", "--config", str(world.settings.source), *words])
-
-
-def listed(world: World, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
-    assert run(world, "--json", *words) == 0
+def listed(
+    configured: World, capsys: pytest.CaptureFixture[str], *words: str
+) -> list[dict[str, Any]]:
+    assert run(configured, "--json", *words) == 0
     found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["checkpoints"]
     return found
 
 
 def test_it_lists_runs_and_steps_in_the_order_of_numbers(
-    world: World, capsys: pytest.CaptureFixture[str]
+    configured: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path in ("job/step-9", "job/step-100", "job/last", "other/step-1"):
-        world.write(f"{path}/.metadata", b"12345")
-    world.write("job/step-1000/__0_0.distcp", b"x")
-    world.write("we\nird/step-2/.metadata", b"1")
-    world.drain("job/step-9/.metadata")
-    follow(world.follower())
-    found = listed(world, capsys)
+        configured.write(f"{path}/.metadata", b"12345")
+    configured.write("job/step-1000/__0_0.distcp", b"x")
+    configured.write("we\nird/step-2/.metadata", b"1")
+    configured.drain("job/step-9/.metadata")
+    follow(configured.follower())
+    found = listed(configured, capsys)
     assert [(one["run"], one["step"], one["state"]) for one in found] == [
         ("job", 9, "durable"),
         ("job", 100, "complete"),
@@ -65,33 +47,33 @@ def test_it_lists_runs_and_steps_in_the_order_of_numbers(
     assert found[2]["age_seconds"] is None
     assert found[2]["reason"] == ".metadata is missing"
     for name in ("job", "/checkpoints/job", "job/"):
-        assert {one["run"] for one in listed(world, capsys, name)} == {"job"}
-    assert run(world) == 0
+        assert {one["run"] for one in listed(configured, capsys, name)} == {"job"}
+    assert run(configured) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("job: durable: step 9 (")
     assert lines[3].split() == [
         *("1000", "writing", "1", "B", "1", "file", "-", "step-1000:"),
         *(".metadata", "is", "missing"),
     ]
-    assert run(world, "missing") == 1
+    assert run(configured, "missing") == 1
     assert capsys.readouterr().out == "there are no checkpoints of this run\n"
 
 
 def test_it_says_that_nobody_has_looked_yet(
-    world: World, capsys: pytest.CaptureFixture[str]
+    configured: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(world) == 0
+    assert run(configured) == 0
     assert "was not looked at as a whole yet" in capsys.readouterr().out
-    follow(world.follower())
-    assert run(world) == 0
+    follow(configured.follower())
+    assert run(configured) == 0
     assert capsys.readouterr().out == "there are no checkpoints\n"
 
 
-def test_the_line_of_the_status(world: World) -> None:
-    assert checkpoints.line(checkpoints.gather(world.settings)) == ("catalogue", "none")
-    world.write("a/step-1/.metadata", b"1")
-    world.write("b/step-1/__0_0.distcp", b"1")
-    world.write("b/step-2/.metadata", b"1")
-    follow(world.follower())
+def test_the_line_of_the_status(configured: World) -> None:
+    assert checkpoints.line(checkpoints.gather(configured.settings)) == ("catalogue", "none")
+    configured.write("a/step-1/.metadata", b"1")
+    configured.write("b/step-1/__0_0.distcp", b"1")
+    configured.write("b/step-2/.metadata", b"1")
+    follow(configured.follower())
     text = "2 runs: 1 writing, 2 complete"
-    assert checkpoints.line(checkpoints.gather(world.settings)) == ("catalogue", text)
+    assert checkpoints.line(checkpoints.gather(configured.settings)) == ("catalogue", text)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from gateway import config
 from gateway.cli.main import main
 from gateway.cli.promote import gather, line
 from gateway.db.compiled import Session, rows_of
@@ -22,8 +20,7 @@ from gateway.promotion.duty import BLOCKED
 from gateway.promotion.store import Promotion, Protected, State
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
-from tests.support.namespace import Namespace
-from tests.support.volumes import make_settings, make_volume, query
+from tests.support.volumes import query
 from tests.t9_checkpoints.world import World, follow
 
 SAVED = ("job/step-5/__0_0.distcp", "job/step-5/deep/__1_0.distcp", "job/step-5/.metadata")
@@ -153,31 +150,16 @@ def test_pins_follow_inodes(world: World) -> None:
     assert within(world.settings, pins.every) == []
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Iterator[World]:
-    settings = make_settings(tmp_path)
-    make_volume(settings)
-    values: dict[str, dict[str, Any]] = {
-        "gateway": {"data_dir": tmp_path},
-        "bucket": {"name": "checkpoints"},
-    }
-    settings.source.write_text(config.render(values))
-    made = World(settings, Namespace(settings))
-    yield made
-    made.end()
-    made.namespace.close()
-
-
 Run = Callable[..., str]
 
 
 @pytest.fixture
-def run(here: World, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(configured: World, capsys: pytest.CaptureFixture[str]) -> Run:
     """Return a function that runs a command. Its result is what the command printed."""
 
     def run(expected: int, *words: str) -> str:
         command, *rest = words
-        assert main([command, "--config", str(here.settings.source), *rest]) == expected
+        assert main([command, "--config", str(configured.settings.source), *rest]) == expected
         said = capsys.readouterr()
         return said.out + said.err
 
@@ -189,8 +171,8 @@ def listed(run: Run, command: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_commands_of_pins(here: World, run: Run) -> None:
-    save(here, drains=False)
+def test_the_commands_of_pins(configured: World, run: Run) -> None:
+    save(configured, drains=False)
     assert run(0, "pins") == "nothing is pinned\n"
     assert "pinned" in run(0, "pin", "job/step-5", "--note", "for the paper")
     assert "cannot be pinned" in run(1, "pin", "/")
@@ -206,19 +188,21 @@ def test_the_commands_of_pins(here: World, run: Run) -> None:
     assert run(0, "pins") == "nothing is pinned\n"
 
 
-def test_the_commands_of_promotions(here: World, run: Run) -> None:
-    save(here, drains=False)
+def test_the_commands_of_promotions(configured: World, run: Run) -> None:
+    save(configured, drains=False)
     promote = ("promote", "job/step-5", "--as", "best", "--no-wait")
     assert "3 files, 71 B are not in the bucket yet (job/step-5/.metadata)" in run(1, *promote)
-    here.write("job/step-6/__0_0.distcp", b"1")
-    here.write("plain/f", b"1")
+    configured.write("job/step-6/__0_0.distcp", b"1")
+    configured.write("plain/f", b"1")
     for path in (*SAVED, "job/step-6/__0_0.distcp", "plain/f"):
-        here.drain(path)
-    follow(here.follower())
+        configured.drain(path)
+    follow(configured.follower())
     unfinished = run(1, "promote", "job/step-6", "--as", "best", "--no-wait")
     assert "not complete: .metadata is missing" in unfinished
     assert run(0, "promotions") == "nothing is promoted\n"
-    here.namespace.mknod(ROOT_CRED, here.directory("odd"), b"pipe", Kind.FIFO, 0, SetAttr())
+    configured.namespace.mknod(
+        ROOT_CRED, configured.directory("odd"), b"pipe", Kind.FIFO, 0, SetAttr()
+    )
     for path, why in (
         ("odd", "odd/pipe: only files"),
         ("/", "the whole export"),
@@ -231,7 +215,7 @@ def test_the_commands_of_promotions(here: World, run: Run) -> None:
     assert "there is a promotion best (copying)" in run(2, *promote)
     text = run(0, "promote", "plain", "--as", "plain", "--no-wait")
     assert "no rule recognised it as a checkpoint" in text
-    facts = gather(here.settings)
+    facts = gather(configured.settings)
     assert list(line(facts)) == [("promotions", "2 copying")]
     assert list(line({**facts, "copying": 0})) == []
     [best, plain] = listed(run, "promotions")
