@@ -45,6 +45,11 @@ class RetentionSettings:
         0.5,
         checks.between(0, 1),
     )
+    skip_superseded: bool = _key(
+        "A complete checkpoint is not uploaded if a newer one of its run is complete, and a\n"
+        "policy with wait_hours = 0 deletes it as soon as that one is in the bucket.",
+        True,
+    )
     trash_seconds: float = _key(
         "For so long a checkpoint that a policy deleted can be taken back: spillway undelete.\n"
         "0: it is removed at once.",

@@ -34,7 +34,7 @@ def facts(settings: Settings, planned: Planned, run_name: str | None) -> dict[st
     Parameters: run_name, of the only run whose checkpoints are listed, or None.
     """
     decisions = planned.plan.decisions
-    listed = [_facts(settings, one) for one in decisions]
+    listed = [_facts(settings, one, planned.superseded) for one in decisions]
     deletions = planned.plan.deletions
     asked = planned.asked
     used = {name for one in decisions for name in _under(planned, one)}
@@ -64,7 +64,7 @@ def _asked(plan: str, checkpoints: int, size_bytes: int) -> dict[str, Any]:
     return {"plan": plan, "checkpoints": checkpoints, "bytes": size_bytes}
 
 
-def _facts(settings: Settings, decision: Decision) -> dict[str, Any]:
+def _facts(settings: Settings, decision: Decision, superseded: frozenset[int]) -> dict[str, Any]:
     one = decision.checkpoint
     return {
         "path": f"{settings.nfs.export}/{printable(one.path)}",
@@ -76,6 +76,7 @@ def _facts(settings: Settings, decision: Decision) -> dict[str, Any]:
         "why": decision.why,
         "policies": list(decision.policies),
         "evicted_by": decision.evict,
+        "superseded": one.ino in superseded,
     }
 
 
@@ -107,7 +108,8 @@ def _line(one: dict[str, Any]) -> str:
     name = one["path"].rpartition("/")[2]
     text = f"  {step:>10}  {fate:<6}  {one['state']:<9} {size(one['size_bytes']):>10}  {name}: "
     leaves = f"; leaves the local disk ({one['evicted_by']})" if one["evicted_by"] else ""
-    return f"{text}{one['why']}{leaves}"
+    held = "; superseded, and not uploaded meanwhile" if one["superseded"] else ""
+    return f"{text}{one['why']}{leaves}{held}"
 
 
 def asked_text(asked: dict[str, Any]) -> str:

@@ -160,7 +160,10 @@ def _reason(context: Context, view: View, ino: int) -> str:
     if entry.is_stuck or entry.error:
         return f"{entry.state}: {shown(entry.error)}"
     if entry.state == queue.State.HELD:
-        return "held: by a pattern of drain.hold_patterns, or by spillway queue hold"
+        return (
+            "held: by a pattern of drain.hold_patterns, by spillway queue hold, or superseded "
+            "(spillway policy plan)"
+        )
     if entry.state == queue.State.OPEN:
         return "open: a client writes it"
     if not state.alive(report):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, Index, Integer, String
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, String
 
 from gateway.db.checkpointmodels import Base
 from gateway.db.declare import Mapped, mapped_column
@@ -73,6 +73,17 @@ class Approval(Base):
     approved_ns: Mapped[int | None]
     """NULL: it is asked for."""
     author: Mapped[str | None] = mapped_column(String)
+
+
+class Superseded(Base):
+    """A checkpoint whose files are held, because a policy deletes it when a newer one is durable.
+    The next plan may take that back."""
+
+    __tablename__ = "superseded"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    since_ns: Mapped[int]
 
 
 class KnownTime(Base):

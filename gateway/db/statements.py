@@ -16,7 +16,7 @@ from sqlalchemy import (
     update,
 )
 
-from gateway.db import checkpointmodels, drainmodels, models
+from gateway.db import checkpointmodels, drainmodels, models, retentionmodels
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import RESERVED_INO, TRASH_INO
 from gateway.types import Attr, Kind, Residency
@@ -52,6 +52,7 @@ catalogue: Any = checkpointmodels.Catalogue.__table__
 manifest: Any = checkpointmodels.Manifest.__table__
 trash: Any = checkpointmodels.Trash.__table__
 elapsed: Any = checkpointmodels.Elapsed.__table__
+superseded: Any = retentionmodels.Superseded.__table__
 
 # These are literals, in the words of the partial indexes: a parameter would not match an index.
 IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")

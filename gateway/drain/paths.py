@@ -1,7 +1,8 @@
 """Maps inodes to object keys and back, inside one transaction.
 
 An inode's key is the key of its first name, in order of cookies, that is not held. A name is held
-if a hold pattern matches anywhere on its path, or a person holds the file or a directory above it.
+if a hold pattern matches anywhere on its path, or a person or retention holds the file or a
+directory above it.
 So a file with only temporary names has no key, and two inodes never have the same key.
 """
 
@@ -31,7 +32,7 @@ class Place(NamedTuple):
 
     parts: tuple[bytes, ...]
     held: bool
-    """Whether a pattern or a person holds it."""
+    """Whether a pattern, a person or retention holds it."""
     bumped: bool = False
 
     @property
@@ -187,8 +188,9 @@ class Paths:
 
     @cached_property
     def _overrides(self) -> dict[int, bool]:
-        """The orders of people, by inode: True to hold it, False to put it first."""
-        return {ino: bool(hold) for ino, hold in self._session.all(own.OVERRIDES)}
+        """The orders of people and of retention, by inode: True to hold it, False to put it
+        first."""
+        return {ino: bool(hold) for ino, hold in self._session.all(own.HOLDS)}
 
 
 def file_of(session: Session, ino: int) -> File | None:

@@ -34,6 +34,7 @@ from gateway.db.statements import (
     object_,
     override,
     rekey,
+    superseded,
     tombstone,
     upload,
 )
@@ -346,6 +347,14 @@ QUEUE = Statement(
 """Selects dirty files, also open and settling ones, the newest first."""
 
 OVERRIDES = Statement(select(override.c.ino, override.c.hold))
+HOLDS = Statement(
+    select(override.c.ino, override.c.hold).union_all(
+        select(superseded.c.ino, literal_column("1")).where(
+            ~exists().where(override.c.ino == superseded.c.ino)
+        )
+    )
+)
+"""Selects what is held or bumped: by people, or, if they said nothing, by retention."""
 OVERRIDE_INSERT = Statement(insert(override))
 OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
 

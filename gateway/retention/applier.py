@@ -122,11 +122,13 @@ class Applier:
             self._evict(decision, planned)
 
     def _save(self, planned: Planned) -> None:
-        """Record the known time, the plan that is asked about, and the files to be read."""
+        """Record the known time, the plan that is asked about, what need not be uploaded, and the
+        files to be read."""
         asked = planned.asked
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
             known = store.approvals(session)
+            is_other = store.superseded(session) != planned.superseded
         tokens = frozenset(one.token for one in planned.plan.deletions)
         waiting = [one.plan for one in known if one.approved_ns is None]
         is_news = waiting[:1] != ([] if asked is None else [asked.plan])
@@ -135,13 +137,15 @@ class Applier:
             log.warning("%s: see spillway policy plan", asked.why)
         wanted = self._planning.metrics.wanted
         is_due = knowntime.is_due(planned.known, planned.time)
-        if not (is_news or is_due or wanted):
+        if not (is_news or is_due or wanted or is_other):
             return
         with self._writing() as session:
             if is_due:
                 store.save_time(session, planned.time)
             if is_news:
                 store.ask(session, asked, tokens)
+            if is_other:
+                store.supersede(session, planned.superseded)
             if wanted:
                 session.run(WISH, inos=numbers_of(wanted), now_ns=clock.now_ns())
 

@@ -9,10 +9,12 @@ from gateway.checkpoints.catalogue import Catalogue
 from gateway.promotion.store import protected
 from gateway.retention import knowntime, planner, store
 from gateway.retention import statements as own
-from gateway.retention.facts import Checkpoint, Current, Decision, Plan, Situation
+from gateway.retention.facts import Checkpoint, Current, Decision, Measure, Plan, Situation
 from gateway.retention.knowntime import Known, KnownTime
 from gateway.retention.metrics import Metrics
+from gateway.retention.policy import Best
 from gateway.retention.share import Asked, split
+from gateway.retention.superseded import superseded
 from gateway.settings import Settings
 
 
@@ -29,6 +31,8 @@ class Planned(NamedTuple):
     known: Known | None
     """The row of the known time."""
     is_made: bool
+    superseded: frozenset[int]
+    """The checkpoints that need not be uploaded, by inode."""
 
 
 class Planning:
@@ -39,6 +43,7 @@ class Planning:
 
     def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
         self._share = settings.retention.ask_share
+        self._skips = settings.retention.skip_superseded
         self._catalogue = catalogue
         self.metrics = Metrics()
 
@@ -60,9 +65,17 @@ class Planning:
             situation = Situation(checkpoints, policies, protected(session), time.now_ns, is_made)
             self.metrics.wanted.clear()
             self.metrics.keep_only({one.evidence for one in checkpoints})
-            made = planner.plan(situation, lambda one, best: self.metrics.measure(view, one, best))
-            admitted, asked = split(made, store.approved(session), self._share)
-        return Planned(made, policies, admitted, asked, time, known, is_made)
+            approved = store.approved(session)
+
+            def measure(one: Checkpoint, best: Best) -> Measure:
+                return self.metrics.measure(view, one, best)
+
+            made = planner.plan(situation, measure)
+            admitted, asked = split(made, approved, self._share)
+            found = frozenset[int]()
+            if self._skips:
+                found = superseded(situation, measure, approved, self._share)
+        return Planned(made, policies, admitted, asked, time, known, is_made, found)
 
 
 def _checkpoint(row: Sequence[object]) -> Checkpoint:

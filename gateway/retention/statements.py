@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, func, insert, literal_column, select, 
 
 from gateway.db import retentionmodels as models
 from gateway.db.compiled import Statement, b
-from gateway.db.statements import catalogue, checkpoint
+from gateway.db.statements import catalogue, checkpoint, superseded
 from gateway.retention.facts import Checkpoint
 
 policy: Any = models.Policy.__table__
@@ -53,6 +53,10 @@ UNFINISHED = Statement(select(action).where(action.c.finished_ns.is_(None)))
 ACTIONS = Statement(
     select(action).order_by(action.c.began_ns.desc(), action.c.id.desc()).limit(b("most"))
 )
+
+SUPERSEDED = Statement(select(superseded.c.ino))
+SUPERSEDED_INSERT = Statement(insert(superseded))
+SUPERSEDED_DELETE = Statement(delete(superseded).where(superseded.c.ino == b("the_ino")))
 
 APPROVALS = Statement(select(approval).order_by(approval.c.asked_ns.desc()))
 APPROVAL_INSERT = Statement(insert(approval))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway import clock
+from gateway.db import journal
 from gateway.db.compiled import Session
 from gateway.retention import policy as policies
 from gateway.retention import statements as own
@@ -132,6 +133,22 @@ def _add(
     version = Version(name, number, document, enabled, clock.now_ns(), author)
     session.run(own.POLICY_INSERT, **version._asdict())
     return version
+
+
+def superseded(session: Session) -> frozenset[int]:
+    """Return the checkpoints whose files are held."""
+    return frozenset(ino for (ino,) in session.all(own.SUPERSEDED))
+
+
+def supersede(session: Session, inos: frozenset[int]) -> None:
+    """Hold the files of these checkpoints and of no others, inside a write transaction."""
+    before = superseded(session)
+    for ino in before - inos:
+        session.run(own.SUPERSEDED_DELETE, the_ino=ino)
+    for ino in inos - before:
+        session.run(own.SUPERSEDED_INSERT, ino=ino, since_ns=clock.now_ns())
+    # The drain looks again at what it left alone.
+    journal.note(session, dict.fromkeys(before ^ inos, journal.CHANGED | journal.BELOW))
 
 
 def begin(session: Session, what: str, decision: Decision, author: str, reason: str) -> int:

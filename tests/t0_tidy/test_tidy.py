@@ -55,7 +55,7 @@ DRAIN_ROOMS: dict[str, tuple[str, ...]] = {
 }
 """The rooms of the drain, each with the rooms below it."""
 
-RETENTION_PURE = ("policy", "facts", "order", "keeps", "planner", "share")
+RETENTION_PURE = ("policy", "facts", "order", "keeps", "planner", "share", "superseded")
 """What decides is pure: it knows neither tables nor files nor clocks."""
 
 PACKAGES = {"gateway", "gateway.drain"}

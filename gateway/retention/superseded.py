@@ -1,0 +1,37 @@
+"""Finds the checkpoints that need not be uploaded: a policy deletes them as soon as a newer one is
+durable, and that one is complete. Pure.
+
+They are found by a plan in which all complete checkpoints are durable since this moment. So all of
+the laws of a deletion hold for them, and a policy with ``wait_hours`` supersedes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gateway.checkpoints.facts import State
+from gateway.retention import planner
+from gateway.retention.facts import Checkpoint, Measuring, Situation
+from gateway.retention.share import split
+
+
+def superseded(
+    situation: Situation, measure: Measuring, approved: Collection[str], share: float
+) -> frozenset[int]:
+    """Return the inodes of checkpoints that are not durable and need not be.
+
+    Parameters: as of ``planner.plan`` and ``share.split``.
+    """
+    waiting = {one.ino for one in situation.checkpoints if one.is_complete and not one.is_durable}
+    if not waiting:
+        return frozenset()
+    soon = [_durable(one, situation.now_ns) for one in situation.checkpoints]
+    made = planner.plan(situation._replace(checkpoints=soon), measure)
+    admitted, _asked = split(made, approved, share)
+    return frozenset(one.checkpoint.ino for one in admitted) & waiting
+
+
+def _durable(one: Checkpoint, now_ns: int) -> Checkpoint:
+    if not one.is_complete or one.is_durable:
+        return one
+    return one._replace(state=str(State.DURABLE), durable_ns=now_ns)

@@ -1,0 +1,115 @@
+"""What a policy deletes as soon as a newer checkpoint is in the bucket is not uploaded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.checkpoints.facts import State
+from gateway.checkpoints.follower import Follower
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.errors import TrashRefused
+from gateway.retention import policy, store
+from gateway.retention.applier import Applier
+from gateway.retention.facts import Checkpoint, Situation
+from gateway.retention.superseded import superseded
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import RcloneServer
+from tests.support.waiting import until
+from tests.t4_drain.site import Site
+from tests.t9_checkpoints.test_planner import NOW_NS, Said, checkpoint, metric, policies
+from tests.t9_checkpoints.world import follow
+
+SAVED = (
+    checkpoint(1, 100),
+    checkpoint(2, 200, State.COMPLETE),
+    checkpoint(3, 300, State.COMPLETE),
+    checkpoint(4, 400, State.COMPLETE),
+    checkpoint(5, 500, State.WRITING),
+)
+NEWEST = {"keep_newest": 1}
+
+
+def found(
+    *tables: dict[str, Any],
+    saved: tuple[Checkpoint, ...] = SAVED,
+    said: Said = Said(),  # noqa: B008
+    is_made: bool = True,
+    share: float = 1.0,
+) -> set[int]:
+    situation = Situation(saved, policies(*tables), said, NOW_NS, is_made)
+    return set(superseded(situation, metric, (), share))
+
+
+def test_what_would_be_deleted_at_once_is_superseded() -> None:
+    assert found(NEWEST) == {2, 3}
+    # Every other step stays, so it is uploaded.
+    assert found({**NEWEST, "keep_every_steps": 200}) == {3}
+    # An older one is wanted for a while beside the newer one.
+    assert found({**NEWEST, "wait_hours": 1}) == set()
+    assert found(NEWEST, {"wait_hours": 1, "keep_newest": 1}) == set()
+    assert found() == found(NEWEST, is_made=False) == set()
+    assert found(NEWEST, said=Said(frozenset({2}), frozenset({b"r/c3"}))) == set()
+    # The newest complete one is uploaded, whatever policies say.
+    assert found({"delete_after_days": 1}) == {2, 3}
+    assert found(NEWEST, saved=SAVED[3:]) == set()
+    # So many deletions are asked about: until then all are uploaded.
+    many = tuple(checkpoint(ino, ino, State.COMPLETE) for ino in range(1, 20))
+    assert found(NEWEST, saved=many) == set(range(1, 19))
+    assert found(NEWEST, saved=many, share=0.5) == set()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
+        made = Site(tmp_path, server, "checkpoints", proxy)
+        yield made
+        made.close()
+
+
+class Refusing:
+    """A trash that takes nothing, so that what is superseded stays."""
+
+    def put(self, ino: int, path: bytes, evidence: str, by: str, reason: str) -> str:
+        raise TrashRefused(f"{path!r} stays")
+
+
+def test_only_the_newest_is_uploaded_until_the_policy_changes(site: Site) -> None:
+    database = Database(site.settings.database_url)
+    follower = Follower(site.settings, database, threading.Event())
+
+    def plan(*tables: dict[str, Any]) -> None:
+        """Store policies, and do one turn of the duty."""
+        with database.reader() as connection, database.transaction(connection):
+            session = Session(connection, database.dialect)
+            for table in tables:
+                store.put(session, policy.of({"name": "p", "run": "*", **table}), "a person")
+        follow(follower)
+        own = Database(site.settings.database_url)
+        Applier(site.settings, own, threading.Event(), Refusing()).turn()
+
+    for step in (100, 200, 300):
+        for name in ("__0_0.distcp", ".metadata"):
+            site.write(f"job/step-{step}/{name}", b"%d" % step)
+    plan({**NEWEST, "wait_hours": 0})
+    site.drain()
+    assert set(site.objects()) == {"job/step-300/__0_0.distcp", "job/step-300/.metadata"}
+    assert {request.key for request in site.proxy.operations("PUT")} == {
+        f"team/run/{key}" for key in site.objects()
+    }
+    # One more turn, after which the newer one is durable, holds the others still.
+    plan()
+    site.drain()
+    assert len(site.objects()) == 2
+    # A policy that keeps them gives them back to the drain, which is told by the journal.
+    with site.draining():
+        until(lambda: site.report().get("state") == "running", "the drain has read everything")
+        plan({"keep_newest": 3})
+        until(lambda: len(site.objects()) == 6, "all are in the bucket")
+    assert site.rows("SELECT * FROM superseded") == []
+    database.close()
