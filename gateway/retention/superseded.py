@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from gateway.checkpoints.facts import State
-from gateway.retention import planner
 from gateway.retention.facts import Checkpoint, Measuring, Situation
+from gateway.retention.planner import plan
 from gateway.retention.share import split
 
 
@@ -26,7 +26,7 @@ def superseded(
     if not waiting:
         return frozenset()
     soon = [_durable(one, situation.now_ns) for one in situation.checkpoints]
-    made = planner.plan(situation._replace(checkpoints=soon), measure)
+    made = plan(situation._replace(checkpoints=soon), measure)
     admitted, _asked = split(made, approved, share)
     return frozenset(one.checkpoint.ino for one in admitted) & waiting
 

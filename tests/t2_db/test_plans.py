@@ -26,7 +26,7 @@ from gateway.trash import rows as trash_rows
 SMALL = {
     *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
     *("trash", "elapsed"),
-    *("policy", "approval", "known_time"),
+    *("policy", "approval", "known_time", "superseded"),
 }
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
 people, by errors, or by retention in a week."""
