@@ -51,10 +51,7 @@ SPOILS: dict[str, tuple[Spoil, Answer]] = {
         Answer.WAITS,
     ),
     "damaged": (lambda ns, st, ino: ns.damaged(ino, "bytes are lost"), Answer.FAILED),
-    "damaged and emptied": (
-        lambda ns, st, ino: (ns.damaged(ino, "bytes are lost"), ns.whole(ino)),
-        Answer.STORED,
-    ),
+    "damaged and emptied": (lambda ns, st, ino: damage_and_empty(ns, ino), Answer.STORED),
     "renamed": (lambda ns, st, ino: ns.rename(ROOT_CRED, ROOT, b"f", ROOT, b"g"), Answer.WAITS),
     "renamed to a name that is held": (
         lambda ns, st, ino: ns.rename(ROOT_CRED, ROOT, b"f", ROOT, b"f.tmp"),
@@ -66,6 +63,11 @@ SPOILS: dict[str, tuple[Spoil, Answer]] = {
     ),
     "removed": (lambda ns, st, ino: ns.remove(ROOT_CRED, ROOT, b"f"), Answer.LOCAL),
 }
+
+
+def damage_and_empty(namespace: Namespace, ino: int) -> None:
+    namespace.damaged(ino, "bytes are lost")
+    namespace.whole(ino)
 
 
 @pytest.mark.parametrize("spoil", SPOILS)

@@ -131,6 +131,17 @@ def test_a_close_that_waits_in_vain_is_an_error(site: Site, client: nfs4.Client)
         assert site.objects()["durable/late"] == b"bytes"
 
 
+def test_a_close_of_a_damaged_file_is_an_error_at_once(site: Site, client: nfs4.Client) -> None:
+    settings = config.load(site.gateway.config, {})
+    with client.opened(*at(client, "durable/damaged")) as file, held(site):
+        file.write(b"bytes")
+        ino = client.getattr(file.handle).fileid
+        query(settings, "INSERT INTO damage VALUES (:i, 1, 'bytes are lost', 1)", i=ino)
+        assert answer(file) == nfs4.IO
+        site.gateway.spillway("rm", "durable/damaged")
+        file.until_closed()
+
+
 def ganesha_said(site: Site, text: str) -> bool:
     logs = (site.gateway.data_dir / "log").glob("ganesha*")
     return any(text in log.read_text() for log in logs)
