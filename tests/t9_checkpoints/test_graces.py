@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import errno
+import threading
+from typing import Any
 
 import pytest
 
-from gateway import clock, elapsed
+from gateway import clock, datadir, elapsed
+from gateway.checkpoints import __main__ as process
 from gateway.door.frames import Answer
 from gateway.elapsed import Moment
-from gateway.errors import TrashRefused
+from gateway.errors import TrashRefused, UserError
+from gateway.retention.applier import Applier
 from gateway.trash.trash import Trash
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import DAY_NS, expiry_of, with_values
 from tests.t9_checkpoints.trashing import Door, put, save, trash_of
-from tests.t9_checkpoints.world import World
+from tests.t9_checkpoints.world import World, follow
 
 PATH = "run/step-1"
 
@@ -106,3 +110,21 @@ def test_a_refusal_leaves_a_record_only_if_the_rename_may_still_be_done(
         put(world, trash, PATH)
     left = query(world.settings, "SELECT state FROM trash")
     assert left == ([("putting",)] if is_left else [])
+
+
+def test_retention_waits_for_a_server_as_other_duties_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the lock of the trash meanwhile, for which people wait."""
+    save(world, PATH)
+    follow(world.follower())
+    row = world.row(PATH)
+    assert row is not None
+    monkeypatch.setattr(process, "DOOR_SECONDS", 0.2)
+    duties = process._duties(world.settings, threading.Event())
+    trash: Any = next(one._trash for one in duties if isinstance(one, Applier))
+    started = clock.monotonic_seconds()
+    with datadir.locked(world.settings, datadir.COMMAND), pytest.raises(UserError):
+        trash.put(row.ino, row.path, row.evidence, "policy", "why")
+    assert clock.monotonic_seconds() - started < 10
+    trash._database.close()
