@@ -10,11 +10,15 @@ import pytest
 
 from gateway import clock, datadir, elapsed
 from gateway.checkpoints import __main__ as process
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
 from gateway.door.frames import Answer
 from gateway.elapsed import Moment
 from gateway.errors import TrashRefused, UserError
+from gateway.namespace import adopt
 from gateway.retention.applier import Applier
 from gateway.trash.trash import Trash
+from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import DAY_NS, expiry_of, with_values
 from tests.t9_checkpoints.trashing import Door, put, save, trash_of
@@ -110,6 +114,43 @@ def test_a_refusal_leaves_a_record_only_if_the_rename_may_still_be_done(
         put(world, trash, PATH)
     left = query(world.settings, "SELECT state FROM trash")
     assert left == ([("putting",)] if is_left else [])
+
+
+def test_an_older_database_ends_no_grace(
+    configured: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = configured
+    trash = trash_of(world)
+    honest_ns = clock.uptime_ns()
+    monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns)
+    for step in (1, 2):
+        save(world, f"run/step-{step}")
+        put(world, trash, f"run/step-{step}")
+        monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns + 5 * DAY_NS)
+    [removing, _kept] = trash.entries()
+    query(world.settings, "UPDATE trash SET state = 'expiring' WHERE id = :id", id=removing.id)
+    files = DataFiles(world.settings.files_dir)
+    world.namespace.close()
+    for is_older in (False, True):
+        if is_older:
+            query(world.settings, "UPDATE volume SET mark = 0")
+        database = Database(world.settings.database_url)
+        adopt.adopt_files(database, files)
+        database.close()
+        states = query(world.settings, "SELECT state FROM trash ORDER BY since_ns")
+        assert states == [("kept" if is_older else "expiring",), ("kept",)]
+        # The backup was made weeks ago, on this start of the machine.
+        monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns + 30 * DAY_NS)
+        left_ns = [one.expires_ns - trash.now_ns() for one in trash.entries()]
+        assert [ns >= 7 * DAY_NS for ns in left_ns] == 2 * [is_older]
+    world.namespace = Namespace(world.settings)
+    duty = expiry_of(world)
+    duty.turn()
+    assert len(trash.entries()) == 2
+    monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns + (30 + 13) * DAY_NS)
+    duty._tick_at = 0.0
+    duty.turn()
+    assert trash.entries() == []
 
 
 def test_retention_waits_for_a_server_as_other_duties_do(
