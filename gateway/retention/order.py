@@ -35,6 +35,7 @@ class Order:
         complete = [one for one in checkpoints if one.is_complete]
         self._durable = sorted((one for one in complete if one.is_durable), key=_time)
         self._times = [one.ready_ns for one in self._durable]
+        self._since = _least([one.durable_ns or 0 for one in self._durable])
         stepped = [one for one in complete if one.step is not None]
         self._newer = _newer(stepped)
         self._born = _born(stepped)
@@ -46,7 +47,12 @@ class Order:
         if one.step is not None:
             return self._newer.get(one.ino)
         at = bisect_right(self._times, one.ready_ns)
+        if at == len(self._durable):
+            return None
         since_ns = one.durable_ns or 0
+        if self._since[at] > since_ns:
+            return Newer(self._durable[-1], self._since[at])
+        # Some of them became durable earlier: they were complete again, back from the trash.
         later = [two for two in self._durable[at:] if (two.durable_ns or 0) > since_ns]
         # One with a step may have a newer one by its step, which a plan deletes it for.
         stays = [two for two in later if two.ino not in self._newer]
