@@ -128,9 +128,7 @@ def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
     flags = ["-Wl,--wrap=spw_fd_get_to_read"] if suite == "test_evict" else []
-    run_suite(
-        tmp_path, suite, INODE_SOURCES, sanitizer, *INODE_FLAGS, *flags, root=str(files.root)
-    )
+    run_suite(tmp_path, suite, INODE_SOURCES, sanitizer, *INODE_FLAGS, *flags, root=str(files.root))
 
 
 def test_open_states_are_closed_before_they_are_freed(tmp_path: Path) -> None:
