@@ -306,9 +306,13 @@ class Catalogue:
 
 def catalogue_of(settings: Settings, database: Database) -> Catalogue:
     """Return the catalogue of a gateway, with the rules of its configuration and of frameworks."""
+    return Catalogue(settings, database, rules_of(settings))
+
+
+def rules_of(settings: Settings) -> Rules:
+    """Return the rules of a gateway's configuration and of frameworks."""
     configured = [Configured(table) for table in settings.checkpoints.rule]
-    rules = Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
-    return Catalogue(settings, database, rules)
+    return Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
 
 
 def _row(row: Sequence[Any]) -> Row:

@@ -99,6 +99,8 @@ def measure(session: Session) -> list[Risk]:
         size, since_ns = at_risk.get(run, (0, now_ns))
         if run in at_risk and durable is not None:
             since_ns = durable.complete_ns
+        if since_ns is None:
+            since_ns = now_ns  # an older release made the row: the catalogue makes it again
         # The clock may have gone back since.
         seconds = max(0, now_ns - since_ns) / clock.NS
         found.append(Risk(run, complete, durable, seconds, int(size)))

@@ -84,7 +84,9 @@ class Rules:
     def leaves(self, rule: str, name: bytes) -> bool:
         """Return whether a closed file of this name, in a checkpoint of a rule, is what a killed
         save has left."""
-        leftovers = self._named[rule].leftovers
+        # The catalogue may have been made with a rule that is not in the configuration any more.
+        found = self._named.get(rule)
+        leftovers = None if found is None else found.leftovers
         return leftovers is not None and leftovers.fullmatch(name) is not None
 
     def verdict(self, place: Place, found: Found, members: Members, now_ns: int) -> Verdict:

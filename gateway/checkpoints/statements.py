@@ -89,6 +89,7 @@ STORED = Statement(
 
 _COLUMNS = [column.name for column in checkpoint.c]
 ROW = Statement(select(checkpoint).where(checkpoint.c.ino == b("ino")))
+RULE = Statement(select(checkpoint.c.rule, checkpoint.c.extent).where(checkpoint.c.ino == b("ino")))
 ROWS = Statement(
     select(checkpoint)
     .where(checkpoint.c.ino > b("after"))

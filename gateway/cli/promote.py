@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway import clock, config, state
+from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.facts import State as CheckpointState
 from gateway.cli import user
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
@@ -23,6 +24,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.errors import NamespaceError, UserError
+from gateway.namespace.lookup import is_trashed
 from gateway.promotion import members, places, store
 from gateway.promotion.members import Look
 from gateway.promotion.store import Promotion, State
@@ -52,10 +54,8 @@ def promote(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     name = places.checked(args.name, settings.drain.hold_patterns)
     with browsing(settings) as browser, opened(settings) as database:
-        place = None
         try:
-            place = follow(browser, settings, args.path)
-            ino = place.found().attr.ino
+            ino = follow(browser, settings, args.path).found().attr.ino
             waiting = _Waiting(settings, database, args.json)
             made = waiting.ask(ino, name, args.note, args.wait)
             if args.wait:
@@ -115,7 +115,7 @@ def demote(args: argparse.Namespace) -> int:
                 return NOT_POSSIBLE
             store.change(session, found._replace(state=State.DEMOTING.value, reason=None))
         if args.wait:
-            _Waiting(settings, database, False).until_gone(args.name)
+            _Waiting(settings, database, False).until_gone(found)
     print(f"{args.name}: {'removed' if args.wait else 'is being removed'}")
     return DONE
 
@@ -143,6 +143,7 @@ class _Waiting:
     def __init__(self, settings: Settings, database: Database, quiet: bool) -> None:
         self._settings = settings
         self._database = database
+        self._rules = rules_of(settings)
         self._line = Line(quiet)
         self._alive_at = clock.monotonic_seconds()
 
@@ -155,7 +156,7 @@ class _Waiting:
                 with self._database.snapshot() as connection:
                     session = Session(connection, self._database.dialect)
                     path = _path_of(session, ino)
-                    seen = members.look(session, ino)
+                    seen = members.look(session, ino, self._rules)
                 if seen is None or path is None:
                     raise NotPossible("it was removed meanwhile")
                 why = _why_not(path, seen)
@@ -163,8 +164,8 @@ class _Waiting:
                     break
                 if not waits:
                     raise NotPossible(f"{printable(path)}: {why}")
-                self._line.show(f"waiting: {why}")
-                time.sleep(max(POLL_SECONDS, 5 * (clock.monotonic_seconds() - began)))
+                rest = max(POLL_SECONDS, 5 * (clock.monotonic_seconds() - began))
+                self._pause(f"waiting: {why}", "then promote it", rest)
         finally:
             self._line.end()
         prefix = self._settings.bucket.prefix
@@ -180,30 +181,43 @@ class _Waiting:
                 self._line.end()
                 return now
             why = f": {shown(now.reason)}" if now.reason else ""
-            self._pause(f"{copied:,} of {files:,} files copied{why}", one.name)
+            self._pause(f"{copied:,} of {files:,} files copied{why}", _continues(one))
 
-    def until_gone(self, name: str) -> None:
+    def until_gone(self, one: Promotion) -> None:
         """Wait until a promotion is removed. Raises UserError."""
         while True:
             with self._database.snapshot() as connection:
-                now = store.one_named(Session(connection, self._database.dialect), name)
-            if now is None or now.state != State.DEMOTING:
+                now = store.one_named(Session(connection, self._database.dialect), one.name)
+            if now is None or now.top != one.top:
                 self._line.end()
                 return
-            self._pause(f"removing: {shown(now.reason or 'files')}", name)
+            if now.state != State.DEMOTING:
+                self._line.end()
+                raise UserError(
+                    f"{one.name} is {now.state}, and is not removed: demote it again: "
+                    f"spillway demote {one.name} --yes"
+                )
+            self._pause(f"removing: {shown(now.reason or 'files')}", _continues(one))
 
-    def _pause(self, text: str, name: str) -> None:
+    def _pause(self, text: str, then: str, seconds: float = POLL_SECONDS) -> None:
+        """Wait some seconds. Raises UserError if the gateway does not run.
+
+        Parameters: text to be shown; then, what follows when the gateway runs again.
+        """
         self._line.show(text)
-        time.sleep(POLL_SECONDS)
-        now = clock.monotonic_seconds()
-        children = state.children(state.read(self._settings, state.UP))
-        if state.alive(children.get("checkpoints")):
-            self._alive_at = now
+        until = clock.monotonic_seconds() + seconds
+        while (now := clock.monotonic_seconds()) < until:
+            time.sleep(min(POLL_SECONDS, until - now))
+            children = state.children(state.read(self._settings, state.UP))
+            if state.alive(children.get("checkpoints")):
+                self._alive_at = clock.monotonic_seconds()
         if now - self._alive_at > DEAD_SECONDS:
             self._line.end()
-            raise UserError(
-                f"the gateway does not run: start it: spillway up; {name} then continues by itself"
-            )
+            raise UserError(f"the gateway does not run: start it: spillway up; {then}")
+
+
+def _continues(one: Promotion) -> str:
+    return f"{one.name} then continues by itself"
 
 
 def _why_not(path: bytes, seen: Look) -> str | None:
@@ -232,6 +246,8 @@ def _why_not(path: bytes, seen: Look) -> str | None:
 def _path_of(session: Session, ino: int) -> bytes | None:
     if ino == ROOT_INO:
         raise NotPossible("the whole export cannot be promoted: name a checkpoint")
+    if is_trashed(session, ino):
+        raise NotPossible("a policy put it into the trash: take it back: spillway undelete")
     paths = store.paths_of(session, ino)
     if paths and paths[0].split(b"/")[0] == RESERVED_NAME:
         raise NotPossible(f"{printable(paths[0])}: it is the gateway's own, and stays already")

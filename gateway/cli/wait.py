@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 from gateway import clock, config, state
 from gateway.cache.homes import Homes
 from gateway.checkpoints import statements as stored
+from gateway.checkpoints.catalogue import rules_of
+from gateway.checkpoints.leftovers import Inside, Leftovers
+from gateway.checkpoints.rules import Rules
 from gateway.cli.paths import NotPossible, browsing, follow
 from gateway.cli.queue import opened, path_of
 from gateway.cli.units import size
@@ -25,6 +28,7 @@ from gateway.drain import queue
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of
 from gateway.errors import UserError
+from gateway.namespace.lookup import is_trashed, way_up
 from gateway.settings import Settings
 from gateway.text import shown
 from gateway.types import Kind
@@ -87,21 +91,35 @@ def _wait(context: Context, top: int, path: str, timeout: float | None) -> str |
     """Wait. Returns why it is not durable when the time is over, or None."""
     until = None if timeout is None else clock.monotonic_seconds() + timeout
     first: Missing | None = None
+    rules = rules_of(context.settings)
     while True:
         before = clock.monotonic_seconds()
         with context.reading() as view:
             if file_of(view.session, top) is None:
                 return f"{shown(path)} was removed meanwhile"
+            if is_trashed(view.session, top):
+                return (
+                    f"{shown(path)} is not sent: a policy put it into the trash: take it back: "
+                    "spillway undelete"
+                )
             homes = Homes(view.session, context.settings.bucket.prefix)
-            if first is None or _is_durable(view.session, homes, first.ino):
-                first = next(_missing(view.session, homes, top), None)
+            if first is None or not _is_waited_for(view.session, homes, top, first.ino):
+                first = next(_missing(view.session, homes, top, rules), None)
                 if first is None:
                     return None
         now = clock.monotonic_seconds()
         if until is not None and now >= until:
-            return f"{shown(path)} is not durable after {timeout:g} s: {_why(context, top)}"
+            why = _why(context, top, rules)
+            return f"{shown(path)} is not durable after {timeout:g} s: {why}"
         rest = max(POLL_SECONDS, REST * (now - before))
         time.sleep(rest if until is None else min(rest, max(until - now, 0.01)))
+
+
+def _is_waited_for(session: Session, homes: Homes, top: int, ino: int) -> bool:
+    """Return whether a file is still at or below an inode, by first names, and not durable."""
+    if file_of(session, ino) is None or _is_durable(session, homes, ino):
+        return False
+    return ino == top or any(parent == top for _at, parent, _name in way_up(session, ino))
 
 
 def _is_durable(session: Session, homes: Homes, ino: int) -> bool:
@@ -110,33 +128,37 @@ def _is_durable(session: Session, homes: Homes, ino: int) -> bool:
     return row is None or bool(row[1] and homes.is_at_home(ino, row[2]))
 
 
-def _missing(session: Session, homes: Homes, top: int) -> Iterator[Missing]:
-    """Yield the files at or below an inode that are not durable."""
+def _missing(session: Session, homes: Homes, top: int, rules: Rules) -> Iterator[Missing]:
+    """Yield the files at or below an inode that are not durable, without what killed saves have
+    left in checkpoints. Parameters: rules, which say what that is."""
     file = file_of(session, top)
     if file is not None and file.kind != Kind.DIRECTORY:
         if file.kind == Kind.REGULAR and not _is_durable(session, homes, top):
             yield Missing(top, file.size)
         return
-    waiting = [top]
+    leftovers = Leftovers(session, rules)
+    waiting: list[tuple[int, Inside | None]] = [(top, leftovers.at(top))]
     while waiting:
-        directory, after = waiting.pop(), b""
+        (directory, inside), after = waiting.pop(), b""
         while True:
             rows = session.all(stored.MEMBERS, parent=directory, after=after, most=PAGE)
-            for name, _ctime_ns, is_stored, key, _stored_ns, ino, kind, length, *_ in rows:
+            for name, _ctime_ns, is_stored, key, _stored_ns, ino, kind, length, is_open, *_ in rows:
                 after = name
                 if kind == Kind.DIRECTORY:
-                    waiting.append(ino)
-                elif kind == Kind.REGULAR and not (is_stored and homes.is_at_home(ino, key)):
+                    waiting.append((ino, leftovers.below(ino, inside)))
+                elif kind != Kind.REGULAR or (is_stored and homes.is_at_home(ino, key)):
+                    continue
+                elif is_open or not leftovers.has(inside, kind, bytes(name)):
                     yield Missing(ino, length)
             if len(rows) < PAGE:
                 break
 
 
-def _why(context: Context, top: int) -> str:
+def _why(context: Context, top: int, rules: Rules) -> str:
     """Return what is missing and why, in one line."""
     with context.reading() as view:
         homes = Homes(view.session, context.settings.bucket.prefix)
-        missing = list(_missing(view.session, homes, top))
+        missing = list(_missing(view.session, homes, top, rules))
         if not missing:
             return "the last file became durable in this moment: ask again"
         first = missing[0]

@@ -13,7 +13,7 @@ import secrets
 from itertools import islice
 from typing import NamedTuple
 
-from sqlalchemy import delete, exists, func, literal_column, select, update
+from sqlalchemy import delete, exists, func, literal_column, or_, select, update
 
 from gateway import clock
 from gateway.data import stamp
@@ -37,6 +37,9 @@ _NUMBERS_ABOVE = Statement(
     .where(sql.volume.c.next_ino <= b("largest"))
     .values(next_ino=b("largest") + literal_column("1"))
 )
+_IS_KEPT = or_(sql.IS_CLIENTS, exists().where(sql.object_.c.ino == sql.inode.c.ino))
+"""A file of clients, or a promoted one. What the gateway shows beside them is made again when it is
+lost, and is not in the bucket."""
 _FILES_AFTER = Statement(
     select(
         sql.inode.c.ino,
@@ -47,6 +50,7 @@ _FILES_AFTER = Statement(
     .where(
         sql.IS_REGULAR,
         sql.IS_RESIDENT,
+        _IS_KEPT,
         sql.inode.c.write_open == 0,
         sql.inode.c.nlink > 0,
         sql.inode.c.ino > b("after"),
@@ -88,6 +92,14 @@ _TAKE_BYTES = Statement(
 )
 """Records the newer bytes of a data file in the row, which comes from a restored database."""
 
+_ELAPSED_FORGET = Statement(delete(sql.elapsed))
+"""Lets the time that has passed begin at 0 again. A restored database does not know what people
+took back from the trash since: so each grace in it lasts at least as long again as it did."""
+_KEEP_IN_TRASH = Statement(
+    update(sql.trash)
+    .where(sql.trash.c.state == literal_column("'expiring'"))
+    .values(state=literal_column("'kept'"))
+)
 _ONLY_IN_BUCKET = Statement(
     select(func.count()).select_from(sql.inode).where(sql.IS_REGULAR, ~sql.IS_RESIDENT)
 )
@@ -100,12 +112,13 @@ _DRAIN_AGAIN = Statement(
     update(sql.inode)
     .where(
         sql.IS_REGULAR,
-        sql.IS_CLIENTS,
+        _IS_KEPT,
         sql.inode.c.nlink > 0,
         sql.inode.c.content_version > 0,
     )
     .values(drained_version=0)
 )
+"""Runs before the objects are forgotten: a promoted file is known by its object."""
 
 
 class Adopted(NamedTuple):
@@ -145,6 +158,9 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
             largest = max((ino for ino, _epoch in files.walk()), default=0)
             session.run(_NUMBERS_ABOVE, largest=largest)
             session.run(_PRESENCE_FORGET)
+            if is_older:
+                session.run(_ELAPSED_FORGET)
+                session.run(_KEEP_IN_TRASH)
         aside = _set_others_aside(session, files)
         adopted = _compare(database, connection, files, is_older=is_older)._replace(aside=aside)
         with database.transaction(connection):
@@ -242,6 +258,7 @@ def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
                 raise IdentityError(
                     f"the bytes of {row[0]} files are only in the present bucket: copy them first"
                 )
+            files = session.run(_DRAIN_AGAIN)
             for statement in (
                 _OBJECTS_FORGET,
                 _UPLOADS_FORGET,
@@ -250,7 +267,6 @@ def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
                 _DOUBTS_FORGET,
             ):
                 session.run(statement)
-            files = session.run(_DRAIN_AGAIN)
             journal.forget_readers(session)
             session.run(sql.BUCKET, bucket=bucket.name, prefix=bucket.prefix)
         return files

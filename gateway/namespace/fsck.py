@@ -185,8 +185,9 @@ CHECKS = (
             "SELECT i.ino, i.drained_version FROM inode i LEFT JOIN object o ON o.ino = i.ino"
             # Of an absent file nothing but the object has the bytes: it is reported above.
             f" WHERE i.drained_version > 0 AND i.nlink > 0 AND i.residency = {_RESIDENT}"
-            # What the gateway shows to clients is never drained.
-            " AND o.ino IS NULL AND i.reserved = 0"
+            # What the gateway shows to clients is never drained, unless it is promoted.
+            " AND o.ino IS NULL"
+            " AND (i.reserved = 0 OR i.ino IN (SELECT copy FROM promotion_member))"
         ),
         "inode {0} is said to be drained (version {1}) and has no object",
         "marked as not drained: it will be uploaded again",

@@ -227,9 +227,11 @@ class Promoter:
                 errors.append((member, source, result))
         if copied:
             self._record(one, copied)
+        # A refusal of one file ends the promotion, and what is in doubt of another stays so.
+        if any(not isinstance(error, ObjectRefused) for *_, error in errors):
+            self._doubt(one)
         for member, source, error in errors:
             if not isinstance(error, ObjectRefused):
-                self._doubt(one)
                 raise error
             with self._work.reading() as session:
                 is_same = self._sources(session, [member]).get(member.ino) == source
@@ -299,7 +301,8 @@ class Promoter:
     def _finish(self, one: Promotion) -> None:
         with self._work.reading() as session:
             now = store.one_named(session, one.name)
-        if now is None or now.top != one.top:
+        # A person may have demoted it since.
+        if now is None or (now.top, now.state) != (one.top, State.COPYING):
             raise Ended(one.name)
         done = now._replace(state=State.DONE.value, reason=None, done_ns=clock.now_ns())
         self._work.change(done, now)

@@ -14,6 +14,8 @@ from sqlalchemy import and_, case, exists, or_, select
 
 from gateway import clock
 from gateway.checkpoints.facts import Extent
+from gateway.checkpoints.leftovers import Inside, Leftovers
+from gateway.checkpoints.rules import Rules
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import PROMOTED_INO
@@ -110,8 +112,11 @@ class Look(NamedTuple):
         return [one for one in self.files if not one.is_stored]
 
 
-def look(session: Session, ino: int) -> Look | None:
-    """Return what is at an inode, or None if it is gone."""
+def look(session: Session, ino: int, rules: Rules) -> Look | None:
+    """Return what is at an inode, or None if it is gone.
+
+    Parameters: rules, which say what is left of a killed save.
+    """
     row = session.one(TOP, ino=ino)
     if row is None:
         return None
@@ -120,15 +125,15 @@ def look(session: Session, ino: int) -> Look | None:
     is_deep = known is None or known.extent != Extent.FILES
     found = [_found(row, b"", -1)]
     if found[0].kind == Kind.DIRECTORY:
-        _walk(session, found, 0, is_deep)
+        _walk(session, found, is_deep, Leftovers(session, rules))
     return Look(found, known)
 
 
-def _walk(session: Session, found: list[Found], top: int, is_deep: bool) -> None:
-    """Add what is below a directory. A directory comes before what is in it."""
-    waiting = [top]
+def _walk(session: Session, found: list[Found], is_deep: bool, leftovers: Leftovers) -> None:
+    """Add what is below the first directory. A directory comes before what is in it."""
+    waiting: list[tuple[int, Inside | None]] = [(0, leftovers.at(found[0].ino))]
     while waiting:
-        at = waiting.pop()
+        at, inside = waiting.pop()
         for row in _entries(session, found[at].ino):
             name = bytes(row[-1])
             above = found[at].path
@@ -136,7 +141,9 @@ def _walk(session: Session, found: list[Found], top: int, is_deep: bool) -> None
             if one.kind == Kind.DIRECTORY:
                 if not is_deep:
                     continue
-                waiting.append(len(found))
+                waiting.append((len(found), leftovers.below(one.ino, inside)))
+            elif leftovers.has(inside, one.kind, name):
+                continue
             found.append(one)
 
 

@@ -174,6 +174,8 @@ ALLOWED = {
         f"gateway.promotion.{name}": {
             *LIBRARIES, "gateway.text", "gateway.checkpoints.facts",
             *(f"gateway.promotion.{one}" for one in ("store", "places")),
+            *(("gateway.checkpoints.leftovers", "gateway.checkpoints.rules")
+              if name == "members" else ()),
         }
         for name in ("store", "places", "members")
     },

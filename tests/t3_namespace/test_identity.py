@@ -18,10 +18,11 @@ from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
+from gateway.db.models import CHECKPOINTS_INO, PROMOTED_INO
 from gateway.errors import IdentityError
 from gateway.namespace import adopt, fsck, identity
 from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Sealed, SetAttr
+from gateway.types import GATEWAY_CRED, ROOT_CRED, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t3_namespace.test_crash import run
@@ -35,6 +36,14 @@ def save(namespace: Namespace, name: bytes, data: bytes) -> int:
     path.write_bytes(data)
     namespace.seal(attr.ino, Sealed(len(data), 4096, path.stat().st_mtime_ns, 1))
     return attr.ino
+
+
+def reserve(namespace: Namespace, directory: int) -> int:
+    """Make a file that the gateway shows."""
+    namespace.files.incoming.mkdir(exist_ok=True)
+    (namespace.files.incoming / "made").write_bytes(b"54321")
+    made = namespace.install(GATEWAY_CRED, directory, b"kept", b"made", SetAttr())
+    return made.attr.ino
 
 
 def state(settings: Settings) -> list[tuple[object, ...]]:
@@ -165,6 +174,16 @@ def test_bytes_newer_than_a_restored_database_are_drained_again(stopped: Setting
     assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 1, 0, 0)
     found = query(stopped, "SELECT size, content_version - drained_version FROM inode WHERE kind=1")
     assert found == [(7, 2)]
+
+
+def test_receipts_of_a_restored_database_are_no_lost_bytes(stopped: Settings) -> None:
+    namespace = Namespace(stopped)
+    receipt = reserve(namespace, CHECKPOINTS_INO)
+    namespace.close()
+    DataFiles(stopped.files_dir).path(receipt, 0).unlink()
+    query(stopped, "UPDATE volume SET mark = 0")
+    database = Database(stopped.database_url)
+    assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 0, 0, 0)
 
 
 def test_a_rewrite_of_the_same_length_is_drained_again(stopped: Settings) -> None:
@@ -317,19 +336,38 @@ def test_another_bucket_or_prefix_is_refused_once_something_was_drained(
 def test_an_adopted_bucket_gets_everything_again(bucket_site: Settings) -> None:
     namespace = Namespace(bucket_site)
     ino = save(namespace, b"f", b"12345")
+    promoted, receipt = (reserve(namespace, at) for at in (PROMOTED_INO, CHECKPOINTS_INO))
     namespace.close()
     at_bucket(bucket_site)
-    query(bucket_site, "INSERT INTO object VALUES (:ino, 'f', 1, 5, 'e', 'c', 1)", ino=ino)
+    for one, key in ((ino, "f"), (promoted, ".spillway/promoted/kept")):
+        query(
+            bucket_site,
+            "INSERT INTO object VALUES (:ino, :key, 1, 5, 'e', 'c', 1)",
+            ino=one,
+            key=key,
+        )
     query(bucket_site, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
     query(
         bucket_site,
         "INSERT INTO tombstone (key, ino, content_version, deleted_ns) VALUES ('gone', 9, 1, 1)",
     )
     other = make_settings(bucket_site.data_dir, {"bucket": {"name": "other"}})
-    assert adopt.adopt_bucket(Database(other.database_url), other.bucket) == 1
+    assert adopt.adopt_bucket(Database(other.database_url), other.bucket) == 2
     at_bucket(bucket_site, name="other")
+    # A promoted file is sent too, and a receipt never is.
+    found = query(other, "SELECT ino, drained_version FROM inode WHERE kind = 1 AND reserved = 1")
+    assert dict(found) == {promoted: 0, receipt: 1}
     assert query(other, "SELECT drained_version FROM inode WHERE ino = :ino", ino=ino) == [(0,)]
     assert query(other, "SELECT key FROM object UNION SELECT key FROM tombstone") == []
+    assert fsck.check(Database(other.database_url), DataFiles(other.files_dir)) == []
+    query(other, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=promoted)
+    columns = "name, state, ino, path, note, asked_by, asked_ns, top, generation, files, size"
+    values = "'n', 'done', 2, 'f', '', 'me', 1, :ino, 1, 1, 5"
+    query(other, f"INSERT INTO promotion ({columns}) VALUES ({values})", ino=promoted)
+    member = "('n', :ino, 'kept', 4, 1, 2, 1, 'k', 1)"
+    query(other, f"INSERT INTO promotion_member VALUES {member}", ino=promoted)
+    [problem] = fsck.check(Database(other.database_url), DataFiles(other.files_dir), repair=True)
+    assert problem.check == "drained without object"
     assert fsck.check(Database(other.database_url), DataFiles(other.files_dir)) == []
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from gateway.checkpoints.catalogue import rules_of
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -57,7 +58,7 @@ class Promoting(Site):
         prefix = self.settings.bucket.prefix
         with database.reader() as connection, database.transaction(connection):
             session = Session(connection, database.dialect)
-            seen = members.look(session, ino)
+            seen = members.look(session, ino, rules_of(self.settings))
             assert seen is not None
             return members.record(session, prefix, name, path.encode(), seen, "", "me")
 

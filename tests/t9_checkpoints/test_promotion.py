@@ -124,6 +124,19 @@ def test_a_promotion_outlives_its_original(site: Promoting) -> None:
     assert site.is_clean()
 
 
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_a_copy_that_is_demoted_when_it_appears_goes_again(site: Promoting) -> None:
+    site.write("job/step-5/.metadata", b"all")
+    site.drain()
+    site.ask("job/step-5", "best")
+    # The first request at the door shows the copy.
+    site.on_door = lambda _requests: site.demote("best")
+    site.settle()
+    assert site.promotion("best") is None
+    assert site.tree() == {}
+    site.require_whole()
+
+
 def keeps_tags(site: Site) -> bool:
     return isinstance(site.server, MotoServer)
 
@@ -222,8 +235,14 @@ def test_the_store_refuses_what_was_replaced_a_moment_ago(site: Promoting) -> No
             replaced.append(answer["ETag"])
         return request.headers.get("x-amz-copy-source-if-match") not in (None, replaced[0])
 
+    def is_lost(request: Request) -> bool:
+        return request.operation == "COPY" and request.key.endswith("/__0_0.distcp")
+
     site.proxy.inject(is_refused, Act.FAIL, math.inf, status=412, code="PreconditionFailed")
+    site.proxy.inject(is_lost, Act.DROP_ANSWER, math.inf)
     site.settle()
+    # The store may yet make the copy whose answer is lost.
+    assert query(site.settings, "SELECT key FROM doubt")
     failed = site.promotion("best")
     assert failed is not None
     assert failed.state == State.FAILED

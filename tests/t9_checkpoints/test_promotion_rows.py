@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from gateway.checkpoints.catalogue import rules_of
+from gateway.cli import promote
 from gateway.cli.main import main
 from gateway.cli.promote import gather, line
 from gateway.db.compiled import Session, rows_of
@@ -50,7 +53,7 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
     world.namespace.setxattr(ROOT_CRED, world.attr(SAVED[0]).ino, b"rank", b"0")
 
     def ask(session: Session) -> Promotion:
-        seen = members.look(session, source)
+        seen = members.look(session, source, rules_of(world.settings))
         assert seen is not None
         assert seen.checkpoint is not None
         assert (seen.checkpoint.state, seen.checkpoint.step) == ("durable", 5)
@@ -190,8 +193,8 @@ def test_the_commands_of_pins(configured: World, run: Run) -> None:
 
 def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     save(configured, drains=False)
-    promote = ("promote", "job/step-5", "--as", "best", "--no-wait")
-    assert "3 files, 71 B are not in the bucket yet (job/step-5/.metadata)" in run(1, *promote)
+    best_of = ("promote", "job/step-5", "--as", "best", "--no-wait")
+    assert "3 files, 71 B are not in the bucket yet (job/step-5/.metadata)" in run(1, *best_of)
     configured.write("job/step-6/__0_0.distcp", b"1")
     configured.write("plain/f", b"1")
     for path in (*SAVED, "job/step-6/__0_0.distcp", "plain/f"):
@@ -210,9 +213,9 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
         ("missing", "there is no missing"),
     ):
         assert why in run(1, "promote", path, "--as", "best", "--no-wait")
-    assert "cannot be the name of a promotion" in run(2, *promote[:3], "a/b", "--no-wait")
-    assert "best  copying  3 files" in run(0, *promote, "--note", "paper")
-    assert "there is a promotion best (copying)" in run(2, *promote)
+    assert "cannot be the name of a promotion" in run(2, *best_of[:3], "a/b", "--no-wait")
+    assert "best  copying  3 files" in run(0, *best_of, "--note", "paper")
+    assert "there is a promotion best (copying)" in run(2, *best_of)
     text = run(0, "promote", "plain", "--as", "plain", "--no-wait")
     assert "no rule recognised it as a checkpoint" in text
     facts = gather(configured.settings)
@@ -227,3 +230,81 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     assert [one["state"] for one in listed(run, "promotions")] == ["copying", "copying"]
     assert run(0, "demote", "best", "--yes", "--no-wait") == "best: is being removed\n"
     assert listed(run, "promotions")[0]["state"] == "demoting"
+
+
+def test_the_commands_do_not_wait_for_what_cannot_come(
+    configured: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promote, "DEAD_SECONDS", 0.0)
+    save(configured, drains=False)
+    assert "the gateway does not run" in run(2, "promote", "job/step-5", "--as", "best")
+    for path in SAVED:
+        configured.drain(path)
+    run(0, "promote", "job/step-5", "--as", "best", "--no-wait")
+    assert "the gateway does not run" in run(2, "demote", "best", "--yes")
+    set_state = f"UPDATE promotion SET state = '{State.DONE}'"
+    monkeypatch.setattr(time, "sleep", lambda _s: query(configured.settings, set_state))
+    monkeypatch.setattr(promote, "DEAD_SECONDS", 9.0)
+    assert "best is done, and is not removed" in run(2, "demote", "best", "--yes")
+    job = configured.directory("job")
+    configured.namespace.rename(GATEWAY_CRED, job, b"step-5", TRASH_INO, b"t9")
+    trashed = run(1, "promote", ".spillway/trash/t9", "--as", "more", "--no-wait")
+    assert "spillway undelete" in trashed
+
+
+def test_what_a_killed_save_left_is_not_waited_for(configured: World, run: Run) -> None:
+    at, left = "out/checkpoint-5", ("out/checkpoint-5/.tmp123abc", "out/checkpoint-5/in/.tmp123abd")
+    for name in ("trainer_state.json", "model.safetensors", "in/f"):
+        configured.write(f"{at}/{name}", b'{"global_step": 5}')
+        configured.drain(f"{at}/{name}")
+    for path in left:
+        configured.write(path, b"half")
+    durable = ("wait", "--timeout", "0", "--durable")
+    promote_it = ("promote", at, "--as", "best", "--no-wait")
+    # Without the catalogue, all files are members.
+    assert "2 files, 8 B" in run(1, *durable, at)
+    assert "2 files, 8 B" in run(1, *promote_it)
+    follow(configured.follower())
+    row = configured.row(at)
+    assert row is not None
+    assert (row.state, row.files) == ("durable", 3)
+    for path in (at, "out", f"{at}/in"):
+        assert run(0, *durable, path) == ""
+    # An open one is still written.
+    configured.open(left[0])
+    assert "1 file," in run(1, *durable, at)
+    configured.close(left[0], b"half")
+    assert "best  copying  3 files" in run(0, *promote_it)
+    rows = query(configured.settings, "SELECT path FROM promotion_member ORDER BY path")
+    assert {bytes(path) for (path,) in rows} == {
+        b"",
+        b"in",
+        b"in/f",
+        b"model.safetensors",
+        b"trainer_state.json",
+    }
+    configured.write("out/.tmp123abe", b"half")
+    assert "1 file, 4 B" in run(1, *durable, "out")
+
+
+def test_a_wait_looks_again_when_its_file_is_gone(
+    configured: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(configured)
+    for name in ("a", "b"):
+        configured.write(f"job/step-5/{name}", b"1")
+    top = configured.directory("job/step-5")
+    steps: Iterator[Callable[[], object]] = iter(
+        (
+            lambda: configured.namespace.remove(ROOT_CRED, top, b"a"),
+            lambda: configured.rename("job/step-5/b", "b"),
+        )
+    )
+    monkeypatch.setattr(time, "sleep", lambda _seconds: next(steps)())
+    assert run(0, "wait", "--durable", "job/step-5") == ""
+    configured.write("job/step-5/a", b"1")
+    job = configured.directory("job")
+    steps = iter(
+        [lambda: configured.namespace.rename(GATEWAY_CRED, job, b"step-5", TRASH_INO, b"t9")]
+    )
+    assert "spillway undelete" in run(1, "wait", "--durable", "job/step-5")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from gateway.checkpoints.facts import State
-from gateway.db.models import CHECKPOINTS_INO, RUNS_INO
+from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO, TRASH_INO
 from gateway.door.direct import Direct
 from gateway.receipts import status, wanted
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
 from gateway.receipts.wanted import Fact, Link
-from gateway.types import GATEWAY_CRED, SetAttr
+from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.site import Site, running
@@ -157,6 +157,17 @@ def test_an_idle_gateway_writes_no_status(world: World) -> None:
     facts = made._facts()
     assert (facts["files_at_risk"], facts["bytes_at_risk"], facts["drain"]) == (1, 5, "stopped")
     assert facts["oldest_unsaved"] is not None
+    # What is in the trash is not sent, unless it has another name.
+    for name in ("one", "two", "open"):
+        world.write(f"gone/deep/{name}", b"123")
+    world.open("gone/deep/open")
+    linked = world.attr("gone/deep/two").ino
+    world.namespace.link(ROOT_CRED, linked, ROOT_INO, b"linked")
+    world.namespace.rename(GATEWAY_CRED, ROOT_INO, b"gone", TRASH_INO, b"t1")
+    now = made._facts()
+    assert (now["files_at_risk"], now["bytes_at_risk"]) == (2, 8)
+    assert now["oldest_unsaved"] == facts["oldest_unsaved"]
+    world.namespace.remove(ROOT_CRED, ROOT_INO, b"linked")
     made._told = {**facts, "time": "", "seconds_at_risk": 7}
     assert made.turn() == status.SECONDS
     # There is no server to write to: the facts would not be known any more.

@@ -114,6 +114,9 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
         b"nothing yet": (1, None, 800.0, 3),
         b"ahead": (2, 1, 0.0, 6),
     }
+    # Rows of an older release do not say since when.
+    query(settings, "UPDATE checkpoint SET dirty_since_ns = NULL")
+    assert measured(settings)[b"nothing yet"].seconds == 0.0
     assert found[b"behind"].eta_seconds(5.0) == 87.0
     assert found[b"behind"].eta_seconds(0.0) is None
     assert found[b"at rest"].eta_seconds(0.0) == 0.0
