@@ -31,7 +31,7 @@ demo: build
 test: build lint
 	@$(MAKE) -s -j2 --output-sync=target test-data test-rest
 
-DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold tests/t9_checkpoints
+DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold
 test-data: SUITE = $(DATA_SUITES)
 test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) --ignore=tests/frameworks
 

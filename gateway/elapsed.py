@@ -2,7 +2,9 @@
 
 While the machine runs, its count of the time since its start says what has passed, whatever is done
 to the clock, and whichever process asks. Nothing says for how long a machine was off: of that time
-no more counts than the clock says, and no more than ``OFF_MAX_NS``.
+no more counts than the clock says, and no more than ``OFF_MAX_NS``. A machine may also have been
+started before the stored moment, because the database was moved to it. So after another start no
+more counts than the clock says in all.
 """
 
 from __future__ import annotations
@@ -39,6 +41,6 @@ def now(stored: Moment | None) -> Moment:
     if stored.boot == boot:
         passed_ns = max(0, uptime_ns - stored.uptime_ns)
     else:
-        off_ns = clock_ns - stored.clock_ns - uptime_ns
-        passed_ns = uptime_ns + min(max(0, off_ns), OFF_MAX_NS)
+        by_clock_ns = max(0, clock_ns - stored.clock_ns)
+        passed_ns = min(by_clock_ns, uptime_ns + OFF_MAX_NS)
     return Moment(stored.elapsed_ns + passed_ns, boot, uptime_ns, clock_ns)

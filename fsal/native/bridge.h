@@ -63,9 +63,9 @@ enum spw_op {
 	SPW_OP_COUNT
 };
 
-/* What a CLOSE promises: that the bytes are here, or in the bucket too, where they may be or not be
- * yet (gateway/namespace/acknowledged.py). */
-enum spw_ack { SPW_ACK_LOCAL = 0, SPW_ACK_STORED = 1, SPW_ACK_WAITS = 2 };
+/* What a CLOSE promises: that the bytes are here, or in the bucket too, where they may be, not be
+ * yet, or never be (gateway/namespace/acknowledged.py). */
+enum spw_ack { SPW_ACK_LOCAL = 0, SPW_ACK_STORED = 1, SPW_ACK_WAITS = 2, SPW_ACK_FAILED = 3 };
 
 /* spw_space.level */
 enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };

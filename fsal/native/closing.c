@@ -87,15 +87,10 @@ static struct spw_closing *find_locked(uint64_t ino, const struct spw_close *clo
 	return closing;
 }
 
-static int waits_locked(const struct spw_closing *closing, uint64_t now_ms)
-{
-	return limit_ms != 0 && now_ms - closing->began_ms >= limit_ms ? EIO : EAGAIN;
-}
-
 /* Begins a try. Returns whether the namespace is to be asked. */
-static bool begin_locked(struct spw_closing *closing, uint64_t now_ms)
+static bool begin_locked(struct spw_closing *closing)
 {
-	uint64_t pause_ms;
+	uint64_t now_ms = spw_clock_ms(), pause_ms, waited_ms;
 
 	if (closing->began_ms == 0 || now_ms - closing->tried_ms > SPW_CLOSING_ABANDONED_MS) {
 		closing->began_ms = now_ms;
@@ -105,16 +100,24 @@ static bool begin_locked(struct spw_closing *closing, uint64_t now_ms)
 	closing->tried_ms = now_ms;
 	if (now_ms < closing->ask_ms)
 		return false;
-	pause_ms = (now_ms - closing->began_ms) / ASK_SHARE;
+	waited_ms = now_ms - closing->began_ms;
+	pause_ms = waited_ms / ASK_SHARE;
 	pause_ms = pause_ms < ASK_LEAST_MS ? ASK_LEAST_MS : pause_ms;
-	closing->ask_ms = now_ms + (pause_ms > ASK_MOST_MS ? ASK_MOST_MS : pause_ms);
+	pause_ms = pause_ms > ASK_MOST_MS ? ASK_MOST_MS : pause_ms;
+	/* The error needs an answer of its own, and must not come late for want of one. */
+	if (waited_ms < limit_ms && pause_ms > limit_ms - waited_ms)
+		pause_ms = limit_ms - waited_ms;
+	closing->ask_ms = now_ms + pause_ms;
 	return true;
 }
 
-/* Takes the answer of the namespace. *ended: an inode whose writer the caller must end. */
-static int answered_locked(struct spw_closing *closing, uint32_t answer, uint64_t now_ms,
-			   bool is_plain, struct spw_inode **ended)
+/* Takes the answer of the namespace. *ended: an inode whose writer the caller must end. *told:
+ * whether it is the first error. */
+static int answered_locked(struct spw_closing *closing, uint32_t answer, bool is_plain,
+			   struct spw_inode **ended, bool *told)
 {
+	bool fails;
+
 	if (answer == SPW_ACK_LOCAL)
 		return 0;
 	if (!is_plain)
@@ -125,12 +128,39 @@ static int answered_locked(struct spw_closing *closing, uint32_t answer, uint64_
 		spw_inode_hold(closing->inode);
 		*ended = closing->inode;
 	}
-	return waits_locked(closing, now_ms);
+	fails = answer == SPW_ACK_FAILED ||
+		(limit_ms != 0 && spw_clock_ms() - closing->began_ms >= limit_ms);
+	*told = fails && !closing->told;
+	closing->told = fails;
+	return fails ? EIO : EAGAIN;
+}
+
+static bool has_writer(uint64_t ino)
+{
+	struct spw_closing *closing;
+
+	pthread_mutex_lock(&lock);
+	closing = chains[ino % CHAINS];
+	while (closing != NULL && closing->inode->ino != ino)
+		closing = closing->next;
+	pthread_mutex_unlock(&lock);
+	return closing != NULL;
+}
+
+/* Refuses a CLOSE whose open is not known before the compound runs, if it may have to wait. */
+static int try_current(uint64_t ino, const struct spw_close *close)
+{
+	uint32_t answer;
+
+	if (!close->is_opened && !has_writer(ino))
+		return 0;
+	if (spw_namespace()->acknowledged(ino, &answer) != 0)
+		return EAGAIN;
+	return answer == SPW_ACK_LOCAL ? 0 : ENOTSUP;
 }
 
 int spw_closing_try(uint64_t ino, const struct spw_close *close, bool *told)
 {
-	uint64_t now_ms = spw_clock_ms();
 	struct spw_inode *ended = NULL;
 	struct spw_closing *closing;
 	bool asks = false;
@@ -138,33 +168,29 @@ int spw_closing_try(uint64_t ino, const struct spw_close *close, bool *told)
 	int rc = 0;
 
 	*told = false;
+	if (close->is_current)
+		return try_current(ino, close);
 	pthread_mutex_lock(&lock);
 	closing = find_locked(ino, close);
 	if (closing != NULL) {
-		asks = begin_locked(closing, now_ms);
-		rc = waits_locked(closing, now_ms);
+		asks = begin_locked(closing);
+		rc = closing->told ? EIO : EAGAIN;
 	}
 	pthread_mutex_unlock(&lock);
-	/* The lock is not held across the call. Meanwhile the state may end: its lease may. */
+	/* The lock is not held across the call. */
 	if (asks && spw_namespace()->acknowledged(ino, &answer) == 0) {
 		pthread_mutex_lock(&lock);
 		closing = find_locked(ino, close);
-		rc = closing == NULL ? 0
-				     : answered_locked(closing, answer, now_ms, close->is_plain,
-						       &ended);
+		/* If the state ended meanwhile, as with its lease, or its owner opened the file
+		 * again, the answer is not of the open that is there now. */
+		rc = closing == NULL || closing->began_ms == 0
+			     ? EAGAIN
+			     : answered_locked(closing, answer, close->is_plain, &ended, told);
 		pthread_mutex_unlock(&lock);
 	}
 	if (ended != NULL) {
 		spw_writer_end(ended);
 		spw_inode_put(ended);
-	}
-	if (rc == EIO) {
-		pthread_mutex_lock(&lock);
-		closing = find_locked(ino, close);
-		*told = closing != NULL && !closing->told;
-		if (closing != NULL)
-			closing->told = true;
-		pthread_mutex_unlock(&lock);
 	}
 	return rc;
 }

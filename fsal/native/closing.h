@@ -24,7 +24,7 @@ struct spw_closing {
 	uint64_t began_ms; /* the time of the first try to close; 0: none */
 	uint64_t tried_ms; /* of the last one */
 	uint64_t ask_ms;   /* the namespace is not asked before */
-	bool told;         /* the client was told that it waited in vain */
+	bool told;         /* the last answer was the error */
 	atomic_bool writes; /* counts as a writer of the inode */
 };
 
@@ -33,6 +33,8 @@ struct spw_close {
 	const char *stateid; /* SPW_STATEID_BYTES */
 	uint32_t seqid;      /* 0: the newest */
 	bool is_plain;       /* nothing before it in the compound changes the file */
+	bool is_current;     /* it names no stateid, but the last one of the compound */
+	bool is_opened;      /* the compound itself opens the file for writing */
 };
 
 /* Sets whether there are paths whose CLOSE waits at all. wait_ms: how long a CLOSE is answered with
@@ -52,8 +54,9 @@ bool spw_closing_end(struct spw_closing *closing);
 
 /* Tries to close a file. Returns 0 if the CLOSE may be answered: the bucket has the file as it is,
  * or the path asks for no more than the local disk, or the open does not write. Returns EAGAIN
- * while it must wait, EIO when it has waited for too long, ENOTSUP if the same compound changes the
- * file. told: whether this is the first EIO of this open. */
+ * while it must wait, and while the namespace cannot say whether it must. Returns EIO when it has
+ * waited for too long or the file is damaged, ENOTSUP if the same compound changes the file or does
+ * not name the open. told: whether this is the first EIO of this open. */
 int spw_closing_try(uint64_t ino, const struct spw_close *close, bool *told);
 
 #endif

@@ -23,59 +23,90 @@ static bool is_same(const struct gsh_buffdesc *handle, const nfs_fh4 *theirs)
 	       memcmp(fh->fsopaque, handle->addr, handle->len) == 0;
 }
 
-bool spw_compound_closes(const struct gsh_buffdesc *handle, struct spw_close *close)
+/* Fills the CLOSE of a stateid. All zero stands for the last stateid of the compound (RFC 8881
+ * section 16.2.3.1.2). */
+static void fill(struct spw_close *close, const stateid4 *stateid,
+		 const struct spw_compound_place *place)
+{
+	static const char current[SPW_STATEID_BYTES];
+
+	close->stateid = stateid->other;
+	close->seqid = stateid->seqid;
+	close->is_plain = !place->is_changed;
+	close->is_current = memcmp(stateid->other, current, sizeof(current)) == 0;
+	close->is_opened = place->is_opened;
+}
+
+/* Passes an OPEN. By a name it makes another file the current one. */
+static void pass_open(const OPEN4args *open, struct spw_compound_place *place)
+{
+	if (open->claim.claim != CLAIM_FH && open->claim.claim != CLAIM_PREVIOUS)
+		place->is_ours = false;
+	if (open->share_access & OPEN4_SHARE_ACCESS_WRITE)
+		place->is_opened = true;
+	place->is_changed = true;
+}
+
+/* Passes an operation. Returns the stateid of which it ends the writing, or NULL. */
+static const stateid4 *pass(const struct gsh_buffdesc *handle, const nfs_argop4 *op,
+			    struct spw_compound_place *place)
+{
+	switch (op->argop) {
+	case NFS4_OP_PUTFH:
+		place->is_ours = is_same(handle, &op->nfs_argop4_u.opputfh.object);
+		break;
+	case NFS4_OP_PUTROOTFH:
+	case NFS4_OP_PUTPUBFH:
+	case NFS4_OP_RESTOREFH:
+	case NFS4_OP_LOOKUP:
+	case NFS4_OP_LOOKUPP:
+	case NFS4_OP_CREATE:
+		place->is_ours = false;
+		break;
+	case NFS4_OP_CLOSE:
+		return &op->nfs_argop4_u.opclose.open_stateid;
+	case NFS4_OP_OPEN_DOWNGRADE:
+		if (!(op->nfs_argop4_u.opopen_downgrade.share_access & OPEN4_SHARE_ACCESS_WRITE))
+			return &op->nfs_argop4_u.opopen_downgrade.open_stateid;
+		break;
+	case NFS4_OP_OPEN:
+		pass_open(&op->nfs_argop4_u.opopen, place);
+		break;
+	case NFS4_OP_SEQUENCE:
+	case NFS4_OP_RENEW:
+	case NFS4_OP_GETATTR:
+	case NFS4_OP_GETFH:
+	case NFS4_OP_ACCESS:
+	case NFS4_OP_READ:
+	case NFS4_OP_COMMIT:
+	case NFS4_OP_LOCKU:
+	case NFS4_OP_VERIFY:
+	case NFS4_OP_NVERIFY:
+	case NFS4_OP_LAYOUTRETURN:
+	case NFS4_OP_LAYOUTCOMMIT:
+		break;
+	default:
+		place->is_changed = true;
+		break;
+	}
+	return NULL;
+}
+
+bool spw_compound_next_close(const struct gsh_buffdesc *handle, struct spw_compound_place *place,
+			     struct spw_close *close)
 {
 	const nfs_request_t *request = container_of(op_ctx, nfs_request_t, op_context);
 	const COMPOUND4args *compound = &request->arg_nfs.arg_compound4;
-	bool is_ours = false, is_plain = true;
-	const stateid4 *stateid;
 
 	if (op_ctx->nfs_vers != NFS_V4)
 		return false;
-	for (u_int i = 0; i < compound->argarray.argarray_len; i++) {
-		const nfs_argop4 *op = &compound->argarray.argarray_val[i];
+	while (place->next < compound->argarray.argarray_len) {
+		const nfs_argop4 *op = &compound->argarray.argarray_val[place->next++];
+		const stateid4 *stateid = pass(handle, op, place);
 
-		switch (op->argop) {
-		case NFS4_OP_PUTFH:
-			is_ours = is_same(handle, &op->nfs_argop4_u.opputfh.object);
-			break;
-		case NFS4_OP_PUTROOTFH:
-		case NFS4_OP_PUTPUBFH:
-		case NFS4_OP_RESTOREFH:
-		case NFS4_OP_LOOKUP:
-		case NFS4_OP_LOOKUPP:
-		case NFS4_OP_CREATE:
-			is_ours = false;
-			break;
-		case NFS4_OP_OPEN_DOWNGRADE:
-		case NFS4_OP_CLOSE:
-			stateid = op->argop == NFS4_OP_CLOSE
-					  ? &op->nfs_argop4_u.opclose.open_stateid
-					  : &op->nfs_argop4_u.opopen_downgrade.open_stateid;
-			if (!is_ours || (op->argop == NFS4_OP_OPEN_DOWNGRADE &&
-					 (op->nfs_argop4_u.opopen_downgrade.share_access &
-					  OPEN4_SHARE_ACCESS_WRITE)))
-				break;
-			close->stateid = stateid->other;
-			close->seqid = stateid->seqid;
-			close->is_plain = is_plain;
+		if (stateid != NULL && place->is_ours) {
+			fill(close, stateid, place);
 			return true;
-		case NFS4_OP_SEQUENCE:
-		case NFS4_OP_RENEW:
-		case NFS4_OP_GETATTR:
-		case NFS4_OP_GETFH:
-		case NFS4_OP_ACCESS:
-		case NFS4_OP_READ:
-		case NFS4_OP_COMMIT:
-		case NFS4_OP_LOCKU:
-		case NFS4_OP_VERIFY:
-		case NFS4_OP_NVERIFY:
-		case NFS4_OP_LAYOUTRETURN:
-		case NFS4_OP_LAYOUTCOMMIT:
-			break;
-		default:
-			is_plain = false;
-			break;
 		}
 	}
 	return false;

@@ -16,7 +16,7 @@
 #include "fd.h"
 #include "handle.h"
 #include "inode.h"
-#include "open.h"
+#include "openstate.h"
 #include "python.h"
 #include "queue.h"
 #include "space.h"
@@ -88,21 +88,26 @@ static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 	return handle_by_ino(spw_python.root_ino, 0, obj, out);
 }
 
-/* Answers a PUTFH whose compound closes the file: "wait" until the bucket has it (closing.h). */
+/* Answers a PUTFH whose compound closes the file: "wait" until the bucket has it (closing.h). Each
+ * CLOSE is tried, also after one that waits: it may wait for the writer of the next one. */
 static fsal_status_t before_close(uint64_t ino, const struct gsh_buffdesc *desc)
 {
+	struct spw_compound_place place = { 0 };
 	struct spw_close close;
-	bool told;
-	int rc;
+	int rc = 0;
 
-	if (!spw_compound_closes(desc, &close))
-		return fsalstat(ERR_FSAL_NO_ERROR, 0);
-	rc = spw_closing_try(ino, &close, &told);
-	if (told)
-		LogEvent(COMPONENT_FSAL,
-			 "the bucket does not have inode %" PRIu64
-			 " after acknowledge.wait_seconds: its CLOSE is answered with an error; it is dirty, see: spillway status",
-			 ino);
+	while (spw_compound_next_close(desc, &place, &close)) {
+		bool told;
+		int tried = spw_closing_try(ino, &close, &told);
+
+		if (rc == 0 || (rc == EAGAIN && tried != 0))
+			rc = tried;
+		if (told)
+			LogEvent(COMPONENT_FSAL,
+				 "inode %" PRIu64
+				 " is damaged, or the bucket does not have it after acknowledge.wait_seconds: its CLOSE is answered with an error; see: spillway status",
+				 ino);
+	}
 	return spw_status(rc);
 }
 
@@ -112,7 +117,6 @@ static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t 
 	struct spw_fh fh;
 
 	(void)export;
-	(void)in_type;
 	(void)flags;
 	if (desc->addr == NULL || desc->len != sizeof(fh))
 		return fsalstat(ERR_FSAL_BADHANDLE, 0);
@@ -121,7 +125,10 @@ static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t 
 		return fsalstat(ERR_FSAL_BADHANDLE, 0);
 	if (fh.volume_id != spw_python.volume_id)
 		return spw_status(ESTALE);
-	return spw_closing_wanted() ? before_close(fh.ino, desc) : fsalstat(ERR_FSAL_NO_ERROR, 0);
+	/* Requests of other protocols have no compound to look at. */
+	if (in_type != FSAL_DIGEST_NFSV4 || !spw_closing_wanted())
+		return fsalstat(ERR_FSAL_NO_ERROR, 0);
+	return before_close(fh.ino, desc);
 }
 
 static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffdesc *desc,
@@ -186,6 +193,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 	self->export.exp_ops.get_fs_dynamic_info = dynamic_info;
 	self->export.exp_ops.get_write_verifier = write_verifier;
 	self->export.exp_ops.alloc_state = spw_alloc_state;
+	self->export.exp_ops.free_state = spw_free_state;
 
 	rc = load_config_from_node(parse_node, &export_block, self, true, err_type);
 	if (rc != 0)

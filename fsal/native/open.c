@@ -13,56 +13,19 @@
 #include "bytes.h"
 #include "call.h"
 #include "change.h"
-#include "closing.h"
 #include "convert.h"
 #include "fd.h"
 #include "handle.h"
 #include "inode.h"
 #include "names.h"
+#include "openstate.h"
 #include "share.h"
 #include "writer.h"
-
-/* The default status2 expects a struct fsal_fd right behind the state (default_methods.c). */
-struct spw_state {
-	struct state_t state;
-	struct fsal_fd fd;
-	struct spw_closing closing;
-};
-
-struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
-				struct state_t *related)
-{
-	return init_state(gsh_calloc(1, sizeof(struct spw_state)), export, type, related);
-}
 
 /* Begins the writer of an open. A truncation of an absent file must not wait for its bytes. */
 static int begin_writer(struct spw_inode *inode, const struct spw_attr *created, bool truncates)
 {
 	return truncates ? spw_writer_begin_emptied(inode) : spw_writer_begin(inode, created);
-}
-
-static struct fsal_fd *fd_of(struct state_t *state)
-{
-	return &container_of(state, struct spw_state, state)->fd;
-}
-
-static struct spw_closing *closing_of(struct state_t *state)
-{
-	return &container_of(state, struct spw_state, state)->closing;
-}
-
-/* Makes the writer that was just begun that of a state, which has one at the most. */
-static void give_writer(struct spw_inode *inode, struct state_t *state)
-{
-	if (spw_closing_begin(closing_of(state), inode, state->stateid_other, &state->state_seqid))
-		spw_writer_end(inode);
-}
-
-/* Ends the writer of a state, unless a CLOSE that waits has ended it. */
-static void end_writer(struct spw_inode *inode, struct state_t *state)
-{
-	if (spw_closing_end(closing_of(state)))
-		spw_writer_end(inode);
 }
 
 /* ---- open states ---- */
@@ -94,10 +57,9 @@ static fsal_status_t state_open(struct spw_inode *inode, struct state_t *state,
 		(void)spw_share_change(inode, openflags, FSAL_O_CLOSED);
 		return spw_status(rc);
 	}
-	/* TRUNC and RECLAIM are left out: the next upgrade would truncate again. */
-	fd_of(state)->openflags = FSAL_O_NFS_FLAGS(openflags);
+	spw_state_opened(state, inode, openflags);
 	if (writes)
-		give_writer(inode, state);
+		spw_state_give_writer(state);
 	return status;
 }
 
@@ -316,8 +278,9 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 			     fsal_openflags_t openflags)
 {
 	struct spw_inode *inode = spw_handle_of(obj)->inode;
-	fsal_openflags_t old = fd_of(state)->openflags;
-	bool wrote = (old & FSAL_O_WRITE) && atomic_load(&closing_of(state)->writes);
+	struct spw_state *self = spw_state_of(state);
+	fsal_openflags_t old = self->fd.openflags;
+	bool wrote = (old & FSAL_O_WRITE) && atomic_load(&self->closing.writes);
 	bool writes = (openflags & FSAL_O_WRITE) != 0;
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
 	int rc = 0;
@@ -328,7 +291,7 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 		status = spw_share_change(inode, old, openflags);
 	if (FSAL_IS_ERROR(status))
 		return status;
-	if (old == FSAL_O_CLOSED)
+	if (self->inode == NULL)
 		spw_fd_hold(inode);
 	if (writes && !wrote)
 		rc = begin_writer(inode, NULL, openflags & FSAL_O_TRUNC);
@@ -338,31 +301,23 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 			spw_writer_end(inode);
 	}
 	if (rc != 0) {
-		if (old == FSAL_O_CLOSED)
+		if (self->inode == NULL)
 			spw_fd_release(inode);
 		(void)spw_share_change(inode, openflags, old);
 		return spw_status(rc);
 	}
-	fd_of(state)->openflags = FSAL_O_NFS_FLAGS(openflags);
+	spw_state_opened(state, inode, openflags);
 	if (writes && !wrote)
-		give_writer(inode, state);
+		spw_state_give_writer(state);
 	else if (!writes)
-		end_writer(inode, state);
+		spw_state_end_writer(state);
 	return status;
 }
 
 static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 {
-	struct spw_inode *inode = spw_handle_of(obj)->inode;
-	fsal_openflags_t old = fd_of(state)->openflags;
-
-	/* A lock state opens nothing of its own. */
-	if (old == FSAL_O_CLOSED)
-		return fsalstat(ERR_FSAL_NO_ERROR, 0);
-	fd_of(state)->openflags = FSAL_O_CLOSED;
-	(void)spw_share_change(inode, old, FSAL_O_CLOSED);
-	end_writer(inode, state);
-	spw_fd_release(inode);
+	(void)obj;
+	spw_state_closed(state);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 

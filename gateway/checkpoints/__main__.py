@@ -53,7 +53,7 @@ def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
         Manifests(settings, Database(url), stop),
         Receipts(settings, stop),
         Status(settings, stop),
-        Applier(settings, Database(url), stop, Trash(settings, Database(url))),
+        Applier(settings, Database(url), stop, Trash(settings, Database(url), opened)),
         Expiry(settings, Database(url), stop),
         Promoter(settings, Database(url), opened, stop),
     )

@@ -76,6 +76,7 @@ def undelete(args: argparse.Namespace) -> int:
         except (NotPossible, TrashRefused) as exc:
             return refuse(NotPossible(str(exc)))
     print(f"{export}/{printable(path)}: it is back")
+    print("policies may delete it again: spillway pin PATH keeps it")
     return DONE
 
 

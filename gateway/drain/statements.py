@@ -391,10 +391,10 @@ DIRECTORIES_BELOW = Statement(
 COMPLETE = Statement(
     select(checkpoint.c.ino, checkpoint.c.path, checkpoint.c.evidence)
     .where(
-        checkpoint.c.dirty_files > 0,
-        checkpoint.c.complete_ns.is_not(None),
+        *(checkpoint.c.dirty_files > 0, checkpoint.c.complete_ns.is_not(None)),
+        ~exists().where(superseded.c.ino == checkpoint.c.ino),
     )
     .order_by(checkpoint.c.complete_ns.desc(), checkpoint.c.ino.desc())
     .limit(b("most"))
 )
-"""Selects the checkpoints that are complete and not in the bucket, the newest first."""
+"""Selects the checkpoints that are to be uploaded, the newest first."""

@@ -11,7 +11,7 @@ from gateway.acknowledge import Acknowledge
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO
-from gateway.db.statements import inode, object_
+from gateway.db.statements import damage, inode, object_
 from gateway.namespace.lookup import way_up
 from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
 
@@ -21,6 +21,7 @@ STORED = Statement(
     .where(inode.c.ino == b("ino"), and_(*IS_DRAINED, *HAS_CONTENT, *IS_CERTAIN))
 )
 """Selects a sealed file if the bucket has its present version, and nothing can change that."""
+DAMAGED = Statement(select(damage.c.ino).where(damage.c.ino == b("ino")))
 
 
 class Answer(IntEnum):
@@ -31,6 +32,8 @@ class Answer(IntEnum):
     STORED = 1
     """The bucket has the file as it is, at the key of its path."""
     WAITS = 2
+    FAILED = 3
+    """The file is damaged: it is not uploaded before it is emptied."""
 
 
 def answer(session: Session, rules: Acknowledge, ino: int) -> Answer:
@@ -38,6 +41,8 @@ def answer(session: Session, rules: Acknowledge, ino: int) -> Answer:
     paths = list(_paths(session, ino))
     if not any(rules.covers(parts) for parts, _inos in paths):
         return Answer.LOCAL
+    if session.one(DAMAGED, ino=ino) is not None:
+        return Answer.FAILED
     is_stored = session.one(STORED, ino=ino) is not None
     # A rename above has not reached the bucket: the object is at the key of the path before.
     is_moved = any(

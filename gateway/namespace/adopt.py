@@ -92,6 +92,14 @@ _TAKE_BYTES = Statement(
 )
 """Records the newer bytes of a data file in the row, which comes from a restored database."""
 
+_ELAPSED_FORGET = Statement(delete(sql.elapsed))
+"""Lets the time that has passed begin at 0 again. A restored database does not know what people
+took back from the trash since: so each grace in it lasts at least as long again as it did."""
+_KEEP_IN_TRASH = Statement(
+    update(sql.trash)
+    .where(sql.trash.c.state == literal_column("'expiring'"))
+    .values(state=literal_column("'kept'"))
+)
 _ONLY_IN_BUCKET = Statement(
     select(func.count()).select_from(sql.inode).where(sql.IS_REGULAR, ~sql.IS_RESIDENT)
 )
@@ -150,6 +158,9 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
             largest = max((ino for ino, _epoch in files.walk()), default=0)
             session.run(_NUMBERS_ABOVE, largest=largest)
             session.run(_PRESENCE_FORGET)
+            if is_older:
+                session.run(_ELAPSED_FORGET)
+                session.run(_KEEP_IN_TRASH)
         aside = _set_others_aside(session, files)
         adopted = _compare(database, connection, files, is_older=is_older)._replace(aside=aside)
         with database.transaction(connection):

@@ -55,11 +55,10 @@ class Metrics:
             return Measure(None, str(exc), is_unread=True)
         except (ValueError, RecursionError):
             return Measure(None, f"{printable(name)} is no JSON")
-        value = _value(document, best.key)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value):
+        value = _number(_value(document, best.key))
+        if value is None:
             return Measure(None, f"{printable(name)} has no number {shown(best.key)}")
-        return Measure(float(value))
+        return Measure(value)
 
 
 def _entry(view: View, ino: int, path: str) -> Entry | None:
@@ -70,6 +69,18 @@ def _entry(view: View, ino: int, path: str) -> Entry | None:
             return None
         ino = entry.ino
     return entry
+
+
+def _number(value: Any) -> float | None:
+    """Return a value if it is a number that can be compared."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        # JSON has whole numbers of any length.
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _value(document: Any, key: str) -> Any:

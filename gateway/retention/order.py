@@ -2,7 +2,8 @@
 
 Steps give the order, but a run that begins again writes lower steps after higher ones. So one
 checkpoint is newer than another only if both its step and its time are higher. One without a step
-is compared by its time alone.
+is compared by its time, and by the time since which it is durable: an old one that a person takes
+back from the trash is complete since then.
 """
 
 from __future__ import annotations
@@ -48,7 +49,16 @@ class Order:
         at = bisect_right(self._times, one.ready_ns)
         if at == len(self._durable):
             return None
-        return Newer(self._durable[-1], self._since[at])
+        since_ns = one.durable_ns or 0
+        if self._since[at] > since_ns:
+            return Newer(self._durable[-1], self._since[at])
+        # Some of them became durable earlier: they were complete again, back from the trash.
+        later = [two for two in self._durable[at:] if (two.durable_ns or 0) > since_ns]
+        # One with a step may have a newer one by its step, which a plan deletes it for.
+        stays = [two for two in later if two.ino not in self._newer]
+        if not stays:
+            return None
+        return Newer(stays[-1], min(two.durable_ns or 0 for two in later))
 
     def is_newest(self, one: Checkpoint) -> bool:
         """Return whether a complete checkpoint is the newest complete one, by step or by time."""

@@ -200,7 +200,9 @@ def _ns(table: Mapping[str, Any], key: str, unit_ns: int) -> int | None:
 
 def _file(value: str) -> str | None:
     wrong = {"", ".", ".."} & set(value.split("/"))
-    return "must be a path in the checkpoint, like metrics.json" if wrong else None
+    # JSON can escape half of a character, which no name has.
+    is_half = any("\ud800" <= one <= "\udfff" for one in value)
+    return "must be a path in the checkpoint, like metrics.json" if wrong or is_half else None
 
 
 def _tables(value: Sequence[object]) -> str | None:

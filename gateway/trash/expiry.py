@@ -3,6 +3,8 @@
 What is removed are names, as by a client, so tombstones let the drain delete the objects. What a
 kill leaves of it is removed in a later turn.
 
+What is pinned or being copied stays: a person takes it back, or removes it by its id.
+
 Grace is counted by the time that has passed for certain (gateway.elapsed). The trash gives its room
 back when room is short: the evictor takes its clean files before all others, which loses nothing.
 If that is not enough, entries with bytes that only the disk has are removed early, the oldest
@@ -75,10 +77,10 @@ class Expiry:
                 self._short_since = None
                 return TURN_SECONDS
             now_ns = self._now_ns(entries)
-            due = [
-                one for one in entries if one.state == State.EXPIRING or now_ns >= one.expires_ns
-            ]
-            due += self._early([one for one in entries if one not in due], now_ns)
+            wanted = self._trash.wanted()
+            free = [one for one in entries if one.state == State.EXPIRING or one.ino not in wanted]
+            due = [one for one in free if one.state == State.EXPIRING or now_ns >= one.expires_ns]
+            due += self._early([one for one in free if one not in due], now_ns)
             if due:
                 # The disk may not be mounted, or the database be an older one.
                 identity.require_surroundings(self._settings)
@@ -90,7 +92,7 @@ class Expiry:
         except (UserError, DoorClosed, OSError) as exc:
             self._say(f"nothing is removed from the trash now: {exc}")
             return RETRY_SECONDS
-        left = [(one.expires_ns - now_ns) / clock.NS for one in entries if one not in due]
+        left = [(one.expires_ns - now_ns) / clock.NS for one in free if one not in due]
         return max(LEAST_SECONDS, min(TURN_SECONDS, *left)) if left else TURN_SECONDS
 
     def _now_ns(self, entries: Sequence[Entry]) -> int:

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, case, delete, exists, func, insert, literal_column, select, update
+from sqlalchemy import (
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    union,
+    update,
+)
 
 from gateway import elapsed as time
 from gateway.db.compiled import Session, Statement, b
@@ -20,9 +31,12 @@ from gateway.db.statements import (
     elapsed,
     inode,
     object_,
+    pin,
+    promotion,
     trash,
 )
 from gateway.elapsed import Moment
+from gateway.namespace.lookup import way_up
 
 
 class State(StrEnum):
@@ -79,9 +93,15 @@ DELETE = Statement(delete(trash).where(trash.c.id == b("the_id")))
 DELETE_OF = Statement(delete(trash).where(trash.c.ino == b("the_ino")))
 MOVE_ON = Statement(
     update(trash)
-    .where(trash.c.id == b("the_id"), trash.c.state == b("before"))
+    .where(
+        trash.c.id == b("the_id"),
+        trash.c.state == b("before"),
+        trash.c.since_ns == b("since_ns"),
+    )
     .values(state=b("after"))
 )
+"""Changes the state of the entry that was read. Its id is given again to the same inode, if that
+comes back and is deleted once more: such an entry has a grace of its own."""
 COUNTED = Statement(update(trash).where(trash.c.id == b("the_id")).values(dirty_used=b("used")))
 IN_TRASH = Statement(
     select(dirent.c.name, dirent.c.ino).where(dirent.c.parent == literal_column(f"{TRASH_INO}"))
@@ -93,6 +113,13 @@ DIRECTORIES_IN = Statement(
     .where(dirent.c.parent == b("parent"), IS_DIRECTORY)
     .limit(1)
 )
+WANTED = Statement(
+    union(
+        select(pin.c.ino),
+        select(promotion.c.ino).where(promotion.c.state == literal_column("'copying'")),
+    )
+)
+"""Selects what people pinned, and what is being copied for them."""
 ELAPSED = Statement(select(*(elapsed.c[name] for name in Moment._fields)))
 ELAPSED_DELETE = Statement(delete(elapsed))
 ELAPSED_INSERT = Statement(insert(elapsed))
@@ -162,10 +189,17 @@ def totals(session: Session) -> dict[str, Totals]:
     return {row[0]: Totals(*map(int, row[1:])) for row in session.all(TOTALS)}
 
 
+def wanted(session: Session) -> set[int]:
+    """Return what is pinned or being copied, and the directories above it."""
+    inos = {ino for (ino,) in session.all(WANTED)}
+    return inos | {parent for ino in inos for _at, parent, _name in way_up(session, ino)}
+
+
 def move_on(session: Session, entry: Entry, after: State) -> bool:
     """Give an entry another state, inside a write transaction. Returns False if its state is not
-    what it was."""
-    return session.run(MOVE_ON, the_id=entry.id, before=entry.state, after=str(after)) > 0
+    what it was, or if it came back meanwhile and was deleted once more."""
+    given = {"the_id": entry.id, "before": entry.state, "since_ns": entry.since_ns}
+    return session.run(MOVE_ON, **given, after=str(after)) > 0
 
 
 def moment(session: Session) -> Moment:

@@ -48,7 +48,9 @@ _REASONS = {
     errno.EEXIST: "the name is taken",
     errno.ENOENT: "it was moved or deleted a moment ago",
 }
-"""The refusals of a rename after which nothing was done."""
+"""Refusals of a rename, in words."""
+_NOT_KNOWN = (0, errno.EIO, errno.EAGAIN)
+"""After these the rename was or may still be done: no answer came, or the database was away."""
 
 Parts = tuple[bytes, ...]
 
@@ -95,12 +97,12 @@ class Trash:
             if self._settled(entry):
                 self._hit("put")
                 return entry.id
-            if answer.errno in _REASONS:
-                with self._writing() as session:
-                    session.run(rows.DELETE, the_id=entry.id)
-                raise TrashRefused(_REASONS[answer.errno])
-            # Its row stays for a while: the request may still be carried out.
-            raise TrashRefused(f"the NFS server failed: {os.strerror(answer.errno)}")
+            if answer.errno in _NOT_KNOWN:
+                # Its row stays for a while.
+                raise TrashRefused(f"the NFS server failed: {os.strerror(answer.errno)}")
+            with self._writing() as session:
+                session.run(rows.DELETE, the_id=entry.id)
+            raise TrashRefused(_REASONS.get(answer.errno) or os.strerror(answer.errno))
 
     def undelete(self, trash_id: str, to: Sequence[bytes] | None = None) -> bytes:
         """Take a checkpoint back. Returns the path below the export's root that it has now.
@@ -174,6 +176,11 @@ class Trash:
         """Return what entries take, by id. It reads all inodes in the trash."""
         with self._reading() as session:
             return rows.totals(session)
+
+    def wanted(self) -> set[int]:
+        """Return the inodes of what is pinned or being copied, and of the directories above it."""
+        with self._reading() as session:
+            return rows.wanted(session)
 
     def entry(self, trash_id: str) -> Entry | None:
         """Return a row, whatever its state."""

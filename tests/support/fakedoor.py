@@ -219,6 +219,6 @@ def _encoded(op: int, number: int, status: int, attr: Attr | None, start: int, s
         packed = frames._ATTR.pack(
             *(a.ino, a.generation, a.size, a.used, a.change, a.rdev, a.epoch),
             *(a.atime_ns, a.mtime_ns, a.ctime_ns, a.btime_ns),
-            *(a.kind, a.mode, a.uid, a.gid, a.nlink, a.residency),
+            *(a.kind, a.mode, a.uid, a.gid, a.nlink, a.residency, a.reserved, 0),
         )
     return head + struct.pack("=iI", status, 0) + packed + frames._RANGE.pack(start, size)

@@ -127,14 +127,17 @@ class File:
         """Write bytes, durably. Parameters: offset in bytes. Raises Status."""
         self._client.call(putfh(self.handle), self.write_operation(data, offset))
 
+    def close_operation(self, state: bytes | None = None) -> bytes:
+        """Return a CLOSE. Parameters: state, another stateid than that of the open."""
+        return op(CLOSE) + struct.pack(">I", self._seqid) + (state or self._state)
+
     def close(self, *before: bytes) -> None:
         """Ask once to close the file, and renew the lease. The file stays open after an error.
 
         Parameters: before, operations of the same request. Raises Status, also for a delay.
         """
-        closing = op(CLOSE) + struct.pack(">I", self._seqid) + self._state
         try:
-            self._client.call(putfh(self.handle), *before, closing, again=(GRACE,))
+            self._client.call(putfh(self.handle), *before, self.close_operation(), again=(GRACE,))
         except Status:
             self._client.call(op(RENEW) + self._client_id)
             raise

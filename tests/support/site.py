@@ -29,12 +29,13 @@ class Site(NamedTuple):
         return self.server.directory / BUCKET / path
 
     def objects(self) -> dict[str, bytes]:
-        """Return the bucket's objects from the disk of the S3 server."""
+        """Return the bucket's objects, without manifests, from the disk of the S3 server."""
         root = self.server.directory / BUCKET
+        manifests = root / ".spillway" / "checkpoints"
         return {
             str(path.relative_to(root)): path.read_bytes()
             for path in root.rglob("*")
-            if path.is_file()
+            if path.is_file() and not path.is_relative_to(manifests)
         }
 
 

@@ -65,6 +65,9 @@ class TcpProxy:
         with self._lock:
             if not self._cut_after or self._cut_after not in data:
                 return False
+            if (name := _prepared(data)) is not None:
+                self._cut_after = name
+                return False
             self._cut_after = b""
             self.cuts += 1
             self.refusing = self._then_refuse
@@ -128,6 +131,15 @@ class TcpProxy:
         self._listener.close()
         for server in self._kept:
             server.close()
+
+
+def _prepared(data: bytes) -> bytes | None:
+    """Return the name that a message of PostgreSQL's protocol gives to a statement, if it does
+    nothing else: the client prepares what it has sent five times."""
+    length = int.from_bytes(data[1:5], "big")
+    if data[:1] != b"P" or data[1 + length : 2 + length] not in (b"S", b""):
+        return None
+    return data[5 : data.index(b"\0", 5)] or None
 
 
 def copy(

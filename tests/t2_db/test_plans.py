@@ -25,7 +25,7 @@ from gateway.trash import rows as trash_rows
 
 SMALL = {
     *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
-    *("trash", "elapsed"),
+    *("trash", "elapsed", "pin", "promotion"),
     *("policy", "approval", "known_time", "superseded"),
 }
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by

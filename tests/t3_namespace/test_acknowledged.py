@@ -50,7 +50,11 @@ SPOILS: dict[str, tuple[Spoil, Answer]] = {
         ),
         Answer.WAITS,
     ),
-    "damaged": (lambda ns, st, ino: ns.damaged(ino, "bytes are lost"), Answer.WAITS),
+    "damaged": (lambda ns, st, ino: ns.damaged(ino, "bytes are lost"), Answer.FAILED),
+    "damaged and emptied": (
+        lambda ns, st, ino: (ns.damaged(ino, "bytes are lost"), ns.whole(ino)),
+        Answer.STORED,
+    ),
     "renamed": (lambda ns, st, ino: ns.rename(ROOT_CRED, ROOT, b"f", ROOT, b"g"), Answer.WAITS),
     "renamed to a name that is held": (
         lambda ns, st, ino: ns.rename(ROOT_CRED, ROOT, b"f", ROOT, b"f.tmp"),

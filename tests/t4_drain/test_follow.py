@@ -255,6 +255,7 @@ def test_the_journal_is_read_to_its_end_by_one_plan(
 ) -> None:
     """Plans are rare while large files are sent: a rename would wait behind the rows of hours."""
     monkeypatch.setattr(journal, "READ_AT_ONCE", 2)
+    monkeypatch.setattr(survey, "READ_SECONDS", 60.0)
     site = rclone_site
     site.write("a.tmp", b"a")
     found, context = surveyed(site)

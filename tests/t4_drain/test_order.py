@@ -10,6 +10,7 @@ import pytest
 from gateway.checkpoints.follower import Follower
 from gateway.db.engine import Database
 from gateway.drain.context import Context
+from gateway.drain.plan.complete import Complete
 from gateway.drain.plan.survey import JOBS_PAGE, SCAN_PAGE, Survey
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
@@ -58,6 +59,39 @@ def test_the_newest_complete_checkpoint_goes_first(rclone_site: Site) -> None:
     order = sent(site)
     first, second = ([path for path in order if f"step-{n}" in path] for n in (200, 300))
     assert order.index(first[-1]) < order.index(second[0])
+
+
+def test_a_checkpoint_that_was_begun_is_uploaded_to_its_end(rclone_site: Site) -> None:
+    """Otherwise nothing becomes durable while saves come faster than the bucket takes them."""
+    site = rclone_site
+    database = Database(site.settings.database_url)
+    follower = Follower(site.settings, database, threading.Event())
+
+    def save(step: int) -> int:
+        for rank in range(3):
+            site.write(f"run/step-{step}/__{rank}_0.distcp", b"x")
+        site.write(f"run/step-{step}/.metadata", b"x")
+        while not follower.step():
+            pass
+        return site.attr(f"run/step-{step}").ino
+
+    complete = Complete()
+
+    def first() -> int:
+        context = Context(site.settings, database, S3Store(site.settings))
+        with context.reading() as view:
+            return complete.places(view)[-1][1]
+
+    begun, newer = save(100), save(200)
+    assert first() == newer
+    newest = save(300)
+    assert first() == newer
+    for step in (100, 200):
+        for name in ("__0_0.distcp", "__1_0.distcp", "__2_0.distcp", ".metadata"):
+            site.unlink(f"run/step-{step}/{name}")
+    follower.step()
+    assert first() == newest
+    assert begun < newer
 
 
 def test_what_comes_later_goes_before_what_waits(rclone_site: Site) -> None:

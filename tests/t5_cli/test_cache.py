@@ -189,14 +189,18 @@ FAILED = "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone
 
 @contextmanager
 def hydrating(site: Site, *arrive: int, fail: int | None = None) -> Iterator[None]:
-    """Let files arrive one after the other, as soon as they are wanted, or fail."""
+    """Let files arrive one after the other, as soon as they are wanted and no failure of earlier is
+    recorded, or fail."""
 
     def work() -> None:
         with closing(Namespace(site.settings)) as namespace:
             for ino in (*arrive, fail):
                 if ino is None:
                     return
-                where = f"SELECT ino FROM warming WHERE ino = {ino}"
+                where = (
+                    f"SELECT ino FROM warming WHERE ino = {ino}"
+                    " AND ino NOT IN (SELECT ino FROM retry WHERE work = 'hydrate')"
+                )
                 until(partial(query, site.settings, where), "the wish")
                 if ino == fail:
                     query(site.settings, FAILED, ino=ino)

@@ -55,7 +55,9 @@ def populate(gateway: Gateway, files: int) -> None:
 def count(gateway: Gateway) -> int:
     """Names there are."""
     with closing(sqlite3.connect(gateway.data_dir / "namespace.db")) as connection:
-        [(found,)] = connection.execute("SELECT count(*) FROM dirent")
+        [(found,)] = connection.execute(
+            "SELECT count(*) FROM dirent JOIN inode ON inode.ino = dirent.ino WHERE reserved = 0"
+        )
     return int(found)
 
 

@@ -19,6 +19,7 @@ from gateway.settings import Settings
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 HERE = Path(__file__).parent / "native"
+GANESHA_HEADERS = NATIVE.parents[1] / "build" / "ganesha" / "include"
 WARNINGS = ["-std=gnu11", "-g", "-Wall", "-Wextra", "-Werror"]
 
 STRUCTS = {
@@ -103,6 +104,18 @@ def run_suite(
     assert run.stdout == "all passed\n"
 
 
+INODE_SOURCES = (
+    "bytes.c", "closing.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c",
+    "namespace.c", "queue.c", "reads.c", "residency.c", "seal.c", "session.c", "space.c",
+    "sync.c", "writer.c",
+)  # fmt: skip
+INODE_FLAGS = (
+    "-Wl,--wrap=fdatasync,--wrap=fsync",
+    "-DSPW_COLD_RETRY_MS=300",
+    "-DSPW_CLOSING_ABANDONED_MS=400",
+)
+
+
 @SANITIZERS
 @pytest.mark.parametrize(
     "suite",
@@ -114,16 +127,18 @@ def run_suite(
 def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
-    sources = (
-        "bytes.c", "closing.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c",
-        "namespace.c", "queue.c", "reads.c", "residency.c", "seal.c", "session.c", "space.c",
-        "sync.c", "writer.c",
-    )  # fmt: skip
-    flags = ["-Wl,--wrap=fdatasync,--wrap=fsync", "-DSPW_COLD_RETRY_MS=300"]
-    flags += ["-DSPW_CLOSING_ABANDONED_MS=400"]
-    if suite == "test_evict":
-        flags.append("-Wl,--wrap=spw_fd_get_to_read")
-    run_suite(tmp_path, suite, sources, sanitizer, *flags, root=str(files.root))
+    flags = ["-Wl,--wrap=spw_fd_get_to_read"] if suite == "test_evict" else []
+    run_suite(tmp_path, suite, INODE_SOURCES, sanitizer, *INODE_FLAGS, *flags, root=str(files.root))
+
+
+def test_open_states_are_closed_before_they_are_freed(tmp_path: Path) -> None:
+    files = DataFiles(tmp_path / "files")
+    files.create()
+    headers = ["-isystem", str(GANESHA_HEADERS), "-isystem", "/usr/include/ntirpc"]
+    sources = (*INODE_SOURCES, "openstate.c")
+    sanitizer = "address,undefined"
+    flags = [*INODE_FLAGS, *headers]
+    run_suite(tmp_path, "test_openstate", sources, sanitizer, *flags, root=str(files.root))
 
 
 @SANITIZERS

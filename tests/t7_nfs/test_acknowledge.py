@@ -171,6 +171,18 @@ def test_a_close_is_refused_if_its_request_changes_the_file(
     for path, status in (("other/mixed", nfs4.OK), ("durable/mixed", nfs4.NOTSUPP)):
         with client.opened(*at(client, path)) as file:
             assert answer(file, file.write_operation(b"late")) == status
+    with client.opened(*at(client, "durable/current")) as file:
+        assert answer(file, file.close_operation(bytes(16))) == nfs4.NOTSUPP
+
+
+def test_a_request_with_two_closes_waits_for_both(site: Site, client: nfs4.Client) -> None:
+    where = at(client, "durable/both")
+    other = client.open(*where)
+    with client.opened(*where) as file:
+        file.write(b"bytes")
+        # The first CLOSE waits until the second one has ended its writing.
+        until(lambda: answer(file, other.close_operation()) == nfs4.OK, "the bucket")
+        assert site.objects()["durable/both"] == b"bytes"
 
 
 def test_a_close_waits_for_other_writers(site: Site, client: nfs4.Client) -> None:

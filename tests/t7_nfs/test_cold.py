@@ -59,8 +59,8 @@ def test_a_damaged_object_is_an_error_and_no_wrong_byte(vm: ClientVm, make_site:
     done = vm.run(f"cat {MOUNT}/bad > /dev/null", check=False)
     assert done.exit_status != 0 and "Input/output error" in done.stderr
     vm.run(f"cat {MOUNT}/good > /dev/null")
-    shown = json.dumps(site.gateway.status())
-    assert '"path": "bad"' in shown
+    # The report of the hydrator is written once a second.
+    until(lambda: '"path": "bad"' in json.dumps(site.gateway.status()), "it is shown as damaged")
     flip(stored, 4 * MIB + 5)
     until(
         lambda: vm.run(f"cat {MOUNT}/bad > /dev/null", check=False).exit_status == 0,

@@ -91,7 +91,9 @@ def newer(one: Checkpoint, two: Checkpoint) -> bool:
     """Return whether the second is newer than the first by every order that there is."""
     if one.run != two.run or two.ready_ns <= one.ready_ns:
         return False
-    return one.step is None or (two.step is not None and two.step > one.step)
+    if one.step is None:
+        return (two.durable_ns or 0) > (one.durable_ns or 0)
+    return two.step is not None and two.step > one.step
 
 
 def require_laws(situation: Situation, plan: Plan) -> None:

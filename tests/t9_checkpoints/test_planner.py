@@ -155,6 +155,22 @@ def test_without_a_step_only_its_age_counts() -> None:
     assert deleted(made(ones, {"delete_after_days": 1})) == {1, 2}
 
 
+def test_what_was_taken_back_makes_no_other_one_old() -> None:
+    # The first was deleted, taken back now, and is durable since its first hour.
+    ready_ns = NOW_NS - DAY_NS // 2
+    back = checkpoint(1, None, ready_ns=ready_ns, durable_ns=HOUR_NS)
+    old, newest = checkpoint(2, None), checkpoint(3, None)
+    table = {"delete_after_days": 1, "wait_hours": 1}
+    plan = made([back, old, newest], table)
+    assert deleted(plan) == {2}
+    assert why(plan, 3) == "no newer one of its run is durable"
+    assert [one.successor for one in plan.deletions] == [newest]
+    # Step 7 goes for step 8, so it cannot be what stays when another one goes.
+    steps = [checkpoint(4, 7, durable_ns=NOW_NS), checkpoint(5, 8, durable_ns=4 * HOUR_NS)]
+    last = newest._replace(durable_ns=5 * HOUR_NS)
+    assert deleted(made([last, *steps], {"delete_after_days": 1})) == {4}
+
+
 def test_a_clock_that_was_behind_during_a_save_makes_nothing_old() -> None:
     # Step 30 was saved in 1970, between others of today.
     today_ns = NOW_NS - DAY_NS

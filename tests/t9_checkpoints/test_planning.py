@@ -83,6 +83,8 @@ def test_metrics_are_read_once_and_kept_when_evicted(world: World, tmp_path: Pat
     best = {"number": 1, "file": "eval/m.json", "key": "eval.loss", "best": "min"}
     query(world.settings, "DELETE FROM policy")
     texts = [b'{"eval": {"loss": 3}}', b'{"eval.loss": 1.5}', b'{"eval": 2}', b"{", None]
+    texts += [b'{"eval.loss": %s}' % (400 * b"9")]
+    world.write("run/step-6/.metadata", b"1")
     for step, text in enumerate(texts, 1):
         if text is not None:
             world.write(f"run/step-{step}/eval/m.json", text)
@@ -99,6 +101,7 @@ def test_metrics_are_read_once_and_kept_when_evicted(world: World, tmp_path: Pat
     assert "m.json has no number eval.loss" in found[3]
     assert "m.json is no JSON" in found[4]
     assert "m.json is missing" in found[5]
+    assert "m.json has no number eval.loss" in found[6]
     world.evict("run/step-1/eval/m.json")
     assert "is evicted, so it cannot be read now" in reasons(planned(world))[1]
     assert shown(world) == set()

@@ -79,6 +79,7 @@ def test_what_a_policy_does_not_say() -> None:
         ({"run": "*", "keep_best": {**BEST, "best": "low"}}, "keep_best.best = 'low': must be one"),
         ({"run": "*", "keep_best": {**BEST, "file": "../x"}}, "keep_best.file = '../x': must be a"),
         ({"run": "*", "keep_best": {**BEST, "file": "/x"}}, "keep_best.file = '/x'"),
+        ({"run": "*", "keep_best": {**BEST, "file": "\ud800"}}, "must be a path in the checkpoint"),
         ({"run": "*", "keep_best": {**BEST, "number": 0}}, "keep_best.number = 0: must be"),
         ({"run": "*", "keep_best": {**BEST, "top": 1}}, "keep_best.top: no such key"),
         ({"run": "*", "keep_best": {**BEST, "unmeasured": "x"}}, "keep_best.unmeasured = 'x'"),

@@ -16,24 +16,42 @@ MOST = 256
 
 
 class Complete:
-    """The complete checkpoints that wait. It remembers the directories of each."""
+    """The complete checkpoints that wait. It remembers the directories of each.
+
+    What goes first below a top-level directory is uploaded to its end, although newer ones are
+    complete meanwhile. Otherwise nothing would become durable while saves come faster than the
+    bucket takes them.
+    """
 
     def __init__(self) -> None:
+        self._begun: dict[bytes, int] = {}
+        """The checkpoint that goes first, by top-level directory."""
         self._directories: dict[tuple[int, str], tuple[int, ...]] = {}
         """By inode and evidence: another set of members may have other directories."""
 
     def places(self, view: View) -> Sequence[tuple[bytes, int]]:
-        """Return what they consist of, the oldest checkpoint first: the top-level directory and
-        inode of each directory, or of the file that a checkpoint consists of."""
+        """Return what they consist of: the top-level directory and inode of each directory, or of
+        the file that a checkpoint consists of. What goes first is last."""
+        rows = view.session.all(own.COMPLETE, most=MOST)
+        waiting = {ino: _top(bytes(path)) for ino, path, _evidence in rows}
+        begun = {top: ino for top, ino in self._begun.items() if waiting.get(ino) == top}
+        for ino, top in waiting.items():
+            begun.setdefault(top, ino)
+        self._begun = begun
         before, self._directories = self._directories, {}
         places = []
-        for ino, path, evidence in reversed(view.session.all(own.COMPLETE, most=MOST)):
-            top, slash, _below = bytes(path).partition(b"/")
+        first = set(begun.values())
+        later = [row for row in reversed(rows) if row[0] not in first]
+        for ino, path, evidence in (*later, *(row for row in rows if row[0] in first)):
             found = before.get((ino, evidence))
             if found is None:
-                rows = view.session.all(own.DIRECTORIES_BELOW, top=ino)
-                found = tuple(below for (below,) in rows)
+                below = view.session.all(own.DIRECTORIES_BELOW, top=ino)
+                found = tuple(directory for (directory,) in below)
             self._directories[ino, evidence] = found
-            is_file_in_root = not found and not slash
-            places += [(b"" if is_file_in_root else top, one) for one in found or (ino,)]
+            top = b"" if not found and b"/" not in bytes(path) else waiting[ino]
+            places += [(top, one) for one in found or (ino,)]
         return places
+
+
+def _top(path: bytes) -> bytes:
+    return path.partition(b"/")[0]

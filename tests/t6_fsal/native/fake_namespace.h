@@ -240,11 +240,14 @@ static inline void ns_note_reads(const struct spw_read *reads, uint32_t count)
 }
 
 static atomic_int acknowledge_answer, acknowledge_asked, acknowledge_fails;
+static void (*acknowledge_meanwhile)(void); /* what happens while the question is under way */
 
 static inline int ns_acknowledged(uint64_t ino, uint32_t *answer)
 {
 	(void)ino;
 	atomic_fetch_add(&acknowledge_asked, 1);
+	if (acknowledge_meanwhile != NULL)
+		acknowledge_meanwhile();
 	*answer = (uint32_t)atomic_load(&acknowledge_answer);
 	return atomic_load(&acknowledge_fails);
 }

@@ -115,6 +115,100 @@ static void a_client_that_gave_up_waits_anew(void)
 	spw_inode_put(inode);
 }
 
+static void only_an_answer_makes_the_error(void)
+{
+	struct spw_inode *inode = fresh();
+	struct open_state state;
+	uint64_t began = spw_clock_ms();
+	bool told;
+
+	/* Without an answer it may be a file of no rule: it waits, also after the time. */
+	open_for_writing(&state, inode, "state");
+	atomic_store(&acknowledge_answer, SPW_ACK_WAITS);
+	atomic_store(&acknowledge_fails, EAGAIN);
+	while (spw_clock_ms() - began < LIMIT_MS + 100) {
+		assert(try_close(&state, inode->ino, 2, &told) == EAGAIN && !told);
+		usleep(1000);
+	}
+	assert(atomic_load(&state.closing.writes));
+	atomic_store(&acknowledge_fails, 0);
+	usleep(100 * 1000);
+	assert(try_close(&state, inode->ino, 2, &told) == EIO && told);
+	close_state(&state, inode);
+	/* A damaged file is never uploaded: the error comes at once. */
+	open_for_writing(&state, inode, "again");
+	atomic_store(&acknowledge_answer, SPW_ACK_FAILED);
+	assert(try_close(&state, inode->ino, 2, &told) == EIO && told);
+	assert(try_close(&state, inode->ino, 2, &told) == EIO && !told);
+	/* It was emptied: what is written now can be waited for. */
+	atomic_store(&acknowledge_answer, SPW_ACK_WAITS);
+	usleep(100 * 1000);
+	assert(try_close(&state, inode->ino, 2, &told) == EAGAIN);
+	assert(try_close(&state, inode->ino, 2, &told) == EAGAIN);
+	close_state(&state, inode);
+	spw_inode_put(inode);
+}
+
+static void a_close_without_a_stateid_is_refused(void)
+{
+	static const char current[SPW_STATEID_BYTES];
+	struct spw_close close = { .stateid = current, .seqid = 1, .is_current = true };
+	struct spw_inode *inode = fresh();
+	struct open_state state;
+	bool told;
+
+	atomic_store(&acknowledge_answer, SPW_ACK_WAITS);
+	assert(spw_closing_try(inode->ino, &close, &told) == 0); /* there is no writer */
+	open_for_writing(&state, inode, "state");
+	assert(spw_closing_try(inode->ino, &close, &told) == ENOTSUP);
+	atomic_store(&acknowledge_fails, EAGAIN);
+	assert(spw_closing_try(inode->ino, &close, &told) == EAGAIN);
+	atomic_store(&acknowledge_fails, 0);
+	atomic_store(&acknowledge_answer, SPW_ACK_LOCAL);
+	assert(spw_closing_try(inode->ino, &close, &told) == 0);
+	close_state(&state, inode);
+	close.is_opened = true;
+	atomic_store(&acknowledge_answer, SPW_ACK_WAITS);
+	assert(spw_closing_try(inode->ino, &close, &told) == ENOTSUP);
+	spw_inode_put(inode);
+}
+
+static struct open_state reopened;
+static struct spw_inode *reopened_inode;
+
+static void reopen(void)
+{
+	assert(spw_writer_begin(reopened_inode, NULL) == 0);
+	if (spw_closing_begin(&reopened.closing, reopened_inode, reopened.stateid, &reopened.seqid))
+		spw_writer_end(reopened_inode);
+}
+
+static void expire(void)
+{
+	close_state(&reopened, reopened_inode);
+}
+
+static void an_answer_is_not_of_an_open_that_came_meanwhile(void)
+{
+	const int answers[] = { SPW_ACK_STORED, SPW_ACK_WAITS };
+	struct spw_inode *inode = reopened_inode = fresh();
+	bool told;
+
+	for (int i = 0; i < 2; i++) {
+		atomic_store(&acknowledge_answer, answers[i]);
+		open_for_writing(&reopened, inode, "reopened");
+		acknowledge_meanwhile = reopen;
+		assert(try_close(&reopened, inode->ino, 2, &told) == EAGAIN);
+		assert(atomic_load(&reopened.closing.writes) && inode->writers == 1);
+		acknowledge_meanwhile = expire;
+		assert(try_close(&reopened, inode->ino, 2, &told) == EAGAIN);
+		acknowledge_meanwhile = NULL;
+		assert(inode->writers == 0);
+		assert(try_close(&reopened, inode->ino, 2, &told) == 0);
+	}
+	spw_inode_put(inode);
+}
+
 static struct open_state raced;
 static struct spw_inode *raced_inode;
 static atomic_bool over;
@@ -164,6 +258,9 @@ int main(int argc, char **argv)
 	a_close_that_waits_seals_the_file();
 	only_the_present_stateid_is_meant();
 	a_client_that_gave_up_waits_anew();
+	only_an_answer_makes_the_error();
+	a_close_without_a_stateid_is_refused();
+	an_answer_is_not_of_an_open_that_came_meanwhile();
 	a_close_races_with_opens_and_the_end_of_the_lease();
 	puts("all passed");
 	return 0;

@@ -1,0 +1,67 @@
+/* Keeps what an open state has: its share, its descriptor, its writer. */
+#include "openstate.h"
+
+#include "fd.h"
+#include "share.h"
+#include "writer.h"
+
+struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
+				struct state_t *related)
+{
+	return init_state(gsh_calloc(1, sizeof(struct spw_state)), export, type, related);
+}
+
+/* Ganesha 4.3 frees a state without close2 if its cache fails after open2, for example to read the
+ * attributes of the directory again (mdcache_file.c, mdcache_open2; nfs4_op_open.c, open4_ex). The
+ * file would stay open for ever, and closing.c would read the freed state. */
+void spw_free_state(struct fsal_export *export, struct state_t *state)
+{
+	(void)export;
+	spw_state_closed(state);
+	gsh_free(spw_state_of(state));
+}
+
+void spw_state_opened(struct state_t *state, struct spw_inode *inode, fsal_openflags_t openflags)
+{
+	struct spw_state *self = spw_state_of(state);
+
+	/* TRUNC and RECLAIM are left out: the next upgrade would truncate again. */
+	self->fd.openflags = FSAL_O_NFS_FLAGS(openflags);
+	if (self->inode == NULL) {
+		spw_inode_hold(inode);
+		self->inode = inode;
+	}
+}
+
+void spw_state_give_writer(struct state_t *state)
+{
+	struct spw_state *self = spw_state_of(state);
+
+	if (spw_closing_begin(&self->closing, self->inode, state->stateid_other,
+			      &state->state_seqid))
+		spw_writer_end(self->inode);
+}
+
+void spw_state_end_writer(struct state_t *state)
+{
+	struct spw_state *self = spw_state_of(state);
+
+	if (spw_closing_end(&self->closing))
+		spw_writer_end(self->inode);
+}
+
+void spw_state_closed(struct state_t *state)
+{
+	struct spw_state *self = spw_state_of(state);
+	fsal_openflags_t old = self->fd.openflags;
+
+	/* A lock state opens nothing of its own. */
+	if (self->inode == NULL)
+		return;
+	self->fd.openflags = FSAL_O_CLOSED;
+	(void)spw_share_change(self->inode, old, FSAL_O_CLOSED);
+	spw_state_end_writer(state);
+	spw_fd_release(self->inode);
+	spw_inode_put(self->inode);
+	self->inode = NULL;
+}

@@ -1,0 +1,42 @@
+/* Open states: what Ganesha's state of an open has of ours, from alloc_state to free_state. */
+#ifndef SPILLWAY_OPENSTATE_H
+#define SPILLWAY_OPENSTATE_H
+
+#include "closing.h"
+#include "ganesha.h"
+#include "inode.h"
+
+/* The default status2 expects a struct fsal_fd right behind the state (default_methods.c). */
+struct spw_state {
+	struct state_t state;
+	struct fsal_fd fd;
+	struct spw_inode *inode; /* that it has open, with a handle on it; NULL: none */
+	struct spw_closing closing;
+};
+
+static inline struct spw_state *spw_state_of(struct state_t *state)
+{
+	return container_of(state, struct spw_state, state);
+}
+
+/* Makes a state for Ganesha, with room for the flags of its open. */
+struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
+				struct state_t *related);
+
+/* Closes a state, if it is open, and frees it. */
+void spw_free_state(struct fsal_export *export, struct state_t *state);
+
+/* Notes that a state has an inode open. The caller has changed the share, holds the descriptor and
+ * has begun the writer. */
+void spw_state_opened(struct state_t *state, struct spw_inode *inode, fsal_openflags_t openflags);
+
+/* Makes the writer that was just begun that of an open state, which has one at the most. */
+void spw_state_give_writer(struct state_t *state);
+
+/* Ends the writer of an open state, unless a CLOSE that waits has ended it. */
+void spw_state_end_writer(struct state_t *state);
+
+/* Ends the open of a state, if it is open: share, writer, descriptor. */
+void spw_state_closed(struct state_t *state);
+
+#endif

@@ -1,0 +1,171 @@
+"""What must not end a grace: another machine, a second deletion, a pin, a lost record."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from typing import Any
+
+import pytest
+
+from gateway import clock, datadir, elapsed
+from gateway.checkpoints import __main__ as process
+from gateway.data.layout import DataFiles
+from gateway.db.engine import Database
+from gateway.door.frames import Answer
+from gateway.elapsed import Moment
+from gateway.errors import TrashRefused, UserError
+from gateway.namespace import adopt
+from gateway.retention.applier import Applier
+from gateway.trash.trash import Trash
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
+from tests.t9_checkpoints.test_trash import DAY_NS, expiry_of, with_values
+from tests.t9_checkpoints.trashing import Door, put, save, trash_of
+from tests.t9_checkpoints.world import World, follow
+
+PATH = "run/step-1"
+
+
+@pytest.mark.parametrize(
+    ("uptime_days", "clock_days", "passed_ns"),
+    [
+        (300, 0.5, DAY_NS // 2),
+        (300, -5, 0),
+        (2, 10, 2 * DAY_NS + elapsed.OFF_MAX_NS),
+        (2, 2, 2 * DAY_NS),
+        (0, 400, elapsed.OFF_MAX_NS),
+    ],
+)
+def test_a_machine_that_ran_before_the_stored_moment_ends_no_grace(
+    monkeypatch: pytest.MonkeyPatch, uptime_days: float, clock_days: float, passed_ns: int
+) -> None:
+    stored = Moment(7, "here", 5 * DAY_NS, 1000 * DAY_NS)
+    monkeypatch.setattr(clock, "boot_id", lambda: "there")
+    monkeypatch.setattr(clock, "uptime_ns", lambda: int(uptime_days * DAY_NS))
+    monkeypatch.setattr(clock, "now_ns", lambda: int((1000 + clock_days) * DAY_NS))
+    assert elapsed.now(stored).elapsed_ns == 7 + passed_ns
+
+
+def test_what_was_deleted_a_second_time_has_a_grace_of_its_own(world: World) -> None:
+    with_values(world, retention={"trash_seconds": 0.0})
+    trash = trash_of(world)
+    save(world, PATH)
+    trashed = put(world, trash, PATH)
+    [seen] = trash.entries()
+    trash.undelete(trashed)
+    assert put(world, trash, PATH) == trashed
+    with pytest.raises(TrashRefused, match="not in the trash any more"):
+        trash.remove(seen)
+    [entry] = trash.entries()
+    assert (entry.ino, entry.state) == (seen.ino, "kept")
+    trash.remove(entry)
+    assert trash.entries() == []
+
+
+def test_what_is_pinned_or_being_copied_stays_in_the_trash(world: World) -> None:
+    with_values(world, retention={"trash_seconds": 0.0})
+    trash, duty = trash_of(world), expiry_of(world)
+    save(world, PATH)
+    save(world, "run/step-2")
+    inside, whole = (put(world, trash, f"run/step-{step}") for step in (1, 2))
+    ones = {one.id: one.ino for one in trash.entries()}
+    [(child, *_)] = query(
+        world.settings,
+        "SELECT ino FROM dirent WHERE parent = :top AND name = :name",
+        top=ones[inside],
+        name=b"a.distcp",
+    )
+    query(world.settings, "INSERT INTO pin VALUES (:ino, '', 'me', 1)", ino=child)
+    query(
+        world.settings,
+        "INSERT INTO promotion (name, state, ino, path, note, asked_by, asked_ns, top, generation,"
+        " files, size) VALUES ('best', 'copying', :ino, :path, '', 'me', 1, 0, 0, 2, 2)",
+        ino=ones[whole],
+        path=b"run/step-2",
+    )
+    assert duty.turn() > 1
+    assert [one.id for one in trash.entries()] == [inside, whole]
+    query(world.settings, "UPDATE promotion SET state = 'done'")
+    duty.turn()
+    assert [one.id for one in trash.entries()] == [inside]
+    query(world.settings, "DELETE FROM pin")
+    duty.turn()
+    assert trash.entries() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "is_left"),
+    [
+        (errno.ESTALE, False),
+        (errno.EACCES, False),
+        (errno.EBUSY, False),
+        (errno.EIO, True),
+        (errno.EAGAIN, True),
+    ],
+)
+def test_a_refusal_leaves_a_record_only_if_the_rename_may_still_be_done(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int, is_left: bool
+) -> None:
+    trash: Trash = trash_of(world)
+    save(world, PATH)
+    monkeypatch.setattr(Door, "run", lambda self, requests: [Answer(code, None)])
+    with pytest.raises(TrashRefused):
+        put(world, trash, PATH)
+    left = query(world.settings, "SELECT state FROM trash")
+    assert left == ([("putting",)] if is_left else [])
+
+
+def test_an_older_database_ends_no_grace(
+    configured: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = configured
+    trash = trash_of(world)
+    honest_ns = clock.uptime_ns()
+    monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns)
+    for step in (1, 2):
+        save(world, f"run/step-{step}")
+        put(world, trash, f"run/step-{step}")
+        monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns + 5 * DAY_NS)
+    [removing, _kept] = trash.entries()
+    query(world.settings, "UPDATE trash SET state = 'expiring' WHERE id = :id", id=removing.id)
+    files = DataFiles(world.settings.files_dir)
+    world.namespace.close()
+    for is_older in (False, True):
+        if is_older:
+            query(world.settings, "UPDATE volume SET mark = 0")
+        database = Database(world.settings.database_url)
+        adopt.adopt_files(database, files)
+        database.close()
+        states = query(world.settings, "SELECT state FROM trash ORDER BY since_ns")
+        assert states == [("kept" if is_older else "expiring",), ("kept",)]
+        # The backup was made weeks ago, on this start of the machine.
+        monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns + 30 * DAY_NS)
+        left_ns = [one.expires_ns - trash.now_ns() for one in trash.entries()]
+        assert [ns >= 7 * DAY_NS for ns in left_ns] == 2 * [is_older]
+    world.namespace = Namespace(world.settings)
+    duty = expiry_of(world)
+    duty.turn()
+    assert len(trash.entries()) == 2
+    monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns + (30 + 13) * DAY_NS)
+    duty._tick_at = 0.0
+    duty.turn()
+    assert trash.entries() == []
+
+
+def test_retention_waits_for_a_server_as_other_duties_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the lock of the trash meanwhile, for which people wait."""
+    save(world, PATH)
+    follow(world.follower())
+    row = world.row(PATH)
+    assert row is not None
+    monkeypatch.setattr(process, "DOOR_SECONDS", 0.2)
+    duties = process._duties(world.settings, threading.Event())
+    trash: Any = next(one._trash for one in duties if isinstance(one, Applier))
+    started = clock.monotonic_seconds()
+    with datadir.locked(world.settings, datadir.COMMAND), pytest.raises(UserError):
+        trash.put(row.ino, row.path, row.evidence, "policy", "why")
+    assert clock.monotonic_seconds() - started < 10
+    trash._database.close()
