@@ -117,7 +117,7 @@ def _wait(context: Context, top: int, path: str, timeout: float | None) -> str |
 
 def _is_waited_for(session: Session, homes: Homes, top: int, ino: int) -> bool:
     """Return whether a file is still at or below an inode, by first names, and not durable."""
-    if file_of(session, ino) is None or _is_durable(session, homes, ino):
+    if _is_durable(session, homes, ino):
         return False
     return ino == top or any(parent == top for _at, parent, _name in way_up(session, ino))
 

@@ -220,6 +220,8 @@ def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
             return found
 
         until(lambda: shown("checkpoints", "run", "1.json")["state"] == "durable", "the document")
+        top = client.handle("checkpoints", ".spillway")
+        until(lambda: "status.json" in client.names(top), "the status")
         until(
             lambda: shown("status.json")["files_at_risk"] == 0,
             "an empty backlog",
