@@ -41,7 +41,10 @@ def test_many_small_files_arrive(site: Site) -> None:
     contents = fill(site)
     site.drain()
     assert site.objects() == contents
-    assert len(site.proxy.operations("PUT")) == FILES
+    sent = [request.key for request in site.proxy.operations("PUT")]
+    assert len(set(sent)) == FILES
+    # rclone answers a PUT with 500 now and then, while it makes a directory for another one.
+    assert len(sent) <= FILES + 2
     assert site.left() == []
 
 
