@@ -111,7 +111,7 @@ INODE_SOURCES = (
 )  # fmt: skip
 INODE_FLAGS = (
     "-Wl,--wrap=fdatasync,--wrap=fsync",
-    "-DSPW_COLD_RETRY_MS=300",
+    "-DSPW_COLD_RETRY_MS=1500",
     "-DSPW_CLOSING_ABANDONED_MS=400",
 )
 

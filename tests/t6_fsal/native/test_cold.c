@@ -3,7 +3,7 @@
 
 #include "clock.h"
 
-enum { PARK_MS = 1500 };
+enum { PARK_MS = 3000 };
 
 static atomic_int answered, failed, late;
 
@@ -207,7 +207,7 @@ static void what_cannot_be_had_fails_for_a_while(void)
 	assert(read_at(inode, G, 1) == EIO && spw_want_all(inode) == EIO);
 	expect(inode, 0, 3, "abc", false);
 	hand_out(0, 0);
-	usleep(350000); /* SPW_COLD_RETRY_MS */
+	usleep((SPW_COLD_RETRY_MS + 50) * 1000);
 	assert(read_at(inode, G, 1) == EINPROGRESS);
 	hand_out(G, G);
 	spw_inode_put(inode);
@@ -225,7 +225,7 @@ static void what_the_disk_may_not_have_is_wanted_again(void)
 	assert(ask(SPW_DOOR_FAILED, inode, 3, EIO, 0, SPW_DOOR_ALL_BYTES) == 0);
 	await(&failed, 1);
 	assert(read_at(inode, 0, 3) == EIO);
-	usleep(350000); /* SPW_COLD_RETRY_MS */
+	usleep((SPW_COLD_RETRY_MS + 50) * 1000);
 	assert(read_at(inode, 0, 3) == EINPROGRESS);
 	hand_out(0, G);
 	spw_inode_put(inode);
