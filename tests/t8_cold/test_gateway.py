@@ -183,7 +183,7 @@ def test_what_was_evicted_on_postgresql_is_read_after_a_kill(
                 pieces = (client.read(handle, at, MIB) for at in range(0, SIZE, MIB))
                 assert b"".join(pieces) == data
         until(
-            lambda: site.gateway.status()["cache"]["resident"]["files"] == len(written),
+            lambda: site.gateway.status()["cache"]["absent"]["files"] == 0,
             "the arrival of all files",
         )
     assert site.gateway.spillway("fsck").stdout == "0 problems found, 0 left\n"
