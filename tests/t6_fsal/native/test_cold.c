@@ -261,7 +261,10 @@ static void *wait_for_wanted(void *result)
 {
 	struct spw_wanted wanted;
 
-	*(int *)result = spw_cold_next(session, 10000, &wanted);
+	/* A peek waits too, for a moment. */
+	do
+		*(int *)result = spw_cold_next(session, 10000, &wanted);
+	while (*(int *)result == EBUSY);
 	return NULL;
 }
 
