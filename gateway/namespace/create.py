@@ -180,10 +180,9 @@ def _insert(
         mode |= permissions.SETGID if is_directory else 0
     if not is_directory and cred.uid != 0 and not cred.is_member(gid):
         mode &= ~permissions.SETGID
-    now = tx.now_ns
     attr = inodes.insert(
         tx,
-        now,
+        tx.now_ns,
         ino=tx.new_ino(),
         generation=generation,
         kind=kind,
@@ -193,8 +192,8 @@ def _insert(
         gid=gid,
         reserved=directory.reserved,
         size=len(target or b""),
-        atime_ns=now if wanted.atime_ns is None else wanted.atime_ns,
-        mtime_ns=now if wanted.mtime_ns is None else wanted.mtime_ns,
+        atime_ns=wanted.atime_ns,
+        mtime_ns=wanted.mtime_ns,
         rdev=rdev,
         target=target,
         verifier=verifier,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.writer import Tx
@@ -21,19 +19,23 @@ def insert(
     nlink: int,
     uid: int = 0,
     gid: int = 0,
+    size: int = 0,
+    used: int = 0,
+    atime_ns: int | None = None,
+    mtime_ns: int | None = None,
+    rdev: int = 0,
     reserved: int = 0,
-    **more: Any,
+    parent: int | None = None,
+    target: bytes | None = None,
+    verifier: bytes | None = None,
+    drained_version: int = 0,
+    write_open: int = 0,
 ) -> Attr:
-    """Insert an inode. The caller gives it its name.
+    """Insert an inode of version 0, or 1 if it is a file. The caller gives it its name.
 
-    Parameters: now_ns, all of its times that are not given; more, other attributes and columns of
-    ``inode`` that differ from those of an empty directory or file.
+    Parameters: now_ns, its times that are not given; parent, of a directory; the others are the
+    columns of ``inode``.
     """
-    attributes: dict[str, Any] = {
-        **dict.fromkeys(("atime_ns", "mtime_ns", "ctime_ns", "btime_ns"), now_ns),
-        **{"size": 0, "used": 0, "rdev": 0},
-        **{name: more.pop(name) for name in Attr._fields if name in more},
-    }
     attr = Attr(
         ino=ino,
         generation=generation,
@@ -42,14 +44,26 @@ def insert(
         uid=uid,
         gid=gid,
         nlink=nlink,
+        size=size,
+        used=used,
+        atime_ns=now_ns if atime_ns is None else atime_ns,
+        mtime_ns=now_ns if mtime_ns is None else mtime_ns,
+        ctime_ns=now_ns,
+        btime_ns=now_ns,
         change=1,
+        rdev=rdev,
         epoch=0,
         reserved=reserved,
-        **attributes,
     )
-    columns = {
-        **{"target": None, "verifier": None, "parent": None, "write_open": 0, "drain_after_ns": 0},
-        **{"content_version": int(kind == Kind.REGULAR), "drained_version": 0},
-    }
-    session.run(sql.INODE_INSERT, **attr._asdict(), **(columns | more))
+    session.run(
+        sql.INODE_INSERT,
+        **attr._asdict(),
+        target=target,
+        verifier=verifier,
+        parent=parent,
+        content_version=int(kind == Kind.REGULAR),
+        drained_version=drained_version,
+        write_open=write_open,
+        drain_after_ns=0,
+    )
     return attr

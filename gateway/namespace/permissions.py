@@ -62,7 +62,7 @@ def require_entry_change(directory: Attr, cred: Cred) -> None:
 def require_removal(directory: Attr, victim: Attr, cred: Cred) -> None:
     """Require the right to remove: in a sticky directory only owners have it.
 
-    The directories that every namespace has stay, whoever asks. Raises AccessDenied, NotPermitted,
+    The directories that every namespace has are never removed. Raises AccessDenied, NotPermitted,
     ReadOnly.
     """
     if victim.ino < FIRST_FREE_INO:
