@@ -115,6 +115,9 @@ class SpaceSettings:
     )
 
 
+LATE_FACTOR = 3
+
+
 @dataclass(frozen=True)
 class BucketSettings:
     name: str = _key("Name of the bucket.", check=checks.not_empty)
@@ -162,6 +165,11 @@ class BucketSettings:
     read_timeout_seconds: float = _key(
         "Time-out of an answer from the bucket.", 60.0, checks.between(0.1, 3600)
     )
+
+    @property
+    def late_seconds(self) -> float:
+        """The time for which a request that was given up may still be under way to the store."""
+        return LATE_FACTOR * self.read_timeout_seconds
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ from gateway.settings import Settings
 log = logging.getLogger("cache")
 
 LOCK = "cache.lock"
-DOOR_SECONDS = 5.0
-"""The time for which the evictor waits for an NFS server that starts or stops."""
 STOP_SECONDS = 4.5
 """A request to a silent bucket, or a sync of a slow disk, is not waited for any longer."""
 
@@ -53,7 +51,7 @@ def _evict(settings: Settings, hydrator: Hydrator, stop: threading.Event) -> Non
         settings,
         Database(settings.database_url),
         S3Store(settings),
-        partial(door.opened, settings, DOOR_SECONDS),
+        partial(door.opened, settings, door.BACKGROUND_SECONDS),
         lambda: hydrator.fetched_bytes,
         stop,
     )

@@ -24,8 +24,6 @@ from gateway.trash.trash import Trash
 
 LOCK = "checkpoints.lock"
 STOP_SECONDS = 4.5
-DOOR_SECONDS = 5.0
-"""The time for which a duty waits for an NFS server that starts or stops."""
 
 
 def main() -> int:
@@ -48,7 +46,7 @@ def main() -> int:
 
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
     url = settings.database_url
-    opened = partial(door.opened, settings, DOOR_SECONDS)
+    opened = partial(door.opened, settings, door.BACKGROUND_SECONDS)
     return (
         Manifests(settings, Database(url), stop),
         Receipts(settings, stop),

@@ -22,6 +22,8 @@ from gateway.settings import Settings
 WAIT_SECONDS = 30.0
 """The time to wait for a server that starts or stops: it seals the files that it finds open, or
 finishes the requests that are under way."""
+BACKGROUND_SECONDS = 5.0
+"""The same for what works in the background, and tries again later by itself."""
 POLL_SECONDS = 0.1
 RESTART_SECONDS = 5.0
 """The time in which another ``spillway up`` may follow one that has ended."""

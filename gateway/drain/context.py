@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 COPIES = 8
 """The number of copies inside the bucket at a time. A copy only waits for the store."""
-LATE_FACTOR = 3
-"""A request that was given up may still be under way for this many times the read time-out."""
 
 
 class Sends(Protocol):
@@ -193,7 +191,7 @@ class Context:
         lease = self.lease
         if lease is not None and session.one(own.LEASE, lease=lease) is None:
             raise LeaseLost("another drain has taken this one's work over")
-        late_ns = int(LATE_FACTOR * self.settings.bucket.read_timeout_seconds * clock.NS)
+        late_ns = int(self.settings.bucket.late_seconds * clock.NS)
         return View(session, Paths(session, self._holds, self.prefix), late_ns)
 
     @cached_property

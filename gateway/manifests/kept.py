@@ -13,6 +13,7 @@ from gateway.db.engine import Database
 from gateway.manifests import statements as own
 from gateway.manifests.document import name_of
 from gateway.objectstore import keys
+from gateway.settings import BucketSettings
 
 
 class Kept(NamedTuple):
@@ -37,14 +38,13 @@ class Kept(NamedTuple):
 class Shelf:
     """The table, of one gateway. Not safe to use from several threads.
 
-    Parameters: database; prefix, of the keys in the bucket; late_seconds, the longest time after
-    which a request that was given up can arrive.
+    Parameters: database; bucket.
     """
 
-    def __init__(self, database: Database, prefix: str, late_seconds: float) -> None:
+    def __init__(self, database: Database, bucket: BucketSettings) -> None:
         self._database = database
-        self._below = keys.manifests_below(prefix)
-        self._late_ns = int(late_seconds * clock.NS)
+        self._below = keys.manifests_below(bucket.prefix)
+        self._late_ns = int(bucket.late_seconds * clock.NS)
 
     def missing(self) -> list[int]:
         """Return the durable checkpoints without their manifest. Raises TryAgain."""

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("checkpoints")
 
-LATE_FACTOR = 3
-"""A request that was given up may arrive for this many times the read time-out."""
 REST_SECONDS = 30.0
 SOON_SECONDS = 1.0
 """The rest after a checkpoint that changed while its manifest was made."""
@@ -62,8 +60,7 @@ class Manifests:
         self._stop = stop
         self._database = database
         self._catalogue = catalogue_of(settings, self._database)
-        late_seconds = LATE_FACTOR * settings.bucket.read_timeout_seconds
-        self._shelf = Shelf(self._database, settings.bucket.prefix, late_seconds)
+        self._shelf = Shelf(self._database, settings.bucket)
         self._opened: S3Store | None = None
         self._volume = ""
         self._tries = 0

@@ -28,7 +28,6 @@ from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
 from gateway.db.statements import doubt, promotion_member, tombstone
 from gateway.door.frames import Op, Request
-from gateway.drain.context import LATE_FACTOR
 from gateway.errors import BucketError, DoorClosed, ObjectRefused, StoreRefused, UserError
 from gateway.namespace import identity
 from gateway.promotion import build, removal, store
@@ -163,7 +162,7 @@ class Promoter:
 
     def _doubt(self, one: Promotion) -> None:
         """Note that a copy may have been requested whose answer is not known."""
-        late_seconds = LATE_FACTOR * self._settings.bucket.read_timeout_seconds
+        late_seconds = self._settings.bucket.late_seconds
         self._look_at[one.top] = clock.monotonic_seconds() + late_seconds
 
     def _make_names(self, one: Promotion) -> bool:

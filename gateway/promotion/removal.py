@@ -3,13 +3,13 @@ file by file. The drain deletes the objects, as of all files that were removed."
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Mapping
 
 from gateway.db import statements as sql
 from gateway.db.models import PROMOTED_INO, TRASH_INO
 from gateway.door.frames import Op, Request
+from gateway.door.removal import GONE
 from gateway.promotion import build, store
 from gateway.promotion.places import staged_name
 from gateway.promotion.store import Member, Promotion, State
@@ -19,7 +19,6 @@ from gateway.types import GATEWAY_CRED
 log = logging.getLogger("checkpoints")
 
 PAGE = 512
-GONE = (0, errno.ENOENT, errno.ESTALE)
 
 
 def remove(

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from gateway.objectstore.tags import TaggingStore
 
 OpenDoor = Callable[[], AbstractContextManager[Door]]
-TOGETHER = 64
-"""The requests at the door at a time: as many as the server takes from one peer."""
 
 
 class Ended(GatewayError):
@@ -88,11 +86,9 @@ class Work:
         Parameters: fine, the answers that are no errors. Raises UserError, DoorClosed, OSError.
         """
         with self._open_door() as door:
-            for start in range(0, len(requests), TOGETHER):
-                batch = requests[start : start + TOGETHER]
-                for request, answer in zip(batch, door.run(batch), strict=True):
-                    if answer.errno not in fine:
-                        raise UserError(
-                            f"the NFS server answers {request.op.name} with errno {answer.errno}: "
-                            "it is tried again"
-                        )
+            for request, answer in zip(requests, door.run(requests), strict=True):
+                if answer.errno not in fine:
+                    raise UserError(
+                        f"the NFS server answers {request.op.name} with errno {answer.errno}: it "
+                        "is tried again"
+                    )

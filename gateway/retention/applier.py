@@ -25,7 +25,7 @@ from gateway.namespace import identity
 from gateway.promotion.store import protected
 from gateway.retention import knowntime, store
 from gateway.retention import statements as own
-from gateway.retention.evicting import Evictor
+from gateway.retention.evicting import UnusedFiles
 from gateway.retention.facts import Checkpoint, Decision, Pinned
 from gateway.retention.planning import Planned, Planning
 from gateway.settings import Settings
@@ -69,7 +69,7 @@ class Applier:
         self._trash = trash
         self._catalogue = catalogue_of(settings, database)
         self._planning = Planning(settings, self._catalogue)
-        self._evictor = Evictor(settings, database)
+        self._unused = UnusedFiles(settings, database)
         self._next_at = 0.0
         self._is_tidy = False
         self._pauses: dict[tuple[str, str], float] = {}
@@ -209,13 +209,13 @@ class Applier:
             for current in planned.policies
             if str(current) in author.split(", ")
         )
-        candidates = self._evictor.candidates(one.ino, planned.time.now_ns - after_ns)
+        candidates = self._unused.candidates(one.ino, planned.time.now_ns - after_ns)
         if not candidates:
             return
         hours = after_ns / 3600 / clock.NS
         reason = f"it is durable and was not used for {hours:g} hours"
         with self._acting("evict", decision, author, reason) as end:
-            verdicts = self._evictor.run(candidates)
+            verdicts = self._unused.run(candidates)
             end(", ".join(f"{count} files {verdict}" for verdict, count in verdicts.items()))
 
     @contextmanager

@@ -15,11 +15,8 @@ from gateway.namespace.browse import Browser
 from gateway.settings import Settings
 from gateway.types import Kind
 
-DOOR_SECONDS = 5.0
-"""The time for which an NFS server that starts or stops is waited for."""
 
-
-class Evictor:
+class UnusedFiles:
     """Evicts files of checkpoints, as ``spillway evict`` does.
 
     Parameters: settings; database.
@@ -52,7 +49,7 @@ class Evictor:
         remaining = iter(candidates)
         with (
             eviction_of(self._settings, self._database) as eviction,
-            door.opened(self._settings, DOOR_SECONDS) as opened,
+            door.opened(self._settings, door.BACKGROUND_SECONDS) as opened,
         ):
             while batch := list(islice(remaining, TOGETHER)):
                 verdicts.update(eviction.run(opened.run, batch))

@@ -38,8 +38,6 @@ TURN_SECONDS = 60.0
 RETRY_SECONDS = 10.0
 SHORT_SECONDS = 60.0
 LEAST_SECONDS = 0.2
-DOOR_SECONDS = 5.0
-"""The time for which a server that starts or stops is waited for."""
 
 
 class Expiry:
@@ -60,7 +58,7 @@ class Expiry:
     ) -> None:
         self._settings = settings
         self._stop = stop
-        opened = open_door or partial(door.opened, settings, DOOR_SECONDS)
+        opened = open_door or partial(door.opened, settings, door.BACKGROUND_SECONDS)
         self._trash = Trash(settings, database, opened)
         self._short_since: float | None = None
         """Since when (monotonic seconds) the disk was too full at each look."""

@@ -12,6 +12,7 @@ from gateway import clock, datadir, elapsed
 from gateway.checkpoints import __main__ as process
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
+from gateway.door import door
 from gateway.door.frames import Answer
 from gateway.elapsed import Moment
 from gateway.errors import TrashRefused, UserError
@@ -161,7 +162,7 @@ def test_retention_waits_for_a_server_as_other_duties_do(
     follow(world.follower())
     row = world.row(PATH)
     assert row is not None
-    monkeypatch.setattr(process, "DOOR_SECONDS", 0.2)
+    monkeypatch.setattr(door, "BACKGROUND_SECONDS", 0.2)
     duties = process._duties(world.settings, threading.Event())
     trash: Any = next(one._trash for one in duties if isinstance(one, Applier))
     started = clock.monotonic_seconds()

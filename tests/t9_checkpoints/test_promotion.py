@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from gateway import failpoints
+from gateway import settings as settings_module
 from gateway.db.engine import Database
-from gateway.drain import context as drain_context
 from gateway.errors import UserError
 from gateway.promotion import duty, places
 from gateway.promotion.duty import Promoter
@@ -47,8 +47,7 @@ def server(
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing arrive later than a second and a half after it was given up."""
-    for module in (drain_context, duty):
-        monkeypatch.setattr(module, "LATE_FACTOR", 0.1)
+    monkeypatch.setattr(settings_module, "LATE_FACTOR", 0.1)
 
 
 @pytest.fixture
@@ -278,7 +277,7 @@ FAILPOINTS = [
 def test_a_kill_anywhere_is_followed_by_the_rest(
     site: Promoting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duty, "LATE_FACTOR", 0.001)
+    monkeypatch.setattr(settings_module, "LATE_FACTOR", 0.001)
     data = save(site)
     whole = {*data, "", "deep", "deep/er", "nothing", "link"}
     states: dict[str, str] = {}
@@ -316,7 +315,7 @@ def test_a_kill_anywhere_is_followed_by_the_rest(
 def test_a_late_copy_is_looked_at_before_anything_is_shown(
     site: Promoting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duty, "LATE_FACTOR", 3)
+    monkeypatch.setattr(settings_module, "LATE_FACTOR", 3)
     save(site)
     site.ask("job/step-5", "best")
     site.values["bucket"]["read_timeout_seconds"] = 1.0
