@@ -152,6 +152,5 @@ class Eviction:
         if not gone:
             return
         self._files.sync_shards(ino for ino, _epoch in gone)
-        with self._database.reader() as connection, self._database.transaction(connection):
-            session = Session(connection, self._database.dialect)
+        with self._database.writing() as session:
             residency.forget_evictions(session, gone)

@@ -186,8 +186,7 @@ class Rows:
         """Write durable maps. Returns the inodes that are not absent with their epoch any more;
         nothing was written of them."""
         outdated = set()
-        with self._database.reader() as connection, self._database.transaction(connection):
-            session = Session(connection, self._database.dialect)
+        with self._database.writing() as session:
             for one in files:
                 if session.one(_STILL, ino=one.ino, epoch=one.epoch) is None:
                     outdated.add(one.ino)
@@ -207,8 +206,7 @@ class Rows:
 
     def save_failures(self, failures: Iterable[tuple[int, str, Failure | None]]) -> None:
         """Write or (None) delete the ``retry`` rows of some files, given by inode and key."""
-        with self._database.reader() as connection, self._database.transaction(connection):
-            session = Session(connection, self._database.dialect)
+        with self._database.writing() as session:
             for ino, key, failure in failures:
                 session.run(_RETRY_DELETE, the_ino=ino)
                 if failure is not None:

@@ -109,8 +109,7 @@ class Catalogue:
     @contextmanager
     def viewing(self) -> Iterator[View]:
         """Open a read transaction. Raises TryAgain."""
-        with self._database.snapshot() as connection:
-            session = Session(connection, self._database.dialect)
+        with self._database.reading() as session:
             yield View(session, self._rules, self._texts)
 
     @contextmanager

@@ -16,7 +16,6 @@ from typing import Any
 from gateway import config
 from gateway.cli import retention
 from gateway.db import schema
-from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, PolicyError, UserError
 from gateway.retention import knowntime, policy, store
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with _reading(database) as session:
+    with database.reading() as session:
         found = [one for one in store.versions(session) if one.document is not None]
     if args.json:
         print(json.dumps([_facts(one) for one in found], indent=2))
@@ -90,7 +89,7 @@ def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> 
 
 
 def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with _reading(database) as session:
+    with database.reading() as session:
         found = [one for one in store.history(session) if one.name == args.name]
     wanted = [one for one in found if args.version in (None, one.version)]
     if not wanted:
@@ -100,7 +99,7 @@ def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> 
 
 
 def _history(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with _reading(database) as session:
+    with database.reading() as session:
         found = store.history(session)
     if args.json:
         print(json.dumps([_facts(one) for one in found], indent=2))
@@ -113,7 +112,7 @@ def _history(_settings: Settings, database: Database, args: argparse.Namespace) 
 def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     policies = _read(args.file)
     author = _author()
-    with _writing(database) as session:
+    with database.writing() as session:
         stored = [(one.name, store.put(session, one, author)) for one in policies]
     for name, version in stored:
         print(f"{name}: unchanged" if version is None else _line(version))
@@ -122,7 +121,7 @@ def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> i
 
 
 def _remove(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with _writing(database) as session, _found(args.name):
+    with database.writing() as session, _found(args.name):
         version = store.remove(session, args.name, _author())
     print(_line(version))
     return 0
@@ -137,7 +136,7 @@ def _disable(_settings: Settings, database: Database, args: argparse.Namespace) 
 
 
 def _switch(database: Database, name: str, is_enabled: bool) -> int:
-    with _writing(database) as session, _found(name):
+    with database.writing() as session, _found(name):
         version = store.switch(session, name, is_enabled, _author())
     print(f"{name}: unchanged" if version is None else _line(version))
     return 0
@@ -162,7 +161,7 @@ def _approve(settings: Settings, database: Database, args: argparse.Namespace) -
     planned = retention.planned(settings, database, ())
     is_this = planned.asked is not None and planned.asked.plan == args.plan
     wanted = planned.asked if is_this and planned.asked is not None else args.plan
-    with _writing(database) as session:
+    with database.writing() as session:
         if not store.approve(session, wanted, _author()):
             raise UserError(
                 f"{args.plan}: there is no such plan, or it has changed: look at it again: "
@@ -173,7 +172,7 @@ def _approve(settings: Settings, database: Database, args: argparse.Namespace) -
 
 
 def _log(settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with _reading(database) as session:
+    with database.reading() as session:
         found = store.actions(session, max(0, args.limit))
     if args.json:
         print(json.dumps([_action(settings, one) for one in found], indent=2))
@@ -198,7 +197,7 @@ def _clock(settings: Settings, database: Database, args: argparse.Namespace) -> 
     if args.confirm:
         read = knowntime.reading()
         row = Known(read.clock_ns, read.boot, read.uptime_ns)
-        with _writing(database) as session:
+        with database.writing() as session:
             store.save_time(session, KnownTime(row.known_ns, 0, row))
     time = retention.planned(settings, database, ()).time
     print(f"ages are counted to {retention.moment(time.now_ns)}")
@@ -258,15 +257,3 @@ def _found(name: str) -> Iterator[None]:
         yield
     except KeyError:
         raise UserError(_missing(name)) from None
-
-
-@contextmanager
-def _reading(database: Database) -> Iterator[Session]:
-    with database.snapshot() as connection:
-        yield Session(connection, database.dialect)
-
-
-@contextmanager
-def _writing(database: Database) -> Iterator[Session]:
-    with database.reader() as connection, database.transaction(connection):
-        yield Session(connection, database.dialect)

@@ -102,8 +102,7 @@ def demote(args: argparse.Namespace) -> int:
     """Remove a promotion. Returns exit status 1 if it is not confirmed. Raises UserError."""
     settings = config.load(args.config)
     with opened(settings) as database:
-        with database.reader() as connection, database.transaction(connection):
-            session = Session(connection, database.dialect)
+        with database.writing() as session:
             found = store.one_named(session, args.name)
             if found is None:
                 raise UserError(f"no promotion {shown(args.name)}: look with spillway promotions")
@@ -153,8 +152,7 @@ class _Waiting:
         try:
             while True:
                 began = clock.monotonic_seconds()
-                with self._database.snapshot() as connection:
-                    session = Session(connection, self._database.dialect)
+                with self._database.reading() as session:
                     path = _path_of(session, ino)
                     seen = members.look(session, ino, self._rules)
                 if seen is None or path is None:
@@ -169,8 +167,7 @@ class _Waiting:
         finally:
             self._line.end()
         prefix = self._settings.bucket.prefix
-        with self._database.reader() as connection, self._database.transaction(connection):
-            session = Session(connection, self._database.dialect)
+        with self._database.writing() as session:
             return members.record(session, prefix, name, path, seen, note, user.name())
 
     def until_ended(self, one: Promotion) -> Promotion:
@@ -256,8 +253,7 @@ def _path_of(session: Session, ino: int) -> bytes | None:
 
 def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
     """Return a promotion as it is now, its files, and those that are copied."""
-    with database.snapshot() as connection:
-        session = Session(connection, database.dialect)
+    with database.reading() as session:
         now = store.one_named(session, one.name)
         if now is None or now.top != one.top:
             raise NotPossible(f"{one.name}: it was demoted meanwhile")

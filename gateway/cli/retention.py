@@ -10,7 +10,6 @@ from typing import Any
 from gateway import clock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.cli.units import duration, size
-from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.retention import knowntime, store
@@ -136,8 +135,7 @@ def gather(settings: Settings) -> dict[str, Any]:
     """Return the facts for ``spillway status``. Raises UserError."""
     database = Database(settings.database_url)
     try:
-        with database.snapshot() as connection:
-            session = Session(connection, database.dialect)
+        with database.reading() as session:
             policies = store.current(session)
             waiting = [one for one in store.approvals(session) if one.approved_ns is None]
             known = store.known_time(session)

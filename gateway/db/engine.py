@@ -18,6 +18,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.engine import URL, Dialect, Engine
 from sqlalchemy.pool import NullPool
 
+from gateway.db.compiled import Session
 from gateway.db.sqlite import Sqlite
 from gateway.db.url import parse, safe
 from gateway.errors import NamespaceError
@@ -197,6 +198,18 @@ class Database:
             finally:
                 if self.backend.usable(connection):
                     connection.execute("ROLLBACK")
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Open a read transaction: all its reads see one moment. Raises TryAgain."""
+        with self.snapshot() as connection:
+            yield Session(connection, self.dialect)
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """Open a write transaction. It is durable on return. Raises TryAgain."""
+        with self.reader() as connection, self.transaction(connection):
+            yield Session(connection, self.dialect)
 
     @contextmanager
     def transaction(self, connection: Connection) -> Iterator[None]:

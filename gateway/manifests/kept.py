@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from gateway import clock
 from gateway.checkpoints.catalogue import Row
-from gateway.db.compiled import Session, Statement
+from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.manifests import statements as own
 from gateway.manifests.document import name_of
@@ -48,7 +46,7 @@ class Shelf:
 
     def missing(self) -> list[int]:
         """Return the durable checkpoints without their manifest. Raises TryAgain."""
-        with self._reading() as session:
+        with self._database.reading() as session:
             return [ino for (ino,) in session.all(own.MISSING)]
 
     def untrue(self) -> list[Kept]:
@@ -66,7 +64,7 @@ class Shelf:
         Of two checkpoints with one step, the first that is durable has the key of the step.
         """
         run = [name for name in row.run.split(b"/") if name]
-        with self._reading() as session:
+        with self._database.reading() as session:
             for ino in (None, row.ino):
                 key = keys.key_of(self._below, [*run, name_of(row.path, row.step, ino)])
                 found = session.one(own.ROW, the_key=key)
@@ -86,7 +84,7 @@ class Shelf:
         assert row.durable_ns is not None, "a manifest is of a durable checkpoint"
         facts = (key, row.ino, row.path, change, row.evidence, row.durable_ns, None, now_ns)
         made = Kept(*facts, now_ns + self._late_ns)
-        with self._writing() as session:
+        with self._database.writing() as session:
             session.run(own.DELETE, the_key=key)
             session.run(own.INSERT, **made._asdict())
         return made._replace(look_ns=None if before is None else before.look_ns)
@@ -97,7 +95,7 @@ class Shelf:
         Parameters: is_doubtful, whether a request was given up that may still be carried out.
         """
         look_ns = clock.now_ns() + self._late_ns if is_doubtful else kept.look_ns
-        with self._writing() as session:
+        with self._database.writing() as session:
             session.run(own.KNOWN, the_key=kept.key, new_etag=kept.etag, new_look_ns=look_ns)
 
     def forget(self, kept: Kept) -> None:
@@ -106,21 +104,11 @@ class Shelf:
             # An earlier request may still bring a manifest. The row stays until it cannot.
             self.know(kept._replace(etag=None))
             return
-        with self._writing() as session:
+        with self._database.writing() as session:
             session.run(own.DELETE, the_key=kept.key)
 
-    @contextmanager
-    def _reading(self) -> Iterator[Session]:
-        with self._database.reader() as connection:
-            yield Session(connection, self._database.dialect)
-
-    @contextmanager
-    def _writing(self) -> Iterator[Session]:
-        with self._database.reader() as connection, self._database.transaction(connection):
-            yield Session(connection, self._database.dialect)
-
     def _kept(self, statement: Statement, **parameters: Any) -> list[Kept]:
-        with self._reading() as session:
+        with self._database.reading() as session:
             return [_kept(row) for row in session.all(statement, **parameters)]
 
 

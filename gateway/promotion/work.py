@@ -58,8 +58,8 @@ class Work:
     @contextmanager
     def reading(self) -> Iterator[Session]:
         """Open a read transaction. Raises TryAgain."""
-        with self._database.snapshot() as connection:
-            yield Session(connection, self._database.dialect)
+        with self._database.reading() as session:
+            yield session
 
     @contextmanager
     def writing(self, of: Promotion) -> Iterator[View]:

@@ -17,7 +17,7 @@ from sqlalchemy import exists, func, literal_column, select
 
 from gateway import clock, state
 from gateway.data.layout import DataFiles
-from gateway.db.compiled import Session, Statement
+from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.db.models import TRASH_INO
 from gateway.db.statements import IS_DIRTY, dirent, inode
@@ -104,8 +104,7 @@ class Status:
 
     def _facts(self) -> dict[str, Any]:
         now_ns = clock.now_ns()
-        with self._database.snapshot() as connection:
-            session = Session(connection, self._database.dialect)
+        with self._database.reading() as session:
             sealed = session.one(SEALED)
             written = session.all(WRITTEN)
         assert sealed is not None, "a query without groups has one row"

@@ -139,7 +139,7 @@ class Applier:
         is_due = knowntime.is_due(planned.known, planned.time)
         if not (is_news or is_due or wanted or is_other):
             return
-        with self._writing() as session:
+        with self._database.writing() as session:
             if is_due:
                 store.save_time(session, planned.time)
             if is_news:
@@ -171,8 +171,7 @@ class Applier:
     def _not_as_planned(self, decision: Decision, planned: Planned) -> str | None:
         """Return why a checkpoint must not be deleted now, or None. Raises Interrupted."""
         one, successor = decision.checkpoint, decision.successor
-        with self._database.snapshot() as connection:
-            session = Session(connection, self._database.dialect)
+        with self._database.reading() as session:
             if store.current(session) != list(planned.policies):
                 raise Interrupted("a policy was changed")
             if session.one(own.IS_MADE) is None:
@@ -224,13 +223,13 @@ class Applier:
     ) -> Iterator[Callable[[str], None]]:
         """Record that an action begins, and, by what is yielded, how it ended."""
         self._is_tidy = False
-        with self._writing() as session:
+        with self._database.writing() as session:
             action = store.begin(session, what, decision, author, reason)
         _hit("begun")
 
         def end(result: str) -> None:
             _hit("done")
-            with self._writing() as session:
+            with self._database.writing() as session:
                 store.end(session, action, result)
             _hit("ended")
             log.info("%s: %s: %s", printable(decision.checkpoint.path), reason, result)
@@ -250,7 +249,7 @@ class Applier:
             now = self._catalogue.look(action.ino).now
             is_there = now is not None and now.path == action.path
             place = "it is still there" if is_there else "it is not at its path any more"
-            with self._writing() as session:
+            with self._database.writing() as session:
                 store.end(session, action.id, f"interrupted: {place}")
         self._is_tidy = True
 
@@ -259,11 +258,6 @@ class Applier:
 
     def _wait(self, what: str, one: Checkpoint) -> None:
         self._pauses[what, one.evidence] = clock.monotonic_seconds() + PAUSE_SECONDS
-
-    @contextmanager
-    def _writing(self) -> Iterator[Session]:
-        with self._database.reader() as connection, self._database.transaction(connection):
-            yield Session(connection, self._database.dialect)
 
 
 def _hit(when: str) -> None:

@@ -100,7 +100,7 @@ class Trash:
             if answer.errno in _NOT_KNOWN:
                 # Its row stays for a while.
                 raise TrashRefused(f"the NFS server failed: {os.strerror(answer.errno)}")
-            with self._writing() as session:
+            with self._database.writing() as session:
                 session.run(rows.DELETE, the_id=entry.id)
             raise TrashRefused(_REASONS.get(answer.errno) or os.strerror(answer.errno))
 
@@ -117,7 +117,7 @@ class Trash:
             if entry.state == State.EXPIRING:
                 raise TrashRefused(f"{trash_id} is being removed: it is too late")
             parts = tuple(entry.path.split(b"/") if to is None else to)
-            with self._reading() as session:
+            with self._database.reading() as session:
                 parent = self._free_name(session, parts)
                 seen = imprint.of(session, entry.ino)
             request = Request(
@@ -125,7 +125,7 @@ class Trash:
             )
             answer = self._ask(request._replace(cred=GATEWAY_CRED))
             self._hit("undelete")
-            with self._writing() as session:
+            with self._database.writing() as session:
                 if (rows.in_trash(session) or {}).get(trash_id) == entry.ino:
                     why = _REASONS.get(answer.errno) or os.strerror(answer.errno)
                     raise TrashRefused(f"{trash_id} stays in the trash: {why}: try again")
@@ -147,11 +147,11 @@ class Trash:
         TrashRefused if it stays, is not in the trash any more, or if something of it is left;
         UserError, DoorClosed, NamespaceError, OSError.
         """
-        with self._reading() as session:
+        with self._database.reading() as session:
             open_files = imprint.of(session, entry.ino).open_files
         if only_closed and open_files:
             raise TrashRefused(f"{open_files} of its files are open for writing")
-        with self._alone(), self._writing() as session:
+        with self._alone(), self._database.writing() as session:
             there = rows.in_trash(session) or {}
             if there.get(entry.id) != entry.ino or not rows.move_on(session, entry, State.EXPIRING):
                 raise TrashRefused(f"{entry.id} is not in the trash any more")
@@ -168,34 +168,34 @@ class Trash:
 
     def entries(self) -> list[Entry]:
         """Return what is in the trash, the oldest first."""
-        with self._reading() as session:
+        with self._database.reading() as session:
             found = rows.entries(session)
         return [one for one in found if one.state != State.PUTTING]
 
     def totals(self) -> dict[str, Totals]:
         """Return what entries take, by id. It reads all inodes in the trash."""
-        with self._reading() as session:
+        with self._database.reading() as session:
             return rows.totals(session)
 
     def wanted(self) -> set[int]:
         """Return the inodes of what is pinned or being copied, and of the directories above it."""
-        with self._reading() as session:
+        with self._database.reading() as session:
             return rows.wanted(session)
 
     def entry(self, trash_id: str) -> Entry | None:
         """Return a row, whatever its state."""
-        with self._reading() as session:
+        with self._database.reading() as session:
             return next((one for one in rows.entries(session) if one.id == trash_id), None)
 
     # What the gateway does by itself.
 
     def reconcile(self) -> None:
         """Make the rows say what is in the trash. Raises NamespaceError, OSError."""
-        with self._reading() as session:
+        with self._database.reading() as session:
             there, known = rows.in_trash(session), rows.entries(session)
         if there is None or not self._differ(there, known):
             return
-        with self._alone(), self._writing() as session:
+        with self._alone(), self._database.writing() as session:
             # The rename of another process may have come in between.
             there, known = rows.in_trash(session) or {}, rows.entries(session)
             for entry in known:
@@ -211,18 +211,18 @@ class Trash:
     def now_ns(self) -> int:
         """Return the time that has passed for certain, as ``Entry.expires_ns`` counts. Raises
         OSError."""
-        with self._reading() as session:
+        with self._database.reading() as session:
             return rows.moment(session).elapsed_ns
 
     def tick(self, entries: Sequence[Entry]) -> int:
         """Store the present moment, and count again what the drain leaves alone. Returns what
         ``now_ns`` returns. Raises OSError."""
-        with self._reading() as session:
+        with self._database.reading() as session:
             # What was being sent when the entry came may have arrived.
             used = {
                 one: imprint.of(session, one.ino).dirty_used for one in entries if one.dirty_used
             }
-        with self._writing() as session:
+        with self._database.writing() as session:
             for one, dirty_used in used.items():
                 if dirty_used != one.dirty_used:
                     session.run(rows.COUNTED, the_id=one.id, used=dirty_used)
@@ -265,7 +265,7 @@ class Trash:
         return row, seen, now.node.parent
 
     def _begin(self, row: Row, seen: Imprint, by: str, reason: str) -> Entry:
-        with self._writing() as session:
+        with self._database.writing() as session:
             entry = Entry(
                 id=rows.id_of(row.ino),
                 ino=row.ino,
@@ -295,7 +295,7 @@ class Trash:
 
     def _settled(self, entry: Entry) -> bool:
         """Complete the row of what is in the trash by now. Returns False if it is not there."""
-        with self._writing() as session:
+        with self._database.writing() as session:
             if (rows.in_trash(session) or {}).get(entry.id) != entry.ino:
                 return False
             rows.move_on(session, entry, State.KEPT)
@@ -331,16 +331,6 @@ class Trash:
             yield
         finally:
             os.close(fd)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Session]:
-        with self._database.snapshot() as connection:
-            yield Session(connection, self._database.dialect)
-
-    @contextmanager
-    def _writing(self) -> Iterator[Session]:
-        with self._database.reader() as connection, self._database.transaction(connection):
-            yield Session(connection, self._database.dialect)
 
     def _hit(self, what: str) -> None:
         failpoints.hit_counted(TRASH_STEP.format(what=what))
