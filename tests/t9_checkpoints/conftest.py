@@ -12,7 +12,10 @@ from gateway import config
 from gateway.checkpoints.follower import Follower
 from gateway.settings import Settings
 from tests.support.namespace import Namespace
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import RcloneServer
 from tests.support.volumes import make_settings, make_volume
+from tests.t4_drain.site import Site
 from tests.t9_checkpoints.world import World, follow
 
 
@@ -44,3 +47,12 @@ def configured(tmp_path: Path) -> Iterator[World]:
     yield made
     made.end()
     made.namespace.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """A namespace that the real drain brings to a real store."""
+    with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
+        made = Site(tmp_path, server, "checkpoints", proxy)
+        yield made
+        made.close()

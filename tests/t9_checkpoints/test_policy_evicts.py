@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from gateway import clock
 from gateway.checkpoints.follower import Follower
@@ -17,19 +13,9 @@ from gateway.retention.applier import Applier
 from gateway.retention.policy import HOUR_NS
 from gateway.trash.trash import Trash
 from tests.support.namespace import Namespace
-from tests.support.s3proxy import S3Proxy
-from tests.support.s3server import RcloneServer
 from tests.support.volumes import query
 from tests.t4_drain.site import Site
 from tests.t9_checkpoints.world import follow
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
-        made = Site(tmp_path, server, "checkpoints", proxy)
-        yield made
-        made.close()
 
 
 def test_what_was_not_used_leaves_the_disk(site: Site) -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.follower import Follower
@@ -18,8 +14,6 @@ from gateway.retention import policy, store
 from gateway.retention.applier import Applier
 from gateway.retention.facts import Checkpoint, Situation
 from gateway.retention.superseded import superseded
-from tests.support.s3proxy import S3Proxy
-from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.site import Site
 from tests.t9_checkpoints.test_planner import NOW_NS, Said, checkpoint, metric, policies
@@ -67,14 +61,6 @@ def test_what_would_be_deleted_at_once_is_superseded() -> None:
     many = tuple(checkpoint(ino, ino, State.COMPLETE) for ino in range(1, 20))
     assert found(NEWEST, saved=many) == set(range(1, 19))
     assert found(NEWEST, saved=many, share=0.5) == set()
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
-        made = Site(tmp_path, server, "checkpoints", proxy)
-        yield made
-        made.close()
 
 
 class Refusing:
