@@ -167,6 +167,8 @@ class Promotion(Base):
     """Bytes of the files."""
     is_tagged: Mapped[int | None] = mapped_column(Integer)
     """Whether its objects have the tag. NULL: the store was not asked yet."""
+    manifest_etag: Mapped[str | None] = mapped_column(String)
+    """ETag of the manifest in the bucket. NULL: it is not known to be there."""
 
 
 class PromotionMember(Base):

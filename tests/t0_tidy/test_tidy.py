@@ -181,7 +181,7 @@ ALLOWED = {
     },
     "gateway.promotion": {
         *LIBRARIES, *DRAIN_BASE, "gateway.text", "gateway.door", "gateway.drain.endpoint",
-        "gateway.promotion",
+        "gateway.checkpoints.facts", "gateway.manifests", "gateway.promotion",
     },
     "gateway.manifests.document": {"gateway.types", "gateway.objectstore.keys"},
     "gateway.manifests": {

@@ -1,0 +1,15 @@
+"""manifests of promoted copies"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0019"
+down_revision = "0018"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("promotion", sa.Column("manifest_etag", sa.String(), nullable=True))
