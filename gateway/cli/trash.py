@@ -90,7 +90,10 @@ def gather(settings: Settings) -> dict[str, Any]:
         "bucket_bytes": sum(one["bucket_bytes"] for one in found),
         "dirty_files": sum(one["dirty_files"] for one in found),
         "dirty_bytes": sum(one["dirty_bytes"] for one in found),
-        "next_expiry_seconds": min((one["left_seconds"] for one in found), default=None),
+        "next_expiry_seconds": min(
+            (one["left_seconds"] for one in found if not one["stays"]), default=None
+        ),
+        "staying": sum(one["stays"] is not None for one in found),
     }
 
 
@@ -100,7 +103,11 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         noun = "checkpoint" if count == 1 else "checkpoints"
         text = f"{count} {noun}, {size(facts['local_bytes'])} on the disk, "
         text += f"{size(facts['bucket_bytes'])} in the bucket"
-        yield "trash", f"{text}; the next is removed in {duration(facts['next_expiry_seconds'])}"
+        if facts["next_expiry_seconds"] is not None:
+            text += f"; the next is removed in {duration(facts['next_expiry_seconds'])}"
+        if facts["staying"]:
+            text += f"; {facts['staying']} stay although their grace is over: spillway trash list"
+        yield "trash", text
 
 
 @contextmanager
@@ -141,6 +148,7 @@ def _fact(settings: Settings, entry: Entry, takes: Totals, now_ns: int) -> dict[
         "by": readable(entry.deleted_by),
         "reason": readable(entry.reason),
         "is_expiring": entry.state == State.EXPIRING,
+        "stays": entry.stays if entry.state == State.KEPT else None,
     }
 
 
@@ -152,8 +160,14 @@ def _list(settings: Settings, as_json: bool) -> int:
         return DONE
     for one in found:
         left = "being removed" if one["is_expiring"] else f"{duration(one['left_seconds'])} left"
+        left = "stays" if one["stays"] else left
         print(f"{one['id']:<8} {size(one['size_bytes']):>10}  {left:<14} {one['path']}")
         print(f"{'':<8} {one['deleted'][:19].replace('T', ' ')}  {one['by']}: {one['reason']}")
+        if one["stays"]:
+            print(
+                f"{'':<8} {one['stays']}: take it back: spillway undelete {one['id']}, or "
+                f"remove it: spillway trash empty {one['id']} --yes"
+            )
     if not found:
         print("the trash is empty")
     return DONE

@@ -119,6 +119,10 @@ class Trash(Base):
     reason: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
     """``putting``, ``kept`` or ``expiring``."""
+    complete_ns: Mapped[int | None]
+    """``checkpoint.complete_ns`` then. NULL: not known."""
+    stays: Mapped[str | None] = mapped_column(String)
+    """Why it stays although its grace is over, for people. NULL: it does not."""
 
 
 class Elapsed(Base):

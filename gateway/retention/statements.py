@@ -16,7 +16,10 @@ action: Any = models.Action.__table__
 approval: Any = models.Approval.__table__
 known_time: Any = models.KnownTime.__table__
 
-CHECKPOINTS = Statement(select(*(checkpoint.c[name] for name in Checkpoint._fields)))
+_CHECKPOINTS = select(*(checkpoint.c[name] for name in Checkpoint._fields))
+CHECKPOINTS = Statement(_CHECKPOINTS)
+OF_RUN = Statement(_CHECKPOINTS.where(checkpoint.c.run == b("run")))
+"""Selects the checkpoints of a run, as ``CHECKPOINTS`` does."""
 IS_MADE = Statement(select(catalogue.c.id))
 
 _newest = (
