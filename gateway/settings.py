@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway import checks
 from gateway.acknowledge import AcknowledgeSettings
+from gateway.adminsettings import AdminSettings
 from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
 from gateway.clients import PRIVATE, Squash
 from gateway.declare import key as _key
@@ -334,6 +335,7 @@ class Settings:
     checkpoints: CheckpointsSettings
     retention: RetentionSettings
     namespace: NamespaceSettings
+    admin: AdminSettings
     source: Path
     """The file that the settings were read from."""
 
@@ -387,4 +389,5 @@ SECTIONS: Mapping[str, type[Any]] = {
     "checkpoints": CheckpointsSettings,
     "retention": RetentionSettings,
     "namespace": NamespaceSettings,
+    "admin": AdminSettings,
 }

@@ -1,0 +1,32 @@
+"""The gateway that is governed: what every route gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from gateway.db.engine import Database
+from gateway.settings import Settings
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """One gateway, for the life of the process.
+
+    It lives in ``app.state.gateway``. Its database is the namespace. Routes open a transaction with
+    ``database.reading()`` or ``database.writing()`` and keep it no longer than they need.
+    """
+
+    settings: Settings
+    database: Database
+
+
+def _gateway(request: Request) -> Gateway:
+    found: Gateway = request.app.state.gateway
+    return found
+
+
+Governed = Annotated[Gateway, Depends(_gateway)]
+"""The parameter of a route that needs the gateway."""
