@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -124,8 +125,13 @@ class Copier:
 
         return list(self._pool.map(copy, wanted))
 
-    def etag_of(self, of: Promotion, volume: str, stored: Stored) -> str | None:
-        """Return the ETag that an object of a copy has now, or None if it is not this copy's."""
+    def etags_of(
+        self, of: Promotion, volume: str, stored: Sequence[Stored]
+    ) -> Iterator[str | None]:
+        """Yield the ETag that each object of a copy has now, or None if it is not this copy's."""
+        return self._pool.map(partial(self._etag_of, of, volume), stored)
+
+    def _etag_of(self, of: Promotion, volume: str, stored: Stored) -> str | None:
         head = self._store.head(stored.key)
         if head is None or head.size != stored.size:
             return None

@@ -326,8 +326,9 @@ class Promoter:
             with self._work.reading() as session:
                 rows = session.all(OBJECTS, name=one.name, after=after, most=NAMES)
                 volume = store.volume(session)
-            for stored in (Stored(*row) for row in rows):
-                etag = self._open_copier().etag_of(one, volume, stored)
+            page = [Stored(*row) for row in rows]
+            etags = self._open_copier().etags_of(one, volume, page)
+            for stored, etag in zip(page, etags, strict=True):
                 if etag is None:
                     why = f"{stored.key}: the bucket does not have the copy any more"
                     self._end(one, why)

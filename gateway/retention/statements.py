@@ -57,6 +57,10 @@ ACTIONS = Statement(
     select(action).order_by(action.c.began_ns.desc(), action.c.id.desc()).limit(b("most"))
 )
 
+ACTIONS_FORGET = Statement(
+    delete(action).where(action.c.finished_ns.is_not(None), action.c.began_ns < b("before_ns"))
+)
+
 SUPERSEDED = Statement(select(superseded.c.ino))
 SUPERSEDED_INSERT = Statement(insert(superseded))
 SUPERSEDED_DELETE = Statement(delete(superseded).where(superseded.c.ino == b("the_ino")))

@@ -20,6 +20,11 @@ ASKED_KEPT = 8
 """The newest plans that are asked about are kept: a person approves the one that was shown."""
 
 
+ACTIONS_KEPT_NS = 90 * policies.DAY_NS
+"""Actions that ended are kept for so long. The known time counts, so a clock that jumps forgets
+none."""
+
+
 class Version(NamedTuple):
     """A row of ``policy``."""
 
@@ -260,6 +265,8 @@ def known_time(session: Session) -> Known | None:
 
 
 def save_time(session: Session, found: KnownTime) -> None:
-    """Store the known time, inside a write transaction."""
+    """Store the known time, inside a write transaction, and forget actions that are older than
+    ACTIONS_KEPT_NS by it."""
+    session.run(own.ACTIONS_FORGET, before_ns=found.now_ns - ACTIONS_KEPT_NS)
     session.run(own.KNOWN_TIME_DELETE)
     session.run(own.KNOWN_TIME_INSERT, id=1, **found.row._asdict())
