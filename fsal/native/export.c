@@ -9,9 +9,11 @@
 
 #include "bridge.h"
 #include "call.h"
+#include "clock.h"
 #include "closing.h"
 #include "compound.h"
 #include "convert.h"
+#include "counted.h"
 #include "doorway.h"
 #include "fd.h"
 #include "handle.h"
@@ -20,6 +22,7 @@
 #include "python.h"
 #include "queue.h"
 #include "space.h"
+#include "statistics.h"
 #include "sync.h"
 
 #define SEAL_SECONDS 5u
@@ -93,6 +96,7 @@ static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 static fsal_status_t before_close(uint64_t ino, const struct gsh_buffdesc *desc)
 {
 	struct spw_compound_place place = { 0 };
+	uint64_t began = spw_clock_ns();
 	struct spw_close close;
 	int rc = 0;
 
@@ -108,7 +112,8 @@ static fsal_status_t before_close(uint64_t ino, const struct gsh_buffdesc *desc)
 				 " is damaged, or the bucket does not have it after acknowledge.wait_seconds: its CLOSE is answered with an error; see: spillway status",
 				 ino);
 	}
-	return spw_status(rc);
+	/* Ganesha asks for the CLOSE itself (close2) only if this is no error. */
+	return rc == 0 ? spw_status(0) : spw_counted(SPW_COUNTED_CLOSE, began, spw_status(rc), 0);
 }
 
 static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t in_type,
@@ -134,6 +139,8 @@ static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t 
 static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffdesc *desc,
 				   struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
+	uint64_t began = spw_clock_ns();
+	fsal_status_t status;
 	struct spw_fh fh;
 
 	(void)export;
@@ -141,7 +148,8 @@ static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffde
 	if (desc->len != sizeof(fh))
 		return fsalstat(ERR_FSAL_BADHANDLE, 0);
 	memcpy(&fh, desc->addr, sizeof(fh));
-	return handle_by_ino(fh.ino, fh.generation, obj, out);
+	status = handle_by_ino(fh.ino, fh.generation, obj, out);
+	return spw_counted(SPW_COUNTED_HANDLE, began, status, 0);
 }
 
 static fsal_status_t dynamic_info(struct fsal_export *export, struct fsal_obj_handle *obj,

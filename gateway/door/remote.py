@@ -48,7 +48,9 @@ class Remote:
                     b"".join(frames.encode(first + at, requests[at]) for at in range(sent, until))
                 )
                 sent = until
-                number, answer = frames.decode(self._receive(frames.ANSWER_BYTES))
+                frame = self._receive(frames.ANSWER_BYTES)
+                data = self._receive(frames.data_bytes(frame))
+                number, answer = frames.decode(frame, data)
                 answers[number - first] = answer
         except TimeoutError:
             raise DoorClosed(f"the NFS server gave no answer for {ANSWER_SECONDS:g} s") from None
