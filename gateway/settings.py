@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway import checks
 from gateway.acknowledge import AcknowledgeSettings
+from gateway.adminsettings import AdminSettings
 from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
 from gateway.clients import PRIVATE, Squash
 from gateway.declare import key as _key
@@ -334,6 +335,7 @@ class Settings:
     checkpoints: CheckpointsSettings
     retention: RetentionSettings
     namespace: NamespaceSettings
+    admin: AdminSettings
     source: Path
     """The file that the settings were read from."""
 
@@ -344,6 +346,11 @@ class Settings:
     @property
     def database_url(self) -> str:
         return self.namespace.url or f"sqlite:///{self.data_dir / 'namespace.db'}"
+
+    @property
+    def admin_db(self) -> Path:
+        """The admin API's own database: tokens, sessions, audit, jobs, history."""
+        return self.data_dir / "admin.db"
 
     @property
     def credentials_file(self) -> Path:
@@ -387,4 +394,5 @@ SECTIONS: Mapping[str, type[Any]] = {
     "checkpoints": CheckpointsSettings,
     "retention": RetentionSettings,
     "namespace": NamespaceSettings,
+    "admin": AdminSettings,
 }

@@ -80,9 +80,10 @@ ALLOWED = {
         "gateway.checks", "gateway.declare", "gateway.holds", "gateway.pathpattern"
     },
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
+    "gateway.adminsettings": {"gateway.checks", "gateway.declare"},
     "gateway.settings": {
-        "gateway.acknowledge", "gateway.checks", "gateway.checkpointsettings", "gateway.clients",
-        "gateway.declare",
+        "gateway.acknowledge", "gateway.adminsettings", "gateway.checks",
+        "gateway.checkpointsettings", "gateway.clients", "gateway.declare",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
@@ -212,7 +213,10 @@ ALLOWED = {
         "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.trash",
     },
     "gateway.elapsed": {"gateway.clock"},
-    "gateway.cli": {"gateway"},
+    # The command line prints the facts of gateway.control, and the admin API serves them.
+    "gateway.control": {*LIBRARIES, "gateway"},
+    "admin_api": {"gateway", "admin_api"},
+    "gateway.cli": {"gateway", "admin_api"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
              "gateway.config", "gateway.settings"},
     "migrations": {"gateway.db"},
@@ -285,6 +289,16 @@ def test_no_import_leads_back() -> None:
     )
 
 
+def test_only_the_command_line_prints() -> None:
+    """What the admin API serves too knows no terminal: gateway.cli is above all of them."""
+    users = {
+        module_of(path)
+        for path in sources()
+        if path.suffix == ".py" and any(below(i, {"gateway.cli"}) for i in imports(path))
+    }
+    assert {name for name in users if not below(name, {"gateway.cli", "tests"})} == set()
+
+
 def test_a_circle_would_be_seen() -> None:
     with pytest.raises(AssertionError, match="a imports b imports a"):
         require_no_circle({"a": {"b"}, "b": {"a", "c"}, "c": set()})
@@ -303,6 +317,7 @@ def test_only_some_packages_see_the_object_store() -> None:
             name,
             {
                 *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.manifests"),
+                "gateway.control",
                 *("gateway.promotion", "gateway.objectstore", "tests"),
             },
         )

@@ -1,0 +1,26 @@
+"""Who asks: a token or a login, with its role. Pure."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Role(IntEnum):
+    """What somebody may do. Each role may do everything that the one before it may."""
+
+    VIEWER = 1
+    """Reads everything but secrets."""
+    OPERATOR = 2
+    """Orders work that loses nothing: promote, pin, warm, evict, hold, undelete."""
+    ADMIN = 3
+    """Deletes, changes policies, exports and tokens."""
+
+
+class Principal(NamedTuple):
+    """Somebody whose token or login was verified."""
+
+    name: str
+    role: Role
+    token_id: str
+    """The token, also of a login: it ends when its token is revoked."""

@@ -1,0 +1,37 @@
+"""Entity tags: two people who change one thing do not overwrite each other (RFC 9110, 13.1.1)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Header
+
+from admin_api.problems import Problem
+
+IfMatch = Annotated[
+    str | None, Header(description="The ETag of what is to be changed, as it was read.")
+]
+
+
+def etag_of(version: int | str) -> str:
+    """Return the strong entity tag of a version."""
+    return f'"{version}"'
+
+
+def require_match(if_match: str | None, version: int | str | None, current: Any) -> None:
+    """Raise Problem unless a change was made for the version that is there.
+
+    Parameters: if_match, the header; version that is there, or None if there is nothing; current,
+    the representation that the answer shows when somebody else has changed it.
+    """
+    if if_match is None:
+        raise Problem(428, "If-Match is missing: read it first, and send its ETag as If-Match")
+    tags = [tag.strip() for tag in if_match.split(",")]
+    if version is not None and ("*" in tags or etag_of(version) in tags):
+        return
+    raise Problem(
+        412,
+        "it was changed meanwhile: compare `current` with yours, and send the new ETag",
+        None if version is None else {"ETag": etag_of(version)},
+        current=current,
+    )

@@ -1,0 +1,146 @@
+"""Answers errors as problem details (RFC 9457), with one map from an error to a status.
+
+A problem says what happened and what to do. It never has a traceback, a secret or a database URL
+with a password. An error that is not foreseen is logged with the request's id, and the answer names
+the id.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+
+from gateway.errors import (
+    BucketError,
+    DoorClosed,
+    NamespaceError,
+    PolicyError,
+    StoreUnavailable,
+    TrashRefused,
+    UserError,
+)
+
+log = logging.getLogger("admin")
+
+MEDIA_TYPE = "application/problem+json"
+_STATUS_OF_ERRNO = {
+    errno.ENOENT: 404,
+    errno.ESTALE: 404,
+    errno.EEXIST: 409,
+    errno.ENOTEMPTY: 409,
+    errno.EBUSY: 409,
+    errno.EACCES: 403,
+    errno.EPERM: 403,
+    errno.EROFS: 403,
+    errno.ENOSPC: 507,
+    errno.EAGAIN: 503,
+}
+
+
+class ProblemDetails(BaseModel):
+    """A problem as the OpenAPI shows it (RFC 9457, section 3)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    """The id of the request. Lines of the log have it too."""
+
+
+class Problem(Exception):
+    """An answer that is not a success.
+
+    Parameters: status of HTTP; detail, one line that says what happened and what to do; headers;
+    members, further members of the answer (the current representation of what was changed, say).
+    """
+
+    def __init__(
+        self, status: int, detail: str, headers: dict[str, str] | None = None, **members: Any
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = headers
+        self.members = members
+
+
+def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return what a route declares as ``responses`` for the problems that it answers."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+    return {
+        status: {"description": HTTPStatus(status).phrase, "content": content}
+        for status in statuses
+    }
+
+
+def answer(request: Request, problem: Problem) -> JSONResponse:
+    """Return a problem as a response."""
+    body = ProblemDetails(
+        title=HTTPStatus(problem.status).phrase,
+        status=problem.status,
+        detail=problem.detail,
+        instance=getattr(request.state, "request_id", None),
+        **problem.members,
+    )
+    return JSONResponse(
+        body.model_dump(mode="json"), problem.status, problem.headers, media_type=MEDIA_TYPE
+    )
+
+
+def of(exc: Exception) -> Problem:
+    """Return the problem of an error that the gateway raises on purpose."""
+    detail = " ".join(str(exc).splitlines())
+    if isinstance(exc, PolicyError):
+        return Problem(422, detail)
+    if isinstance(exc, StoreUnavailable | DoorClosed):
+        return Problem(503, detail, {"Retry-After": "5"})
+    if isinstance(exc, BucketError):
+        return Problem(502, detail)
+    if isinstance(exc, UserError | TrashRefused):
+        return Problem(409, detail)
+    if isinstance(exc, NamespaceError):
+        status = _STATUS_OF_ERRNO.get(exc.errno, 400)
+        return Problem(status, detail, {"Retry-After": "1"} if status == 503 else None)
+    raise exc
+
+
+def install(app: FastAPI) -> None:
+    """Have an application answer every error as a problem."""
+
+    async def ours(request: Request, exc: Exception) -> JSONResponse:
+        return answer(request, exc if isinstance(exc, Problem) else of(exc))
+
+    async def invalid(request: Request, exc: Exception) -> JSONResponse:
+        assert isinstance(exc, RequestValidationError)
+        errors = [
+            {"where": ".".join(map(str, one["loc"])), "what": one["msg"]} for one in exc.errors()
+        ]
+        first = f"{errors[0]['where']}: {errors[0]['what']}" if errors else "the request is wrong"
+        return answer(request, Problem(422, first, errors=errors))
+
+    async def http(request: Request, exc: Exception) -> JSONResponse:
+        assert isinstance(exc, HTTPException)
+        headers = dict(exc.headers) if exc.headers else None
+        return answer(request, Problem(exc.status_code, str(exc.detail), headers))
+
+    async def unforeseen(request: Request, exc: Exception) -> JSONResponse:
+        log.error("unexpected", exc_info=exc)
+        detail = "an error that was not foreseen: the log of the admin API has it under this id"
+        return answer(request, Problem(500, detail))
+
+    for kind in (Problem, UserError, TrashRefused, NamespaceError, DoorClosed):
+        app.add_exception_handler(kind, ours)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(Exception, unforeseen)

@@ -1,0 +1,31 @@
+"""Whether the admin API lives, and whether the gateway can be governed. Both need no token."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from admin_api.gateway import Governed
+from admin_api.problems import describe
+from gateway.db import schema
+
+router = APIRouter(prefix="/health", tags=["health"])
+
+
+class Health(BaseModel):
+    """An answer of a health check."""
+
+    status: str
+
+
+@router.get("/live")
+def live() -> Health:
+    """Answer as long as this process can answer at all."""
+    return Health(status="ok")
+
+
+@router.get("/ready", responses=describe(409, 503))
+def ready(gateway: Governed) -> Health:
+    """Answer once the database of the namespace can be used."""
+    schema.require_current(gateway.database)
+    return Health(status="ok")

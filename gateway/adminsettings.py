@@ -1,0 +1,52 @@
+"""The settings of the admin API. They are a section of ``gateway.settings``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway import checks
+from gateway.declare import key as _key
+
+TLS_OFF = "off"
+TLS_SELF_SIGNED = "self-signed"
+TLS_FILES = "files"
+
+
+@dataclass(frozen=True)
+class AdminSettings:
+    enabled: bool = _key("Whether spillway up runs the admin API and its pages.", True)
+    bind: str = _key(
+        "Address that they listen on. Any but a loopback address needs tls and a token.",
+        "127.0.0.1",
+        checks.not_empty,
+    )
+    port: int = _key("TCP port of the admin API.", 8780, checks.between(1, 65535))
+    tls: str = _key(
+        "off: plain HTTP, on loopback only. self-signed: the first start makes a certificate.\n"
+        "files: certificate and key are given.",
+        TLS_OFF,
+        checks.one_of((TLS_OFF, TLS_SELF_SIGNED, TLS_FILES)),
+    )
+    certificate: Path = _key(
+        "Certificate chain (PEM), for tls = files or self-signed. A relative path is below\n"
+        "data_dir.",
+        Path("admin-certificate.pem"),
+        lambda value: None if value.name else "must name a file",
+    )
+    private_key: Path = _key(
+        "Its key (PEM, mode 0600). A relative path is below data_dir.",
+        Path("admin-key.pem"),
+        lambda value: None if value.name else "must name a file",
+    )
+    session_hours: float = _key(
+        "A login of the pages ends after so many hours.", 12.0, checks.between(0.1, 720)
+    )
+    history_days: int = _key(
+        "For how many days the figures of the dashboard are kept, one sample a minute.",
+        30,
+        checks.between(1, 3650),
+    )
+    audit_days: int = _key(
+        "For how many days the audit log is kept.", 365, checks.between(1, 36_500)
+    )

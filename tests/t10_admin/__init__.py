@@ -1,0 +1,1 @@
+"""The admin API: its routes, who may call them, its pages."""

@@ -1,0 +1,67 @@
+"""The admin API on a namespace of its own: the real application, database and data directory."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from admin_api.access.authenticate import authenticate
+from admin_api.access.principal import Principal, Role
+from admin_api.app import create_app
+from gateway import config
+from gateway.cli.main import main
+from gateway.settings import Settings
+
+ADMIN = Principal("tests", Role.ADMIN, "t1")
+
+
+class AdminSite(NamedTuple):
+    """A gateway that was set up and does not run, with its admin API on a loopback port."""
+
+    settings: Settings
+    app: FastAPI
+    http: httpx.Client
+
+
+@contextmanager
+def admin_site(directory: Path, principal: Principal | None = ADMIN) -> Iterator[AdminSite]:
+    """Set a gateway up and serve its admin API.
+
+    Parameters: directory, empty, for everything that the gateway keeps; principal, who sends every
+    request, or None to have each request say it.
+    """
+    path = directory / "spillway.toml"
+    status = main(
+        ["init", "--config", str(path), "--data-dir", str(directory / "data"), "--bucket", "b"]
+    )
+    assert status == 0
+    settings = config.load(path)
+    app = create_app(settings)
+    if principal is not None:
+        app.dependency_overrides[authenticate] = lambda: principal
+    with serving(app) as url, httpx.Client(base_url=f"{url}/api/v1", timeout=30) as http:
+        yield AdminSite(settings, app, http)
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """Serve an application by uvicorn, in a thread. Yields its URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        # The listener is open already: requests wait until the server takes them.
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
