@@ -26,6 +26,7 @@
 #include "cold_requests.h"
 #include "door.h"
 #include "door_frame.h"
+#include "exported.h"
 #include "inode.h"
 #include "names.h"
 #include "python.h"
@@ -161,6 +162,15 @@ static int invalidate(uint64_t ino)
 	return 0;
 }
 
+static int exports(struct spw_door_reply *reply)
+{
+	struct spw_exported *list = (void *)reply->data;
+	uint32_t count = spw_exported(list, SPW_DOOR_DATA_BYTES / sizeof(*list));
+
+	reply->data_bytes = count * sizeof(*list);
+	return 0;
+}
+
 static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
 {
 	const struct spw_request *request = &asked->request;
@@ -191,6 +201,8 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 		return change(SPW_INSTALL, request, attr);
 	case SPW_DOOR_INVALIDATE:
 		return invalidate(request->ino);
+	case SPW_DOOR_EXPORTS:
+		return exports(reply);
 	default:
 		return spw_cold_serve(op, asked, reply);
 	}

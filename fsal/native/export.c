@@ -1,4 +1,7 @@
-/* The export: handles to and from the wire, space, the write verifier. */
+/* The exports: handles to and from the wire, space, the write verifier.
+ *
+ * All exports are of one namespace and share Ganesha's cache. An export is a directory, by its inode
+ * number: its clients keep it when it is renamed. */
 #include "export.h"
 
 #include <errno.h>
@@ -15,6 +18,7 @@
 #include "convert.h"
 #include "counted.h"
 #include "doorway.h"
+#include "exported.h"
 #include "fd.h"
 #include "handle.h"
 #include "inode.h"
@@ -27,12 +31,10 @@
 
 #define SEAL_SECONDS 5u
 
-struct spw_export {
-	struct fsal_export export;
-};
-
 static struct config_item export_items[] = {
 	CONF_ITEM_NOOP("name"),
+	CONF_ITEM_UI64("Directory", 0, INT64_MAX, 0, spw_export, directory),
+	CONF_ITEM_UI64("Revision", 0, UINT64_MAX, 0, spw_export, revision),
 	CONFIG_EOL
 };
 
@@ -85,10 +87,11 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 				 struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
-	(void)export;
+	uint64_t ino = container_of(export, struct spw_export, export)->directory;
+
 	if (strcmp(path, CTX_FULLPATH(op_ctx)) != 0)
 		return spw_status(ENOENT);
-	return handle_by_ino(spw_python.root_ino, 0, obj, out);
+	return handle_by_ino(ino != 0 ? ino : spw_python.root_ino, 0, obj, out);
 }
 
 /* Answers a PUTFH whose compound closes the file: "wait" until the bucket has it (closing.h). Each
@@ -214,6 +217,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 		gsh_free(self);
 		return spw_status(rc);
 	}
+	spw_exported_by(module);
 	self->export.fsal = module;
 	self->export.up_ops = up_ops;
 	op_ctx->fsal_export = &self->export;
@@ -225,7 +229,7 @@ fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
 				struct config_error_type *err_type, struct fsal_export *original,
 				struct fsal_module *updated_super)
 {
-	struct spw_export scratch;
+	struct spw_export *self = container_of(original, struct spw_export, export), scratch;
 	fsal_status_t status = update_export(module, parse_node, err_type, original, updated_super);
 
 	if (FSAL_IS_ERROR(status))
@@ -233,5 +237,11 @@ fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
 	memset(&scratch, 0, sizeof(scratch));
 	if (load_config_from_node(parse_node, &export_block, &scratch, true, err_type) != 0)
 		return spw_status(EINVAL);
+	/* Handles and open files lead to the old directory: it is another export. */
+	if (scratch.directory != self->directory)
+		return spw_status(EINVAL);
+	PTHREAD_RWLOCK_wrlock(&module->lock);
+	self->revision = scratch.revision;
+	PTHREAD_RWLOCK_unlock(&module->lock);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }

@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -19,6 +20,9 @@ UNDER_WAY = 64
 """The requests that may be sent and not answered yet: as many as the server takes from one peer."""
 ANSWER_SECONDS = 90.0
 """The time to wait for an answer. The server answers within 30 s while its database is away."""
+
+_CREDENTIALS = struct.Struct("=iII")
+"""struct ucred (unix(7))."""
 
 
 class Remote:
@@ -59,6 +63,12 @@ class Remote:
         except frames.Rubbish as exc:
             raise DoorClosed(f"the NFS server is of another version ({exc}): restart it") from None
         return [answers[at] for at in range(len(requests))]
+
+    def server_pid(self) -> int:
+        """Return the process that listens at the door, of the connection as it is now."""
+        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid: int = _CREDENTIALS.unpack(found)[0]
+        return pid
 
     def _connect(self) -> None:
         # The path of a data directory may be longer than the address of a socket can be.
