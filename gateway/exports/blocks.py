@@ -28,6 +28,11 @@ ANONYMOUS = 65534
 
 MARK = "# What follows is read again when exports are changed: spillway export.\n"
 
+_FILE_SYSTEM = 0x5350
+"""The first half of the fsid of an export beside ``nfs.export``; its number is the second half.
+
+Two exports are two file systems to a client, because the same file has other handles in each: with
+one fsid, Linux would keep it in two caches as one file."""
 _SQUASH = {Squash.NONE: "None", Squash.ROOT: "Root", Squash.ALL: "All"}
 _NO_REVISION = "0"
 _HEAD = re.compile(r"\w+ \{")
@@ -44,7 +49,7 @@ EXPORT {{
     # Of hosts that no CLIENT below fits.
     Access_Type = None;
     Squash = {squash};
-    Anonymous_Uid = {anonymous};
+{file_system}    Anonymous_Uid = {anonymous};
     Anonymous_Gid = {anonymous};
     SecType = sys;
     Protocols = 4;
@@ -166,6 +171,9 @@ def _render(settings: Settings, block: _Block, revision: str) -> str:
         path=quoted("nfs.export", block.path),
         pseudo=quoted("nfs.export", block.name),
         squash=_SQUASH[squash],
+        file_system=(
+            f"    Filesystem_Id = {_FILE_SYSTEM}.{block.number};\n" if block.directory else ""
+        ),
         anonymous=ANONYMOUS,
         max_io_bytes=settings.nfs.max_io_bytes,
         directory=block.directory,

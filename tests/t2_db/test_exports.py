@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.cli import ganesha_conf
+from gateway.cli import ganesha_conf, up
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.errors import ExportChanged, ExportRefused
@@ -114,5 +114,7 @@ def test_an_export_follows_its_directory(
     namespace.remove(ROOT_CRED, ROOT_INO, b"b")
     assert [(one.path, one.is_served) for one in exports.listed()] == [(None, None)] * 2
     assert [one.name for one in at_start(settings)[1]] == ["/one", "/two"]
+    warning, _ = up.further_exports(settings)
+    assert warning.startswith("warning: /one is not exported: its directory was removed")
     namespace.rename(GATEWAY_CRED, TRASH_INO, b"1", ROOT_INO, b"back")
     assert [one.name for one in at_start(settings)[0]] == ["/one"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import struct
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +35,19 @@ DENIED = 10010
 LOCK, LOCKT, LOCKU, LOOKUPP = 12, 13, 14, 16
 NOTEMPTY = 66
 WRITE_LOCK = 2
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from gateway import config
+from gateway.db.engine import Database
+from gateway.exports import keeper, store
+source, name, path, hosts = sys.argv[1:]
+settings = config.load(Path(source), {})
+store.put = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+exports = keeper.Exports(settings, Database(settings.database_url))
+exports.put(keeper.Wanted(name, path.encode(), [hosts], "none"), "me")
+"""
+"""A process that ends when the server has its change, and before it is stored."""
 ROOT_NAMES = ["run7", "other"]
 
 
@@ -101,6 +116,15 @@ def is_locked(client: nfs4.Client, file: nfs4.File) -> bool:
         assert exc.number == DENIED
         return True
     return False
+
+
+def file_system(client: nfs4.Client, handle: bytes) -> tuple[int, ...]:
+    """Return the fsid of a handle."""
+    reply = client.call(putfh(handle), op(nfs4.GETATTR) + struct.pack(">II", 1, 1 << 8))
+    reply.unpack("IIII")
+    reply.unpack(f"{reply.number()}I")
+    reply.unpack("I")
+    return reply.unpack("QQ")
 
 
 def test_clients_with_open_and_locked_files_continue(
@@ -200,6 +224,7 @@ def test_a_directory_alone_has_no_way_out(
         with pytest.raises(nfs4.Status):
             client.lookup(root, name)
     # Two exports are two file systems to clients: no rename leads from one to the other.
+    assert len({file_system(client, at) for at in (root, client.handle("export"), above)}) == 3
     rename = op(nfs4.RENAME) + opaque(b"secret") + opaque(b"mine")
     whole = client.handle("export")
     with pytest.raises(nfs4.Status):
@@ -317,6 +342,19 @@ def test_what_cannot_be_stored_is_taken_back(
             put(exports, "/more", "other")
         with pytest.raises(nfs4.Status):
             client.handle("more")
+
+
+def test_a_command_that_was_killed_is_followed_by_the_rest(
+    server: Server, exports: Exports, client: nfs4.Client
+) -> None:
+    put(exports, "/data", "run7")
+    source = str(server.settings.source)
+    argv = [sys.executable, "-c", KILLED, source, "/half", "other", HERE]
+    assert subprocess.run(argv, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
+    assert client.names(client.handle()) == ["export", "data", "half"]
+    assert [one.export.name for one in exports.listed()] == ["/data"]
+    exports.reload()
+    assert client.names(client.handle()) == ["export", "data"]
 
 
 def test_they_survive_a_restart(server: Server, exports: Exports) -> None:
