@@ -24,7 +24,8 @@ KINDS = (
     *("link", "rename", "remove", "getxattr", "setxattr", "listxattr"),
 )
 """Kinds of operations, in the order of ``enum spw_counted``. ``handle`` is the search of an inode
-for a file handle that Ganesha's cache does not have. ``setxattr`` has removals too."""
+for a file handle that Ganesha's cache does not have. ``setxattr`` has removals too. Changes by the
+gateway's own processes add to ``handle`` and ``getattr``: Ganesha's cache is told of them."""
 ERRORS = ("not_found", "exists", "denied", "no_space", "stale", "io", "other")
 """Kinds of errors, in the order of ``enum spw_outcome``."""
 LATENCY_BOUNDS_SECONDS = tuple(2**bit / 1_000_000 for bit in range(25))

@@ -38,7 +38,9 @@ _NO_REVISION = "0"
 _HEAD = re.compile(r"\w+ \{")
 _OPTION = re.compile(r'\w+ = ("[^"]*"|[^";{}#]+);')
 _TOLD = re.compile(
-    r'Export_Id = (\d+);.*?Pseudo = "([^"]*)";.*?Directory = (\d+);\s*Revision = (\d+);', re.DOTALL
+    r'Export_Id = (\d+);.*?Pseudo = "([^"]*)";.*?MaxRead = (\d+);'
+    r".*?Directory = (\d+);\s*Revision = (\d+);",
+    re.DOTALL,
 )
 
 _EXPORT = """
@@ -81,12 +83,13 @@ class Written(NamedTuple):
     """What a text says that a server should tell after reading it."""
 
     revision: int
-    roots: dict[int, tuple[str, int]]
-    """Name, and inode of the root (0: the namespace's root), of each export by its number."""
+    fixed: dict[int, tuple[str, int, int]]
+    """Name, inode of the root (0: the namespace's root) and largest READ in bytes, of each export
+    by its number. A running server must not get others: its buffers are made for this size."""
 
     @property
     def directories(self) -> dict[int, int]:
-        return {number: directory for number, (_name, directory) in self.roots.items()}
+        return {number: directory for number, (_name, directory, _) in self.fixed.items()}
 
 
 def render(settings: Settings, exports: Sequence[Export]) -> str:
@@ -111,11 +114,14 @@ def render(settings: Settings, exports: Sequence[Export]) -> str:
 def read(text: str) -> Written:
     """Return what rendered blocks say. Raises ValueError if they were not rendered here."""
     found = _TOLD.findall(text)
-    revisions = {int(revision) for *_root, revision in found}
-    if len(revisions) != 1 or len({number for number, *_root in found}) != len(found):
+    revisions = {int(revision) for *_fixed, revision in found}
+    if len(revisions) != 1 or len({number for number, *_fixed in found}) != len(found):
         raise ValueError("no exports, or of several revisions, or two of a number")
-    roots = {int(number): (name, int(directory)) for number, name, directory, _ in found}
-    return Written(revisions.pop(), roots)
+    fixed = {
+        int(number): (name, int(directory), int(io_bytes))
+        for number, name, io_bytes, directory, _revision in found
+    }
+    return Written(revisions.pop(), fixed)
 
 
 def unsound(text: str) -> str | None:

@@ -69,7 +69,7 @@ class Exports:
         self._database = database
 
     def listed(self) -> list[Listed]:
-        """Return all exports, by name. Raises TryAgain, OSError."""
+        """Return all exports, by name. Raises TryAgain, UserError."""
         told = server.told(self._settings)
         served = None if told is None else {one.number for one in told.exports if one.is_mounted}
         with self._database.reading() as session:
@@ -83,7 +83,7 @@ class Exports:
             ]
 
     def get(self, name: str) -> Listed | None:
-        """Return one export, or None. Raises TryAgain, OSError."""
+        """Return one export, or None. Raises TryAgain, UserError."""
         return next((one for one in self.listed() if one.export.name == name), None)
 
     def put(self, wanted: Wanted, author: str, expected_version: int | None = None) -> Export:

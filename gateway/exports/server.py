@@ -69,13 +69,18 @@ class Told(NamedTuple):
 
 
 def told(settings: Settings) -> Told | None:
-    """Return the exports that the running server has, or None if none answers. Raises OSError."""
+    """Return the exports that the running server has, or None if none answers. Raises UserError."""
     try:
         with closing(Remote(settings)) as door:
             [answer] = door.run([Request(Op.EXPORTS, 0)])
             pid = door.server_pid()
     except (FileNotFoundError, ConnectionRefusedError, DoorClosed):
         return None
+    except OSError as exc:
+        raise UserError(
+            f"cannot reach the NFS server in {settings.run_dir}: {exc.strerror or exc}: run as "
+            "root or as the user that owns it"
+        ) from None
     return Told(pid, [Exported(*one) for one in _EXPORTED.iter_unpack(answer.data)])
 
 
@@ -83,7 +88,7 @@ def told(settings: Settings) -> Told | None:
 def found(settings: Settings) -> Iterator[bool]:
     """Find the running server, or keep it from starting meanwhile. Yields whether it runs.
 
-    Raises UserError if a server starts or stops for too long, OSError.
+    Raises UserError if a server starts or stops for too long, or cannot be reached.
     """
     until = clock.monotonic_seconds() + START_SECONDS
     with ExitStack() as stack:
@@ -110,10 +115,10 @@ def taken(settings: Settings, text: str) -> Iterator[None]:
     """
     whole = settings.ganesha_conf.read_text(encoding="utf-8")
     head, mark, former = whole.partition(blocks.MARK)
-    if not mark or _changes_a_root(former, text):
+    if not mark or _needs_a_restart(former, text):
         raise ExportRefused(
-            "nfs.export or the program is not what spillway up was started with: restart spillway "
-            "up first"
+            "nfs.export, nfs.max_io_bytes or the program is not what spillway up was started with: "
+            "restart spillway up first"
         )
     if (line := blocks.unsound(head + mark + text)) is not None:
         raise ExportRefused(f"ganesha.conf would have the line {shown(line)}, which is not written")
@@ -153,10 +158,13 @@ def _process(settings: Settings) -> Iterator[tuple[int, Told]]:
     raise ExportRefused("the NFS server ended: try again when spillway status shows it ready")
 
 
-def _changes_a_root(former: str, text: str) -> bool:
-    """Return whether a number would get another name or directory."""
-    before = blocks.read(former).roots
-    return any(before.get(number, root) != root for number, root in blocks.read(text).roots.items())
+def _needs_a_restart(former: str, text: str) -> bool:
+    """Return whether a running server must not get a text after the former one."""
+    before, after = blocks.read(former).fixed, blocks.read(text).fixed
+    sizes = {io_bytes for *_, io_bytes in (*before.values(), *after.values())}
+    return len(sizes) > 1 or any(
+        before.get(number, fixed) != fixed for number, fixed in after.items()
+    )
 
 
 def _reload(settings: Settings, process: int, before: Told, text: str) -> bool:

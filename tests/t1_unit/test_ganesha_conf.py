@@ -207,7 +207,7 @@ def test_every_line_has_a_form_that_the_server_can_read(tmp_path: Path) -> None:
     text = ganesha_conf.render(made, [export, export._replace(name="/two", number=3)])
     assert blocks.unsound(text) is None
     read = blocks.read(text.partition(blocks.MARK)[2])
-    assert read.roots == {1: ("/é=x", 0), 2: ("/one", 16), 3: ("/two", 16)}
+    assert read.fixed == {1: ("/é=x", 0, MIB), 2: ("/one", 16, MIB), 3: ("/two", 16, MIB)}
     for wrong in ("{", "}", "x", "EXPORT {{", "a = b", "a = b; }", 'a = "b;', "%include x"):
         assert blocks.unsound(text + wrong + "\n") is not None
 

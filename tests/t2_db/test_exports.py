@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -17,6 +18,22 @@ from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 
 HOSTS = ("10.0.0.0/8 rw",)
+
+
+def test_one_of_several_changes_of_a_version_is_made(exports: Exports) -> None:
+    exports.put(wanted("/one", b"a"), "me", 0)
+
+    def change(number: int) -> str:
+        try:
+            return str(exports.put(wanted("/one", b"a", f"10.0.0.{number} rw"), "me", 1).version)
+        except ExportChanged as exc:
+            return str(exc)
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = sorted(pool.map(change, range(4)))
+    assert answers == ["/one has version 2, not 1: look at it again"] * 3 + ["2"]
+
+
 WRONG: list[tuple[str, bytes, tuple[str, ...], str, str]] = [
     ("datasets", b"a", HOSTS, "none", "must look like"),
     ("/", b"a", HOSTS, "none", "must look like"),

@@ -317,7 +317,8 @@ def test_a_refused_reload_is_noticed_and_taken_back(
             )
         # What Ganesha 4.3 would answer by a drop of all exports, or a loop without end.
         moved = blocks.render(settings, [data._replace(name="/elsewhere")])
-        for wrong in (gone + "EXPORT {{{\n", gone[:-2], gone.replace(";", ""), moved):
+        larger = gone.replace("MaxRead = 1048576", "MaxRead = 8388608")
+        for wrong in (gone + "EXPORT {{{\n", gone[:-2], gone.replace(";", ""), moved, larger):
             with (
                 unchanged(server, exports),
                 pytest.raises((ExportRefused, ValueError), match=r"would have|restart|no exports"),
