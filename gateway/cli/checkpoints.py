@@ -18,7 +18,6 @@ from gateway import clock, config
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
 from gateway.cli import risk
-from gateway.cli.units import duration, size
 from gateway.db import schema
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
@@ -26,6 +25,7 @@ from gateway.db.statements import catalogue, checkpoint, manifest
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 from gateway.text import printable
+from gateway.units import duration, size
 
 _NAMES = (
     *("path", "run", "step", "rule", "state", "reason", "files", "size"),

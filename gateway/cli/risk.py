@@ -6,9 +6,9 @@ from typing import Any
 
 from gateway import clock, state
 from gateway.checkpoints.risk import Newest, Risk
-from gateway.cli.units import duration, size
 from gateway.settings import Settings
 from gateway.text import printable
+from gateway.units import duration, size
 
 
 def facts_of(settings: Settings, risks: list[Risk]) -> list[dict[str, Any]]:

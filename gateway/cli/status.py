@@ -15,13 +15,13 @@ from typing import Any
 
 from gateway import clock, config, state
 from gateway.cli import backlog, cached, checkpoints, promote, retention, trash
-from gateway.cli.units import duration, size
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import BucketError, NamespaceError, UserError
 from gateway.namespace import space as space_report
 from gateway.settings import Settings
 from gateway.text import shown
+from gateway.units import duration, size
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1
