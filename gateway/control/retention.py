@@ -113,8 +113,9 @@ def actions(session: Session, run: bytes | None, before: int, most: int) -> list
     return [store.action_of(row) for row in rows]
 
 
-def approve(settings: Settings, database: Database, plan: str, author: str) -> None:
-    """Approve a plan that is asked about. Raises UserError if it is not known, TryAgain.
+def approve(settings: Settings, database: Database, plan: str, author: str) -> store.Approval:
+    """Approve a plan that is asked about, and return it. Raises UserError if it is not known,
+    TryAgain.
 
     Parameters: plan, its id; author, the person.
     """
@@ -126,6 +127,7 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> N
                 f"{plan}: there is no such plan, or it has changed: look at it again: "
                 "spillway policy plan"
             )
+        return next(one for one in store.approvals(session) if one.plan == plan)
 
 
 def confirm_clock(database: Database) -> None:
