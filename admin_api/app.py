@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 from admin_api import problems
 from admin_api.gateway import Gateway
-from admin_api.routes import checkpoints, health, policies, retention, runs
+from admin_api.routes import checkpoints, health, pins, policies, retention, runs
 from admin_api.store.opening import open_store
 from gateway.db.engine import Database
 from gateway.settings import Settings
@@ -20,6 +20,7 @@ ROUTERS = (
     health.router,
     checkpoints.router,
     runs.router,
+    pins.router,
     policies.router,
     retention.router,
 )

@@ -31,7 +31,7 @@ class Checkpoint(BaseModel):
     path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
     run: str = Field(examples=["jobs/llama-7b"])
     step: int | None
-    rule: str = Field(description="Recognised it.", examples=["torch-dcp"])
+    rule: str = Field(description="Recognised it.", examples=["dcp"])
     state: str = Field(description="writing, complete, draining or durable.", examples=["durable"])
     reason: str | None = Field(description="Why it is not complete.")
     files: int
