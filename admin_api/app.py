@@ -10,11 +10,32 @@ from admin_api import openapi, problems
 from admin_api.calls import Replayed
 from admin_api.envelope import Envelope
 from admin_api.gateway import open_gateway
-from admin_api.routes import audit, health, session, tokens
+from admin_api.routes import (
+    audit,
+    checkpoints,
+    health,
+    pins,
+    policies,
+    retention,
+    runs,
+    session,
+    tokens,
+)
 from gateway.settings import Settings
 
 PREFIX = "/api/v1"
-ROUTERS = (health.router, session.router, tokens.router, audit.router, openapi.router)
+ROUTERS = (
+    health.router,
+    session.router,
+    tokens.router,
+    audit.router,
+    openapi.router,
+    checkpoints.router,
+    runs.router,
+    pins.router,
+    policies.router,
+    retention.router,
+)
 
 
 def create_app(settings: Settings) -> FastAPI:

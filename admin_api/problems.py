@@ -23,6 +23,8 @@ from gateway.errors import (
     BucketError,
     DoorClosed,
     NamespaceError,
+    NotPossible,
+    NotThere,
     PolicyError,
     StoreUnavailable,
     TrashRefused,
@@ -108,7 +110,9 @@ def of(exc: Exception) -> Problem:
         return Problem(503, detail, {"Retry-After": "5"})
     if isinstance(exc, BucketError):
         return Problem(502, detail)
-    if isinstance(exc, UserError | TrashRefused):
+    if isinstance(exc, NotThere):
+        return Problem(404, detail)
+    if isinstance(exc, UserError | TrashRefused | NotPossible):
         return Problem(409, detail)
     if isinstance(exc, NamespaceError):
         status = _STATUS_OF_ERRNO.get(exc.errno, 400)
@@ -147,7 +151,7 @@ def install(app: FastAPI) -> None:
         detail = "a database of the gateway cannot be used now: the log has the reason: try again"
         return answer(request, Problem(503, detail, {"Retry-After": "5"}))
 
-    for kind in (Problem, UserError, TrashRefused, NamespaceError, DoorClosed):
+    for kind in (Problem, UserError, TrashRefused, NotPossible, NamespaceError, DoorClosed):
         app.add_exception_handler(kind, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
