@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 
 from admin_api import problems
 from admin_api.gateway import Gateway
+from admin_api.pages import site
 from admin_api.routes import health
 from gateway.db.engine import Database
 from gateway.settings import Settings
@@ -33,6 +34,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.middleware("http")(_with_request_id)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    site.add(app, PREFIX)
     return app
 
 
