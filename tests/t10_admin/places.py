@@ -1,0 +1,8 @@
+"""Every page of the seeded site: its name in pictures, and its address."""
+
+from __future__ import annotations
+
+PLACES = {
+    "dashboard": "/",
+    "checkpoints": "/checkpoints",
+}

@@ -1,0 +1,67 @@
+"""A seeded site that is served, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from fastapi import FastAPI
+from playwright.sync_api import Browser, sync_playwright
+
+from admin_api.access.authenticate import authenticate
+from admin_api.app import create_app
+from gateway import config
+from gateway.cli.main import main
+from gateway.settings import Settings
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.t10_admin.seed import seed
+from tests.t10_admin.site import ADMIN, serving
+
+
+class Seeded(NamedTuple):
+    settings: Settings
+    app: FastAPI
+    url: str
+
+
+@contextmanager
+def seeded_site(directory: Path) -> Iterator[Seeded]:
+    """Serve a site as a week of training leaves it, with a bucket that answers."""
+    with RcloneServer(directory / "s3") as server:
+        server.client().create_bucket(Bucket="checkpoints")
+        values = {
+            "gateway": {"data_dir": directory / "data"},
+            "bucket": {
+                "name": "checkpoints",
+                "prefix": "",
+                "endpoint_url": f"http://127.0.0.1:{server.port}",
+            },
+            "checkpoints": {"rpo_seconds": 1800.0},
+            "space": {"dirty_limit_bytes": 2_000_000_000_000},
+        }
+        path = directory / "spillway.toml"
+        path.write_text(config.render(values))
+        credentials = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+        with patch.dict(os.environ, credentials):
+            assert main(["init", "--config", str(path)]) == 0
+        settings = config.load(path)
+        seed(settings)
+        app = create_app(settings)
+        app.dependency_overrides[authenticate] = lambda: ADMIN
+        with serving(app) as url:
+            yield Seeded(settings, app, url)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run Debian's Chromium. The sandbox needs a user that is not root."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
