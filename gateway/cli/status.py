@@ -15,6 +15,8 @@ from typing import Any
 
 from gateway import clock, config, state
 from gateway.cli import backlog, cached, checkpoints, promote, retention, trash
+from gateway.control.checkpoints import gather as gather_checkpoints
+from gateway.control.retention import gather as gather_retention
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import BucketError, NamespaceError, UserError
@@ -63,7 +65,7 @@ def gather(settings: Settings) -> dict[str, Any]:
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
     cache = cached.gather(settings)
-    catalogue = checkpoints.gather(settings)
+    catalogue = gather_checkpoints(settings)
     is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
     is_well = is_well and not catalogue["alarms"]
     return {
@@ -87,7 +89,7 @@ def gather(settings: Settings) -> dict[str, Any]:
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
         "cache": cache,
         "catalogue": catalogue,
-        "retention": retention.gather(settings),
+        "retention": gather_retention(settings),
         "trash": trash.gather(settings),
         "promotions": promote.gather(settings),
         "disk": _disk(settings),
