@@ -108,11 +108,13 @@ def _environment() -> Environment:
     made.filters |= {
         "size": _size,
         "rate": _rate,
-        "duration": units.duration,
+        "duration": _duration,
+        "plain": lambda number: f"{number:g}",
         "count": lambda number: f"{number:,}",
         "percent": lambda share: f"{100 * share:.0f} %",
         "when": _when,
         "iso": _iso,
+        "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "name": lambda path: path.rpartition("/")[2] or path,
         "plural": lambda number, noun: f"{number:,} {noun}{'' if number == 1 else 's'}",
     }
@@ -124,6 +126,12 @@ def _size(size_bytes: float) -> Markup:
     """Show bytes so that the number and its unit stay on one line."""
     number, _, unit = units.size(size_bytes).partition(" ")
     return escape(number) + Markup("&nbsp;") + escape(unit)
+
+
+def _duration(seconds: float) -> Markup:
+    """Show a duration. A whole number of minutes has no tenth."""
+    number, _, unit = units.duration(seconds).partition(" ")
+    return escape(number.removesuffix(".0")) + Markup("&nbsp;") + escape(unit)
 
 
 def _rate(bytes_per_second: float) -> Markup:

@@ -17,14 +17,28 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from admin_api import problems
-from admin_api.pages import checkpoints, dashboard, preferences
+from admin_api.pages import (
+    checkpoints,
+    dashboard,
+    policies,
+    policyeditor,
+    policyplan,
+    preferences,
+)
 from admin_api.pages.render import STATIC, page
 from admin_api.problems import Problem
 from gateway.errors import GatewayError
 
 log = logging.getLogger("admin")
 
-_PAGES = (dashboard.router, checkpoints.router, preferences.router)
+_PAGES = (
+    dashboard.router,
+    checkpoints.router,
+    policyplan.router,
+    policyeditor.router,
+    policies.router,
+    preferences.router,
+)
 
 
 def add(api: FastAPI, prefix: str) -> None:

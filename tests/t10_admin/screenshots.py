@@ -28,7 +28,8 @@ def take(site: Seeded, browser: Browser, directory: Path, only: set[str]) -> Non
             for name, path in PLACES.items():
                 if only and name not in only:
                     continue
-                page.goto(f"{site.url}{path}", wait_until="load")
+                answer = page.goto(site.address(path), wait_until="load")
+                assert answer is not None and answer.ok, path
                 page.wait_for_timeout(300)
                 to = directory / f"{name}-{size}-{scheme}.png"
                 tall = page.evaluate("document.documentElement.scrollHeight")

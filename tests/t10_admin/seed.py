@@ -82,7 +82,9 @@ def _save_runs(world: World) -> None:
         _save(world, f"{VISION}/step-{step}", 2, 1_260_000_000, 2)
     _save(world, f"{VISION}/step-65000", 2, 1_260_000_000, 0)
     _write(world, "datasets/tokenizer.model", 4_300_000)
-    _write(world, "scratch/a name with spaces and a very long tail that says what was tried.pt", GIB)
+    _write(
+        world, "scratch/a name with spaces and a very long tail that says what was tried.pt", GIB
+    )
 
 
 def _save(world: World, path: str, shards: int, size_bytes: int, drained: int) -> None:
@@ -205,9 +207,7 @@ def _promote(settings: Settings, database: Database, world: World) -> None:
             seen = members.look(session, row.ino, rules_of(settings))
         assert seen is not None
         with database.writing() as session:
-            made = members.record(
-                session, settings.bucket.prefix, name, row.path, seen, note, by
-            )
+            made = members.record(session, settings.bucket.prefix, name, row.path, seen, note, by)
             if number == 0:
                 done = made._replace(
                     state="done", done_ns=clock.now_ns(), begun_ns=made.asked_ns, is_tagged=1
@@ -246,7 +246,7 @@ def _report(settings: Settings) -> None:
     ready = {**me, "phase": "ready", "restarts": 0, "last_exit": ""}
     ready["started_ns"] = now_ns - 52 * HOUR_NS
     names = ("ganesha", "drain", "cache", "checkpoints")
-    children = {name: ready for name in names}
+    children = dict.fromkeys(names, ready)
     _put(settings, "up.json", {**me, "state": "ready", "children": children})
     uploads = [
         {"key": f"{PRETRAIN}/step-46000/__{rank}_0.distcp", "done_bytes": done * GIB,

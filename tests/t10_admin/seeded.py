@@ -18,6 +18,7 @@ from gateway import config
 from gateway.cli.main import main
 from gateway.settings import Settings
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.volumes import query
 from tests.t10_admin.seed import seed
 from tests.t10_admin.site import ADMIN, serving
 
@@ -26,6 +27,14 @@ class Seeded(NamedTuple):
     settings: Settings
     app: FastAPI
     url: str
+
+    def address(self, path: str) -> str:
+        """Return the address of a page. ``{checkpoint}`` is the inode of one that drains."""
+        if "{checkpoint}" in path:
+            found = "SELECT ino FROM checkpoint WHERE state = 'draining'"
+            [(ino,)] = query(self.settings, found)
+            path = path.format(checkpoint=ino)
+        return self.url + path
 
 
 @contextmanager
