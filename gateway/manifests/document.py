@@ -2,7 +2,7 @@
 
 The text is JSON in UTF-8, with one member on each line, so that a checkpoint of any size is written
 and compared line by line. The same rows always make the same bytes. Names and paths are bytes; they
-are escaped as in keys (``gateway.objectstore.keys``): undo every ``%XX``.
+are escaped as in keys (``gateway.escapes``): undo every ``%XX``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from gateway.objectstore.keys import text_of
+from gateway.escapes import text_of
 from gateway.types import Kind
 
 FORMAT = 1

@@ -15,6 +15,7 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
 LIBRARIES = {
+    "gateway.escapes",
     "gateway.acknowledge",
     "gateway.types",
     "gateway.atomic",
@@ -64,6 +65,7 @@ PACKAGES = {"gateway", "gateway.drain"}
 # Packages and modules, each with those of ours that it may import. The first match decides.
 ALLOWED = {
     "gateway.types": set[str](),
+    "gateway.escapes": set[str](),
     "gateway.atomic": set[str](),
     "gateway.clock": set[str](),
     "gateway.proc": set[str](),
@@ -140,6 +142,7 @@ ALLOWED = {
         "gateway.settings",
         "gateway.failpoints",
         "gateway.schedule",
+        "gateway.escapes",
         "gateway.objectstore",
     },
     **{
@@ -184,7 +187,9 @@ ALLOWED = {
         *LIBRARIES, *DRAIN_BASE, "gateway.text", "gateway.door", "gateway.drain.endpoint",
         "gateway.promotion",
     },
-    "gateway.manifests.document": {"gateway.types", "gateway.objectstore.keys"},
+    "gateway.manifests.document": {
+        "gateway.types", "gateway.escapes", "gateway.objectstore.keys"
+    },
     "gateway.manifests": {
         *LIBRARIES, "gateway.cache.homes", "gateway.checkpoints", "gateway.text",
         "gateway.drain.metadata", "gateway.manifests",
