@@ -19,6 +19,7 @@ from gateway.cli import (
     bucket,
     change,
     checkpoints,
+    completion,
     database,
     drain,
     evict,
@@ -36,6 +37,7 @@ from gateway.cli import (
     wait,
     warm,
 )
+from gateway.cli.examples import EXAMPLES
 from gateway.errors import UserError
 from gateway.settings import DEFAULT_CONFIG
 
@@ -86,6 +88,7 @@ SUBCOMMANDS = (
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
+    Subcommand("completion", "complete commands in a shell", completion.arguments, completion.run),
 )
 
 
@@ -100,12 +103,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns the exit status.
     """
     try:
-        args, unknown = _parser().parse_known_args(argv)
+        program = program_parser()
+        args, unknown = program.parse_known_args(argv)
         if unknown:
             # The message has only names: a value may be a URL with a password.
             names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
             what = f"unknown option {', '.join(names)}" if names else "unexpected argument"
             raise UserError(f"{what}: see spillway --help")
+        args.program = program
         args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
         status_code: int = args.run(args)
@@ -134,7 +139,8 @@ def _default_config() -> str:
     return os.environ.get("SPILLWAY_CONFIG") or str(DEFAULT_CONFIG)
 
 
-def _parser() -> argparse.ArgumentParser:
+def program_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
     parser = _Parser(
         prog="spillway",
         description="An NFS write-back gateway that drains to an S3 bucket.",
@@ -144,7 +150,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in SUBCOMMANDS:
         sub = commands.add_parser(
-            command.name, help=command.help, description=command.help, allow_abbrev=False
+            command.name,
+            help=command.help,
+            description=command.help,
+            epilog=_epilog(command.name),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         sub.add_argument(
             "--config",
@@ -154,3 +165,16 @@ def _parser() -> argparse.ArgumentParser:
         command.arguments(sub)
         sub.set_defaults(run=command.run)
     return parser
+
+
+def command_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the subcommands of a parser, by name."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def _epilog(name: str) -> str:
+    examples = (f"  # {one.does}\n  spillway {one.line}" for one in EXAMPLES.get(name, ()))
+    return "\n".join(["examples:", *examples])

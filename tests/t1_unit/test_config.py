@@ -277,6 +277,7 @@ SHAPED = {
     "evict_to",
     "limits",
     "restore_tier",
+    "tls",
     "rule",
     "ask_share",
 }

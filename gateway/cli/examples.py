@@ -1,0 +1,118 @@
+"""Examples of each command, which its ``--help`` and docs/cli.md show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Example(NamedTuple):
+    """A command line and what it does."""
+
+    line: str
+    """Without ``spillway``."""
+    does: str
+
+
+def _of(*examples: tuple[str, str]) -> tuple[Example, ...]:
+    return tuple(Example(*one) for one in examples)
+
+
+EXAMPLES: Mapping[str, tuple[Example, ...]] = {
+    "init": _of(
+        ("init --bucket my-checkpoints", "Sets a gateway up for a bucket of AWS."),
+        (
+            "init --bucket b --endpoint-url https://s3.example.com --data-dir /nvme/spillway",
+            "Sets one up for another S3 server, with its data on another disk.",
+        ),
+    ),
+    "up": _of(("up", "Runs the NFS server, the drain, the cache and the catalogue.")),
+    "status": _of(
+        ("status", "Shows processes, bucket, backlog, runs at risk and disk."),
+        ("status --json", "The same facts for a program."),
+    ),
+    "queue": _of(
+        ("queue", "Lists what waits for the bucket, the next one first."),
+        ("queue bump /checkpoints/run7/step100", "Sends this checkpoint before everything else."),
+        ("queue hold /checkpoints/scratch", "Sends nothing below this directory."),
+        ("queue release /checkpoints/scratch", "Ends the hold."),
+    ),
+    "checkpoints": _of(
+        ("checkpoints", "Lists all runs."),
+        ("checkpoints run7", "Lists the checkpoints of one run."),
+    ),
+    "policy": _of(
+        ("policy plan --policy keep.toml", "Shows what a file of policies would do."),
+        ("policy set keep.toml", "Stores the policies of a file; they are in force at once."),
+        ("policy plan", "Shows what becomes of each checkpoint, and why."),
+        ("policy approve PLAN", "Approves a plan that deletes much."),
+        ("policy log --limit 20", "Shows the last 20 actions."),
+    ),
+    "trash": _of(
+        ("trash list", "Lists what policies deleted, and for how long it can be taken back."),
+        ("trash empty --all --yes", "Removes all of it for good."),
+    ),
+    "undelete": _of(
+        ("undelete /checkpoints/run7/step100", "Takes a checkpoint back to its path."),
+        ("undelete 17 --to /checkpoints/run7/old", "Takes it back to another path."),
+    ),
+    "ls": _of(("ls /checkpoints/run7", "Lists a directory.")),
+    "stat": _of(("stat /checkpoints/run7/a.pt", "Shows attributes, state and object of a file.")),
+    "mkdir": _of(("mkdir -p /checkpoints/run8/logs", "Makes a directory and its parents.")),
+    "mv": _of(("mv /checkpoints/run7 /checkpoints/run7-old", "Renames a directory.")),
+    "rm": _of(("rm -r /checkpoints/run7-old", "Removes a tree, also from the bucket.")),
+    "evict": _of(("evict /checkpoints/run7", "Frees the disk of what the bucket has of a run.")),
+    "warm": _of(
+        ("warm --wait /checkpoints/run7/step100", "Brings a checkpoint back, and waits for it.")
+    ),
+    "promote": _of(
+        (
+            'promote /checkpoints/run7/step100 --as llama-v3 --note "for the evaluation"',
+            "Makes a copy that stays.",
+        )
+    ),
+    "promotions": _of(("promotions", "Lists the copies that stay.")),
+    "demote": _of(("demote llama-v3 --yes", "Removes such a copy, also from the bucket.")),
+    "pin": _of(("pin /checkpoints/run7/step100", "No policy deletes it, and it is not evicted.")),
+    "unpin": _of(("unpin /checkpoints/run7/step100", "Ends the pin.")),
+    "pins": _of(("pins", "Lists what is pinned.")),
+    "drain": _of(
+        ("drain --wait", "Waits until the bucket has everything that is closed."),
+        ("drain --wait /checkpoints/run7", "Waits for one directory."),
+    ),
+    "wait": _of(
+        (
+            "wait --durable /checkpoints/run7/step100 --timeout 600",
+            "Waits until the bucket alone could restore this checkpoint.",
+        )
+    ),
+    "plan": _of(
+        (
+            "plan --parameters 405B --interval 15m --jobs 1 --gpus 512",
+            "Sizes a gateway, and prices its checkpoints.",
+        )
+    ),
+    "verify-manifest": _of(
+        ("verify-manifest --all", "Compares the bucket with all of its manifests."),
+        (
+            "verify-manifest s3://my-checkpoints/prefix --run run7 --deep",
+            "Reads all bytes of one run. It needs no gateway.",
+        ),
+    ),
+    "bucket": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
+    "upgrade": _of(("upgrade", "Migrates the database to this version. The gateway is stopped.")),
+    "adopt": _of(
+        ("adopt files", "Takes over the data files of a replaced or restored disk."),
+        ("adopt bucket", "Takes over a bucket that was changed in the configuration."),
+    ),
+    "fsck": _of(
+        ("fsck", "Checks the namespace."),
+        ("fsck --checksums", "Also reads all local files, and compares their digests."),
+    ),
+    "completion": _of(
+        (
+            "completion bash > /etc/bash_completion.d/spillway",
+            "Has the shell complete commands and options.",
+        )
+    ),
+}

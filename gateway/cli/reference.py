@@ -1,0 +1,86 @@
+"""``python -m gateway.cli.reference``: prints docs/cli.md, made from the parser and examples."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from gateway.cli.examples import EXAMPLES
+from gateway.cli.main import command_parsers, program_parser
+
+_HEAD = """\
+# The command line
+
+This page is made from the program: `build/venv/bin/python -m gateway.cli.reference > docs/cli.md`.
+A test compares the two. [Operating Spillway](operating.md) explains the commands by task.
+
+Each command reads the configuration that `--config` or `SPILLWAY_CONFIG` names. The script that
+`spillway completion` prints has a shell complete commands and options.
+
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | the command found something that needs a person, or could not do a part of it |
+| 2 | wrong usage or configuration |
+| 130 | interrupted |
+"""
+
+
+def reference() -> str:
+    """Return the whole page."""
+    return "\n".join([_HEAD, *_sections(program_parser())])
+
+
+def _sections(program: argparse.ArgumentParser) -> Iterator[str]:
+    for name, parser in command_parsers(program).items():
+        yield f"## spillway {name}\n"
+        yield f"{_sentence(parser.description or '')}\n"
+        yield from _usage(parser)
+        for verb, sub in command_parsers(parser).items():
+            yield f"### spillway {name} {verb}\n"
+            yield f"{_sentence(sub.description or '')}\n"
+            yield from _usage(sub)
+        if examples := EXAMPLES.get(name):
+            yield "| example | what it does |\n|---|---|"
+            yield from (f"| `spillway {one.line}` | {one.does} |" for one in examples)
+            yield ""
+
+
+def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
+    usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
+    yield f"```\n{usage}\n```\n"
+    options = [
+        action
+        for action in parser._actions
+        if action.help not in (None, argparse.SUPPRESS)
+        and not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+        and action.dest != "config"
+    ]
+    if options:
+        yield "| option | meaning |\n|---|---|"
+        yield from (f"| {_option(one)} | {_text(one)} |" for one in options)
+        yield ""
+
+
+def _option(action: argparse.Action) -> str:
+    value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())
+    shown = value if isinstance(value, str) else " ".join(value)
+    if action.choices is not None and not action.option_strings:
+        shown = " \\| ".join(map(str, action.choices))
+    names = ", ".join(f"`{one}`" for one in action.option_strings)
+    return f"{names} `{shown}`".strip() if shown else names
+
+
+def _text(action: argparse.Action) -> str:
+    help_text = (action.help or "") % {"default": action.default, "prog": "spillway"}
+    escaped = help_text.replace("|", "\\|").replace("<", "&lt;")
+    return _sentence(" ".join(escaped.split()))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

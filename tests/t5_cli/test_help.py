@@ -1,0 +1,51 @@
+"""The help of the commands: examples that can be parsed, a reference that is current."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+
+from gateway.cli.examples import EXAMPLES, Example
+from gateway.cli.main import SUBCOMMANDS, main, program_parser
+from gateway.cli.reference import reference
+from tests.t0_tidy.test_tidy import ROOT
+
+
+def test_each_command_has_examples() -> None:
+    assert {command.name for command in SUBCOMMANDS} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [(name, one) for name, examples in EXAMPLES.items() for one in examples],
+    ids=lambda value: value.line if isinstance(value, Example) else value,
+)
+def test_examples_can_be_parsed(name: str, example: Example) -> None:
+    words = shlex.split(example.line.partition(" > ")[0])
+    args, unknown = program_parser().parse_known_args(words)
+    assert (words[0], unknown) == (name, [])
+    assert callable(args.run)
+    assert example.does.endswith(".")
+
+
+def test_help_shows_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["queue", "--help"])
+    assert "  spillway queue hold /checkpoints/scratch\n" in capsys.readouterr().out
+
+
+def test_the_reference_is_current() -> None:
+    """If this fails: build/venv/bin/python -m gateway.cli.reference > docs/cli.md."""
+    assert (ROOT / "docs/cli.md").read_text() == reference()
+
+
+def test_a_shell_completes_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    asked = f"{script}\nCOMP_WORDS=(spillway che); COMP_CWORD=1; _shtab_spillway\n"
+    done = subprocess.run(
+        ["bash", "-c", asked + 'echo "${COMPREPLY[@]}"'], capture_output=True, text=True
+    )
+    assert (done.stdout.split(), done.stderr) == (["checkpoints"], "")
