@@ -22,6 +22,8 @@ from gateway.errors import (
     BucketError,
     DoorClosed,
     NamespaceError,
+    NoSuchPath,
+    NotPossible,
     PolicyError,
     StoreUnavailable,
     TrashRefused,
@@ -107,7 +109,9 @@ def of(exc: Exception) -> Problem:
         return Problem(503, detail, {"Retry-After": "5"})
     if isinstance(exc, BucketError):
         return Problem(502, detail)
-    if isinstance(exc, UserError | TrashRefused):
+    if isinstance(exc, NoSuchPath):
+        return Problem(404, detail)
+    if isinstance(exc, UserError | TrashRefused | NotPossible):
         return Problem(409, detail)
     if isinstance(exc, NamespaceError):
         status = _STATUS_OF_ERRNO.get(exc.errno, 400)
@@ -139,7 +143,7 @@ def install(app: FastAPI) -> None:
         detail = "an error that was not foreseen: the log of the admin API has it under this id"
         return answer(request, Problem(500, detail))
 
-    for kind in (Problem, UserError, TrashRefused, NamespaceError, DoorClosed):
+    for kind in (Problem, UserError, TrashRefused, NotPossible, NamespaceError, DoorClosed):
         app.add_exception_handler(kind, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)

@@ -14,6 +14,8 @@
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           └── WrongBytes    the bytes that came are not those that were stored
+    ├── NotPossible               what a person asked for cannot be done with this path or thing
+    │   └── NoSuchPath            there is nothing with this path
     ├── DoorClosed                the NFS server, or the connection to it, went away
     ├── TrashRefused              a checkpoint is not as expected: it is not put into the trash
     ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
@@ -110,6 +112,15 @@ class WrongBytes(ObjectRefused):
 
 class DataFileError(GatewayError):
     """The local bytes of a file are not what its inode says. They must not be uploaded."""
+
+
+class NotPossible(GatewayError):
+    """What a person asked for cannot be done with this path or thing. Others are not concerned. The
+    message is one line: why, and what to do."""
+
+
+class NoSuchPath(NotPossible):
+    """There is nothing with the path that a person wrote."""
 
 
 class DoorClosed(GatewayError):

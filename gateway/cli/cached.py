@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import func, select
 
 from gateway import state
-from gateway.cli.units import size
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
@@ -16,6 +15,7 @@ from gateway.db.statements import IS_ABSENT, IS_REGULAR, IS_RESIDENT, inode
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 from gateway.text import shown
+from gateway.units import size
 
 DAMAGED_SHOWN = 5
 REMEDY = "make the uploaded version of its object readable again, or delete the file"

@@ -15,13 +15,13 @@ from pathlib import PurePosixPath
 
 from gateway import clock, config
 from gateway.cli.look import DONE, refuse
-from gateway.cli.paths import NotPossible, browsing, names_of, resolve, shown
 from gateway.cli.progress import Line
+from gateway.control.paths import browsing, names_of, resolve, shown
 from gateway.db.models import RESERVED_NAME
 from gateway.door.door import Door, opened
 from gateway.door.frames import Answer, Op, Request
 from gateway.door.removal import Removal
-from gateway.errors import DoorClosed, UserError
+from gateway.errors import DoorClosed, NotPossible, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
 from gateway.text import printable

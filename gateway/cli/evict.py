@@ -12,19 +12,19 @@ from gateway import config
 from gateway.cache.candidates import Candidate, Candidates
 from gateway.cache.eviction import TOGETHER, Eviction, Verdict, eviction_of
 from gateway.cli.change import Asker
-from gateway.cli.paths import NotPossible, browsing, files_below, follow
 from gateway.cli.progress import Line
-from gateway.cli.units import size
+from gateway.control.paths import browsing, files_below, follow
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.statements import REKEY
 from gateway.door.door import opened
 from gateway.drain.paths import file_of
-from gateway.errors import DoorClosed
+from gateway.errors import DoorClosed, NotPossible
 from gateway.namespace import identity
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
 from gateway.types import Residency
+from gateway.units import size
 
 SKIPPED_SHOWN = 10
 

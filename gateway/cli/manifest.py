@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway import config
-from gateway.cli.units import size
 from gateway.errors import BucketError, UserError
 from gateway.objectstore import keys
 from gateway.text import shown
+from gateway.units import size
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.

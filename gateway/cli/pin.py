@@ -11,9 +11,10 @@ from typing import Any
 from gateway import clock, config
 from gateway.cli import user
 from gateway.cli.look import DONE, refuse
-from gateway.cli.paths import NotPossible, Place, browsing, resolve
 from gateway.cli.promote import opened
+from gateway.control.paths import Place, browsing, resolve
 from gateway.db.compiled import Session
+from gateway.errors import NotPossible
 from gateway.namespace import pins
 from gateway.promotion.store import paths_of
 from gateway.settings import Settings

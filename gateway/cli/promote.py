@@ -16,20 +16,20 @@ from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.facts import State as CheckpointState
 from gateway.cli import user
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
-from gateway.cli.paths import NotPossible, browsing, follow
 from gateway.cli.progress import Line
-from gateway.cli.units import size
+from gateway.control.paths import browsing, follow
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import NamespaceError, NotPossible, UserError
 from gateway.namespace.lookup import is_trashed
 from gateway.promotion import members, places, store
 from gateway.promotion.members import Look
 from gateway.promotion.store import Promotion, State
 from gateway.settings import Settings
 from gateway.text import printable, shown
+from gateway.units import size
 
 POLL_SECONDS = 0.5
 DEAD_SECONDS = 10.0

@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 from gateway import clock, config
-from gateway.cli.units import duration, size
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
@@ -19,6 +18,7 @@ from gateway.drain.context import Context
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 from gateway.text import printable, shown
+from gateway.units import duration, size
 
 SHOWN = 50
 VERBS = {"bump": False, "hold": True, "release": None}

@@ -9,7 +9,6 @@ from typing import Any
 
 from gateway import clock
 from gateway.checkpoints.catalogue import catalogue_of
-from gateway.cli.units import duration, size
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.retention import knowntime, store
@@ -17,6 +16,7 @@ from gateway.retention.facts import Current, Decision, Fate
 from gateway.retention.planning import Planned, Planning
 from gateway.settings import Settings
 from gateway.text import printable
+from gateway.units import duration, size
 
 
 def planned(settings: Settings, database: Database, others: Sequence[Current]) -> Planned:

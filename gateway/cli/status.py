@@ -15,13 +15,14 @@ from typing import Any
 
 from gateway import clock, config, state
 from gateway.cli import backlog, cached, checkpoints, promote, retention, trash
-from gateway.cli.units import duration, size
+from gateway.control.checkpoints import gather as gather_checkpoints
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import BucketError, NamespaceError, UserError
 from gateway.namespace import space as space_report
 from gateway.settings import Settings
 from gateway.text import shown
+from gateway.units import duration, size
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1
@@ -63,7 +64,7 @@ def gather(settings: Settings) -> dict[str, Any]:
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
     cache = cached.gather(settings)
-    catalogue = checkpoints.gather(settings)
+    catalogue = gather_checkpoints(settings)
     is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
     is_well = is_well and not catalogue["alarms"]
     return {

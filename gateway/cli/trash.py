@@ -11,18 +11,18 @@ from typing import Any
 
 from gateway import clock, config
 from gateway.cli.look import DONE, refuse
-from gateway.cli.paths import NotPossible, names_of, shown
 from gateway.cli.progress import Line
-from gateway.cli.units import duration, size
+from gateway.control.paths import names_of, shown
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import DoorClosed, NamespaceError, TrashRefused, UserError
+from gateway.errors import DoorClosed, NamespaceError, NotPossible, TrashRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import printable
 from gateway.text import shown as readable
 from gateway.trash.rows import Entry, State, Totals
 from gateway.trash.trash import Trash
+from gateway.units import duration, size
 
 NOT_KNOWN = "(its path is not known)"
 

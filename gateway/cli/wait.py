@@ -20,18 +20,18 @@ from gateway.checkpoints import statements as stored
 from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.leftovers import Inside, Leftovers
 from gateway.checkpoints.rules import Rules
-from gateway.cli.paths import NotPossible, browsing, follow
 from gateway.cli.queue import opened, path_of
-from gateway.cli.units import size
+from gateway.control.paths import browsing, follow
 from gateway.db.compiled import Session
 from gateway.drain import queue
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of
-from gateway.errors import UserError
+from gateway.errors import NotPossible, UserError
 from gateway.namespace.lookup import is_trashed, way_up
 from gateway.settings import Settings
 from gateway.text import shown
 from gateway.types import Kind
+from gateway.units import size
 
 DURABLE = 0
 NOT_DURABLE = 1

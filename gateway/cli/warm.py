@@ -13,16 +13,16 @@ from typing import Any
 from gateway import clock, config, state
 from gateway.cache import warming
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
-from gateway.cli.paths import NotPossible, browsing, files_below, follow
 from gateway.cli.progress import Line, Transfer
-from gateway.cli.units import duration, size
+from gateway.control.paths import browsing, files_below, follow
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import NamespaceError, NotPossible, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
 from gateway.text import shown
 from gateway.types import Residency
+from gateway.units import duration, size
 
 TOGETHER = 1024
 """The files of one transaction, and of one query."""

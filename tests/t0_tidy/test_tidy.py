@@ -100,6 +100,7 @@ ALLOWED = {
     },
     "gateway.holds": set[str](),
     "gateway.text": set[str](),
+    "gateway.units": set[str](),
     "gateway.door": {
         "gateway.types",
         "gateway.errors",

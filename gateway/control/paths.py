@@ -13,7 +13,7 @@ from gateway import clock
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import NamespaceError, NoSuchPath, NotPossible, UserError
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
 from gateway.text import printable
@@ -37,10 +37,6 @@ LINKS_MAX = 40
 """The symbolic links of one path that are followed, as in Linux."""
 
 
-class NotPossible(Exception):
-    """A path cannot be used as requested. The message is one line: why, and what to do."""
-
-
 class Place(NamedTuple):
     """A name in a directory that exists. The name itself may not exist."""
 
@@ -58,7 +54,7 @@ class Place(NamedTuple):
     def found(self) -> Entry:
         """Return what the name stands for. Raises NotPossible if there is nothing."""
         if self.entry is None:
-            raise NotPossible(f"{self.path}: no such file or directory: spillway ls shows what is")
+            raise NoSuchPath(f"{self.path}: no such file or directory: spillway ls shows what is")
         return self.entry
 
 
@@ -134,7 +130,7 @@ def follow(browser: Browser, settings: Settings, path: str) -> Place:
             raise NotPossible(f"{path}: {printable(way[-1].name)} is not a directory{through}")
         place = Place(path, above.attr.ino, name, browser.entry(above.attr.ino, name))
         if place.entry is None:
-            raise NotPossible(
+            raise NoSuchPath(
                 f"{path}: there is no {printable(name)}{through}: spillway ls shows what is"
             )
         if place.entry.attr.kind != Kind.SYMLINK:
