@@ -22,8 +22,8 @@ from gateway.errors import (
     BucketError,
     DoorClosed,
     NamespaceError,
-    NoSuchPath,
     NotPossible,
+    NotThere,
     PolicyError,
     StoreUnavailable,
     TrashRefused,
@@ -109,7 +109,7 @@ def of(exc: Exception) -> Problem:
         return Problem(503, detail, {"Retry-After": "5"})
     if isinstance(exc, BucketError):
         return Problem(502, detail)
-    if isinstance(exc, NoSuchPath):
+    if isinstance(exc, NotThere):
         return Problem(404, detail)
     if isinstance(exc, UserError | TrashRefused | NotPossible):
         return Problem(409, detail)

@@ -15,7 +15,7 @@
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           └── WrongBytes    the bytes that came are not those that were stored
     ├── NotPossible               what a person asked for cannot be done with this path or thing
-    │   └── NoSuchPath            there is nothing with this path
+    │   └── NotThere              there is no such path or thing
     ├── DoorClosed                the NFS server, or the connection to it, went away
     ├── TrashRefused              a checkpoint is not as expected: it is not put into the trash
     ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
@@ -119,8 +119,8 @@ class NotPossible(GatewayError):
     message is one line: why, and what to do."""
 
 
-class NoSuchPath(NotPossible):
-    """There is nothing with the path that a person wrote."""
+class NotThere(NotPossible):
+    """There is nothing with the path, name or number that a person wrote."""
 
 
 class DoorClosed(GatewayError):

@@ -16,6 +16,7 @@ from typing import Any
 from gateway import clock, config, state
 from gateway.cli import backlog, cached, checkpoints, promote, retention, trash
 from gateway.control.checkpoints import gather as gather_checkpoints
+from gateway.control.retention import gather as gather_retention
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import BucketError, NamespaceError, UserError
@@ -88,7 +89,7 @@ def gather(settings: Settings) -> dict[str, Any]:
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
         "cache": cache,
         "catalogue": catalogue,
-        "retention": retention.gather(settings),
+        "retention": gather_retention(settings),
         "trash": trash.gather(settings),
         "promotions": promote.gather(settings),
         "disk": _disk(settings),

@@ -13,7 +13,7 @@ from gateway import clock
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import NamespaceError, NoSuchPath, NotPossible, UserError
+from gateway.errors import NamespaceError, NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
 from gateway.text import printable
@@ -54,7 +54,7 @@ class Place(NamedTuple):
     def found(self) -> Entry:
         """Return what the name stands for. Raises NotPossible if there is nothing."""
         if self.entry is None:
-            raise NoSuchPath(f"{self.path}: no such file or directory: spillway ls shows what is")
+            raise NotThere(f"{self.path}: no such file or directory: spillway ls shows what is")
         return self.entry
 
 
@@ -130,7 +130,7 @@ def follow(browser: Browser, settings: Settings, path: str) -> Place:
             raise NotPossible(f"{path}: {printable(way[-1].name)} is not a directory{through}")
         place = Place(path, above.attr.ino, name, browser.entry(above.attr.ino, name))
         if place.entry is None:
-            raise NoSuchPath(
+            raise NotThere(
                 f"{path}: there is no {printable(name)}{through}: spillway ls shows what is"
             )
         if place.entry.attr.kind != Kind.SYMLINK:
