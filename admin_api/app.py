@@ -12,6 +12,7 @@ from admin_api import problems
 from admin_api.gateway import Gateway
 from admin_api.pages import site
 from admin_api.routes import health
+from admin_api.store.opening import open_store
 from gateway.db.engine import Database
 from gateway.settings import Settings
 
@@ -29,7 +30,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         responses=problems.describe(422),
     )
-    app.state.gateway = Gateway(settings, Database(settings.database_url))
+    app.state.gateway = Gateway(settings, Database(settings.database_url), open_store(settings))
     problems.install(app)
     app.middleware("http")(_with_request_id)
     for router in ROUTERS:

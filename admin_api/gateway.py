@@ -15,12 +15,15 @@ from gateway.settings import Settings
 class Gateway:
     """One gateway, for the life of the process.
 
-    It lives in ``app.state.gateway``. Its database is the namespace. Routes open a transaction with
-    ``database.reading()`` or ``database.writing()`` and keep it no longer than they need.
+    It lives in ``app.state.gateway``. Routes open a transaction of a database with ``reading()`` or
+    ``writing()`` and keep it no longer than they need.
     """
 
     settings: Settings
     database: Database
+    """The namespace."""
+    store: Database
+    """The admin API's own database (admin_api.store)."""
 
 
 def _gateway(request: Request) -> Gateway:

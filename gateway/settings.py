@@ -348,6 +348,11 @@ class Settings:
         return self.namespace.url or f"sqlite:///{self.data_dir / 'namespace.db'}"
 
     @property
+    def admin_db(self) -> Path:
+        """The admin API's own database: tokens, sessions, audit, jobs, history."""
+        return self.data_dir / "admin.db"
+
+    @property
     def credentials_file(self) -> Path:
         return self.data_dir / self.bucket.credentials_file
 

@@ -15,13 +15,15 @@ import migrations
 from gateway.db.engine import Database
 from gateway.errors import SchemaError
 
+NAMESPACE = Path(migrations.__file__).parent / "versions"
+"""The directory of the revisions of the namespace. The admin API's own database has others."""
 
-def known() -> list[str]:
+
+def known(versions: Path = NAMESPACE) -> list[str]:
     """Return the revisions that this program knows, the oldest first.
 
-    The names of their files begin with them.
+    Parameters: versions, their directory. The names of its files begin with them.
     """
-    versions = Path(migrations.__file__).parent / "versions"
     return sorted(path.name.partition("_")[0] for path in versions.glob("[0-9]*.py"))
 
 
@@ -43,11 +45,11 @@ def current(database: Database) -> str | None:
         engine.dispose()
 
 
-def require_known(database: Database) -> str | None:
+def require_known(database: Database, versions: Path = NAMESPACE) -> str | None:
     """Return the revision of the database, or None without a schema. Raises SchemaError if this
     program does not know it."""
     found = current(database)
-    if found is not None and found not in known():
+    if found is not None and found not in known(versions):
         raise SchemaError(
             f"database {database.url} has schema {found}, which this program does not know: "
             "it was written by a newer Spillway; install that version"

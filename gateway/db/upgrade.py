@@ -6,22 +6,39 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from sqlalchemy import MetaData
 
-import migrations
 from gateway.db import schema
 from gateway.db.engine import Database
+from gateway.db.retentionmodels import Base
 
 
-def script_config(database: Database) -> Config:
-    """Return the configuration of Alembic for one database."""
+def script_config(
+    database: Database,
+    versions: Path = schema.NAMESPACE,
+    metadata: MetaData = Base.metadata,
+) -> Config:
+    """Return the configuration of Alembic for one database.
+
+    Parameters: versions, the directory of its revisions; metadata, its tables.
+    """
     config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
-    config.attributes["database"] = database
+    config.set_main_option("script_location", str(schema.NAMESPACE.parent))
+    config.set_main_option("version_locations", str(versions))
+    config.set_main_option("path_separator", "newline")  # a path may contain each other separator
+    config.attributes.update(database=database, metadata=metadata)
     return config
 
 
-def upgrade(database: Database) -> None:
-    """Create the schema or migrate it to this program's revision. Raises SchemaError."""
-    schema.require_known(database)
+def upgrade(
+    database: Database,
+    versions: Path = schema.NAMESPACE,
+    metadata: MetaData = Base.metadata,
+) -> None:
+    """Create the schema or migrate it to this program's revision. Raises SchemaError.
+
+    Parameters: see ``script_config``.
+    """
+    schema.require_known(database, versions)
     with database.backend.turn(first=False):
-        command.upgrade(script_config(database), "head")
+        command.upgrade(script_config(database, versions, metadata), "head")
