@@ -11,13 +11,19 @@ from fastapi import FastAPI, Request, Response
 from admin_api import problems
 from admin_api.gateway import Gateway
 from admin_api.pages import site
-from admin_api.routes import health
+from admin_api.routes import checkpoints, health, policies, retention, runs
 from admin_api.store.opening import open_store
 from gateway.db.engine import Database
 from gateway.settings import Settings
 
 PREFIX = "/api/v1"
-ROUTERS = (health.router,)
+ROUTERS = (
+    health.router,
+    checkpoints.router,
+    runs.router,
+    policies.router,
+    retention.router,
+)
 
 
 def create_app(settings: Settings) -> FastAPI:

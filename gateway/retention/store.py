@@ -179,15 +179,16 @@ def end(session: Session, action: int, result: str) -> None:
 
 def unfinished(session: Session) -> list[Action]:
     """Return the actions without an end: of a process that was killed."""
-    return [_action(row) for row in session.all(own.UNFINISHED)]
+    return [action_of(row) for row in session.all(own.UNFINISHED)]
 
 
 def actions(session: Session, most: int) -> list[Action]:
     """Return the last actions, the newest first."""
-    return [_action(row) for row in session.all(own.ACTIONS, most=most)]
+    return [action_of(row) for row in session.all(own.ACTIONS, most=most)]
 
 
-def _action(row: Sequence[Any]) -> Action:
+def action_of(row: Sequence[Any]) -> Action:
+    """Return a row of ``action``."""
     made = Action(*row)
     return made._replace(run=bytes(made.run), path=bytes(made.path))
 
