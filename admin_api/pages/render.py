@@ -116,7 +116,8 @@ def _environment() -> Environment:
         "iso": _iso,
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "name": lambda path: path.rpartition("/")[2] or path,
-        "plural": lambda number, noun: f"{number:,} {noun}{'' if number == 1 else 's'}",
+        "above": lambda path: path.rpartition("/")[0] or "/",
+        "plural": _plural,
     }
     made.globals |= {"static": static}
     return made
@@ -132,6 +133,10 @@ def _duration(seconds: float) -> Markup:
     """Show a duration. A whole number of minutes has no tenth."""
     number, _, unit = units.duration(seconds).partition(" ")
     return escape(number.removesuffix(".0")) + Markup("&nbsp;") + escape(unit)
+
+
+def _plural(number: int, noun: str, nouns: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
 def _rate(bytes_per_second: float) -> Markup:

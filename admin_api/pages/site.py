@@ -20,10 +20,12 @@ from admin_api import problems
 from admin_api.pages import (
     checkpoints,
     dashboard,
+    files,
     policies,
     policyeditor,
     policyplan,
     preferences,
+    queue,
 )
 from admin_api.pages.render import STATIC, page
 from admin_api.problems import Problem
@@ -34,6 +36,8 @@ log = logging.getLogger("admin")
 _PAGES = (
     dashboard.router,
     checkpoints.router,
+    files.router,
+    queue.router,
     policyplan.router,
     policyeditor.router,
     policies.router,

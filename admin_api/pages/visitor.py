@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import Depends, Request
+
+from admin_api.problems import Problem
+from gateway.escapes import bytes_of
 
 
 def csrf_of(_request: Request) -> str:
@@ -20,3 +24,23 @@ async def _sent(request: Request) -> Mapping[str, str]:
 
 Sent = Annotated[Mapping[str, str], Depends(_sent)]
 """The parameter of a view that takes a form: its values by name."""
+
+
+def number_in(sent: Mapping[str, str], name: str) -> int:
+    """Return a whole number of a form, or 0 if there is none."""
+    text = sent.get(name, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 18 else 0
+
+
+def path_in(text: str) -> str:
+    """Return a path as ``gateway.control`` takes it. Parameters: text, with %XX (gateway.escapes).
+
+    Raises Problem.
+    """
+    try:
+        raw = bytes_of(text)
+    except UnicodeEncodeError:
+        raise Problem(422, "half a surrogate pair is no character: write bytes as %XX") from None
+    if b"\0" in raw:
+        raise Problem(422, "a path has no NUL byte")
+    return os.fsdecode(raw)

@@ -179,9 +179,7 @@ def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
 @router.post("/approvals", responses=describe(403, 409, 503))
 def approve(gateway: Governed, admin: Admin, body: PlanId) -> Approval:
     """Approve a plan that deletes much. The gateway deletes its checkpoints within minutes."""
-    return _approval(
-        retention.approve(gateway.settings, gateway.database, body.plan, admin.name)
-    )
+    return _approval(retention.approve(gateway.settings, gateway.database, body.plan, admin.name))
 
 
 @router.get("/log", responses=describe(400, 503))

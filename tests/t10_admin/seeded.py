@@ -49,7 +49,7 @@ def seeded_site(directory: Path) -> Iterator[Seeded]:
                 "prefix": "",
                 "endpoint_url": f"http://127.0.0.1:{server.port}",
             },
-            "checkpoints": {"rpo_seconds": 1800.0},
+            "checkpoints": {"rpo_seconds": 3 * 3600.0},
             "space": {"dirty_limit_bytes": 2_000_000_000_000},
         }
         path = directory / "spillway.toml"
