@@ -15,6 +15,7 @@ from admin_api.pages.render import page
 from admin_api.pages.timeline import line_of
 from admin_api.paging import cursor_of, key_of
 from admin_api.problems import Problem
+from admin_api.shapes import Ino
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
 from gateway.control import checkpoints, pins, retention, runs
@@ -31,11 +32,6 @@ DOTS = 40
 NEWEST = 4
 """Those of them that are listed."""
 ROWS = 50
-_KINDS: dict[Sort, tuple[type, ...]] = {
-    Sort.RUN: (bytes, int, bytes, int),
-    Sort.COMPLETE: (int, int),
-    Sort.SIZE: (int, int),
-}
 
 
 @router.get("")
@@ -128,7 +124,7 @@ def listing(
             text=text_of,
         )
         risks = runs.facts_of(gateway.settings, measure(session), text_of) if run else []
-    facts = {
+    facts: dict[str, Any] = {
         "found": [row.facts for row in rows[:ROWS]],
         "next": _cursor(rows[ROWS - 1].key) if len(rows) > ROWS else None,
         "is_first": cursor is None,
@@ -152,7 +148,7 @@ def _cursor(key: Sequence[Any]) -> str:
 
 
 def _after(sort: Sort, cursor: str | None) -> tuple[Any, ...] | None:
-    kinds = _KINDS[sort]
+    kinds = checkpoints.kinds_of(sort)
     key = key_of(cursor, *(str if kind is bytes else kind for kind in kinds))
     if key is None:
         return None
@@ -162,20 +158,20 @@ def _after(sort: Sort, cursor: str | None) -> tuple[Any, ...] | None:
 
 
 @router.get("/{ino}")
-def one(request: Request, gateway: Governed, who: Viewer, ino: int) -> HTMLResponse:
+def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLResponse:
     """Show a checkpoint."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
         own = next((row for row in pinned.every(session) if row.ino == ino), None)
         is_held = pinned.Pins(session).cover(ino)
+        copies = checkpoints.promotions(session, ino)
         pin = None if own is None else pins.facts(gateway.settings, session, own, text_of)
-    return page(
-        request, "checkpoint.html", who, one=found, pin=pin, is_held=is_held, here="checkpoints"
-    )
+    facts: dict[str, Any] = {"one": found, "pin": pin, "is_held": is_held, "copies": copies}
+    return page(request, "checkpoint.html", who, **facts, here="checkpoints")
 
 
 @router.get("/{ino}/fate")
-def fate(request: Request, gateway: Governed, who: Viewer, ino: int) -> HTMLResponse:
+def fate(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLResponse:
     """Show what the policies make of a checkpoint now, and why."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)

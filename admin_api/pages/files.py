@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -58,8 +59,12 @@ def _inside(browser: Browser, place: Place) -> Iterator[dict[str, Any]]:
         yield {**facts, "name": name}
 
 
-def _order(one: dict[str, Any]) -> tuple[bool, str]:
-    return one["kind"] != "directory", one["name"]
+def _order(one: dict[str, Any]) -> tuple[bool, list[tuple[int, str]]]:
+    """Directories first; shard-2 before shard-10."""
+    parts = re.split("([0-9]{1,18})", one["name"])
+    return one["kind"] != "directory", [
+        (int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in parts
+    ]
 
 
 def _crumbs(settings: Settings, place: Place) -> Iterator[tuple[str, str]]:

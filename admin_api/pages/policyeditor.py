@@ -44,10 +44,11 @@ def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLRes
     return _editor(request, gateway, who, values, one["version"], stored=one)
 
 
-@router.post("/preview")
-def preview(request: Request, gateway: Governed, who: Viewer, sent: Sent) -> HTMLResponse:
+@router.get("/preview")
+def preview(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the editor with what was typed, and with what that would do."""
-    return _editor(request, gateway, who, _values(sent), _version(sent))
+    typed = request.query_params
+    return _editor(request, gateway, who, _values(typed), _version(typed))
 
 
 @router.post("")
@@ -96,7 +97,7 @@ def _editor(
         seen = change(gateway, policy.of(policyform.document_of(values)))
     except PolicyError as exc:
         wrong = str(exc)
-    facts = {
+    facts: dict[str, Any] = {
         "values": values,
         "version": version,
         "wrong": wrong,

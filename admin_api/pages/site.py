@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from admin_api import problems
 from admin_api.pages import (
+    checkpointorders,
     checkpoints,
     dashboard,
     files,
@@ -36,6 +37,7 @@ log = logging.getLogger("admin")
 _PAGES = (
     dashboard.router,
     checkpoints.router,
+    checkpointorders.router,
     files.router,
     queue.router,
     policyplan.router,

@@ -19,7 +19,11 @@ def csrf_of(_request: Request) -> str:
 
 async def _sent(request: Request) -> Mapping[str, str]:
     form = await request.form()
-    return {name: value for name, value in form.items() if isinstance(value, str)}
+    sent = {name: value for name, value in form.items() if isinstance(value, str)}
+    for name, value in sent.items():
+        if "\0" in value:
+            raise Problem(422, f"{name}: it has a NUL character, which no database keeps")
+    return sent
 
 
 Sent = Annotated[Mapping[str, str], Depends(_sent)]

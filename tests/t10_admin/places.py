@@ -7,6 +7,7 @@ PLACES = {
     "checkpoints": "/checkpoints",
     "checkpoint-list": "/checkpoints/list?run=llama-70b/pretrain-v3",
     "checkpoint": "/checkpoints/{checkpoint}",
+    "checkpoint-delete": "/checkpoints/{checkpoint}/delete",
     "files": "/files?path=/checkpoints/llama-70b/pretrain-v3/step-46000",
     "file": "/files?path=/checkpoints/llama-70b/pretrain-v3/step-46000/.metadata",
     "queue": "/queue",

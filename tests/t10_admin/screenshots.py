@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import Browser
 
@@ -12,7 +13,8 @@ from tests.t10_admin.places import PLACES
 from tests.t10_admin.seeded import Seeded, chromium, seeded_site
 
 WIDTHS = {"wide": (1440, 900), "narrow": (390, 844)}
-SCHEMES = ("light", "dark")
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 
 def take(site: Seeded, browser: Browser, directory: Path, only: set[str]) -> None:

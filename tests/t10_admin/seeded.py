@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from fastapi import FastAPI
@@ -42,7 +42,7 @@ def seeded_site(directory: Path) -> Iterator[Seeded]:
     """Serve a site as a week of training leaves it, with a bucket that answers."""
     with RcloneServer(directory / "s3") as server:
         server.client().create_bucket(Bucket="checkpoints")
-        values = {
+        values: dict[str, dict[str, Any]] = {
             "gateway": {"data_dir": directory / "data"},
             "bucket": {
                 "name": "checkpoints",
