@@ -76,7 +76,7 @@ class _Asked(NamedTuple):
     sort: Sort
     is_descending: bool
 
-    def address(self, **other: object) -> str:
+    def address(self, **other: Any) -> str:
         """Return the query of the same list with something else."""
         asked = self._replace(**other)
         values = {"run": asked.run, "state": asked.state, "text": asked.text}

@@ -8,15 +8,14 @@ from typing import Any
 
 TIERS = 3
 """The rows of ``thin`` that a form has."""
-_TEXTS = ("name", "run", "path", "keep_best.file", "keep_best.key", "keep_best.best")
-_TEXTS += ("keep_best.unmeasured",)
+_CHOICES = ("keep_best.best", "keep_best.unmeasured")
+"""They have a value even where nobody wants the best."""
+_TEXTS = ("name", "run", "path", "keep_best.file", "keep_best.key", *_CHOICES)
 _NUMBERS = (
     *("keep_newest", "keep_every_steps", "keep_best.number"),
     *("delete_after_days", "wait_hours", "evict_after_hours"),
 )
 _TIER = ("older_than_days", "one_per_hours")
-_CHOICES = ("keep_best.best", "keep_best.unmeasured")
-"""They have a value even where nobody wants the best."""
 FIELDS = (*_TEXTS, *_NUMBERS, *(f"thin.{row}.{key}" for row in range(TIERS) for key in _TIER))
 _KEY = re.compile(r"policy [^:]*: ([a-z_.]+)")
 
