@@ -8,6 +8,7 @@ from fastapi import APIRouter, Form
 from fastapi.responses import RedirectResponse
 
 from admin_api.pages.render import THEME, THEMES
+from admin_api.pages.visitor import local
 
 router = APIRouter()
 _YEAR_SECONDS = 365 * 86_400
@@ -22,9 +23,3 @@ def choose(theme: Annotated[str, Form()], back: Annotated[str, Form()] = "/") ->
     else:
         response.delete_cookie(THEME)
     return response
-
-
-def local(address: str) -> str:
-    """Return an address if it is one of this site, and the dashboard's otherwise."""
-    is_local = address.startswith("/") and not address.startswith(("//", "/\\"))
-    return address if is_local and address.isprintable() else "/"

@@ -13,8 +13,9 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from admin_api.access import sessions
 from admin_api.access.principal import Principal, Role
-from admin_api.pages import flash, visitor
+from admin_api.pages import flash
 from gateway import clock, units
 
 STATIC = Path(__file__).parent / "static"
@@ -67,7 +68,7 @@ def page(
             who=who,
             may_operate=who is not None and who.role >= Role.OPERATOR,
             may_govern=who is not None and who.role >= Role.ADMIN,
-            csrf=visitor.csrf_of(request),
+            csrf=sessions.csrf_of(request),
             theme=theme if theme in THEMES else None,
             flash=message,
             back=_address(request),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, Request, Response
@@ -18,15 +19,19 @@ from starlette.types import Receive, Scope, Send
 
 from admin_api import problems
 from admin_api.pages import (
+    audit,
     checkpointorders,
     checkpoints,
     dashboard,
     files,
+    jobs,
+    login,
     policies,
     policyeditor,
     policyplan,
     preferences,
     queue,
+    settings,
 )
 from admin_api.pages.render import STATIC, page
 from admin_api.problems import Problem
@@ -38,11 +43,15 @@ _PAGES = (
     dashboard.router,
     checkpoints.router,
     checkpointorders.router,
+    login.router,
     files.router,
     queue.router,
     policyplan.router,
     policyeditor.router,
     policies.router,
+    jobs.router,
+    audit.router,
+    settings.router,
     preferences.router,
 )
 
@@ -58,7 +67,7 @@ def add(api: FastAPI, prefix: str) -> None:
     site.dependency_overrides = api.dependency_overrides
     for router in _PAGES:
         site.include_router(router)
-    site.mount("/static", StaticFiles(directory=STATIC))
+    site.mount("/static", _Static(directory=STATIC))
     _answer_errors(site)
     nothing = api.router.default
 
@@ -68,6 +77,15 @@ def add(api: FastAPI, prefix: str) -> None:
 
     # A mount would also take the requests that the API answers with 405.
     api.router.default = other
+
+
+class _Static(StaticFiles):
+    """Files that browsers keep: another content has another address (``render.static``)."""
+
+    def file_response(self, *given: Any, **named: Any) -> Response:
+        response = super().file_response(*given, **named)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
+        return response
 
 
 def _answer_errors(site: FastAPI) -> None:
@@ -105,6 +123,6 @@ def _page_of(request: Request, problem: Problem) -> Response:
         "status": problem.status,
         "title": HTTPStatus(problem.status).phrase,
         "detail": problem.detail,
-        "instance": getattr(request.state, "request_id", None),
+        "instance": request.state.call.request_id,
     }
     return page(request, "error.html", None, problem.status, problem=facts)

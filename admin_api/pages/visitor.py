@@ -12,11 +12,6 @@ from admin_api.problems import Problem
 from gateway.escapes import bytes_of
 
 
-def csrf_of(_request: Request) -> str:
-    """Return the token that a form of this login must carry."""
-    return ""
-
-
 async def _sent(request: Request) -> Mapping[str, str]:
     form = await request.form()
     sent = {name: value for name, value in form.items() if isinstance(value, str)}
@@ -48,3 +43,9 @@ def path_in(text: str) -> str:
     if b"\0" in raw:
         raise Problem(422, "a path has no NUL byte")
     return os.fsdecode(raw)
+
+
+def local(address: str) -> str:
+    """Return an address if it is one of this site, and the dashboard's otherwise."""
+    is_local = address.startswith("/") and not address.startswith(("//", "/\\"))
+    return address if is_local and address.isprintable() else "/"
