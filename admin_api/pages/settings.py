@@ -21,8 +21,10 @@ from admin_api.pages.visitor import Sent
 from admin_api.problems import Problem
 from admin_api.store import tokens
 from gateway import clock
+from gateway.control.masking import without_userinfo
 from gateway.settings import Settings
 from gateway.text import shown
+from gateway.units import size
 
 router = APIRouter(prefix="/settings")
 DAYS_MAX = 36_500
@@ -50,7 +52,8 @@ def _key(held: Any, key: Any) -> dict[str, Any]:
     is_secret = bool(key.metadata.get("secret"))
     return {
         "name": key.name,
-        "value": "set, not shown" if is_secret and value else _text(value),
+        "value": without_userinfo(str(value)) if is_secret and value else _text(value),
+        "in_units": size(value) if key.name.endswith("_bytes") and value else None,
         "help": " ".join(str(key.metadata.get("doc", "")).split()),
         "is_default": value == key.default,
     }

@@ -15,5 +15,10 @@ PLACES = {
     "policy": "/policies/pretrain-ladder",
     "policy-new": "/policies/new",
     "plan": "/policies/plan",
+    "jobs": "/jobs",
+    "audit": "/audit",
+    "settings": "/settings",
+    "tokens": "/settings/tokens",
     "policy-history": "/policies/pretrain-ladder/history",
+    "login": "/login",
 }

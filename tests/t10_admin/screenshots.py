@@ -10,7 +10,7 @@ from typing import Literal
 from playwright.sync_api import Browser
 
 from tests.t10_admin.places import PLACES
-from tests.t10_admin.seeded import Seeded, chromium, seeded_site
+from tests.t10_admin.seeded import Seeded, chromium, log_in, seeded_site
 
 WIDTHS = {"wide": (1440, 900), "narrow": (390, 844)}
 Scheme = Literal["light", "dark"]
@@ -27,9 +27,12 @@ def take(site: Seeded, browser: Browser, directory: Path, only: set[str]) -> Non
                 reduced_motion="reduce",
             )
             page = context.new_page()
+            log_in(page, site)
             for name, path in PLACES.items():
                 if only and name not in only:
                     continue
+                if name == "login":
+                    context.clear_cookies()
                 answer = page.goto(site.address(path), wait_until="load")
                 assert answer is not None and answer.ok, path
                 page.wait_for_timeout(300)

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from fastapi import FastAPI
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
-from admin_api.access.authenticate import authenticate
 from admin_api.app import create_app
 from gateway import config
 from gateway.cli.main import main
@@ -20,13 +19,16 @@ from gateway.settings import Settings
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.volumes import query
 from tests.t10_admin.seed import seed
-from tests.t10_admin.site import ADMIN, serving
+from tests.t10_admin.seedstore import fill
+from tests.t10_admin.site import serving
 
 
 class Seeded(NamedTuple):
     settings: Settings
     app: FastAPI
     url: str
+    secret: str
+    """Of a token of an admin."""
 
     def address(self, path: str) -> str:
         """Return the address of a page. ``{checkpoint}`` is the inode of one that drains."""
@@ -60,9 +62,9 @@ def seeded_site(directory: Path) -> Iterator[Seeded]:
         settings = config.load(path)
         seed(settings)
         app = create_app(settings)
-        app.dependency_overrides[authenticate] = lambda: ADMIN
+        secret = fill(app.state.gateway)
         with serving(app) as url:
-            yield Seeded(settings, app, url)
+            yield Seeded(settings, app, url, secret)
 
 
 @contextmanager
@@ -74,3 +76,11 @@ def chromium() -> Iterator[Browser]:
         )
         yield browser
         browser.close()
+
+
+def log_in(page: Page, site: Seeded) -> None:
+    """Log in as a person does."""
+    page.goto(site.address("/login"))
+    page.get_by_label("Token").fill(site.secret)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(site.address("/"))
