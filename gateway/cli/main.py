@@ -32,6 +32,7 @@ from gateway.cli import (
     promote,
     queue,
     status,
+    token,
     trash,
     up,
     wait,
@@ -85,6 +86,7 @@ SUBCOMMANDS = (
         "verify-manifest", "compare a bucket with its manifests", manifest.arguments, manifest.run
     ),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
+    Subcommand("token", "who may use the admin API", token.arguments, token.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
