@@ -19,13 +19,13 @@ from gateway.db.compiled import Session
 from gateway.escapes import text_of
 from gateway.retention import store
 
-router = APIRouter(prefix="/policies")
+router = APIRouter()
 ACTIONS = 12
 """The last actions that are shown below the policies."""
 ACTIONS_MOST = 500
 
 
-@router.get("")
+@router.get("/policies")
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the policies."""
     with gateway.database.reading() as session:
@@ -36,7 +36,7 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     return page(request, "policies.html", who, policies=there, actions=done, waits=waits)
 
 
-@router.get("/log")
+@router.get("/policies/log")
 def log(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show what was done because of policies."""
     with gateway.database.reading() as session:
@@ -48,7 +48,7 @@ def _action(gateway: Gateway, one: store.Action) -> dict[str, Any]:
     return retention.action(gateway.settings, one, text_of)
 
 
-@router.get("/{name}/history")
+@router.get("/policy/{name}/history")
 def history(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLResponse:
     """Show the versions of a policy, the newest first."""
     with gateway.database.reading() as session:
@@ -60,7 +60,7 @@ def history(request: Request, gateway: Governed, who: Viewer, name: str) -> HTML
     )
 
 
-@router.get("/{name}/remove")
+@router.get("/policy/{name}/remove")
 def ask_to_remove(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Ask before a policy is removed."""
     with gateway.database.reading() as session:
@@ -68,7 +68,7 @@ def ask_to_remove(request: Request, gateway: Governed, who: Admin, name: str) ->
     return page(request, "policy-remove.html", who, one=one, here="policies")
 
 
-@router.post("/{name}/remove")
+@router.post("/policy/{name}/remove")
 def remove(gateway: Governed, who: Admin, name: str, sent: Sent) -> RedirectResponse:
     """Remove a policy. Its versions stay in the history."""
     with gateway.database.writing() as session:
@@ -77,7 +77,7 @@ def remove(gateway: Governed, who: Admin, name: str, sent: Sent) -> RedirectResp
     return after("/policies", "ok", f"The policy {name} is removed. It deletes nothing any more.")
 
 
-@router.post("/{name}/switch")
+@router.post("/policy/{name}/switch")
 def switch(gateway: Governed, who: Admin, name: str, sent: Sent) -> RedirectResponse:
     """Enable or disable a policy."""
     is_enabled = sent.get("enabled") == "yes"

@@ -22,18 +22,18 @@ from gateway.db.compiled import Session
 from gateway.errors import PolicyError
 from gateway.retention import policy, store
 
-router = APIRouter(prefix="/policies")
+router = APIRouter()
 _NEW = {"keep_newest": "3", "keep_best.best": "min", "keep_best.unmeasured": "keep"}
 
 
-@router.get("/new")
+@router.get("/policies/new")
 def new(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the editor for a policy that there is not yet."""
     values = {**dict.fromkeys(policyform.FIELDS, ""), **_NEW}
     return _editor(request, gateway, who, values, 0)
 
 
-@router.get("/{name}")
+@router.get("/policy/{name}")
 def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLResponse:
     """Show the editor for a policy."""
     with gateway.database.reading() as session:
@@ -44,14 +44,14 @@ def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLRes
     return _editor(request, gateway, who, values, one["version"], stored=one)
 
 
-@router.get("/preview")
+@router.get("/policies/preview")
 def preview(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the editor with what was typed, and with what that would do."""
     typed = request.query_params
     return _editor(request, gateway, who, _values(typed), _version(typed))
 
 
-@router.post("")
+@router.post("/policies")
 def save(request: Request, gateway: Governed, who: Admin, sent: Sent) -> Response:
     """Store a policy, unless it is wrong or somebody else changed it meanwhile."""
     values = _values(sent)

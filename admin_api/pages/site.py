@@ -5,7 +5,6 @@ It is one of its own because its errors are pages, and because the API's descrip
 
 from __future__ import annotations
 
-import logging
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -36,8 +35,6 @@ from admin_api.pages import (
 from admin_api.pages.render import STATIC, page
 from admin_api.problems import Problem
 from gateway.errors import GatewayError
-
-log = logging.getLogger("admin")
 
 _PAGES = (
     dashboard.router,
@@ -102,8 +99,8 @@ def _answer_errors(site: FastAPI) -> None:
         one = exc.errors()[0]
         return _page_of(request, Problem(422, f"{one['loc'][-1]}: {one['msg']}"))
 
-    async def unforeseen(request: Request, exc: Exception) -> Response:
-        log.error("unexpected", exc_info=exc)
+    async def unforeseen(request: Request, _exc: Exception) -> Response:
+        # It is raised again after the answer, and logged then.
         detail = "an error that was not foreseen: the log of the admin API has it under this id"
         return _page_of(request, Problem(500, detail))
 

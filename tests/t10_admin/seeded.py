@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from fastapi import FastAPI
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
 from admin_api.app import create_app
 from gateway import config
@@ -84,3 +84,25 @@ def log_in(page: Page, site: Seeded) -> None:
     page.get_by_label("Token").fill(site.secret)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url(site.address("/"))
+
+
+class Watched:
+    """What a page complains of: errors on its console, and requests to another host.
+
+    Parameters: page; url of the site.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.complaints: list[str] = []
+        self._url = url
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("request", self._on_request)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text} {message.location}")
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((self._url, "data:")):
+            self.complaints.append(f"a request to {request.url}")

@@ -6,13 +6,12 @@ import json
 import math
 from typing import Any
 
-from admin_api.store.audit import Origin, Outcome
-
 from admin_api.access import tokens as access
 from admin_api.access.principal import Role
 from admin_api.gateway import Gateway
 from admin_api.jobs import rows
 from admin_api.store import audit, tokens
+from admin_api.store.audit import Origin, Outcome
 from gateway import clock
 from gateway.db.compiled import Session
 
@@ -49,7 +48,7 @@ def _audit(session: Session) -> None:
             *("grafana", "DELETE", "/api/v1/checkpoints/4711"),
             Outcome(403, "this needs the role admin, and grafana has viewer: use another token"),
         ),
-        ("jonas", "POST", "/policies/expire-experiments/switch", Outcome(303)),
+        ("jonas", "POST", "/policy/expire-experiments/switch", Outcome(303)),
     )
     for number, (who, method, path, outcome) in enumerate(calls):
         address = "10.20.0.17" if number % 2 else "10.20.0.4"
