@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +14,8 @@ from tests.t10_admin.places import PLACES
 from tests.t10_admin.seeded import Seeded, chromium, log_in, seeded_site
 
 WIDTHS = {"wide": (1440, 900), "narrow": (390, 844)}
+TALL = {"wide": 1400, "narrow": 1600}
+"""A picture is cut after so many pixels."""
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
@@ -38,7 +41,12 @@ def take(site: Seeded, browser: Browser, directory: Path, only: set[str]) -> Non
                 page.wait_for_timeout(300)
                 to = directory / f"{name}-{size}-{scheme}.png"
                 tall = page.evaluate("document.documentElement.scrollHeight")
-                clip = {"x": 0, "y": 0, "width": width, "height": min(max(tall, height), 1800)}
+                clip = {
+                    "x": 0,
+                    "y": 0,
+                    "width": width,
+                    "height": min(max(tall, height), TALL[size]),
+                }
                 page.screenshot(path=to, clip=clip, full_page=True)  # type: ignore[arg-type]
             context.close()
 
@@ -52,6 +60,10 @@ def main() -> None:
         chromium() as browser,
     ):
         take(site, browser, directory, set(sys.argv[2:]))
+    written = sorted(map(str, directory.glob("*.png")))
+    subprocess.run(
+        ["pngquant", "--force", "--ext", ".png", "--speed", "1", "64", *written], check=True
+    )
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from gateway.objectstore import keys
 from gateway.promotion import members
 from gateway.promotion import store as promotions
 from gateway.retention import policy, store
+from gateway.retention.facts import Checkpoint, Decision, Fate
 from gateway.settings import Settings
 from gateway.types import Sealed
 from tests.support.namespace import Namespace
@@ -61,10 +62,10 @@ def seed(settings: Settings) -> None:
     try:
         _save_runs(world)
         follow(world.follower())
-        _throw_away(world)
+        trashed = _throw_away(world)
         follow(world.follower())
         _age(settings)
-        _govern(settings, world)
+        _govern(settings, world, trashed)
         _fail_one(settings, world)
     finally:
         world.end()
@@ -169,20 +170,29 @@ def _age(settings: Settings) -> None:
             )
     query(
         settings,
+        "INSERT INTO manifest SELECT '.spillway/checkpoints/' || ino || '.json', ino, path, 1,"
+        " evidence, durable_ns, 'e', durable_ns, NULL FROM checkpoint WHERE state = 'durable'",
+    )
+    query(
+        settings,
         "UPDATE inode SET drain_after_ns = drain_after_ns - :back WHERE drain_after_ns > 0",
         back=9 * MINUTE_NS,
     )
 
 
-def _throw_away(world: World) -> None:
+def _throw_away(world: World) -> list[Checkpoint]:
+    found = []
     trash = trash_of(world)
     for step, by in ((38_000, "pretrain-ladder v2"), (36_000, "pretrain-ladder v2")):
         row = world.row(f"{PRETRAIN}/step-{step}")
         assert row is not None
         trash.put(row.ino, row.path, row.evidence, by, "it is not among the newest 3")
+        given = {name: getattr(row, name) for name in Checkpoint._fields}
+        found.append(Checkpoint(**given))
+    return found
 
 
-def _govern(settings: Settings, world: World) -> None:
+def _govern(settings: Settings, world: World, trashed: Sequence[Checkpoint]) -> None:
     database = Database(settings.database_url)
     with database.writing() as session:
         for number, document in enumerate(POLICIES):
@@ -192,12 +202,25 @@ def _govern(settings: Settings, world: World) -> None:
                 store.put(session, earlier, "mara")
             store.put(session, read, "mara" if number < 2 else "jonas")
         store.switch(session, "expire-experiments", False, "jonas")
+        for row in trashed:
+            decision = Decision(row, Fate.DELETE, "", ("pretrain-ladder v2",))
+            reason = "it is not among the newest 3 and its step is no multiple of 10000"
+            action = store.begin(session, "trash", decision, "pretrain-ladder v2", reason)
+            store.end(session, action, "in the trash")
         row = world.row(f"{PRETRAIN}/step-40000")
         assert row is not None
         note = "evaluation of Thursday compares against it"
         pins.add(session, pins.Pin(row.ino, note, "mara", clock.now_ns() - 5 * HOUR_NS))
     _promote(settings, database, world)
     database.close()
+    for table, column, back_ns in (
+        ("policy", "created_ns", 31 * HOUR_NS),
+        ("action", "began_ns", 2 * HOUR_NS),
+        ("promotion", "asked_ns", 11 * MINUTE_NS),
+        ("trash", "deleted_ns", 2 * HOUR_NS),
+    ):
+        change = f"UPDATE {table} SET {column} = {column} - :back"
+        query(settings, change, back=back_ns)
 
 
 def _promote(settings: Settings, database: Database, world: World) -> None:

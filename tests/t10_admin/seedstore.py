@@ -6,17 +6,24 @@ import json
 import math
 from typing import Any
 
+from sqlalchemy import update
+
 from admin_api.access import tokens as access
 from admin_api.access.principal import Role
 from admin_api.gateway import Gateway
 from admin_api.jobs import rows
-from admin_api.store import audit, tokens
+from admin_api.store import audit, models, tokens
 from admin_api.store.audit import Origin, Outcome
 from gateway import clock
-from gateway.db.compiled import Session
+from gateway.db.compiled import Session, Statement, b
 
 HOUR_NS = 3600 * clock.NS
 DAY_NS = 24 * HOUR_NS
+_audit_table: Any = models.Audit.__table__
+_SPREAD = Statement(
+    update(_audit_table).values(at_ns=b("now_ns") - (b("most") - _audit_table.c.id) * b("step_ns"))
+)
+"""Spreads the entries over the last hours."""
 
 
 def fill(gateway: Gateway) -> str:
@@ -54,6 +61,7 @@ def _audit(session: Session) -> None:
         address = "10.20.0.17" if number % 2 else "10.20.0.4"
         origin = Origin(who, None, address, f"{number:032x}", method, path)
         audit.add(session, origin, outcome)
+    session.run(_SPREAD, now_ns=clock.now_ns(), step_ns=47 * 60 * clock.NS, most=len(calls) + 1)
 
 
 def _jobs(session: Session, now_ns: int) -> None:
