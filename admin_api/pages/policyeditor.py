@@ -48,7 +48,7 @@ def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLRes
 def preview(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the editor with what was typed, and with what that would do."""
     typed = request.query_params
-    return _editor(request, gateway, who, _values(typed), _version(typed))
+    return _editor(request, gateway, who, _values(typed), _version(typed), plans=True)
 
 
 @router.post("/policies")
@@ -86,17 +86,21 @@ def _editor(
     status: int = 200,
     stored: dict[str, Any] | None = None,
     is_conflict: bool = False,
+    plans: bool = False,
 ) -> HTMLResponse:
     """Return the page of the editor.
 
     Parameters: values of the fields; version that the form is made for, 0 for a new policy; stored,
-    the policy as it is; is_conflict, whether somebody else changed it.
+    the policy as it is; is_conflict, whether somebody else changed it; plans, whether the page says
+    what the policy would do. A plan of 10,000 checkpoints takes long, so the browser asks for it.
     """
     wrong, seen = None, None
-    try:
-        seen = change(gateway, policy.of(policyform.document_of(values)))
-    except PolicyError as exc:
-        wrong = str(exc)
+    if plans or status != 200:
+        try:
+            read = policy.of(policyform.document_of(values))
+            seen = change(gateway, read) if plans else None
+        except PolicyError as exc:
+            wrong = str(exc)
     facts: dict[str, Any] = {
         "values": values,
         "version": version,

@@ -58,12 +58,15 @@ class Change(NamedTuple):
 def change(gateway: Gateway, policy: Policy) -> Change:
     """Return what a policy would do in place of the stored one of its name. Raises UserError,
     NamespaceError."""
-    now, then = _plan(gateway, ()), _plan(gateway, [Current(policy, 0)])
-    gone_now = {one["path"]: one for one in deleted(now)}
-    gone_then = {one["path"]: one for one in deleted(then)}
-    kept_then = {one["path"]: one for one in then["checkpoints"] if one["fate"] != Fate.DELETE}
-    more = [one for path, one in gone_then.items() if path not in gone_now]
-    fewer = [kept_then[path] for path in gone_now if path in kept_then]
+    now = retention.planned(gateway.settings, gateway.database, ()).plan
+    gone_now = {
+        f"{gateway.settings.nfs.export}/{text_of(one.checkpoint.path)}" for one in now.deletions
+    }
+    then = _plan(gateway, [Current(policy, 0)])
+    more = [one for one in deleted(then) if one["path"] not in gone_now]
+    fewer = [
+        one for one in then["checkpoints"] if one["fate"] != Fate.DELETE and one["path"] in gone_now
+    ]
     return Change(then, more, fewer, sum(one["size_bytes"] for one in more))
 
 
