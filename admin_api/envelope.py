@@ -10,7 +10,6 @@ import logging
 import re
 import secrets
 from functools import partial
-from ipaddress import ip_address
 
 from anyio import to_thread
 from fastapi import Request
@@ -21,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from admin_api import calls, logs, problems
 from admin_api.calls import Call
 from admin_api.gateway import Gateway
+from admin_api.listening import is_loopback
 from admin_api.problems import Problem
 from gateway import clock
 from gateway.adminsettings import TLS_OFF
@@ -46,16 +46,6 @@ HEADERS = {
 }
 """Of every answer, unless a route sets another value."""
 HSTS = "max-age=31536000"
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether an address to listen on is reached only from this machine."""
-    if address == "localhost":
-        return True
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 class Envelope:

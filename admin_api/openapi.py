@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.routing import iter_route_contexts
 
 from admin_api import calls, problems
-from admin_api.access.roles import Viewer
+from admin_api.access.principal import Role
+from admin_api.access.roles import Viewer, role_of
 
 router = APIRouter()
 
-_REFUSALS = (401, 403, 421, 429)
+_ANY = (421, 503)
+_REFUSALS = (401, 403, 429)
 """Of a route that needs a role."""
 _UNSAFE = (409, 413)
 _KEY = {
@@ -41,18 +44,24 @@ def complete(app: FastAPI) -> None:
     def completed() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = plain()
-            for path in found["paths"].values():
-                for method, operation in path.items():
-                    _complete(method.upper(), operation)
+            for route in iter_route_contexts(app.routes):
+                dependencies = getattr(route, "dependant", None)
+                for method in route.methods or () if dependencies else ():
+                    operation = found["paths"].get(route.path_format, {}).get(method.lower())
+                    if operation is not None:
+                        _complete(method, operation, role_of(dependencies))
         return app.openapi_schema or {}
 
     app.openapi = completed  # type: ignore[method-assign]
 
 
-def _complete(method: str, operation: dict[str, Any]) -> None:
-    needs_role = "security" in operation
-    is_recorded = needs_role and method not in calls.SAFE
-    statuses = [*(_REFUSALS if needs_role else (421,)), 503]
+def _complete(method: str, operation: dict[str, Any], role: Role | None) -> None:
+    statuses = [*_ANY]
+    if role is not None:
+        statuses += _REFUSALS
+        needs = f"Needs the role {role.word}."
+        operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
+    is_recorded = role is not None and method not in calls.SAFE
     if is_recorded:
         statuses += _UNSAFE
         operation.setdefault("parameters", []).append(_KEY)

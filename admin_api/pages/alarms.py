@@ -16,6 +16,7 @@ _NAMES = {
     "drain": "The drain",
     "cache": "The hydrator",
     "checkpoints": "The catalogue of checkpoints",
+    "admin": "The admin API",
 }
 _LOST = {
     "up": "nothing is supervised: start it: spillway up",
@@ -23,6 +24,7 @@ _LOST = {
     "drain": "nothing reaches the bucket until it is back",
     "cache": "what was evicted cannot be read until it is back",
     "checkpoints": "new checkpoints are not seen until it is back",
+    "admin": "this page is of another process: spillway admin",
 }
 
 

@@ -26,7 +26,8 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             "Sets one up for another S3 server, with its data on another disk.",
         ),
     ),
-    "up": _of(("up", "Runs the NFS server, the drain, the cache and the catalogue.")),
+    "up": _of(("up", "Runs the NFS server, the drain, the cache, the catalogue and the pages.")),
+    "admin": _of(("admin", "Serves the admin API and its pages, without spillway up.")),
     "status": _of(
         ("status", "Shows processes, bucket, backlog, runs at risk and disk."),
         ("status --json", "The same facts for a program."),

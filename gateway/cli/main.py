@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from gateway.cli import (
+    admin,
     adopt,
     bucket,
     change,
@@ -60,6 +61,7 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS = (
     Subcommand("init", "set a gateway up", init.arguments, init.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
+    Subcommand("admin", "run the admin API by itself", admin.arguments, admin.run),
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
     Subcommand("checkpoints", "list runs and checkpoints", checkpoints.arguments, checkpoints.run),

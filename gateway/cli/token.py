@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
     def verb(name: str, text: str, act: _Act) -> argparse.ArgumentParser:
         sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the file")
         sub.set_defaults(act=act)
         return sub
 

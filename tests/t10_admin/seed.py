@@ -202,8 +202,8 @@ def _govern(settings: Settings, world: World, trashed: Sequence[Checkpoint]) -> 
                 store.put(session, earlier, "mara")
             store.put(session, read, "mara" if number < 2 else "jonas")
         store.switch(session, "expire-experiments", False, "jonas")
-        for row in trashed:
-            decision = Decision(row, Fate.DELETE, "", ("pretrain-ladder v2",))
+        for one in trashed:
+            decision = Decision(one, Fate.DELETE, "", ("pretrain-ladder v2",))
             reason = "it is not among the newest 3 and its step is no multiple of 10000"
             action = store.begin(session, "trash", decision, "pretrain-ladder v2", reason)
             store.end(session, action, "in the trash")
@@ -273,7 +273,7 @@ def _report(settings: Settings) -> None:
     me: dict[str, Any] = {"pid": os.getpid(), "time_ns": now_ns}
     ready = {**me, "phase": "ready", "restarts": 0, "last_exit": ""}
     ready["started_ns"] = now_ns - 52 * HOUR_NS
-    names = ("ganesha", "drain", "cache", "checkpoints")
+    names = ("ganesha", "drain", "cache", "checkpoints", "admin")
     children = dict.fromkeys(names, ready)
     _put(settings, "up.json", {**me, "state": "ready", "children": children})
     uploads = [

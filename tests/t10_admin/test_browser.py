@@ -128,7 +128,11 @@ def test_a_form_of_another_site_does_nothing(site: Seeded, browser: Browser) -> 
     page = browser.new_page()
     log_in(page, site)
     url = site.address("/policy/expire-experiments/switch")
-    for form in ({"enabled": "yes", "version": "2"}, {"csrf": "0" * 64, "enabled": "yes"}):
+    forms: tuple[dict[str, str | float | bool], ...] = (
+        {"enabled": "yes", "version": "2"},
+        {"csrf": "0" * 64, "enabled": "yes", "version": "2"},
+    )
+    for form in forms:
         answer = page.request.post(url, form=form)
         assert answer.status == 403
         assert "load the page again" in answer.text()
