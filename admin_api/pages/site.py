@@ -29,8 +29,10 @@ from admin_api.pages import (
     policyeditor,
     policyplan,
     preferences,
+    promotions,
     queue,
     settings,
+    trash,
 )
 from admin_api.pages.render import STATIC, page
 from admin_api.problems import Problem
@@ -46,6 +48,8 @@ _PAGES = (
     policyplan.router,
     policyeditor.router,
     policies.router,
+    promotions.router,
+    trash.router,
     jobs.router,
     audit.router,
     settings.router,
