@@ -30,18 +30,24 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// A region that says data-live asks for itself again when the gateway says that something changed.
+// Regions with hx-trigger="live-..." ask for themselves again when the gateway says that something
+// changed. While there is no connection for that, they ask every few seconds.
 const live = document.querySelector("[data-events]");
 if (live) {
+  const topics = live.dataset.topics.split(" ");
   const events = new EventSource(live.dataset.events);
+  let polling = 0;
   const say = (state, text) => { live.dataset.state = state; live.textContent = text; };
-  events.addEventListener("open", () => say("live", "Live"));
-  events.addEventListener("error", () => say("lost", "Connection lost: trying again"));
-  for (const name of live.dataset.topics.split(" ")) {
-    events.addEventListener(name, (event) => {
-      say("live", "Live");
-      htmx.trigger(document.body, `live-${name}`, { data: JSON.parse(event.data) });
-    });
-  }
+  const tell = (topic) => htmx.trigger(document.body, `live-${topic}`);
+  events.addEventListener("open", () => {
+    say("live", "Live");
+    clearInterval(polling);
+    polling = 0;
+  });
+  events.addEventListener("error", () => {
+    say("lost", "Not live: every 5 seconds");
+    polling ||= setInterval(() => topics.forEach(tell), 5000);
+  });
+  for (const topic of topics) events.addEventListener(topic, () => tell(topic));
   addEventListener("pagehide", () => events.close());
 }
