@@ -80,8 +80,17 @@ def test_a_person_governs_a_gateway(site: Site, browser: Browser) -> None:
     save(site, 1, 1)
     until(lambda: states(site).get(1) == "durable", "step 1")
     page, watched = logged_in(site, browser)
+    watch_a_save(site, page)
+    promote(site, page)
+    delete_by_a_policy(site, page)
+    take_back(site, page)
+    page.get_by_role("link", name="Audit").click()
+    expect(page.get_by_role("row", name="/undelete")).to_contain_text("done")
+    assert watched.complaints == []
 
-    # A save drains while somebody looks. Nobody loads the page again.
+
+def watch_a_save(site: Site, page: Page) -> None:
+    """See a save drain on the dashboard. Nobody loads the page again."""
     expect(page.locator("[data-events]")).to_have_attribute("data-state", "live")
     only_here = page.locator(".figure").filter(has_text="Only on this gateway")
     expect(only_here).to_contain_text("0 files")
@@ -94,7 +103,9 @@ def test_a_person_governs_a_gateway(site: Site, browser: Browser) -> None:
     expect(only_here).to_contain_text("0 files")
     expect(risks).to_contain_text("none")
 
-    # Promote it.
+
+def promote(site: Site, page: Page) -> None:
+    """Promote a checkpoint from its page, and see the copy."""
     until(lambda: states(site).get(2) == "durable", "step 2")
     page.get_by_role("link", name="Checkpoints").first.click()
     page.get_by_role("link", name="step 2", exact=True).click()
@@ -110,7 +121,9 @@ def test_a_person_governs_a_gateway(site: Site, browser: Browser) -> None:
 
     until(is_promoted, "the promotion")
 
-    # A policy that deletes step 1: preview, save, and what was done.
+
+def delete_by_a_policy(site: Site, page: Page) -> None:
+    """Write a policy, see what it would delete, store it, and see what it did."""
     save(site, 3, 1)
     until(lambda: states(site).get(3) == "durable", "step 3")
     page.goto("/policies")
@@ -135,15 +148,14 @@ def test_a_person_governs_a_gateway(site: Site, browser: Browser) -> None:
     until(is_done, "the deletion", 60)
     until(lambda: 1 not in states(site), "step 1 is not listed")
 
-    # And back again.
+
+def take_back(site: Site, page: Page) -> None:
+    """Take the deleted checkpoint out of the trash."""
     page.get_by_role("link", name="Trash").click()
     page.get_by_role("link", name="Take back").click()
     page.get_by_role("button", name="Take it back").click()
     expect(page.get_by_role("status").first).to_contain_text("is back")
     until(lambda: 1 in states(site), "step 1 is back")
-    page.get_by_role("link", name="Audit").click()
-    expect(page.get_by_role("row", name="/undelete")).to_contain_text("done")
-    assert watched.complaints == []
 
 
 def approve(page: Page) -> None:
