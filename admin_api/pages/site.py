@@ -38,7 +38,7 @@ from admin_api.pages.render import STATIC, page
 from admin_api.problems import Problem
 from gateway.errors import GatewayError
 
-_PAGES = (
+PAGES = (
     dashboard.router,
     checkpoints.router,
     checkpointorders.router,
@@ -66,7 +66,7 @@ def add(api: FastAPI, prefix: str) -> None:
     # One gateway, one store of logins: a dependency finds them by the application that it is in.
     site.state = api.state
     site.dependency_overrides = api.dependency_overrides
-    for router in _PAGES:
+    for router in PAGES:
         site.include_router(router)
     site.mount("/static", _Static(directory=STATIC))
     _answer_errors(site)
