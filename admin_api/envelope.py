@@ -107,18 +107,19 @@ def is_host_allowed(settings: Settings, host: str) -> bool:
 
 def _limited(scope: Scope, receive: Receive, call: Call) -> Receive:
     """Return what reads a body: it hashes it, and refuses a large one."""
+    announced = Headers(scope=scope).get("content-length", "")
     total_bytes = 0
-    announced = Headers(scope=scope).get("content-length", "0")
-    if announced.isdigit() and int(announced) > BODY_BYTES_MAX:
-        total_bytes = int(announced)
+    too_large = HTTPException(413, f"the body has more than {BODY_BYTES_MAX:,} bytes: send less")
 
     async def read() -> Message:
         nonlocal total_bytes
-        if total_bytes > BODY_BYTES_MAX:
-            raise HTTPException(413, f"the body has more than {BODY_BYTES_MAX:,} bytes")
+        if announced.isdecimal() and int(announced) > BODY_BYTES_MAX:
+            raise too_large
         message = await receive()
         chunk = message.get("body", b"")
         total_bytes += len(chunk)
+        if total_bytes > BODY_BYTES_MAX:
+            raise too_large
         call.body.update(chunk)
         return message
 
