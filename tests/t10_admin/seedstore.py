@@ -17,6 +17,7 @@ from admin_api.store.audit import Origin, Outcome
 from gateway import clock
 from gateway.db.compiled import Session, Statement, b
 
+_LAST_SAVE_SECONDS = clock.now_ns() // clock.NS - 11 * 60
 HOUR_NS = 3600 * clock.NS
 DAY_NS = 24 * HOUR_NS
 _audit_table: Any = models.Audit.__table__
@@ -100,8 +101,8 @@ def _jobs(session: Session, now_ns: int) -> None:
 def burst(at_seconds: float) -> tuple[float, float, float]:
     """Return bytes per second written and sent, and bytes that are only here, at a moment of a day
     with a save every 95 minutes."""
-    phase = at_seconds % (95 * 60)
-    written = 6.4e9 * math.exp(-(((phase - 90) / 42) ** 2))
-    left = max(0.0, 521e9 - 1.12e9 * max(0.0, phase - 60)) if phase > 60 else 0.0
-    sent = 1.12e9 * (0.96 + 0.04 * math.sin(at_seconds / 40)) if left else 0.0
+    phase = (at_seconds - _LAST_SAVE_SECONDS) % (95 * 60)
+    written = 4.3e9 * math.exp(-(((phase - 90) / 68) ** 2))
+    left = max(0.0, 521e9 - 284e6 * (phase - 60)) if phase > 60 else 0.0
+    sent = 284e6 * (0.94 + 0.06 * math.sin(at_seconds / 200)) if left else 0.0
     return written, sent, left

@@ -11,7 +11,8 @@ let seconds = 3600;
 function size(bytes) {
   let at = 0;
   while (bytes >= 1024 && at < UNITS.length - 1) { bytes /= 1024; at += 1; }
-  return `${at === 0 || bytes >= 100 ? bytes.toFixed(0) : bytes.toFixed(1)} ${UNITS[at]}`;
+  const digits = bytes >= 100 || Number.isInteger(bytes) ? 0 : 1;
+  return `${bytes.toFixed(digits)} ${UNITS[at]}`;
 }
 
 // The colours are those of the stylesheet, which knows light from dark.
@@ -27,7 +28,7 @@ function colour(name) {
 function series(label, name, scale, unit, fill) {
   return {
     label, scale, stroke: colour(name), width: 2, spanGaps: false, points: { show: false },
-    fill: fill ? colour(name).replace("rgb(", "rgba(").replace(")", ", 0.12)") : undefined,
+    fill: fill ? colour(`${name}-area`) : undefined,
     value: (_chart, value) => (value == null ? "–" : size(value) + unit),
   };
 }
@@ -53,25 +54,45 @@ const upTo = (_chart, _low, high) => [0, Math.max(1, (high ?? 1) * 1.1)];
 
 function draw(data) {
   chart?.destroy();
+  chart = null;
+  canvas.textContent = "";
+  if (data[0].length === 0) {
+    canvas.textContent = "There are no samples yet. One is taken every minute.";
+    return;
+  }
   const isNarrow = canvas.clientWidth < 560;
   chart = new uPlot({
-    width: canvas.clientWidth, height: canvas.clientHeight - 28,
-    cursor: { y: false, drag: { x: false, y: false } },
+    width: canvas.clientWidth, height: canvas.clientHeight,
+    cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
+    legend: { show: false },
+    hooks: { setCursor: [(drawn) => legend(drawn, drawn.cursor.idx)] },
     scales: { rate: { range: upTo }, bytes: { range: upTo } },
     axes: [
       { stroke: colour("text"), font: "12px system-ui", grid: { show: false }, ticks: { show: false },
-        space: isNarrow ? 70 : 90,
+        size: 30, space: isNarrow ? 70 : 90,
         values: (_chart, values, _at, _space, step) => values.map((value) => clock(value, step)) },
       axis("rate", 3, "/s", true),
       ...(isNarrow ? [] : [axis("bytes", 1, "", false)]),
     ],
     series: [
       { label: "Time", value: (_chart, value) => (value == null ? "–" : clock(value, 1)) },
-      series("Written", "written", "rate", "/s", true),
-      series("Sent", "sent", "rate", "/s", true),
-      series("Only here", "dirty", "bytes", "", false),
+      series("Only here", "dirty", "bytes", "", true), // below the lines
+      series("Written", "written", "rate", "/s", false),
+      series("Sent", "sent", "rate", "/s", false),
     ],
   }, data, canvas);
+  legend(chart, null);
+}
+
+// The values under the pointer, or the newest ones.
+function legend(drawn, index) {
+  const at = index ?? drawn.data[0].length - 1;
+  for (const value of document.querySelectorAll("[data-value]")) {
+    const found = drawn.data[Number(value.dataset.value)][at];
+    value.textContent = found == null ? "" : size(found) + value.dataset.unit;
+  }
+  const time = document.querySelector("[data-time]");
+  time.textContent = index == null ? "now" : clock(drawn.data[0][at], 1);
 }
 
 function clock(at, step) {
@@ -85,8 +106,8 @@ function tell(data) {
   const most = (column) => Math.max(0, ...data[column].filter((value) => value != null));
   caption.textContent = data[0].length === 0
     ? "There are no samples yet."
-    : `At most ${size(most(1))} per second were written, ${size(most(2))} per second were sent, `
-      + `and ${size(most(3))} were only on this gateway.`;
+    : `At most ${size(most(2))} per second were written, ${size(most(3))} per second were sent, `
+      + `and ${size(most(1))} were only on this gateway.`;
 }
 
 async function load() {
@@ -104,7 +125,7 @@ document.querySelector("[data-chart-ranges]").addEventListener("click", (event) 
   seconds = Number(button.dataset.seconds);
   load();
 });
-new ResizeObserver(() => chart?.setSize({ width: canvas.clientWidth, height: canvas.clientHeight - 28 })).observe(canvas);
+new ResizeObserver(() => chart?.setSize({ width: canvas.clientWidth, height: canvas.clientHeight })).observe(canvas);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", load);
 document.body.addEventListener(figure.dataset.live, () => { if (seconds === 3600) load(); });
 load();
