@@ -68,7 +68,7 @@ class Envelope:
         answer = _Answer(self._gateway, call, send, self._headers)
         try:
             self._require_host(scope)
-            await self._app(scope, _limited(scope, receive, call), answer.send)
+            await self._app(scope, _limited(receive, call), answer.send)
         except Problem as problem:
             await problems.answer(Request(scope), problem)(scope, receive, answer.send)
         except Exception as exc:
@@ -105,21 +105,17 @@ def is_host_allowed(settings: Settings, host: str) -> bool:
     return name == bind or is_loopback(name)
 
 
-def _limited(scope: Scope, receive: Receive, call: Call) -> Receive:
+def _limited(receive: Receive, call: Call) -> Receive:
     """Return what reads a body: it hashes it, and refuses a large one."""
-    announced = Headers(scope=scope).get("content-length", "")
     total_bytes = 0
-    too_large = HTTPException(413, f"the body has more than {BODY_BYTES_MAX:,} bytes: send less")
 
     async def read() -> Message:
         nonlocal total_bytes
-        if announced.isdecimal() and int(announced) > BODY_BYTES_MAX:
-            raise too_large
         message = await receive()
         chunk = message.get("body", b"")
         total_bytes += len(chunk)
         if total_bytes > BODY_BYTES_MAX:
-            raise too_large
+            raise HTTPException(413, f"the body has over {BODY_BYTES_MAX:,} bytes: send less")
         call.body.update(chunk)
         return message
 
