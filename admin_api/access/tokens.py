@@ -14,6 +14,7 @@ import secrets
 import sqlite3
 import threading
 from collections import OrderedDict
+from ipaddress import ip_address, ip_network
 
 from argon2 import PasswordHasher
 from argon2.exceptions import VerificationError
@@ -25,7 +26,7 @@ from admin_api.store.tokens import Token
 from gateway import clock
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError
+from gateway.errors import NamespaceError, UserError
 
 log = logging.getLogger("admin")
 
@@ -35,6 +36,8 @@ TRIES_PER_SECOND = 1 / 6
 REMEMBERED_MAX = 1024
 USE_NS = 60 * clock.NS
 """The last use of a token is noted so often."""
+
+LIFE_SECONDS_MAX = 100 * 366 * 86_400
 
 _FORM = re.compile("spw_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
@@ -58,11 +61,15 @@ def create(
 ) -> tuple[Token, str]:
     """Make a token. Returns its row, and the text that its owner sends, which is not kept.
 
-    Parameters: name, for people; expires_ns, or None; by, who asked for it.
+    Parameters: name, for people; expires_ns, or None; by, who asked for it. Raises UserError if it
+    would last for longer than a calendar can say.
     """
+    now_ns = clock.now_ns()
+    if expires_ns is not None and expires_ns - now_ns > LIFE_SECONDS_MAX * clock.NS:
+        raise UserError("a token lasts for 100 years at most: let it expire earlier, or never")
     token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     token = Token(
-        *(token_id, name, role.word, _HASHER.hash(secret), clock.now_ns(), by, expires_ns),
+        *(token_id, name, role.word, _HASHER.hash(secret), now_ns, by, expires_ns),
         *(None, None),
     )
     tokens.add(session, token)
@@ -86,7 +93,7 @@ class Verifier:
         Parameters: address of the client, in whose name failures are counted. Raises Refused,
         MustWait, TryAgain.
         """
-        form = _FORM.fullmatch(text)
+        form, origin = _FORM.fullmatch(text), _origin(address)
         token = None
         if form is not None:
             with self._store.reading() as session:
@@ -95,15 +102,15 @@ class Verifier:
         if token is None or self._remembered.get(digest) != token.hash:
             # One at a time: each hash takes 19 MiB. Who is known passes without a turn.
             with self._lock:
-                self._require_turn(address)
+                self._require_turn(origin)
                 if form is None or token is None or not _is_of(token, form[2]):
-                    self._tries.failed(address)
+                    self._tries.failed(origin)
                     raise Refused("the token is not valid")
                 self._remember(digest, token.hash)
         try:
             return self.principal(token)
         except Refused:
-            self._tries.failed(address)
+            self._tries.failed(origin)
             raise
 
     def principal(self, token: Token) -> Principal:
@@ -123,14 +130,23 @@ class Verifier:
                 log.warning("the use of token %s is not noted: %s", token.id, exc)
         return Principal(token.name, Role[token.role.upper()], token.id)
 
-    def _require_turn(self, address: str) -> None:
-        if seconds := self._tries.wait_seconds(address):
+    def _require_turn(self, origin: str) -> None:
+        if seconds := self._tries.wait_seconds(origin):
             raise MustWait(seconds)
 
     def _remember(self, digest: bytes, hashed: str) -> None:
         self._remembered[digest] = hashed
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
+
+
+def _origin(address: str) -> str:
+    """Return in whose name failures are counted: with IPv6 a host has a whole network."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return address if found.version == 4 else str(ip_network((found.packed, 64), strict=False))
 
 
 def _is_of(token: Token, secret: str) -> bool:

@@ -22,8 +22,6 @@ from gateway.text import shown
 
 router = APIRouter(prefix="/tokens", tags=["tokens"])
 
-SECONDS_MAX = 100 * 366 * 86_400
-
 
 class TokenFacts(BaseModel):
     """A token, without its secret."""
@@ -45,7 +43,7 @@ class NewToken(BaseModel):
 
     name: str = Field(min_length=1, max_length=100, examples=["ci"])
     role: Literal["viewer", "operator", "admin"]
-    expires_seconds: int | None = Field(None, ge=1, le=SECONDS_MAX, examples=[2_592_000])
+    expires_seconds: int | None = Field(None, ge=1, le=made.LIFE_SECONDS_MAX, examples=[2_592_000])
     """None: it does not expire."""
 
 

@@ -15,7 +15,7 @@ from admin_api import calls, problems
 from admin_api.access import sessions
 from admin_api.access.principal import Role
 from admin_api.access.roles import role_of
-from admin_api.access.tokens import TRIES
+from admin_api.access.tokens import TRIES, MustWait, Refused, Verifier
 from admin_api.app import PREFIX, create_app
 from gateway import clock
 from tests.t10_admin.site import AdminSite, admin_site, serving
@@ -136,6 +136,18 @@ def test_wrong_tokens_are_limited_and_audited_and_who_is_known_passes(tmp_path: 
         assert {(one["status"], one["who"], one["address"]) for one in found} == {
             (401, "", "127.0.0.1")
         }
+
+
+def test_tries_are_counted_by_the_network_of_a_host(site: AdminSite) -> None:
+    verifier = Verifier(site.gateway.store)
+    for number in range(TRIES):
+        with pytest.raises(Refused):
+            verifier.verify("spw_wrong", f"2001:db8::{number:x}")
+    with pytest.raises(MustWait):
+        verifier.verify("spw_wrong", "2001:db8::ffff")
+    for other in ("2001:db8:0:1::1", "10.0.0.1"):
+        with pytest.raises(Refused):
+            verifier.verify("spw_wrong", other)
 
 
 def test_a_revoked_token_ends_at_once_with_its_sessions(
