@@ -13,6 +13,8 @@ PLACES = {
     "queue": "/queue",
     "policies": "/policies",
     "policy": "/policy/pretrain-ladder",
+    "policy-preview": "/policies/preview?version=2&name=pretrain-ladder&run=llama-70b/*"
+    "&keep_newest=2",
     "policy-new": "/policies/new",
     "plan": "/policies/plan",
     "promotions": "/promotions",

@@ -65,6 +65,8 @@ def test_every_page_needs_a_login_and_every_order_the_role_that_it_says(
     assert {(method, path) for method, path, role in listed if role is None} == WITHOUT_ROLE
     needed = [one for one in listed if one[2] is not None]
     assert len(needed) > 40
+    orders = {path for method, path, role in needed if method == "POST" and role == Role.VIEWER}
+    assert orders == {"/logout"}
     for method, path, _role in needed:
         answer = http.request(method, address_of(path))
         assert answer.status_code == 303, path
@@ -119,6 +121,7 @@ def test_errors_are_pages_here_and_problems_in_the_api(site: AdminSite, http: ht
         ("/checkpoints/list?cursor=odd", 400, "begin without a cursor"),
         ("/policy/nothing", 404, "there is no policy nothing"),
         ("/files?path=/checkpoints/nothing", 404, "no such file or directory"),
+        ("/checkpoints/list?text=%2500", 200, "No checkpoint fits"),
         ("/files?path=%2500", 422, "no NUL byte"),
     ):
         answer = http.get(path)
