@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import update
 
+from admin_api import sampling
 from admin_api.access import tokens as access
 from admin_api.access.principal import Role
 from admin_api.gateway import Gateway
@@ -38,6 +39,10 @@ def fill(gateway: Gateway) -> str:
         tokens.revoke(session, old.id, now_ns)
         _audit(session)
         _jobs(session, now_ns)
+        for at_seconds in range(now_ns // clock.NS - 86_400, now_ns // clock.NS, 60):
+            written, sent, dirty = burst(at_seconds)
+            at_ns = at_seconds * clock.NS
+            sampling.put(session, sampling.Sample(at_ns, int(dirty), written, sent))
     return secret
 
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from admin_api import sampling
 from admin_api.access.principal import Role
 from admin_api.access.roles import role_of
 from admin_api.pages import site as pages
@@ -47,7 +48,7 @@ def routes() -> list[tuple[str, str, Role | None]]:
         (method, route.path, role_of(route.dependant))
         for route in found
         if isinstance(route, APIRoute)
-        for method in sorted(route.methods)
+        for method in sorted(route.methods or ())
     ]
 
 
@@ -151,6 +152,37 @@ def test_static_files_are_kept_by_browsers_and_pages_are_not(
     assert "unsafe" not in page.headers["content-security-policy"]
     assert "<script>" not in page.text
     assert "style=" not in page.text
+
+
+def test_the_history_is_condensed_and_says_what_was_written(
+    site: AdminSite, http: httpx.Client
+) -> None:
+    log_in(site, http, Role.VIEWER)
+    assert http.get("/live/history").json() == [[], [], [], []]
+    sampler = sampling.Sampler(site.settings, site.gateway.store)
+    sampler.take()
+    sampler.take()
+    assert [column[-2:] for column in http.get("/live/history").json()[1:]] == [
+        [0, 0],
+        [None, 0.0],
+        [0.0, 0.0],
+    ]
+    two = [sampling.Sample(1, 5, None, 2.0), sampling.Sample(2, 3, 8.0, 4.0)]
+    assert sampling.condensed(two, 2) == two
+    assert sampling.condensed(two, 1) == [sampling.Sample(2, 5, 8.0, 3.0)]
+    assert sampling.condensed([], 1) == []
+
+
+def test_news_come_at_once_and_when_a_report_is_written(
+    site: AdminSite, http: httpx.Client
+) -> None:
+    log_in(site, http, Role.VIEWER)
+    with http.stream("GET", "/live/events") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        lines = (line for line in answer.iter_lines() if line.startswith("event:"))
+        assert [next(lines), next(lines)] == ["event: status", "event: job"]
+        (site.settings.run_dir / "drain.json").write_text("{}")
+        assert next(lines) == "event: status"
 
 
 @pytest.mark.parametrize("directory", [VENDOR, AXE], ids=["pages", "tests"])

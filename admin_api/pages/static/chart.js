@@ -127,5 +127,10 @@ document.querySelector("[data-chart-ranges]").addEventListener("click", (event) 
 });
 new ResizeObserver(() => chart?.setSize({ width: canvas.clientWidth, height: canvas.clientHeight })).observe(canvas);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", load);
-document.body.addEventListener(figure.dataset.live, () => { if (seconds === 3600) load(); });
+let loaded = Date.now();
+document.body.addEventListener(figure.dataset.live, () => {
+  if (seconds > 3600 || Date.now() - loaded < 15000) return; // a sample is taken every minute
+  loaded = Date.now();
+  load();
+});
 load();

@@ -51,3 +51,10 @@ if (live) {
   for (const topic of topics) events.addEventListener(topic, () => tell(topic));
   addEventListener("pagehide", () => events.close());
 }
+
+// A region must not become the form of the login: then the whole page is loaded, and leads there.
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (new URL(event.detail.xhr.responseURL).pathname !== "/login") return;
+  event.detail.shouldSwap = false;
+  location.reload();
+});
