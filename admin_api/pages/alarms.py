@@ -104,7 +104,10 @@ def _files(facts: Mapping[str, Any]) -> Iterator[Alarm]:
         )
     late = [run for run in facts["catalogue"]["at_risk"] if run["alarm"] is not None]
     if late:
-        said = [f"{run['run'] or 'the root'} ({duration(run['at_risk_seconds'])})" for run in late]
+        said = [
+            f"{run['run'] or 'the root'} ({_whole(duration(run['at_risk_seconds']))})"
+            for run in late
+        ]
         most = ", ".join(said[:RUNS_SHOWN]) + (" and others" if len(said) > RUNS_SHOWN else "")
         yield Alarm(
             "bad",
@@ -112,6 +115,11 @@ def _files(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             "See that the drain keeps up: the queue shows what it waits for. The limits are "
             "checkpoints.rpo_seconds and rpo_bytes.",
         )
+
+
+def _whole(text: str) -> str:
+    """Keep a number and its unit on one line."""
+    return text.replace(" ", "\u00a0")
 
 
 def _people(facts: Mapping[str, Any]) -> Iterator[Alarm]:

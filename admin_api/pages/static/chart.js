@@ -11,7 +11,7 @@ let seconds = 3600;
 function size(bytes) {
   let at = 0;
   while (bytes >= 1024 && at < UNITS.length - 1) { bytes /= 1024; at += 1; }
-  const digits = bytes >= 100 || Number.isInteger(bytes) ? 0 : 1;
+  const digits = at === 0 || bytes >= 100 || Number.isInteger(bytes) ? 0 : 1;
   return `${bytes.toFixed(digits)} ${UNITS[at]}`;
 }
 
