@@ -72,6 +72,7 @@ def page(
             theme=theme if theme in THEMES else None,
             flash=message,
             back=_address(request),
+            at=request.url.path,
             navigation=NAVIGATION,
             **{"here": template.partition(".")[0], **facts},
         )
@@ -83,10 +84,13 @@ def page(
 
 
 def _address(request: Request) -> str:
-    """Return the address of a page on this site. That of an order is not one to go back to."""
+    """Return the address to which a person comes back: of the page, or of the list of what an order
+    was about. An order itself has no page."""
+    path = request.url.path
     if request.method != "GET":
-        return request.url.path
-    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        first = path.split("/")[1]
+        return {"policy": "/policies", "logout": "/"}.get(first, f"/{first}")
+    return path + (f"?{request.url.query}" if request.url.query else "")
 
 
 @cache

@@ -128,4 +128,5 @@ def _page_of(request: Request, problem: Problem) -> Response:
         "detail": problem.detail,
         "instance": request.state.call.request_id,
     }
-    return page(request, "error.html", None, problem.status, problem=facts)
+    is_order = request.method != "GET"
+    return page(request, "error.html", None, problem.status, problem=facts, is_order=is_order)

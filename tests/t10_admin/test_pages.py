@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def test_every_page_needs_a_login_and_every_order_the_role_that_it_says(
             continue
         answer = http.request(method, address_of(path), data={"csrf": csrf})
         assert answer.status_code == 403, path
-        assert "this needs the role" in answer.text, path
+        assert "This needs the role" in answer.text, path
 
 
 def test_an_order_without_the_token_of_its_form_is_refused(
@@ -91,6 +92,9 @@ def test_an_order_without_the_token_of_its_form_is_refused(
             answer = http.post(address_of(path), data={"csrf": "0" * 64})
             assert answer.status_code == 403, path
             assert "load the page again" in answer.text, path
+            back = re.search('<a class="button primary" href="([^"]*)">Back</a>', answer.text)
+            assert back is not None, path
+            assert http.get(back[1]).status_code == 200, path
 
 
 def test_pages_without_anything_to_show_say_what_comes(site: AdminSite, http: httpx.Client) -> None:
@@ -116,11 +120,11 @@ def test_pages_without_anything_to_show_say_what_comes(site: AdminSite, http: ht
 def test_errors_are_pages_here_and_problems_in_the_api(site: AdminSite, http: httpx.Client) -> None:
     log_in(site, http, Role.ADMIN)
     for path, status, text in (
-        ("/nothing", 404, "there is no such page"),
+        ("/nothing", 404, "There is no such page"),
         ("/checkpoints/4711", 404, "not there any more"),
-        ("/checkpoints/list?state=odd", 422, "there is no state odd"),
+        ("/checkpoints/list?state=odd", 422, "There is no state odd"),
         ("/checkpoints/list?cursor=odd", 400, "begin without a cursor"),
-        ("/policy/nothing", 404, "there is no policy nothing"),
+        ("/policy/nothing", 404, "There is no policy nothing"),
         ("/files?path=/checkpoints/nothing", 404, "no such file or directory"),
         ("/checkpoints/list?text=%2500", 200, "No checkpoint fits"),
         ("/files?path=%2500", 422, "no NUL byte"),
