@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from admin_api import sampling
 from tests.t10_admin.places import PLACES
 from tests.t10_admin.seeded import Seeded, Watched, chromium, log_in, seeded_site
 
@@ -137,6 +138,34 @@ def test_a_form_of_another_site_does_nothing(site: Seeded, browser: Browser) -> 
         assert answer.status == 403
         assert "load the page again" in answer.text()
     page.close()
+
+
+def test_what_was_changed_meanwhile_is_not_deleted_or_switched(
+    site: Seeded, browser: Browser
+) -> None:
+    page = browser.new_page()
+    log_in(page, site)
+    csrf = page.request.get(site.address("/api/v1/session")).json()["csrf_token"]
+    for path, form in (
+        ("/checkpoints/{checkpoint}/delete", {"evidence": "of before", "insists": "yes"}),
+        ("/policy/expire-experiments/switch", {"version": "1", "enabled": "yes"}),
+        ("/policy/expire-experiments/remove", {"version": "1"}),
+    ):
+        answer = page.request.post(site.address(path), form={"csrf": csrf, **form})
+        assert answer.status == 412, path
+        assert "meanwhile" in answer.text(), path
+    page.close()
+
+
+def test_what_is_sent_while_nothing_becomes_dirty_was_written_too(site: Seeded) -> None:
+    gateway = site.app.state.gateway
+    sampler = sampling.Sampler(site.settings, gateway.store)
+    sampler.take()
+    sampler.take()
+    with gateway.store.reading() as session:
+        last = sampling.since(session, 0)[-1]
+    assert last.dirty_bytes > 300 * 10**9
+    assert (last.written_bytes_per_second, last.sent_bytes_per_second) == (284e6, 284e6)
 
 
 def test_who_is_not_logged_in_comes_back_to_the_page(site: Seeded, browser: Browser) -> None:
