@@ -10,6 +10,7 @@ from admin_api import openapi, problems
 from admin_api.calls import Replayed
 from admin_api.envelope import Envelope
 from admin_api.gateway import open_gateway
+from admin_api.pages import site
 from admin_api.routes import (
     audit,
     checkpoints,
@@ -55,6 +56,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
     openapi.complete(app)
+    site.add(app, PREFIX)
     return app
 
 

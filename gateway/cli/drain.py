@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway import clock, config, state
 from gateway.cli.progress import Line, Transfer
-from gateway.cli.queue import opened, path_of, resolve
+from gateway.control.queue import opened, path_of, resolve
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.admission.retries import FOR_GOOD

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -117,13 +116,6 @@ def demote(args: argparse.Namespace) -> int:
             _Waiting(settings, database, False).until_gone(found)
     print(f"{args.name}: {'removed' if args.wait else 'is being removed'}")
     return DONE
-
-
-def gather(settings: Settings) -> dict[str, int]:
-    """Return the number of promotions in each state, for ``spillway status``. Raises UserError."""
-    with opened(settings) as database, database.snapshot() as connection:
-        states = Counter(one.state for one in store.every(Session(connection, database.dialect)))
-    return {str(one): states[one] for one in State}
 
 
 def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:

@@ -80,25 +80,8 @@ def undelete(args: argparse.Namespace) -> int:
     return DONE
 
 
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return the facts for ``spillway status``. Raises UserError."""
-    with _opened(settings) as trash:
-        found = _facts(settings, trash)
-    return {
-        "entries": len(found),
-        "local_bytes": sum(one["local_bytes"] for one in found),
-        "bucket_bytes": sum(one["bucket_bytes"] for one in found),
-        "dirty_files": sum(one["dirty_files"] for one in found),
-        "dirty_bytes": sum(one["dirty_bytes"] for one in found),
-        "next_expiry_seconds": min(
-            (one["left_seconds"] for one in found if not one["stays"]), default=None
-        ),
-        "staying": sum(one["stays"] is not None for one in found),
-    }
-
-
 def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and value of a line for a person, from the facts of ``gather``."""
+    """Yield label and value of a line for a person, from the facts of ``status.kept``."""
     if count := facts["entries"]:
         noun = "checkpoint" if count == 1 else "checkpoints"
         text = f"{count} {noun}, {size(facts['local_bytes'])} on the disk, "

@@ -20,8 +20,8 @@ from gateway.checkpoints import statements as stored
 from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.leftovers import Inside, Leftovers
 from gateway.checkpoints.rules import Rules
-from gateway.cli.queue import opened, path_of
 from gateway.control.paths import browsing, follow
+from gateway.control.queue import opened, path_of
 from gateway.db.compiled import Session
 from gateway.drain import queue
 from gateway.drain.context import Context, View

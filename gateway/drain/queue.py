@@ -25,7 +25,8 @@ from gateway.errors import UserError
 from gateway.types import Kind
 
 PAGE = 2048
-_LAST = (1 << 62, 1 << 62)
+NEWEST = (1 << 62, 1 << 62)
+"""The place before the newest file."""
 
 
 class State(StrEnum):
@@ -95,10 +96,10 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
     Parameters: below, an inode: only that file, or what is in that directory. Each page is read in
     a transaction of its own. Raises TryAgain.
     """
-    after: tuple[int, int] | None = _LAST
+    after: tuple[int, int] | None = NEWEST
     while after is not None:
         with context.reading() as view:
-            found, after = _page(view, after, below, context.settings.drain_ahead_ns)
+            found, after = page(view, after, below, context.settings.drain_ahead_ns)
         yield from found
 
 
@@ -127,9 +128,9 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
         for top in tops:
             if any(renamed(view, top)):
                 return False
-            after: tuple[int, int] | None = _LAST
+            after: tuple[int, int] | None = NEWEST
             while after is not None:
-                found, after = _page(view, after, top, context.settings.drain_ahead_ns)
+                found, after = page(view, after, top, context.settings.drain_ahead_ns)
                 if any(entry.state not in NOT_WAITED_FOR for entry in found):
                     return False
     return True
@@ -158,18 +159,23 @@ class _Reasons:
         return found or NO_FAILURE
 
 
-def _page(
-    view: View, after: tuple[int, int], below: int, ahead_ns: int
+def page(
+    view: View, after: tuple[int, int], below: int, ahead_ns: int, most: int = PAGE
 ) -> tuple[list[Entry], tuple[int, int] | None]:
-    """Return some files that wait, and where to continue, or None if those were the last."""
+    """Return some files that wait, and where to continue, or None if those were the last.
+
+    Parameters: after, the place to continue at, or NEWEST; below, as of ``entries``; ahead_ns, of
+    the settings; most, files that are looked at. Files elsewhere are left out, so the list may be
+    empty before the last page.
+    """
     reasons = _Reasons(view, ahead_ns)
-    rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=PAGE)
+    rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=most)
     found = []
     for row in rows:
         entry = _entry(view, File(*row[:-1]), row[-1] is not None, reasons)
         if entry is not None and (below == ROOT_INO or _is_below(view, entry.ino, below)):
             found.append(entry)
-    if len(rows) < PAGE:
+    if len(rows) < most:
         return found, None
     last = File(*rows[-1][:-1])
     return found, (last.drain_after_ns, last.ino)

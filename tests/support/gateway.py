@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gateway import config
-from gateway.cli import status
+from gateway.control import status
 from tests.support.s3server import free_port
 from tests.support.waiting import until
 

@@ -12,7 +12,8 @@ import pytest
 from gateway.checkpoints.catalogue import rules_of
 from gateway.cli import promote
 from gateway.cli.main import main
-from gateway.cli.promote import gather, line
+from gateway.cli.promote import line
+from gateway.control import status
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
@@ -238,7 +239,7 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     assert "there is a promotion best (copying)" in run(2, *best_of)
     text = run(0, "promote", "plain", "--as", "plain", "--no-wait")
     assert "no rule recognised it as a checkpoint" in text
-    facts = gather(configured.settings)
+    facts = status.kept(configured.settings)["promotions"]
     assert list(line(facts)) == [("promotions", "2 copying")]
     assert list(line({**facts, "copying": 0})) == []
     [best, plain] = listed(run, "promotions")
