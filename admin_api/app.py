@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
 from fastapi import FastAPI, Request, Response
 
-from admin_api import problems
-from admin_api.gateway import Gateway
-from admin_api.routes import health
-from admin_api.store.opening import open_store
-from gateway.db.engine import Database
+from admin_api import openapi, problems
+from admin_api.calls import Replayed
+from admin_api.envelope import Envelope
+from admin_api.gateway import open_gateway
+from admin_api.routes import audit, health, session, tokens
 from gateway.settings import Settings
 
 PREFIX = "/api/v1"
-ROUTERS = (health.router,)
+ROUTERS = (health.router, session.router, tokens.router, audit.router, openapi.router)
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -24,24 +22,22 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="Spillway admin API",
         version=version("spillway"),
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         responses=problems.describe(422),
     )
-    app.state.gateway = Gateway(settings, Database(settings.database_url), open_store(settings))
+    app.state.gateway = open_gateway(settings)
     problems.install(app)
-    app.middleware("http")(_with_request_id)
+    app.add_exception_handler(Replayed, _again)
+    app.add_middleware(Envelope, gateway=app.state.gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    openapi.complete(app)
     return app
 
 
-async def _with_request_id(
-    request: Request, call_next: Callable[[Request], Awaitable[Response]]
-) -> Response:
-    """Give each request an id, which its answer, its log lines and its problem have."""
-    request.state.request_id = uuid.uuid4().hex
-    response = await call_next(request)
-    response.headers["X-Request-Id"] = request.state.request_id
-    return response
+async def _again(_request: Request, exc: Exception) -> Response:
+    """Answer a repetition as the first call was answered."""
+    assert isinstance(exc, Replayed)
+    return Response(exc.body, exc.status, {**exc.headers, "Idempotency-Replayed": "true"})

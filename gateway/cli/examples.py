@@ -26,7 +26,8 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             "Sets one up for another S3 server, with its data on another disk.",
         ),
     ),
-    "up": _of(("up", "Runs the NFS server, the drain, the cache and the catalogue.")),
+    "up": _of(("up", "Runs the NFS server, the drain, the cache, the catalogue and the pages.")),
+    "admin": _of(("admin", "Serves the admin API and its pages, without spillway up.")),
     "status": _of(
         ("status", "Shows processes, bucket, backlog, runs at risk and disk."),
         ("status --json", "The same facts for a program."),
@@ -100,6 +101,12 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ),
     ),
     "bucket": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
+    "token": _of(
+        ("token create --role admin", "Prints a token for the pages."),
+        ("token create --role viewer --name grafana --expires 365d", "Makes one that only reads."),
+        ("token list", "Lists the tokens and their last use."),
+        ("token revoke 0123456789ab", "Ends a token and its sessions at once."),
+    ),
     "upgrade": _of(("upgrade", "Migrates the database to this version. The gateway is stopped.")),
     "adopt": _of(
         ("adopt files", "Takes over the data files of a replaced or restored disk."),

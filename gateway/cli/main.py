@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from gateway.cli import (
+    admin,
     adopt,
     bucket,
     change,
@@ -32,6 +33,7 @@ from gateway.cli import (
     promote,
     queue,
     status,
+    token,
     trash,
     up,
     wait,
@@ -59,6 +61,7 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS = (
     Subcommand("init", "set a gateway up", init.arguments, init.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
+    Subcommand("admin", "run the admin API by itself", admin.arguments, admin.run),
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
     Subcommand("checkpoints", "list runs and checkpoints", checkpoints.arguments, checkpoints.run),
@@ -85,6 +88,7 @@ SUBCOMMANDS = (
         "verify-manifest", "compare a bucket with its manifests", manifest.arguments, manifest.run
     ),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
+    Subcommand("token", "who may use the admin API", token.arguments, token.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),

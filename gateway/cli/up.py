@@ -1,6 +1,7 @@
-"""`spillway up`: checks the machine, then runs the NFS server, the drain, the cache, the catalogue.
+"""`spillway up`: checks the machine, then runs the processes of the gateway.
 
-The cache is the process of the hydrator and the evictor.
+They are the NFS server, the drain, the cache (hydrator and evictor), the catalogue, and the admin
+API unless it is switched off.
 
 It decides the order of starting and stopping, handles the signals, and writes run/up.json, which
 `status` reads.
@@ -24,6 +25,7 @@ from typing import Any
 
 from gateway import atomic, clock, config, datadir, state
 from gateway.cli import checks, ganesha_conf
+from gateway.cli.admin import MODULE, argv
 from gateway.cli.child import Child, Command, Phase
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
@@ -37,6 +39,7 @@ GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
 CACHE_STOP_SECONDS = 10.0
 CHECKPOINTS_STOP_SECONDS = 10.0
+ADMIN_STOP_SECONDS = 10.0
 COMMAND_SECONDS = 10.0
 """The time to wait for a command that changes names in place of the server."""
 PROBE_TIMEOUT_SECONDS = 0.5
@@ -86,9 +89,9 @@ def prepared(settings: Settings) -> Iterator[None]:
 
 
 def commands(settings: Settings) -> list[Command]:
-    """Return the commands of the NFS server, the drain, the cache and the catalogue, in the order
-    of starting."""
-    return [ganesha(settings), drain(settings), cache(settings), checkpoints(settings)]
+    """Return the commands of the processes, in the order of starting."""
+    found = [ganesha(settings), drain(settings), cache(settings), checkpoints(settings)]
+    return [*found, admin(settings)] if settings.admin.enabled else found
 
 
 def ganesha(settings: Settings) -> Command:
@@ -124,12 +127,16 @@ def checkpoints(settings: Settings) -> Command:
     return _module("checkpoints", settings, CHECKPOINTS_STOP_SECONDS)
 
 
-def _module(name: str, settings: Settings, stop_seconds: float) -> Command:
-    # With -P a directory named gateway in the working directory is not taken for the program.
-    argv = (sys.executable, "-P", "-m", f"gateway.{name}", "--config", str(settings.source))
+def admin(settings: Settings) -> Command:
+    return _module("admin", settings, ADMIN_STOP_SECONDS, MODULE)
+
+
+def _module(
+    name: str, settings: Settings, stop_seconds: float, module: str | None = None
+) -> Command:
     return Command(
         name=name,
-        argv=argv,
+        argv=argv(settings, module or f"gateway.{name}"),
         # With a buffer, lines would come late, and the last lines before a kill never.
         environ={**os.environ, "PYTHONUNBUFFERED": "1"},
         stop_seconds=stop_seconds,

@@ -95,7 +95,8 @@ def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
         }
     }
     entries = state.children(up)
-    for name in ("ganesha", "drain", "cache", "checkpoints"):
+    names = ("ganesha", "drain", "cache", "checkpoints")
+    for name in (*names, "admin") if settings.admin.enabled else names:
         entry = entries.get(name, {})
         lives = state.alive(entry)
         found[name] = {

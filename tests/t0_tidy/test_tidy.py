@@ -334,7 +334,7 @@ def test_only_some_packages_see_the_object_store() -> None:
 def test_files_and_functions_are_short(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= FILE_LINES_MAX
-    if path.parent.name == "versions":
+    if path.is_relative_to(ROOT / "migrations"):
         return  # a migration is one list of columns
     if path.suffix != ".py":
         bodies = re.findall(r"^\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)
