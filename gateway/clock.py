@@ -35,6 +35,11 @@ def monotonic_seconds() -> float:
     return time.monotonic()
 
 
+def monotonic_ns() -> int:
+    """Return the nanoseconds of the same clock."""
+    return time.monotonic_ns()
+
+
 def boot_id() -> str:
     """Return the id of the start of the machine. Raises OSError."""
     return _BOOT_ID.read_text().strip()

@@ -76,6 +76,14 @@ class PolicyError(UserError):
     """A policy of retention that cannot be used as it was written."""
 
 
+class ExportRefused(UserError):
+    """An export cannot be as it is wanted. Nothing was changed."""
+
+
+class ExportChanged(UserError):
+    """An export is not the version that its change was meant for. Nothing was changed."""
+
+
 class InUse(UserError):
     """Another process has the data directory.
 

@@ -32,6 +32,20 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("status", "Shows processes, bucket, backlog, runs at risk and disk."),
         ("status --json", "The same facts for a program."),
     ),
+    "statistics": _of(
+        ("statistics", "Shows how often and how fast the NFS server did what."),
+        ("statistics --json", "All counts and histograms for a program."),
+    ),
+    "export": _of(
+        (
+            'export set /datasets --path datasets --client "10.0.0.0/8 ro"',
+            "Lets these hosts mount a directory, and only read it.",
+        ),
+        ("export set /datasets --squash all", "Changes it; its clients keep their files open."),
+        ("export list", "Lists all exports, and whether the server has them."),
+        ("export remove /datasets", "Ends it."),
+        ("export reload", "Puts changed nfs.clients in force without a restart."),
+    ),
     "queue": _of(
         ("queue", "Lists what waits for the bucket, the next one first."),
         ("queue bump /checkpoints/run7/step100", "Sends this checkpoint before everything else."),

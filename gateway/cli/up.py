@@ -31,6 +31,7 @@ from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
+from gateway.exports.keeper import at_start
 from gateway.namespace import identity
 from gateway.proc import start_ticks
 from gateway.settings import Settings
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         if checks.readable_secrets(secrets):
             say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
         say(f"spillway: {who_may_mount(settings)}")
+        for line in further_exports(settings):
+            say(f"spillway: {line}")
         Supervisor(settings, commands(settings)).run()
     return 0
 
@@ -80,7 +83,8 @@ def prepared(settings: Settings) -> Iterator[None]:
         make_files_directory(settings)
         checks.require_programs(settings)
         # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
-        ganesha_conf.write(settings)
+        exports, _left_out = at_start(settings)
+        ganesha_conf.write(settings, exports)
         datadir.await_leftovers(settings)
         with checks.alone(Database(settings.database_url)):
             pass  # the error names a server on another machine; else each start would fail
@@ -164,6 +168,18 @@ def who_may_mount(settings: Settings) -> str:
         for kind, group in groupby(map(parse, settings.nfs.clients), rights)
     )
     return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash)"
+
+
+def further_exports(settings: Settings) -> Iterator[str]:
+    """Yield a line for each export beside ``nfs.export``."""
+    exports, left_out = at_start(settings)
+    for one in exports:
+        yield f"hosts that may mount {one.name}: {', '.join(one.clients)} (squash {one.squash})"
+    for one in left_out:
+        yield (
+            f"warning: {one.name} is not exported: its directory was removed, or nfs.export hides "
+            f"it: spillway export show {one.name}"
+        )
 
 
 def _host(address: str) -> str:

@@ -214,6 +214,11 @@ ALLOWED = {
         *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
         "gateway.promotion.store", "gateway.retention",
     },
+    "gateway.exports": {
+        "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.datadir", "gateway.db",
+        "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
+        "gateway.settings", "gateway.text", "gateway.types",
+    },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
         "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.trash",
