@@ -13,10 +13,17 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.db import statements as sql
+from gateway.db.drainmodels import HYDRATE
 from gateway.db.journal import BELOW, CHANGED
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
-from gateway.drain.admission.retries import NO_FAILURE, Failure, failures, needs_person
+from gateway.drain.admission.retries import (
+    NO_FAILURE,
+    RETRY_NOW,
+    Failure,
+    failures,
+    needs_person,
+)
 from gateway.drain.context import Context, View
 from gateway.drain.job import JobId, Work
 from gateway.drain.paths import file_of, is_unfinished, object_at
@@ -181,6 +188,15 @@ def page(
     return found, (last.drain_after_ns, last.ino)
 
 
+def of_file(view: View, ino: int, ahead_ns: int) -> Entry | None:
+    """Return a file that waits, or None if it does not. Parameters: ahead_ns, of the settings."""
+    file = file_of(view.session, ino)
+    if file is None or not file.is_dirty:
+        return None
+    is_begun = view.session.one(own.UPLOAD, ino=ino) is not None
+    return _entry(view, file, is_begun, _Reasons(view, ahead_ns))
+
+
 def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry | None:
     place = view.paths.place(file.ino)
     key = view.paths.key_of(file.ino)
@@ -273,6 +289,15 @@ def say(context: Context, ino: int, hold: bool | None) -> bool:
             view.session.run(own.OVERRIDE_INSERT, ino=ino, hold=int(hold), set_ns=clock.now_ns())
         view.note((ino,), CHANGED | BELOW)
         return before > 0
+
+
+def retry(context: Context, ino: int) -> bool:
+    """Have what failed about a file tried again now, although its pause is not over.
+
+    Returns whether anything had failed. The drain looks for that at each poll. Raises TryAgain.
+    """
+    with context.writing() as view:
+        return view.session.run(RETRY_NOW, the_ino=ino, the_work=HYDRATE) > 0
 
 
 def said(context: Context) -> list[Said]:

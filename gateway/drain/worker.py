@@ -222,6 +222,7 @@ class Drain:
         if not len(self.retries) or began < self._forget_at:
             return
         with self._context.reading() as view:
+            self.retries.hasten(view.session)
             self.retries.forget(partial(is_unfinished, view.session, view.paths))
         spent_seconds = clock.monotonic_seconds() - began
         self._forget_at = began + max(self._settings.drain.poll_seconds, REST * spent_seconds)
