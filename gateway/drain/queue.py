@@ -167,21 +167,29 @@ class _Reasons:
 
 
 def page(
-    view: View, after: tuple[int, int], below: int, ahead_ns: int, most: int = PAGE
+    view: View,
+    after: tuple[int, int],
+    below: int,
+    ahead_ns: int,
+    most: int = PAGE,
+    wanted: int | None = None,
 ) -> tuple[list[Entry], tuple[int, int] | None]:
     """Return some files that wait, and where to continue, or None if those were the last.
 
     Parameters: after, the place to continue at, or NEWEST; below, as of ``entries``; ahead_ns, of
-    the settings; most, files that are looked at. Files elsewhere are left out, so the list may be
-    empty before the last page.
+    the settings; most, files that are looked at; wanted, files that are returned at most. Files
+    elsewhere are left out, so the list may be empty before the last page.
     """
     reasons = _Reasons(view, ahead_ns)
     rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=most)
-    found = []
-    for row in rows:
-        entry = _entry(view, File(*row[:-1]), row[-1] is not None, reasons)
+    found: list[Entry] = []
+    for at, row in enumerate(rows):
+        file = File(*row[:-1])
+        entry = _entry(view, file, row[-1] is not None, reasons)
         if entry is not None and (below == ROOT_INO or _is_below(view, entry.ino, below)):
             found.append(entry)
+        if len(found) == wanted and at + 1 < len(rows):
+            return found, (file.drain_after_ns, file.ino)
     if len(rows) < most:
         return found, None
     last = File(*rows[-1][:-1])
