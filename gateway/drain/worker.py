@@ -301,6 +301,7 @@ class Drain:
             "failures": self.retries.shown(FAILURES_SHOWN),
             "failing": len(self.retries),
             "counters": {**asdict(self.counters), **self._pace.counters()},
+            "answers": self._pace.answers(),
             "waiting_files": len(self._survey),
             "oldest_sealed_ns": oldest_ns,
             "restless_files": self._snapshots.restless(),
