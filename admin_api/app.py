@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from admin_api import openapi, problems
 from admin_api.calls import Replayed
 from admin_api.envelope import Envelope
+from admin_api.figures import Figures
 from admin_api.gateway import open_gateway
+from admin_api.jobs import files as file_jobs
+from admin_api.jobs.runner import Runner
 from admin_api.pages import site
 from admin_api.routes import (
     audit,
+    bucket,
     checkpoints,
+    configuration,
+    directories,
+    files,
     health,
+    jobs,
     pins,
     policies,
+    queue,
     retention,
     runs,
     session,
+    status,
     tokens,
 )
 from gateway.settings import Settings
@@ -36,7 +49,16 @@ ROUTERS = (
     pins.router,
     policies.router,
     retention.router,
+    status.router,
+    files.router,
+    directories.router,
+    queue.router,
+    bucket.router,
+    jobs.router,
+    configuration.router,
 )
+KINDS = file_jobs.KINDS
+"""Every kind of job."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -48,16 +70,30 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=problems.describe(422),
+        lifespan=_serving,
     )
-    app.state.gateway = open_gateway(settings)
+    gateway = app.state.gateway = open_gateway(settings)
+    app.state.figures = Figures(settings, gateway.database)
+    app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS)
     problems.install(app)
     app.add_exception_handler(Replayed, _again)
-    app.add_middleware(Envelope, gateway=app.state.gateway)
+    app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
     openapi.complete(app)
     site.add(app, PREFIX)
     return app
+
+
+@asynccontextmanager
+async def _serving(app: FastAPI) -> AsyncIterator[None]:
+    """Run jobs as long as requests are served."""
+    runner: Runner = app.state.runner
+    await run_in_threadpool(runner.start)
+    try:
+        yield
+    finally:
+        await run_in_threadpool(runner.stop)
 
 
 async def _again(_request: Request, exc: Exception) -> Response:

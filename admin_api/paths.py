@@ -26,10 +26,10 @@ _MAX = 32_768
 """Characters. A path on Linux has at most 4,096 bytes, of up to 3 characters each."""
 
 
-def _decoded(text: str) -> str:
+def decoded(text: str) -> str:
     """Return a path of a request as the command line has it: str of ``os.fsdecode``.
 
-    Raises ValueError, which becomes the problem 422.
+    ``encoded`` is the inverse. Raises ValueError, which becomes the problem 422.
     """
     try:
         raw = bytes_of(text)
@@ -43,7 +43,7 @@ def _decoded(text: str) -> str:
 PathText = Annotated[
     str,
     Field(min_length=1, max_length=_MAX, description=_DESCRIPTION, examples=_EXAMPLES),
-    AfterValidator(_decoded),
+    AfterValidator(decoded),
 ]
 """A path in a body. The route gets it as the command line does: what ``gateway.control`` takes."""
 
@@ -52,12 +52,26 @@ PathQuery = Annotated[
     Query(
         alias="path", min_length=1, max_length=_MAX, description=_DESCRIPTION, examples=_EXAMPLES
     ),
-    AfterValidator(_decoded),
+    AfterValidator(decoded),
 ]
 """The same as the query parameter ``path``."""
+
+PathOrAll = Annotated[
+    str | None,
+    Query(
+        alias="path", min_length=1, max_length=_MAX, description=_DESCRIPTION, examples=_EXAMPLES
+    ),
+    AfterValidator(lambda text: None if text is None else decoded(text)),
+]
+"""The same, of a list that has everything without it."""
 
 
 def path_of(settings: Settings, below: bytes) -> str:
     """Return the form in which an answer has a path. Parameters: below the export, b"" for its
     root."""
     return text_of(os.fsencode(settings.nfs.export) + (b"/" + below if below else b""))
+
+
+def encoded(path: str) -> str:
+    """Return the form in which an answer has a path that ``decoded`` gave."""
+    return text_of(os.fsencode(path))

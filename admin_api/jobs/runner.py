@@ -11,9 +11,12 @@ import logging
 import secrets
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
 
 from admin_api import problems
 from admin_api.access.principal import Principal
@@ -33,7 +36,7 @@ WAITING_MAX = 1000
 SAVE_SECONDS = 1.0
 """Progress is saved, and told, this often at most."""
 END_TRIES = 5
-STOP_SECONDS = 5.0
+STOP_SECONDS = 2.0
 
 Publish = Callable[[Row], None]
 
@@ -79,13 +82,17 @@ class Runner:
                 self._pool.submit(self._run, row.id)
 
     def stop(self) -> None:
-        """End the threads. Jobs that resume go on with the next process."""
+        """Make the threads end, and wait for them for a moment. The next process decides what
+        becomes of their jobs."""
         self._stopping.set()
         with self._lock:
             works = list(self._works.values())
         for work in works:
             work.end(Stopped)
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        until = clock.monotonic_seconds() + STOP_SECONDS
+        while self._works and clock.monotonic_seconds() < until:
+            time.sleep(0.01)
 
     def submit(
         self, kind: str, arguments: dict[str, Any], principal: Principal, request_id: str
@@ -261,3 +268,12 @@ class _Progress:
             return
         if row is not None:
             self._publish(row)
+
+
+def _runner(request: Request) -> Runner:
+    found: Runner = request.app.state.runner
+    return found
+
+
+Working = Annotated[Runner, Depends(_runner)]
+"""The parameter of a route that needs the runner of jobs."""

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway import config
-from gateway.cli.paths import names_of
 from gateway.clients import Squash
+from gateway.control.paths import names_of
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.exports.keeper import Exports, Listed, Wanted

@@ -19,6 +19,7 @@ from gateway.units import duration, size
 SHOWN = 50
 VERBS = {"bump": False, "hold": True, "release": None}
 """The order of each verb: hold (True), put first (False), or no order (None)."""
+RETRY = "retry"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "verb",
         nargs="?",
-        choices=["list", *VERBS],
+        choices=["list", *VERBS, RETRY],
         default="list",
-        help="bump: drain before everything else; hold: do not drain; release: neither",
+        help="bump: drain before everything else; hold: do not drain; release: neither; retry: now",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="a file or a directory")
 
@@ -46,6 +47,10 @@ def run(args: argparse.Namespace) -> int:
         if not args.paths:
             raise UserError(f"nothing to {args.verb}: name a PATH: spillway queue {args.verb} PATH")
         for path, ino in resolve(context, args.paths).items():
+            if args.verb == RETRY:
+                again = queue.retry(context, ino)
+                print(f"{path}: {'is tried again' if again else 'nothing of it has failed'}")
+                continue
             before = queue.say(context, ino, VERBS[args.verb])
             if args.verb == "release" and not before:
                 raise UserError(f"nothing was said of {path}: spillway queue shows what was")

@@ -7,10 +7,10 @@ import json
 from dataclasses import asdict
 
 from gateway import clock, config
-from gateway.cli.units import duration, size
 from gateway.door import statistics
 from gateway.door.statistics import Histogram, Operations, Statistics
 from gateway.errors import DoorClosed, UserError
+from gateway.units import duration, size
 
 _LINE = "{:<10} {:>10} {:>9} {:>9} {:>9} {:>9}  {}"
 

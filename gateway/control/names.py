@@ -35,15 +35,19 @@ REASONS = {
 
 
 class Asker:
-    """Asks at the door, and repeats requests that must wait."""
+    """Asks at the door, and repeats requests that must wait.
 
-    def __init__(self, door: Door) -> None:
+    Parameters: busy_seconds, for how long.
+    """
+
+    def __init__(self, door: Door, busy_seconds: float = BUSY_SECONDS) -> None:
         self._door = door
+        self._busy_seconds = busy_seconds
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
         """Have requests answered. Raises DoorClosed."""
         answers = self._door.run(requests)
-        until = clock.monotonic_seconds() + BUSY_SECONDS
+        until = clock.monotonic_seconds() + self._busy_seconds
         while clock.monotonic_seconds() < until:
             waiting = [at for at, answer in enumerate(answers) if answer.errno == errno.EAGAIN]
             if not waiting:

@@ -16,7 +16,7 @@ from gateway.db.models import ROOT_INO
 from gateway.errors import NamespaceError, NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
-from gateway.text import printable
+from gateway.text import Text, printable
 from gateway.types import Kind, Residency
 
 _TYPES = {
@@ -175,8 +175,8 @@ def files_below(browser: Browser, place: Place) -> Iterator[tuple[str, Entry]]:
                 yield path, child
 
 
-def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
-    """Return the facts about an inode, for people and scripts."""
+def facts(browser: Browser, path: str, entry: Entry, text: Text = printable) -> dict[str, Any]:
+    """Return the facts about an inode, for people and scripts. Parameters: text, of names."""
     attr = entry.attr
     found = {
         "path": path,
@@ -197,8 +197,26 @@ def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
     if attr.kind == Kind.REGULAR:
         found["bytes"] = browser.place_of_bytes(attr)
     if attr.kind == Kind.SYMLINK:
-        found["target"] = _target(browser, attr.ino)
+        found["target"] = _target(browser, attr.ino, text)
     return found
+
+
+def brief(entry: Entry, text: Text) -> dict[str, Any]:
+    """Return the facts about an entry that need no query, for lists. Parameters: text, of names."""
+    attr = entry.attr
+    return {
+        "name": text(entry.name),
+        "kind": _TYPES[Kind(attr.kind)][0],
+        "ino": attr.ino,
+        "size_bytes": attr.size,
+        "used_bytes": attr.used,
+        "mode": f"{attr.mode:04o}",
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "modified": _time(attr.mtime_ns),
+        "open_for_writing": entry.is_open,
+        "on_disk": attr.kind != Kind.REGULAR or attr.residency == Residency.RESIDENT,
+    }
 
 
 def long_line(browser: Browser, entry: Entry, shown: str) -> str:
@@ -219,10 +237,10 @@ def long_line(browser: Browser, entry: Entry, shown: str) -> str:
     return f"{line} ({', '.join(remarks)})" if remarks else line
 
 
-def _target(browser: Browser, ino: int) -> str | None:
-    """Return the target of a symbolic link to be shown, or None if the link was removed."""
+def _target(browser: Browser, ino: int, text: Text = printable) -> str | None:
+    """Return the target of a symbolic link, or None if the link was removed."""
     target = browser.target(ino)
-    return None if target is None else printable(target)
+    return None if target is None else text(target)
 
 
 def _time(time_ns: int) -> str:
