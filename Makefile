@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
+.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock clean
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -126,6 +126,18 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/vulture
 
 build: deps $(PLUGIN) $(NFSLOAD) $(BUILD)/vm/.built
+
+# The Debian package, in build/package. package-test builds it a second time and compares the bytes.
+package: $(PLUGIN) $(VENV)/.installed
+	rm -rf $(BUILD)/package
+	$(PY) -m package.build $(PLUGIN) $(BUILD)/package
+
+package-test: package
+	$(PY) -m tests.package $(GANESHA) $(BUILD)/package
+
+# Takes the newest versions that pyproject.toml allows into the package.
+lock: $(VENV)/.installed
+	$(PY) -m package.lock
 
 deps:
 	@dpkg-query -W $(APT_PACKAGES) >/dev/null 2>&1 || { \
