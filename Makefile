@@ -16,7 +16,7 @@ NFS3SAVE := $(BUILD)/bench/nfs3save
 # What the gateway needs to be built and run, and what its tests and its demo need beside that.
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
-    qemu-system-x86 busybox-static cpio kmod zstd \
+    qemu-system-x86 busybox-static cpio kmod zstd systemd \
     git procps postgresql nfs-ganesha-vfs e2fsprogs mount
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux

@@ -162,9 +162,7 @@ def _program(stage: Path, environ: Mapping[str, str]) -> None:
 
 def _copies(stage: Path) -> None:
     """Copy units and documents."""
-    (stage / UNITS).mkdir(parents=True)
-    for unit in sorted((HERE / "systemd").iterdir()):
-        shutil.copy(unit, stage / UNITS / unit.name)
+    shutil.copytree(HERE / "systemd", stage / UNITS)
     documents = stage / "usr/share/doc/spillway"
     (documents / "gateway").mkdir(parents=True)
     shutil.copytree(ROOT / "docs", documents / "docs")

@@ -31,6 +31,7 @@ from gateway.cli import (
     policy,
     promote,
     queue,
+    serve,
     status,
     trash,
     up,
@@ -59,6 +60,7 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS = (
     Subcommand("init", "set a gateway up", init.arguments, init.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
+    Subcommand("serve", "run one process, for systemd", serve.arguments, serve.run),
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
     Subcommand("checkpoints", "list runs and checkpoints", checkpoints.arguments, checkpoints.run),
