@@ -74,12 +74,14 @@ class Daemon:
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
 
-    def watched(self, settings: Settings, turns: Callable[[], int]) -> None:
+    def watched(self, settings: Settings, rounds: Callable[[], int]) -> None:
         """Let the service manager, if there is one, watch the loop of this process.
 
-        Parameters: turns, which returns how many turns the loop has made.
+        Parameters: rounds, which returns how many rounds the loop has made.
         """
-        notify.keep_telling(notify.Turns(turns).go_on, lambda: services.ready(settings, self._name))
+        notify.keep_telling(
+            notify.Rounds(rounds).go_on, lambda: services.ready(settings, self._name)
+        )
 
     def end(self) -> NoReturn:
         """End the process with exit status 0. No thread is waited for."""

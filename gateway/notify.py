@@ -17,7 +17,7 @@ READY = "READY=1"
 ALIVE = "WATCHDOG=1"
 PROBE_SECONDS = 0.2
 STALL_SECONDS = 900.0
-"""A loop that has made no turn for so long does not work any more. The longest turns, which read
+"""A loop that has made no round for so long does not work any more. The longest rounds, which read
 the rows of all files, take minutes."""
 
 
@@ -61,8 +61,8 @@ def _tell(is_well: Callable[[], bool], on_ready: Callable[[], None]) -> None:
             tell(ALIVE)
 
 
-class Turns:
-    """Whether a loop makes turns. Parameters: count, which returns how many it has made."""
+class Rounds:
+    """Whether a loop makes rounds. Parameters: count, which returns how many it has made."""
 
     def __init__(self, count: Callable[[], int]) -> None:
         self._count = count
@@ -70,7 +70,7 @@ class Turns:
         self._since = 0.0
 
     def go_on(self) -> bool:
-        """Return whether the loop has made a turn in the last STALL_SECONDS."""
+        """Return whether the loop has made a round in the last STALL_SECONDS."""
         now, seen = clock.monotonic_seconds(), self._count()
         if seen != self._seen:
             self._seen, self._since = seen, now

@@ -40,7 +40,7 @@ def main() -> int:
     duties = Duties(_duties(settings, process.stop), process.stop)
     duties.start()
     follower = Follower(settings, Database(settings.database_url), process.stop, duties.news)
-    process.watched(settings, lambda: follower.turns)
+    process.watched(settings, lambda: follower.rounds)
     follower.run()
     duties.end()
     return process.end()

@@ -28,7 +28,7 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 1
     process.on_stop = drain.wake
-    process.watched(settings, lambda: drain.turns)
+    process.watched(settings, lambda: drain.rounds)
     drain.run()
     drain.report_stopped()
     return process.end()

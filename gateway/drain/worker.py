@@ -62,7 +62,7 @@ class Drain:
     Parameters: settings; store and stop, for tests. Raises NamespaceError.
     """
 
-    turns = 0
+    rounds = 0
     """Of the loop, for a watchdog."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Drain:
     def run(self) -> None:
         """Work until stop is set. Then return soon, with everything safe for a restart."""
         while not self._context.stop.is_set():
-            self.turns += 1
+            self.rounds += 1
             self._wake.clear()
             try:
                 if self._lease_lost.is_set():

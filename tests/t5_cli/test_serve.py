@@ -15,7 +15,7 @@ import pytest
 
 from gateway import clock, port
 from gateway.cli import status
-from gateway.notify import STALL_SECONDS, Turns
+from gateway.notify import STALL_SECONDS, Rounds
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
 from tests.t5_cli.site import PROGRAM, Running, Site, assert_refused, environ, spillway
@@ -135,11 +135,11 @@ def test_notes_of_services_leave_the_report_of_up_alone(site: Site) -> None:
 def test_a_loop_that_stands_still_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     now, made = 1000.0, 1
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now)
-    turns = Turns(lambda: made)
-    assert turns.go_on()
+    rounds = Rounds(lambda: made)
+    assert rounds.go_on()
     now += STALL_SECONDS - 1
-    assert turns.go_on()
+    assert rounds.go_on()
     now += 2
-    assert not turns.go_on()
+    assert not rounds.go_on()
     made += 1
-    assert turns.go_on()
+    assert rounds.go_on()
