@@ -43,13 +43,14 @@ sys.exit(main())
 """
 
 
-def build(plugin: Path, output: Path) -> Path:
+def build(plugin: Path, output: Path, version: str | None = None) -> Path:
     """Build the package. Returns its path.
 
-    Parameters: plugin, libfsalpython.so; output, the directory that takes the package.
+    Parameters: plugin, libfsalpython.so; output, the directory that takes the package; version, in
+    place of that of pyproject.toml.
     Raises: CalledProcessError when a tool fails; its own message is on stderr.
     """
-    version = _version()
+    version = version or _version()
     epoch = _epoch()
     environ = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     os.umask(0o022)
@@ -216,9 +217,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m package.build", description=__doc__)
     parser.add_argument("plugin", type=Path)
     parser.add_argument("output", type=Path)
+    parser.add_argument("--version", help="in place of that of pyproject.toml")
     args = parser.parse_args()
     try:
-        print(build(args.plugin, args.output))
+        print(build(args.plugin, args.output, args.version))
     except subprocess.CalledProcessError as exc:
         print(f"package: {exc}", file=sys.stderr)
         return 1
