@@ -84,7 +84,7 @@ class Machine:
     def ssh_options(self) -> list[str]:
         """Return the options with which ssh reaches the machine without a question."""
         return [
-            *("-i", str(self._image.key), "-o", "StrictHostKeyChecking=no"),
+            *("-i", str(self._image.key.absolute()), "-o", "StrictHostKeyChecking=no"),
             *("-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"),
             *("-o", "ConnectTimeout=20", "-o", "BatchMode=yes"),
         ]
