@@ -20,7 +20,6 @@ class Recap(NamedTuple):
 
     changed: int
     failed: int
-    rescued: int
     exit_status: int
     output: str
 
@@ -60,8 +59,5 @@ class Operator:
             text=True,
         )  # fmt: skip
         counts = dict(re.findall(r"(\w+)=(\d+)", done.stdout.rpartition("PLAY RECAP")[2]))
-        return Recap(
-            *(int(counts.get(name, -1)) for name in ("changed", "failed", "rescued")),
-            done.returncode,
-            done.stdout + done.stderr,
-        )
+        changed, failed = (int(counts.get(name, -1)) for name in ("changed", "failed"))
+        return Recap(changed, failed, done.returncode, done.stdout + done.stderr)
