@@ -97,7 +97,9 @@ class Run:
 
     def fail_to_upgrade(self) -> None:
         """A package that does not serve gives way to the one before, by itself."""
-        done = self._operator.play("site.yml", spillway_package=str(self._packages[BROKEN]))
+        done = self._operator.play(
+            "site.yml", spillway_package=str(self._packages[BROKEN]), spillway_start_seconds=120
+        )
         assert done.exit_status != 0 and "serves again" in done.output, done.output
         self._require_version(NEWER)
         self._save("run/step-4/d.bin")
