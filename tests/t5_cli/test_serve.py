@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway import clock, port
-from gateway.cli import status
+from gateway.control import status
 from gateway.notify import STALL_SECONDS, Rounds
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
