@@ -24,6 +24,7 @@ from admin_api.routes import (
     files,
     health,
     jobs,
+    metrics,
     queue,
     session,
     status,
@@ -69,6 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    app.include_router(metrics.router_of(settings))
     openapi.complete(app)
     return app
 
