@@ -16,6 +16,7 @@ from admin_api import logs
 from admin_api.app import create_app
 from admin_api.gateway import Gateway
 from admin_api.listening import listen, require_safe, url_of
+from admin_api.sampling import Sampler
 from admin_api.store.pruning import prune
 from admin_api.tls import Certificate, certificate_of
 from gateway import clock, datadir
@@ -83,8 +84,9 @@ def _config(app: Any, certificate: Certificate | None) -> uvicorn.Config:
 
 
 def _tend(gateway: Gateway, certificate: Certificate | None, stop: threading.Event) -> None:
-    """Delete old rows and renew the certificate until stop is set."""
+    """Take samples, delete old rows and renew the certificate until stop is set."""
     prune_at = 0.0
+    sampler = Sampler(gateway.settings, gateway.store)
     while True:
         try:
             if certificate is not None:
@@ -92,6 +94,7 @@ def _tend(gateway: Gateway, certificate: Certificate | None, stop: threading.Eve
             if (now := clock.monotonic_seconds()) >= prune_at:
                 prune(gateway.store, gateway.settings)
                 prune_at = now + PRUNE_SECONDS
+            sampler.take()
         except UserError as exc:
             log.error("%s", exc)
         except Exception:

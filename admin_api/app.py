@@ -23,6 +23,7 @@ from admin_api.routes import (
     directories,
     files,
     health,
+    history,
     jobs,
     metrics,
     queue,
@@ -46,6 +47,7 @@ ROUTERS = (
     bucket.router,
     jobs.router,
     configuration.router,
+    history.router,
 )
 KINDS = file_jobs.KINDS
 """Every kind of job."""
