@@ -17,7 +17,7 @@ NFS3SAVE := $(BUILD)/bench/nfs3save
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
     qemu-system-x86 busybox-static cpio kmod zstd \
-    git procps postgresql nfs-ganesha-vfs e2fsprogs mount
+    git procps postgresql nfs-ganesha-vfs e2fsprogs mount prometheus
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 PROFILE_PACKAGES := linux-perf e2fsprogs util-linux

@@ -219,3 +219,46 @@ def test_history_has_steps_and_gaps(site: AdminSite) -> None:
     ask(422, step=1)
     recent = site.http.get("history", headers=headers).json()
     assert recent["rows"] == []
+
+
+def test_files_leave_the_disk_and_come_back_through_the_api(
+    gateway: tuple[Site, str, Settings],
+) -> None:
+    site, _text, settings = gateway
+    save(settings, "three.pt")
+    site.gateway.until_drained()
+    opened = open_gateway(settings)
+    with opened.store.writing() as session:
+        token = create(session, "o", Role.OPERATOR, None, "tests")[1]
+    opened.store.close()
+    http = httpx.Client(
+        base_url=f"http://127.0.0.1:{settings.admin.port}/api/v1",
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=30,
+    )
+
+    def job(what: str) -> dict[str, Any]:
+        answer = http.post(f"files/{what}", json={"paths": ["three.pt"]})
+        assert answer.status_code == 202, answer.text
+        id = answer.json()["id"]
+        until(lambda: http.get(f"jobs/{id}").json()["state"] == "done", f"the end of {what}")
+        result: dict[str, Any] = http.get(f"jobs/{id}").json()["result"]
+        return result
+
+    def place() -> Any:
+        return http.get("files", params={"path": "three.pt"}).json()["bytes"]
+
+    with http:
+        # Block digests come a moment after the upload.
+        until(lambda: job("evict")["evicted_files"] == 1 or place() == "absent", "the eviction")
+        assert place() == "absent"
+        assert job("warm")["left_files"] == 0
+        assert place() == "resident"
+        # A change of names goes through the server: clients see it at once.
+        moved = http.post("files/rename", json={"path": "three.pt", "to": "four.pt"})
+        assert moved.status_code == 200, moved.text
+        with nfs4.Client(settings.nfs.port) as client:
+            root = client.handle(settings.nfs.export.strip("/"))
+            assert "four.pt" in client.names(root) and "three.pt" not in client.names(root)
+        assert http.get("bucket").json()["reachable"] is True
+        assert http.delete("files", params={"path": "four.pt"}).status_code == 403
