@@ -19,9 +19,11 @@ from admin_api.gateway import open_gateway
 from admin_api.jobs import files as file_jobs
 from admin_api.jobs.rows import Row
 from admin_api.jobs.runner import Runner
+from admin_api.pages import site
 from admin_api.routes import (
     audit,
     bucket,
+    checkpoints,
     configuration,
     directories,
     events,
@@ -30,7 +32,11 @@ from admin_api.routes import (
     history,
     jobs,
     metrics,
+    pins,
+    policies,
     queue,
+    retention,
+    runs,
     session,
     status,
     tokens,
@@ -44,6 +50,11 @@ ROUTERS = (
     tokens.router,
     audit.router,
     openapi.router,
+    checkpoints.router,
+    runs.router,
+    pins.router,
+    policies.router,
+    retention.router,
     status.router,
     files.router,
     directories.router,
@@ -85,6 +96,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router, prefix=PREFIX)
     app.include_router(metrics.router_of(settings))
     openapi.complete(app)
+    site.add(app, PREFIX)
     return app
 
 

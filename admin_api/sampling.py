@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Integer, func, insert, literal_column, select
@@ -19,7 +19,6 @@ from gateway.settings import Settings
 
 _sample: Any = models.Sample.__table__
 INSERT = Statement(insert(_sample))
-SINCE = Statement(select(_sample).where(_sample.c.at_ns >= b("since")).order_by(_sample.c.at_ns))
 
 
 class Sample(NamedTuple):
@@ -152,28 +151,3 @@ def steps(session: Session, from_ns: int, to_ns: int, step_ns: int) -> list[Samp
     """
     rows = session.all(STEPS, from_ns=from_ns, to_ns=to_ns, step_ns=step_ns)
     return [Sample(from_ns + step * step_ns, *figures) for step, *figures in rows]
-
-
-def since(session: Session, since_ns: int) -> list[Sample]:
-    """Return the samples from a moment on, the oldest first."""
-    return [Sample(at_ns, **json.loads(text)) for at_ns, text in session.all(SINCE, since=since_ns)]
-
-
-def condensed(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """Return as many samples as a chart can show: means of rates, the most of what was dirty."""
-    count = -(-len(samples) // most) or 1
-    groups = [samples[at : at + count] for at in range(0, len(samples), count)]
-    return [_one_of(group) for group in groups]
-
-
-def _one_of(group: Sequence[Sample]) -> Sample:
-    def mean(rates: Sequence[float | None]) -> float | None:
-        known = [one for one in rates if one is not None]
-        return sum(known) / len(known) if known else None
-
-    return Sample(
-        group[-1].at_ns,
-        max(one.dirty_bytes for one in group),
-        mean([one.written_bytes_per_second for one in group]),
-        mean([one.sent_bytes_per_second for one in group]),
-    )

@@ -253,7 +253,7 @@ def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
 
 
 def _facts(settings: Settings, one: Promotion, _files: int, copied: int) -> dict[str, Any]:
-    export = settings.nfs.export
+    export, prefix = settings.nfs.export, settings.bucket.prefix
     return {
         "name": one.name,
         "state": one.state,
@@ -270,6 +270,7 @@ def _facts(settings: Settings, one: Promotion, _files: int, copied: int) -> dict
         "copied_files": copied,
         "size_bytes": one.size,
         "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
+        "manifest": None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
     }
 
 

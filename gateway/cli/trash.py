@@ -86,7 +86,11 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         noun = "checkpoint" if count == 1 else "checkpoints"
         text = f"{count} {noun}, {size(facts['local_bytes'])} on the disk, "
         text += f"{size(facts['bucket_bytes'])} in the bucket"
-        yield "trash", f"{text}; the next is removed in {duration(facts['next_expiry_seconds'])}"
+        if facts["next_expiry_seconds"] is not None:
+            text += f"; the next is removed in {duration(facts['next_expiry_seconds'])}"
+        if facts["staying"]:
+            text += f"; {facts['staying']} stay although their grace is over: spillway trash list"
+        yield "trash", text
 
 
 @contextmanager
@@ -127,6 +131,7 @@ def _fact(settings: Settings, entry: Entry, takes: Totals, now_ns: int) -> dict[
         "by": readable(entry.deleted_by),
         "reason": readable(entry.reason),
         "is_expiring": entry.state == State.EXPIRING,
+        "stays": entry.stays if entry.state == State.KEPT else None,
     }
 
 
@@ -138,8 +143,14 @@ def _list(settings: Settings, as_json: bool) -> int:
         return DONE
     for one in found:
         left = "being removed" if one["is_expiring"] else f"{duration(one['left_seconds'])} left"
+        left = "stays" if one["stays"] else left
         print(f"{one['id']:<8} {size(one['size_bytes']):>10}  {left:<14} {one['path']}")
         print(f"{'':<8} {one['deleted'][:19].replace('T', ' ')}  {one['by']}: {one['reason']}")
+        if one["stays"]:
+            print(
+                f"{'':<8} {one['stays']}: take it back: spillway undelete {one['id']}, or "
+                f"remove it: spillway trash empty {one['id']} --yes"
+            )
     if not found:
         print("the trash is empty")
     return DONE

@@ -19,7 +19,7 @@ from gateway.checkpoints.risk import measure
 from gateway.control import runs
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
-from gateway.db.statements import catalogue, checkpoint, manifest
+from gateway.db.statements import catalogue, checkpoint, manifest, promotion
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 from gateway.text import Text, printable
@@ -42,6 +42,9 @@ _MANIFEST = (
 COUNTS = Statement(select(checkpoint.c.state, func.count()).group_by(checkpoint.c.state))
 RUNS = Statement(select(func.count(checkpoint.c.run.distinct())))
 IS_MADE = Statement(select(catalogue.c.id))
+PROMOTIONS = Statement(
+    select(promotion.c.name).where(promotion.c.ino == b("ino")).order_by(promotion.c.name)
+)
 PAGE = 1000
 
 
@@ -61,6 +64,11 @@ _KEYS: dict[Sort, tuple[Any, ...]] = {
     Sort.RUN: (checkpoint.c.run, _STEP, checkpoint.c.path, checkpoint.c.ino),
     Sort.COMPLETE: (_COMPLETE, checkpoint.c.ino),
     Sort.SIZE: (checkpoint.c.size, checkpoint.c.ino),
+}
+_KINDS: dict[Sort, tuple[type, ...]] = {
+    Sort.RUN: (bytes, int, bytes, int),
+    Sort.COMPLETE: (int, int),
+    Sort.SIZE: (int, int),
 }
 Key = tuple[Any, ...]
 """The place of a row in a list."""
@@ -165,6 +173,16 @@ def every(session: Session, settings: Settings) -> Iterator[dict[str, Any]]:
     while rows := page(session, settings, PAGE, after=after):
         yield from (row.facts for row in rows)
         after = rows[-1].key
+
+
+def kinds_of(sort: Sort) -> tuple[type, ...]:
+    """Return the types of the values of a key."""
+    return _KINDS[sort]
+
+
+def promotions(session: Session, ino: int) -> list[str]:
+    """Return the names of the promotions of a checkpoint."""
+    return [name for (name,) in session.all(PROMOTIONS, ino=ino)]
 
 
 def is_made(session: Session) -> bool:

@@ -41,10 +41,7 @@ def delete(
     whether it is deleted although a law of retention keeps it. Raises NotThere, NotPossible,
     TrashRefused; UserError, DoorClosed, NamespaceError, OSError.
     """
-    identity.require_surroundings(settings)
-    catalogue = catalogue_of(settings, database)
-    with database.reading() as session:
-        one = _allowed(session, catalogue, ino, insists)
+    one = check(settings, database, ino, insists=insists)
     with database.writing() as session:
         action = store.begin(session, "trash", Decision(one, Fate.DELETE, reason), author, reason)
     result = "failed: it is not known whether it is in the trash: spillway trash list"
@@ -60,6 +57,17 @@ def delete(
         with database.writing() as session:
             store.end(session, action, result)
     return made
+
+
+def check(settings: Settings, database: Database, ino: int, *, insists: bool) -> Checkpoint:
+    """Return the checkpoint if ``delete`` may be asked for it now. Nothing is changed.
+
+    Parameters and errors are those of ``delete``.
+    """
+    identity.require_surroundings(settings)
+    catalogue = catalogue_of(settings, database)
+    with database.reading() as session:
+        return _allowed(session, catalogue, ino, insists)
 
 
 def _allowed(session: Session, catalogue: Catalogue, ino: int, insists: bool) -> Checkpoint:

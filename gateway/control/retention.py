@@ -5,16 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sqlalchemy import select
+
 from gateway import clock
 from gateway.checkpoints.catalogue import catalogue_of
+from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.retention import knowntime, store
+from gateway.retention import statements as own
 from gateway.retention.facts import Current, Decision
 from gateway.retention.knowntime import Known, KnownTime
 from gateway.retention.planning import Planned, Planning
 from gateway.settings import Settings
 from gateway.text import Text, printable
+
+_ACTIONS = select(own.action).where(own.action.c.id < b("before"))
+_NEWEST = own.action.c.id.desc()
+ACTIONS = Statement(_ACTIONS.order_by(_NEWEST).limit(b("most")))
+ACTIONS_OF = Statement(
+    _ACTIONS.where(own.action.c.run == b("run")).order_by(_NEWEST).limit(b("most"))
+)
 
 
 def planned(settings: Settings, database: Database, others: Sequence[Current]) -> Planned:
@@ -91,8 +102,20 @@ def action(settings: Settings, one: store.Action, text: Text = printable) -> dic
     }
 
 
-def approve(settings: Settings, database: Database, plan: str, author: str) -> None:
-    """Approve a plan that is asked about. Raises UserError if it is not known, TryAgain.
+def actions(session: Session, run: bytes | None, before: int, most: int) -> list[store.Action]:
+    """Return what was done, the newest first.
+
+    Parameters: run, the only one, or None; before, the id of the action after the first one; most,
+    of them.
+    """
+    given = {} if run is None else {"run": run}
+    rows = session.all(ACTIONS if run is None else ACTIONS_OF, before=before, most=most, **given)
+    return [store.action_of(row) for row in rows]
+
+
+def approve(settings: Settings, database: Database, plan: str, author: str) -> store.Approval:
+    """Approve a plan that is asked about, and return it. Raises UserError if it is not known,
+    TryAgain.
 
     Parameters: plan, its id; author, the person.
     """
@@ -104,6 +127,7 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> N
                 f"{plan}: there is no such plan, or it has changed: look at it again: "
                 "spillway policy plan"
             )
+        return next(one for one in store.approvals(session) if one.plan == plan)
 
 
 def confirm_clock(database: Database) -> None:

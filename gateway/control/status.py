@@ -17,7 +17,7 @@ from gateway.errors import NamespaceError, UserError
 from gateway.namespace import space as space_report
 from gateway.promotion import store as promotions
 from gateway.settings import Settings
-from gateway.trash.rows import Totals
+from gateway.trash.rows import State, Totals
 from gateway.trash.trash import Trash
 
 STUCK_SHOWN = 5
@@ -86,12 +86,12 @@ def gather_quickly(settings: Settings) -> dict[str, Any]:
 
 def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
     up = state.read(settings, state.UP)
-    supervisor_alive = state.alive(up)
+    supervisor_alive = state.is_supervised(up)
     found: dict[str, dict[str, Any]] = {
         "up": {
             "alive": supervisor_alive,
-            "pid": up["pid"] if up is not None and supervisor_alive else None,
-            "phase": up.get("state") if up is not None and supervisor_alive else "stopped",
+            "pid": up.get("pid") if up is not None and supervisor_alive else None,
+            "phase": _up_phase(up) if supervisor_alive else "stopped",
         }
     }
     entries = state.children(up)
@@ -110,6 +110,12 @@ def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
         if lives:
             found[name]["running_seconds"] = age_seconds(entry.get("started_ns"))
     return found
+
+
+def _up_phase(up: dict[str, Any] | None) -> str | None:
+    if up is None or state.is_of_services(up):
+        return "units of systemd"
+    return up.get("state")
 
 
 def age_seconds(since_ns: Any) -> float | None:
@@ -162,7 +168,8 @@ def kept(settings: Settings) -> dict[str, Any]:
     finally:
         database.close()
     takes = [totals.get(one.id, Totals()) for one in entries]
-    left_ns = [max(0, one.expires_ns - now_ns) for one in entries]
+    staying = [one for one in entries if one.stays is not None and one.state == State.KEPT]
+    left_ns = [max(0, one.expires_ns - now_ns) for one in entries if one not in staying]
     return {
         "trash": {
             "entries": len(entries),
@@ -171,6 +178,7 @@ def kept(settings: Settings) -> dict[str, Any]:
             "dirty_files": sum(one.dirty_files for one in takes),
             "dirty_bytes": sum(one.dirty_size for one in takes),
             "next_expiry_seconds": round(min(left_ns) / clock.NS, 1) if left_ns else None,
+            "staying": len(staying),
         },
         "promotions": {str(one): states[one] for one in promotions.State},
     }

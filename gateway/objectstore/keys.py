@@ -118,5 +118,10 @@ def manifests_below(prefix: str) -> str:
     return _below(prefix, f"{OURS}/checkpoints")
 
 
+def promoted_below(prefix: str) -> str:
+    """Return the prefix of the keys of promoted copies and their manifests."""
+    return _below(prefix, f"{OURS}/promoted")
+
+
 def _below(prefix: str, path: str) -> str:
     return f"{prefix}/{path}" if prefix else path

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import select
 
 from admin_api import sampling
 from admin_api.access.principal import Role
@@ -19,7 +20,9 @@ from admin_api.access.tokens import create
 from admin_api.gateway import open_gateway
 from admin_api.metrics import families
 from admin_api.sampling import Sample, Sampler
+from admin_api.store import models
 from gateway import clock, config, state
+from gateway.db.compiled import Statement
 from gateway.settings import Settings
 from tests.support import nfs4
 from tests.support.s3server import free_port
@@ -29,6 +32,8 @@ from tests.t10_admin.site import AdminSite, admin_site
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
 _METRIC = re.compile(r"\bspillway_[a-z0-9_]+")
+_sample: Any = models.Sample.__table__
+SAMPLES = Statement(select(*_sample.c).order_by(_sample.c.at_ns))
 MINUTE_NS = 60 * clock.NS
 
 
@@ -167,7 +172,8 @@ def test_samples_have_rates_and_a_restart_is_no_burst(
     until(lambda: 0 <= sent() < 200_000, "the report of the next drain")
     sampler.take()
     with store.reading() as session:
-        first, second, third = sampling.since(session, 0)[-3:]
+        rows = session.all(SAMPLES)[-3:]
+    first, second, third = (Sample(at_ns, **json.loads(text)) for at_ns, text in rows)
     store.close()
     assert (first.written_bytes_per_second, first.sent_bytes_per_second) == (None, None)
     assert second.written_bytes_per_second and second.sent_bytes_per_second
