@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Integer, func, insert, literal_column, select
 
 from admin_api.store import models
 from gateway import clock
-from gateway.control import alarms, status
+from gateway.control import alarms
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.door import statistics
@@ -76,17 +76,23 @@ class _Count(NamedTuple):
 
 
 class Sampler:
-    """Takes samples of one gateway. Parameters: settings; store."""
+    """Takes samples of one gateway.
 
-    def __init__(self, settings: Settings, store: Database) -> None:
+    Parameters: settings; store; facts, which returns those of ``gateway.control.status``.
+    """
+
+    def __init__(
+        self, settings: Settings, store: Database, facts: Callable[[], dict[str, Any]]
+    ) -> None:
         self._settings = settings
         self._store = store
+        self._facts = facts
         self._before: dict[str, _Count] = {}
         self._before_at = 0.0
 
     def take(self) -> None:
         """Store the figures of now. Raises UserError, NamespaceError, OSError."""
-        facts = status.gather_quickly(self._settings)
+        facts = self._facts()
         rates = self._rates(_counts(self._settings, facts))
         space, disk = facts["space"] or {}, facts["disk"]
         at_risk = facts["catalogue"]["at_risk"]

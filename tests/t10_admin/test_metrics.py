@@ -22,6 +22,7 @@ from admin_api.metrics import families
 from admin_api.sampling import Sample, Sampler
 from admin_api.store import models
 from gateway import clock, config, state
+from gateway.control import status
 from gateway.db.compiled import Statement
 from gateway.settings import Settings
 from tests.support import nfs4
@@ -158,7 +159,7 @@ def test_samples_have_rates_and_a_restart_is_no_burst(
 ) -> None:
     site, _text, settings = gateway
     store = open_gateway(settings).store
-    sampler = Sampler(settings, store)
+    sampler = Sampler(settings, store, lambda: status.gather_quickly(settings))
     sampler.take()
     save(settings, "two.pt")
 
