@@ -164,7 +164,7 @@ def test_the_history_is_condensed_and_says_what_was_written(
 ) -> None:
     log_in(site, http, Role.VIEWER)
     assert http.get("/live/history").json() == [[], [], [], []]
-    sampling.Sampler(site.settings, site.gateway.store).take()
+    sampling.Sampler(site.settings, site.gateway.store, site.app.state.figures.status).take()
     # Nothing runs: no rate is known.
     assert [column[-1] for column in http.get("/live/history").json()[1:]] == [0, None, None]
     with site.gateway.store.writing() as session:
