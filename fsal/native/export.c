@@ -192,8 +192,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 	self->export.exp_ops.create_handle = create_handle;
 	self->export.exp_ops.get_fs_dynamic_info = dynamic_info;
 	self->export.exp_ops.get_write_verifier = write_verifier;
-	self->export.exp_ops.alloc_state = spw_alloc_state;
-	self->export.exp_ops.free_state = spw_free_state;
+	spw_state_ops(&self->export.exp_ops);
 
 	rc = load_config_from_node(parse_node, &export_block, self, true, err_type);
 	if (rc != 0)

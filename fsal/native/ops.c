@@ -22,7 +22,7 @@ static void release(struct fsal_obj_handle *obj)
 {
 	struct spw_handle *self = spw_handle_of(obj);
 
-	fsal_obj_handle_fini(obj);
+	spw_obj_end(obj);
 	spw_inode_put(self->inode);
 	gsh_free(self);
 }

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Runs a command in a Debian 13 (Python 3.13, Ganesha 6.5) on this checkout, as root:
+#   debian13.sh DIR COMMAND...
+#
+# DIR/root is the system, made by mmdebstrap at the first call: it has apt and make, and what the
+# command installs stays in it. The checkout is /spillway there, and DIR/build is its build/, so the
+# programs and the virtual environment of this machine's own Debian are not touched. The command has
+# this machine's network, and process and mount tables of its own: what it leaves ends with it.
+set -eu
+
+dir=${1:?usage: debian13.sh DIR COMMAND...}
+shift
+suite=trixie
+mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+checkout=$(cd "$(dirname "$0")/../.." && pwd)
+
+if [ "$(id -u)" != 0 ]; then
+    echo "debian13: a system of its own needs root; run: sudo make test-debian13" >&2
+    exit 1
+fi
+mkdir -p "$dir/build"
+dir=$(cd "$dir" && pwd)
+root=$dir/root
+if [ ! -e "$dir/.made" ]; then
+    rm -rf "$root"
+    # Documents of packages would be a tenth of it.
+    mmdebstrap --quiet --variant=apt --include=ca-certificates,make \
+        --aptopt='APT::Install-Recommends "false"' \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+        --dpkgopt='path-exclude=/usr/share/locale/*' \
+        "$suite" "$root" "$mirror"
+    mkdir "$root/spillway"
+    touch "$dir/.made"
+fi
+
+# The rest runs in namespaces of its own. --kill-child: nothing there outlives this script.
+export root dir checkout
+exec unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
+    mount --bind "$checkout" "$root/spillway"
+    mount --bind "$dir/build" "$root/spillway/build"
+    mount -t proc proc "$root/proc"
+    mount --rbind /sys "$root/sys"
+    mount --rbind /dev "$root/dev"
+    mount -t tmpfs -o mode=0755 run "$root/run"
+    # Names and certificates as here: a mirror or a package index may be known to this machine only.
+    for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
+        [ ! -e "$file" ] || { touch "$root$file" && mount --bind "$file" "$root$file"; }
+    done
+    unset checkout dir
+    exec chroot "$root" /usr/bin/env --chdir=/spillway HOME=/root \
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"' sh "$@"
