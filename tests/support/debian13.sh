@@ -30,6 +30,9 @@ if [ ! -e "$dir/.made" ]; then
         --dpkgopt='path-exclude=/usr/share/locale/*' \
         "$suite" "$root" "$mirror"
     mkdir "$root/spillway"
+    # An index of packages may be certified for this machine only.
+    cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
+    chroot "$root" update-ca-certificates >/dev/null
     touch "$dir/.made"
 fi
 
@@ -42,8 +45,7 @@ exec unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"
     mount -t tmpfs -o mode=0755 run "$root/run"
-    # Names and certificates as here: a mirror or a package index may be known to this machine only.
-    for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
+    for file in /etc/resolv.conf /etc/hosts; do
         [ ! -e "$file" ] || { touch "$root$file" && mount --bind "$file" "$root$file"; }
     done
     unset checkout dir

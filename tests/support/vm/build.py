@@ -129,10 +129,11 @@ def parse_metapackage(description: str) -> KernelPackage | None:
     return KernelPackage(found[1], found[2]) if found else None
 
 
-def load_order(modules_dep: str, wanted: Iterable[str]) -> list[str]:
+def load_order(modules_dep: str, modules_builtin: str, wanted: Iterable[str]) -> list[str]:
     """Put the wanted modules and all they need into an order in which each one can be loaded.
 
     :param modules_dep: contents of depmod's ``modules.dep``.
+    :param modules_builtin: contents of ``modules.builtin``; what is built in is not loaded.
     :param wanted: module file names without directory and ``.ko``.
     :return: paths relative to the kernel's module directory, without duplicates.
     :raises BuildError: the kernel has no such module.
@@ -141,13 +142,21 @@ def load_order(modules_dep: str, wanted: Iterable[str]) -> list[str]:
     for line in modules_dep.splitlines():
         path, _, required = line.partition(":")
         # depmod lists the modules that a module needs in the reverse of the loading order.
-        needs[Path(path).stem] = [*reversed(required.split()), path]
+        needs[_name(path)] = [*reversed(required.split()), path]
     order: dict[str, None] = {}
+    built_in = set(map(_name, modules_builtin.splitlines()))
     for name in wanted:
+        if name in built_in:
+            continue
         if name not in needs:
             raise BuildError(f"the kernel package has no module {name}.ko")
         order.update(dict.fromkeys(needs[name]))
     return list(order)
+
+
+def _name(path: str) -> str:
+    """Return the name of a module's file without its ending: ``.ko``, since Debian 13 ``.ko.xz``."""
+    return Path(path).name.partition(".ko")[0]
 
 
 def unpack_kernel(vmlinuz: bytes) -> bytes:
@@ -203,16 +212,21 @@ def _assemble(package: KernelPackage, archive: Path, busybox: Path, scratch: Pat
     """Make a directory below ``scratch`` that holds the kernel and the initramfs."""
     release = package.release
     _run(["dpkg-deb", "-x", str(archive), str(scratch / "package")])
+    if not (scratch / "package/lib").exists():  # since Debian 13; depmod looks here
+        (scratch / "package/lib").symlink_to("usr/lib")
     _run(["depmod", "-b", str(scratch / "package"), release])
     modules = scratch / "package/lib/modules" / release
-    order = load_order((modules / "modules.dep").read_text(), MODULES)
+    lists = ((modules / name).read_text() for name in ("modules.dep", "modules.builtin"))
+    order = load_order(*lists, MODULES)
 
     tree = scratch / "tree"
     for directory in ("bin", "modules", "proc", "sys"):
         (tree / directory).mkdir(parents=True)
     for path in order:
-        shutil.copy(modules / path, tree / "modules")
-    (tree / "modules/order").write_text("".join(f"{Path(path).name}\n" for path in order))
+        packed = (modules / path).read_bytes()
+        module = lzma.decompress(packed) if path.endswith(".xz") else packed
+        (tree / "modules" / f"{_name(path)}.ko").write_bytes(module)
+    (tree / "modules/order").write_text("".join(f"{_name(path)}.ko\n" for path in order))
     shutil.copy(busybox, tree / "bin/busybox")
     shutil.copy(AGENT, tree / "agent.py")
     (tree / "init").write_text(INIT)
