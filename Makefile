@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
+.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,7 +17,7 @@ NFS3SAVE := $(BUILD)/bench/nfs3save
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
     qemu-system-x86 busybox-static cpio kmod zstd \
-    git procps postgresql nfs-ganesha-vfs e2fsprogs mount
+    git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
@@ -59,6 +59,11 @@ slow: build
 ceph: build
 	@$(MAKE) -s deps APT_PACKAGES="$(CEPH_PACKAGES)"
 	SPILLWAY_S3_SERVER=ceph $(PY) -m pytest tests/t4_drain
+
+# Every page of the admin API, wide and narrow, light and dark, of a site as a week of training leaves it.
+screenshots: build
+	@$(MAKE) -s deps APT_PACKAGES=pngquant
+	$(PY) -m tests.t10_admin.screenshots docs/screenshots
 
 # Saves by the real libraries through the kernel's NFS client, in a virtual environment of their own.
 frameworks: build $(FRAMEWORKS)/.installed

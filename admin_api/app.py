@@ -2,21 +2,63 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI, Request, Response
+from starlette.concurrency import run_in_threadpool
 
-from admin_api import problems
-from admin_api.gateway import Gateway
-from admin_api.routes import health
-from admin_api.store.opening import open_store
-from gateway.db.engine import Database
+from admin_api import openapi, problems
+from admin_api.calls import Replayed
+from admin_api.envelope import Envelope
+from admin_api.figures import Figures
+from admin_api.gateway import open_gateway
+from admin_api.jobs import files as file_jobs
+from admin_api.jobs.runner import Runner
+from admin_api.pages import site
+from admin_api.routes import (
+    audit,
+    bucket,
+    checkpoints,
+    configuration,
+    directories,
+    files,
+    health,
+    jobs,
+    pins,
+    policies,
+    queue,
+    retention,
+    runs,
+    session,
+    status,
+    tokens,
+)
 from gateway.settings import Settings
 
 PREFIX = "/api/v1"
-ROUTERS = (health.router,)
+ROUTERS = (
+    health.router,
+    session.router,
+    tokens.router,
+    audit.router,
+    openapi.router,
+    checkpoints.router,
+    runs.router,
+    pins.router,
+    policies.router,
+    retention.router,
+    status.router,
+    files.router,
+    directories.router,
+    queue.router,
+    bucket.router,
+    jobs.router,
+    configuration.router,
+)
+KINDS = file_jobs.KINDS
+"""Every kind of job."""
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -24,24 +66,37 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(
         title="Spillway admin API",
         version=version("spillway"),
-        openapi_url=f"{PREFIX}/openapi.json",
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         responses=problems.describe(422),
+        lifespan=_serving,
     )
-    app.state.gateway = Gateway(settings, Database(settings.database_url), open_store(settings))
+    gateway = app.state.gateway = open_gateway(settings)
+    app.state.figures = Figures(settings, gateway.database)
+    app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS)
     problems.install(app)
-    app.middleware("http")(_with_request_id)
+    app.add_exception_handler(Replayed, _again)
+    app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    openapi.complete(app)
+    site.add(app, PREFIX)
     return app
 
 
-async def _with_request_id(
-    request: Request, call_next: Callable[[Request], Awaitable[Response]]
-) -> Response:
-    """Give each request an id, which its answer, its log lines and its problem have."""
-    request.state.request_id = uuid.uuid4().hex
-    response = await call_next(request)
-    response.headers["X-Request-Id"] = request.state.request_id
-    return response
+@asynccontextmanager
+async def _serving(app: FastAPI) -> AsyncIterator[None]:
+    """Run jobs as long as requests are served."""
+    runner: Runner = app.state.runner
+    await run_in_threadpool(runner.start)
+    try:
+        yield
+    finally:
+        await run_in_threadpool(runner.stop)
+
+
+async def _again(_request: Request, exc: Exception) -> Response:
+    """Answer a repetition as the first call was answered."""
+    assert isinstance(exc, Replayed)
+    return Response(exc.body, exc.status, {**exc.headers, "Idempotency-Replayed": "true"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Header
@@ -18,11 +19,17 @@ def etag_of(version: int | str) -> str:
     return f'"{version}"'
 
 
-def require_match(if_match: str | None, version: int | str | None, current: Any) -> None:
+def require_match(
+    if_match: str | None,
+    version: int | str | None,
+    current: Any,
+    difference: Callable[[], Any] | None = None,
+) -> None:
     """Raise Problem unless a change was made for the version that is there.
 
     Parameters: if_match, the header; version that is there, or None if there is nothing; current,
-    the representation that the answer shows when somebody else has changed it.
+    the representation that the answer shows when somebody else has changed it; difference, which
+    returns how what was sent differs from that, for the answer to show too.
     """
     if if_match is None:
         raise Problem(428, "If-Match is missing: read it first, and send its ETag as If-Match")
@@ -34,4 +41,5 @@ def require_match(if_match: str | None, version: int | str | None, current: Any)
         "it was changed meanwhile: compare `current` with yours, and send the new ETag",
         None if version is None else {"ETag": etag_of(version)},
         current=current,
+        **({} if difference is None else {"difference": difference()}),
     )

@@ -7,6 +7,10 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from admin_api.access.limiter import Limiter
+from admin_api.access.tokens import Verifier
+from admin_api.store import answers
+from admin_api.store.opening import open_store
 from gateway.db.engine import Database
 from gateway.settings import Settings
 
@@ -24,6 +28,28 @@ class Gateway:
     """The namespace."""
     store: Database
     """The admin API's own database (admin_api.store)."""
+    verifier: Verifier
+    noted_refusals: Limiter
+    """Which refusals the audit gets."""
+
+
+REFUSALS = 100
+REFUSALS_PER_SECOND = 1.0
+"""So many rows of refusals the audit gets."""
+
+
+def open_gateway(settings: Settings) -> Gateway:
+    """Return the gateway with these settings. Raises UserError."""
+    store = open_store(settings)
+    with store.writing() as session:
+        answers.interrupt(session)
+    return Gateway(
+        settings,
+        Database(settings.database_url),
+        store,
+        Verifier(store),
+        Limiter(REFUSALS, REFUSALS_PER_SECOND),
+    )
 
 
 def _gateway(request: Request) -> Gateway:

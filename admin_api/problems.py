@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import sqlite3
 from http import HTTPStatus
 from typing import Any
 
@@ -22,6 +23,8 @@ from gateway.errors import (
     BucketError,
     DoorClosed,
     NamespaceError,
+    NotPossible,
+    NotThere,
     PolicyError,
     StoreUnavailable,
     TrashRefused,
@@ -107,12 +110,21 @@ def of(exc: Exception) -> Problem:
         return Problem(503, detail, {"Retry-After": "5"})
     if isinstance(exc, BucketError):
         return Problem(502, detail)
-    if isinstance(exc, UserError | TrashRefused):
+    if isinstance(exc, NotThere):
+        return Problem(404, detail)
+    if isinstance(exc, UserError | TrashRefused | NotPossible):
         return Problem(409, detail)
     if isinstance(exc, NamespaceError):
         status = _STATUS_OF_ERRNO.get(exc.errno, 400)
         return Problem(status, detail, {"Retry-After": "1"} if status == 503 else None)
     raise exc
+
+
+def unforeseen(request: Request, exc: Exception) -> JSONResponse:
+    """Log an error that nothing foresaw, and return what answers it."""
+    log.error("unexpected", exc_info=exc)
+    detail = "an error that was not foreseen: the log of the admin API has it under this id"
+    return answer(request, Problem(500, detail))
 
 
 def install(app: FastAPI) -> None:
@@ -134,13 +146,13 @@ def install(app: FastAPI) -> None:
         headers = dict(exc.headers) if exc.headers else None
         return answer(request, Problem(exc.status_code, str(exc.detail), headers))
 
-    async def unforeseen(request: Request, exc: Exception) -> JSONResponse:
-        log.error("unexpected", exc_info=exc)
-        detail = "an error that was not foreseen: the log of the admin API has it under this id"
-        return answer(request, Problem(500, detail))
+    async def broken(request: Request, exc: Exception) -> JSONResponse:
+        log.error("a database cannot be used", exc_info=exc)
+        detail = "a database of the gateway cannot be used now: the log has the reason: try again"
+        return answer(request, Problem(503, detail, {"Retry-After": "5"}))
 
-    for kind in (Problem, UserError, TrashRefused, NamespaceError, DoorClosed):
+    for kind in (Problem, UserError, TrashRefused, NotPossible, NamespaceError, DoorClosed):
         app.add_exception_handler(kind, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(Exception, unforeseen)
+    app.add_exception_handler(sqlite3.Error, broken)

@@ -15,7 +15,7 @@ from typing import Any
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 9
+ABI = 10
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -211,6 +211,7 @@ class TableStruct(ctypes.Structure):
         ("pad", u32),
         ("files_dir", ctypes.c_char * 4096),
         ("run_dir", ctypes.c_char * 4096),
+        ("commits", ctypes.c_void_p),
         ("batch", Callback),
     )
 

@@ -56,6 +56,7 @@ def start(config_path: str, table_address: int) -> bool:
     table.acknowledges = int(bool(namespace.acknowledge))
     table.acknowledge_ms = int(settings.acknowledge.wait_seconds * 1000)
     verbs = Verbs(namespace, Space(settings, namespace))
+    table.commits = namespace.commits.address
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)
     _alive.append(namespace)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 NS = 1_000_000_000
@@ -12,6 +13,11 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def now_ns() -> int:
     """Return nanoseconds since 1970."""
     return time.time_ns()
+
+
+def iso(time_ns: int) -> str:
+    """Return a stored time as ISO 8601, in seconds and in UTC."""
+    return datetime.fromtimestamp(time_ns // NS, UTC).isoformat()
 
 
 def is_ahead(time_ns: int, most_ns: int) -> bool:
@@ -27,6 +33,11 @@ def is_ahead(time_ns: int, most_ns: int) -> bool:
 def monotonic_seconds() -> float:
     """Return the seconds of a clock that never goes back."""
     return time.monotonic()
+
+
+def monotonic_ns() -> int:
+    """Return the nanoseconds of the same clock."""
+    return time.monotonic_ns()
 
 
 def boot_id() -> str:

@@ -23,14 +23,17 @@ LOCK_SECONDS = 10.0
 
 
 class Daemon:
-    """A process that a signal stops: ``python -m gateway.NAME --config PATH``.
+    """A process that a signal stops: ``python -m MODULE --config PATH``.
 
-    Parameters: name of its package, and of its logger; about, the text of its help; stop_seconds,
-    the time after a signal in which it has to end by itself.
+    Parameters: name of its logger; about, the text of its help; stop_seconds, the time after a
+    signal in which it has to end by itself; module, its package, if that is not gateway.NAME.
     """
 
-    def __init__(self, name: str, about: str | None, stop_seconds: float) -> None:
-        parser = argparse.ArgumentParser(prog=f"python -m gateway.{name}", description=about)
+    def __init__(
+        self, name: str, about: str | None, stop_seconds: float, module: str | None = None
+    ) -> None:
+        program = f"python -m {module or f'gateway.{name}'}"
+        parser = argparse.ArgumentParser(prog=program, description=about)
         parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG)
         self._config: Path = parser.parse_args().config
         logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
@@ -50,9 +53,13 @@ class Daemon:
     def settings(self) -> Settings:
         """Load the settings, and check that schema, data files and bucket are those of the
         namespace. Raises UserError, NamespaceError."""
-        settings = config.load(self._config)
+        settings = self.configuration()
         identity.require_surroundings(settings)
         return settings
+
+    def configuration(self) -> Settings:
+        """Load the settings. Raises UserError."""
+        return config.load(self._config)
 
     def alone(self, settings: Settings, lock: str) -> None:
         """Take the lock of this kind of process, for its life. Raises InUse.

@@ -14,6 +14,8 @@
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           └── WrongBytes    the bytes that came are not those that were stored
+    ├── NotPossible               what a person asked for cannot be done with this path or thing
+    │   └── NotThere              there is no such path or thing
     ├── DoorClosed                the NFS server, or the connection to it, went away
     ├── TrashRefused              a checkpoint is not as expected: it is not put into the trash
     ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
@@ -74,6 +76,14 @@ class PolicyError(UserError):
     """A policy of retention that cannot be used as it was written."""
 
 
+class ExportRefused(UserError):
+    """An export cannot be as it is wanted. Nothing was changed."""
+
+
+class ExportChanged(UserError):
+    """An export is not the version that its change was meant for. Nothing was changed."""
+
+
 class InUse(UserError):
     """Another process has the data directory.
 
@@ -110,6 +120,15 @@ class WrongBytes(ObjectRefused):
 
 class DataFileError(GatewayError):
     """The local bytes of a file are not what its inode says. They must not be uploaded."""
+
+
+class NotPossible(GatewayError):
+    """What a person asked for cannot be done with this path or thing. Others are not concerned. The
+    message is one line: why, and what to do."""
+
+
+class NotThere(NotPossible):
+    """There is nothing with the path, name or number that a person wrote."""
 
 
 class DoorClosed(GatewayError):

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Text = Callable[[bytes], str]
+"""Makes text of a name or path: ``printable`` for people, or another one that can be read back."""
+
 
 def printable(name: bytes) -> str:
     """Return a name or path that can be shown, for any bytes that a client chose."""

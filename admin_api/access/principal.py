@@ -1,4 +1,4 @@
-"""Who asks: a token or a login, with its role. Pure."""
+"""Who asks: a token or a session, with its role. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,16 @@ class Role(IntEnum):
     ADMIN = 3
     """Deletes, changes policies, exports and tokens."""
 
+    @property
+    def word(self) -> str:
+        """The role as people write it."""
+        return self.name.lower()
+
 
 class Principal(NamedTuple):
-    """Somebody whose token or login was verified."""
+    """Somebody whose token or session was verified."""
 
     name: str
     role: Role
     token_id: str
-    """The token, also of a login: it ends when its token is revoked."""
+    """The token, also of a session: it ends when its token is revoked."""

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 9
+#define SPW_ABI 10
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -82,6 +82,9 @@ enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
 #define SPW_SET_GID 4u
 #define SPW_SET_ATIME 8u
 #define SPW_SET_MTIME 16u
+
+#define SPW_COMMIT_SIZES 8u
+#define SPW_COMMIT_DURATIONS 26u
 
 /* Attributes of an inode; times in nanoseconds since 1970. */
 struct spw_attr {
@@ -216,6 +219,15 @@ struct spw_item {
 	struct spw_reply *reply;
 };
 
+/* Transactions that were committed, by their number of changes and by the time that COMMIT took. Only
+ * the thread that commits writes it, and others read it word by word (gateway/db/tally.py). */
+struct spw_commits {
+	uint64_t sizes[SPW_COMMIT_SIZES]; /* at most 1, 2, 4, … changes; the last: more */
+	uint64_t changes;                 /* the sum */
+	uint64_t durations[SPW_COMMIT_DURATIONS]; /* at most 1, 2, 4, … µs; the last: more */
+	uint64_t duration_ns;                     /* the sum */
+};
+
 /* Answers all items. Changes are one transaction, which is durable on return. */
 typedef void (*spw_batch_fn)(const struct spw_item *items, uint32_t count);
 
@@ -241,6 +253,7 @@ struct spw_table {
 	uint32_t pad;
 	char files_dir[4096];
 	char run_dir[4096]; /* of sockets */
+	const struct spw_commits *commits;
 	spw_batch_fn batch;
 };
 

@@ -17,13 +17,18 @@ static inline int64_t spw_ns(const struct timespec *time)
 	return ns;
 }
 
-/* Returns the milliseconds of a clock that is never set. */
-static inline uint64_t spw_clock_ms(void)
+/* Return the nanoseconds and the milliseconds of a clock that is never set. */
+static inline uint64_t spw_clock_ns(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static inline uint64_t spw_clock_ms(void)
+{
+	return spw_clock_ns() / 1000000;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* The door: the thread that moves bytes, the workers, and the queue between them.
  *
- * `lock` guards the queue and all peers. A thread holds it for copies and for system calls that do
- * not wait, never while it answers a request.
+ * `lock` guards the queue and all peers. A thread holds it for copies, also those of an answer from
+ * memory, and for system calls that do not wait, never while it answers another request.
  */
 #define _GNU_SOURCE
 #include "door.h"
@@ -44,6 +44,7 @@ static struct {
 	int directory, listener, wake;
 	uint64_t refused_ms; /* when no peer could be let in; 0: never */
 	spw_door_serve_fn serve;
+	spw_door_tell_fn tell;
 	pthread_t mover, workers[WORKERS];
 	struct spw_peer peers[PEERS];
 } door = { .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER };
@@ -77,12 +78,13 @@ static struct job *next_locked(void)
 
 static void *work(void *argument)
 {
+	_Alignas(16) uint8_t data[SPW_DOOR_DATA_BYTES];
 	struct job *job;
 
 	(void)argument;
 	pthread_mutex_lock(&door.lock);
 	while ((job = next_locked()) != NULL) {
-		struct spw_door_reply reply = { 0 };
+		struct spw_door_reply reply = { .data = data };
 		struct spw_door_head head;
 		int status;
 
@@ -101,18 +103,24 @@ static void *work(void *argument)
 
 /* ---- the thread that moves bytes ---- */
 
-/* Queues a request, or refuses it. Returns false if the bytes are no request. */
+/* Queues a request, answers it from memory, or refuses it. Returns false if the bytes are no request. */
 static bool take_locked(struct spw_peer *peer, const uint8_t *frame, size_t length)
 {
 	struct job *job = malloc(sizeof(*job) + length);
+	_Alignas(16) uint8_t data[SPW_DOOR_DATA_BYTES];
+	struct spw_door_reply reply = { .data = data };
+	struct spw_door_head head;
 	int status = ENOMEM;
 
+	memcpy(&head, frame, sizeof(head));
 	if (job != NULL) {
 		memcpy(job->frame, frame, length);
 		status = spw_door_decode(job->frame, length, &job->asked);
 	}
-	if (status != 0) {
-		spw_peer_answer(peer, frame, status, NULL);
+	if (status == 0)
+		status = door.tell(head.op, &reply);
+	if (status != ENOSYS) {
+		spw_peer_answer(peer, frame, status, status == 0 ? &reply : NULL);
 		free(job);
 		return status != EBADMSG;
 	}
@@ -304,7 +312,7 @@ static void close_all(void)
 	close(door.wake);
 }
 
-int spw_door_open(const char *directory, spw_door_serve_fn serve)
+int spw_door_open(const char *directory, spw_door_serve_fn serve, spw_door_tell_fn tell)
 {
 	int rc;
 
@@ -317,6 +325,7 @@ int spw_door_open(const char *directory, spw_door_serve_fn serve)
 		return -door.listener;
 	}
 	door.serve = serve;
+	door.tell = tell;
 	door.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	rc = door.wake < 0 ? errno : start_threads();
 	if (rc != 0)

@@ -13,14 +13,18 @@
 
 #define SPW_DOOR_NAME "nfs.sock"
 
-/* Answers a request, on any of the workers. reply is zero, and may be filled. Returns 0 or an
+/* Answers a request, on any of the workers. reply is zero except for its room for data, and may be filled. Returns 0 or an
  * errno. */
 typedef int (*spw_door_serve_fn)(uint32_t op, const struct spw_door_request *asked,
 				 struct spw_door_reply *reply);
 
+/* Answers a request from memory, on the thread that moves bytes: it must not wait, and it answers
+ * while all workers wait for the namespace. Returns as above, or ENOSYS if a worker is to answer. */
+typedef int (*spw_door_tell_fn)(uint32_t op, struct spw_door_reply *reply);
+
 /* Makes the socket in a directory, in place of one that a killed server left, and starts the
  * threads. Returns 0 or an errno. */
-int spw_door_open(const char *directory, spw_door_serve_fn serve);
+int spw_door_open(const char *directory, spw_door_serve_fn serve, spw_door_tell_fn tell);
 
 /* Removes the socket, finishes the requests that workers run and ends the threads. Does nothing
  * when the door is not open. */

@@ -75,6 +75,7 @@ void spw_door_encode(const struct spw_door_head *asked, int status,
 	if (reply == NULL)
 		return;
 	answer->attr = reply->attr;
+	answer->head.length += reply->data_bytes;
 	answer->offset = reply->offset;
 	answer->length = reply->length;
 }

@@ -15,10 +15,11 @@
 #include "bridge.h"
 
 #define SPW_DOOR_MAGIC 0x524f4f44u
-#define SPW_DOOR_VERSION 3u
+#define SPW_DOOR_VERSION 4u
 #define SPW_DOOR_FRAME_BYTES 8192u /* the longest frame */
 #define SPW_DOOR_GROUPS 64u
 #define SPW_DOOR_NAME_BYTES 4096u /* the namespace decides which name is too long */
+#define SPW_DOOR_DATA_BYTES 8192u /* the most data that follow an answer */
 
 /* As the length of a FAILED: nothing in the data file is believed any more, because the disk may not
  * have what was written. Before the answer, all that was PRESENT becomes wanted again when it is
@@ -54,6 +55,9 @@ enum spw_door_op {
 	SPW_DOOR_INSTALL,     /* ino = reserved directory, name, name2 = a file in <data>/incoming, set
 			       *   -> attr; the file replaces what has the name (ENOENT: the prepared
 			       *   file is gone) */
+	SPW_DOOR_STATISTICS,  /* -> offset = when the counts began, ns since 1970; data: a struct
+			       *   spw_counts for each enum spw_counted, struct spw_commits */
+	SPW_DOOR_EXPORTS,     /* -> data: a struct spw_exported for each export of the plugin */
 };
 
 struct spw_door_head {
@@ -81,6 +85,7 @@ struct spw_door_body {
 	uint32_t flags; /* 0 or SPW_FOR_GATEWAY */
 };
 
+/* Its data follow: the rest of the frame. */
 struct spw_door_answer {
 	struct spw_door_head head;
 	int32_t status; /* 0 or an errno */
@@ -101,6 +106,8 @@ struct spw_door_reply {
 	struct spw_attr attr; /* ino 0: none */
 	uint64_t offset;
 	uint64_t length;
+	uint8_t *data; /* room for SPW_DOOR_DATA_BYTES, aligned as malloc does */
+	uint32_t data_bytes;
 };
 
 enum spw_door_verdict {
@@ -116,7 +123,7 @@ enum spw_door_verdict spw_door_find(const uint8_t *bytes, size_t count, size_t *
  * it. Returns 0, EPROTONOSUPPORT for another version, or EBADMSG. */
 int spw_door_decode(const uint8_t *frame, size_t length, struct spw_door_request *asked);
 
-/* Fills an answer. reply: NULL for none. */
+/* Fills an answer, without its data. reply: NULL for none. */
 void spw_door_encode(const struct spw_door_head *asked, int status,
 		     const struct spw_door_reply *reply, struct spw_door_answer *answer);
 

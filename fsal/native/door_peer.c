@@ -13,7 +13,6 @@
 #define SPW_DOOR_STALL_MS 10000u /* half a frame, or an answer that is not read */
 #endif
 #define IDLE_MS 60000u /* places are few */
-#define ANSWER sizeof(struct spw_door_answer)
 
 void spw_peer_begin(struct spw_peer *peer, int fd)
 {
@@ -33,7 +32,7 @@ bool spw_peer_is_allowed(int fd)
 
 static bool has_room(const struct spw_peer *peer)
 {
-	size_t unsent = (peer->filled - peer->sent + ANSWER - 1) / ANSWER;
+	size_t unsent = (peer->filled - peer->sent + SPW_PEER_LONGEST - 1) / SPW_PEER_LONGEST;
 
 	return peer->running + unsent < SPW_PEER_ASKED;
 }
@@ -106,8 +105,12 @@ void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
 	peer->filled -= peer->sent;
 	memmove(peer->out, peer->out + peer->sent, peer->filled);
 	peer->sent = 0;
-	memcpy(peer->out + peer->filled, &answer, ANSWER);
-	peer->filled += ANSWER;
+	memcpy(peer->out + peer->filled, &answer, sizeof(answer));
+	peer->filled += sizeof(answer);
+	if (reply != NULL && reply->data_bytes > 0) {
+		memcpy(peer->out + peer->filled, reply->data, reply->data_bytes);
+		peer->filled += reply->data_bytes;
+	}
 }
 
 void spw_peer_send(struct spw_peer *peer)

@@ -5,6 +5,7 @@
 #include "door_frame.h"
 
 #define SPW_PEER_ASKED 64u /* requests without an answer, or with one that is not sent yet */
+#define SPW_PEER_LONGEST (sizeof(struct spw_door_answer) + SPW_DOOR_DATA_BYTES)
 
 struct spw_peer {
 	int fd;               /* -1: gone; the place is free when no request runs */
@@ -14,7 +15,7 @@ struct spw_peer {
 	unsigned int running; /* requests that were taken and not answered */
 	size_t sent, filled;  /* bytes of `out` that are sent, and that are there */
 	_Alignas(8) uint8_t in[SPW_DOOR_FRAME_BYTES];
-	uint8_t out[SPW_PEER_ASKED * sizeof(struct spw_door_answer)];
+	uint8_t out[SPW_PEER_ASKED * SPW_PEER_LONGEST];
 };
 
 /* Takes over a socket. */
@@ -40,7 +41,7 @@ void spw_peer_took(struct spw_peer *peer, size_t length);
 /* Ignores everything that the peer sent and will send: it cannot be understood any more. */
 void spw_peer_mute(struct spw_peer *peer);
 
-/* Adds an answer. frame: the request. reply: NULL for none. */
+/* Adds an answer and its data. frame: the request. reply: NULL for none. */
 void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
 		     const struct spw_door_reply *reply);
 

@@ -26,13 +26,20 @@
 #include "cold_requests.h"
 #include "door.h"
 #include "door_frame.h"
+#include "exported.h"
 #include "inode.h"
 #include "names.h"
 #include "python.h"
 #include "release.h"
+#include "statistics.h"
 #include "upcall.h"
 
 #define READY_SECONDS 1
+#define COMMIT_WORDS (sizeof(struct spw_commits) / sizeof(uint64_t))
+#define STATISTICS_BYTES \
+	(SPW_COUNTED_KINDS * sizeof(struct spw_counts) + sizeof(struct spw_commits))
+
+_Static_assert(STATISTICS_BYTES <= SPW_DOOR_DATA_BYTES, "the statistics fit in an answer");
 
 static struct {
 	pthread_mutex_t lock; /* for start and stop */
@@ -155,6 +162,15 @@ static int invalidate(uint64_t ino)
 	return 0;
 }
 
+static int exports(struct spw_door_reply *reply)
+{
+	struct spw_exported *list = (void *)reply->data;
+	uint32_t count = spw_exported(list, SPW_DOOR_DATA_BYTES / sizeof(*list));
+
+	reply->data_bytes = count * sizeof(*list);
+	return 0;
+}
+
 static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
 {
 	const struct spw_request *request = &asked->request;
@@ -185,9 +201,32 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 		return change(SPW_INSTALL, request, attr);
 	case SPW_DOOR_INVALIDATE:
 		return invalidate(request->ino);
+	case SPW_DOOR_EXPORTS:
+		return exports(reply);
 	default:
 		return spw_cold_serve(op, asked, reply);
 	}
+}
+
+/* Writes the counts of all kinds of operations, and of the commits. */
+static int statistics(struct spw_door_reply *reply)
+{
+	const volatile uint64_t *from = (const uint64_t *)spw_python.commits;
+	struct spw_counts *counts = (void *)reply->data;
+	uint64_t *words = (uint64_t *)&counts[SPW_COUNTED_KINDS];
+
+	for (int kind = 0; kind < SPW_COUNTED_KINDS; kind++)
+		spw_counts(kind, &counts[kind]);
+	for (size_t i = 0; i < COMMIT_WORDS; i++)
+		words[i] = from[i];
+	reply->offset = spw_statistics_began_ns();
+	reply->data_bytes = STATISTICS_BYTES;
+	return 0;
+}
+
+static int tell(uint32_t op, struct spw_door_reply *reply)
+{
+	return op == SPW_DOOR_STATISTICS ? statistics(reply) : ENOSYS;
 }
 
 /* ---- begin and end ---- */
@@ -214,7 +253,7 @@ static void *keep_door(void *argument)
 		rc = nfs_init_wait_timeout(READY_SECONDS);
 	if (rc != 0)
 		return NULL;
-	rc = spw_door_open(spw_python.run_dir, serve);
+	rc = spw_door_open(spw_python.run_dir, serve, tell);
 	if (rc != 0)
 		LogCrit(COMPONENT_FSAL, "no door in %s: %s; clients are served all the same",
 			spw_python.run_dir, strerror(rc));

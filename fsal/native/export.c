@@ -1,4 +1,7 @@
-/* The export: handles to and from the wire, space, the write verifier. */
+/* The exports: handles to and from the wire, space, the write verifier.
+ *
+ * All exports are of one namespace and share Ganesha's cache. An export is a directory, by its inode
+ * number: its clients keep it when it is renamed. */
 #include "export.h"
 
 #include <errno.h>
@@ -9,10 +12,13 @@
 
 #include "bridge.h"
 #include "call.h"
+#include "clock.h"
 #include "closing.h"
 #include "compound.h"
 #include "convert.h"
+#include "counted.h"
 #include "doorway.h"
+#include "exported.h"
 #include "fd.h"
 #include "handle.h"
 #include "inode.h"
@@ -20,16 +26,15 @@
 #include "python.h"
 #include "queue.h"
 #include "space.h"
+#include "statistics.h"
 #include "sync.h"
 
 #define SEAL_SECONDS 5u
 
-struct spw_export {
-	struct fsal_export export;
-};
-
 static struct config_item export_items[] = {
 	CONF_ITEM_NOOP("name"),
+	CONF_ITEM_UI64("Directory", 0, INT64_MAX, 0, spw_export, directory),
+	CONF_ITEM_UI64("Revision", 0, UINT64_MAX, 0, spw_export, revision),
 	CONFIG_EOL
 };
 
@@ -82,10 +87,11 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 				 struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
-	(void)export;
+	uint64_t ino = container_of(export, struct spw_export, export)->directory;
+
 	if (strcmp(path, CTX_FULLPATH(op_ctx)) != 0)
 		return spw_status(ENOENT);
-	return handle_by_ino(spw_python.root_ino, 0, obj, out);
+	return handle_by_ino(ino != 0 ? ino : spw_python.root_ino, 0, obj, out);
 }
 
 /* Answers a PUTFH whose compound closes the file: "wait" until the bucket has it (closing.h). Each
@@ -93,6 +99,7 @@ static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 static fsal_status_t before_close(uint64_t ino, const struct gsh_buffdesc *desc)
 {
 	struct spw_compound_place place = { 0 };
+	uint64_t began = spw_clock_ns();
 	struct spw_close close;
 	int rc = 0;
 
@@ -108,7 +115,8 @@ static fsal_status_t before_close(uint64_t ino, const struct gsh_buffdesc *desc)
 				 " is damaged, or the bucket does not have it after acknowledge.wait_seconds: its CLOSE is answered with an error; see: spillway status",
 				 ino);
 	}
-	return spw_status(rc);
+	/* Ganesha asks for the CLOSE itself (close2) only if this is no error. */
+	return rc == 0 ? spw_status(0) : spw_counted(SPW_COUNTED_CLOSE, began, spw_status(rc), 0);
 }
 
 static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t in_type,
@@ -134,6 +142,8 @@ static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t 
 static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffdesc *desc,
 				   struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
+	uint64_t began = spw_clock_ns();
+	fsal_status_t status;
 	struct spw_fh fh;
 
 	(void)export;
@@ -141,7 +151,8 @@ static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffde
 	if (desc->len != sizeof(fh))
 		return fsalstat(ERR_FSAL_BADHANDLE, 0);
 	memcpy(&fh, desc->addr, sizeof(fh));
-	return handle_by_ino(fh.ino, fh.generation, obj, out);
+	status = handle_by_ino(fh.ino, fh.generation, obj, out);
+	return spw_counted(SPW_COUNTED_HANDLE, began, status, 0);
 }
 
 static fsal_status_t dynamic_info(struct fsal_export *export, struct fsal_obj_handle *obj,
@@ -205,6 +216,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 		gsh_free(self);
 		return spw_status(rc);
 	}
+	spw_exported_by(module);
 	self->export.fsal = module;
 	self->export.up_ops = up_ops;
 	op_ctx->fsal_export = &self->export;
@@ -216,7 +228,7 @@ fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
 				struct config_error_type *err_type, struct fsal_export *original,
 				struct fsal_module *updated_super)
 {
-	struct spw_export scratch;
+	struct spw_export *self = container_of(original, struct spw_export, export), scratch;
 	fsal_status_t status = update_export(module, parse_node, err_type, original, updated_super);
 
 	if (FSAL_IS_ERROR(status))
@@ -224,5 +236,11 @@ fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
 	memset(&scratch, 0, sizeof(scratch));
 	if (load_config_from_node(parse_node, &export_block, &scratch, true, err_type) != 0)
 		return spw_status(EINVAL);
+	/* Handles and open files lead to the old directory: it is another export. */
+	if (scratch.directory != self->directory)
+		return spw_status(EINVAL);
+	PTHREAD_RWLOCK_wrlock(&module->lock);
+	self->revision = scratch.revision;
+	PTHREAD_RWLOCK_unlock(&module->lock);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }

@@ -1,4 +1,4 @@
-/* Functions that Ganesha calls to make the export, and when its configuration was read again. */
+/* Functions that Ganesha calls to make an export, and when its configuration was read again. */
 #ifndef SPILLWAY_EXPORT_H
 #define SPILLWAY_EXPORT_H
 

@@ -12,13 +12,16 @@
 #include "bridge.h"
 #include "bytes.h"
 #include "change.h"
+#include "clock.h"
 #include "cold.h"
 #include "convert.h"
+#include "counted.h"
 #include "handle.h"
 #include "hash.h"
 #include "inode.h"
 #include "share.h"
 #include "space.h"
+#include "statistics.h"
 
 #define PARK_TRIES 3 /* the bytes may arrive between the look and the parking */
 
@@ -31,6 +34,7 @@ struct waiting_read {
 	void *caller_arg;
 	struct gsh_export *gsh_export; /* a reference */
 	struct fsal_export *export;
+	uint64_t began_ns;
 };
 
 static int read_now(struct spw_inode *inode, struct fsal_io_arg *arg)
@@ -44,6 +48,13 @@ static int read_now(struct spw_inode *inode, struct fsal_io_arg *arg)
 	return rc;
 }
 
+static void answer_read(struct fsal_obj_handle *obj, uint64_t began_ns, fsal_status_t status,
+			fsal_async_cb done_cb, struct fsal_io_arg *arg, void *caller_arg)
+{
+	status = spw_counted(SPW_COUNTED_READ, began_ns, status, arg->io_amount);
+	done_cb(obj, status, arg, caller_arg);
+}
+
 /* Answers a parked READ. No operation context of Ganesha's exists in this thread. */
 static void resume_read(struct spw_parked *parked, int rc)
 {
@@ -55,14 +66,15 @@ static void resume_read(struct spw_parked *parked, int rc)
 		rc = read_now(parked->inode, read->arg);
 	if (rc == EINPROGRESS) /* it was evicted again */
 		rc = EAGAIN;
-	read->done_cb(read->obj, spw_status(rc), read->arg, read->caller_arg);
+	answer_read(read->obj, read->began_ns, spw_status(rc), read->done_cb, read->arg,
+		    read->caller_arg);
 	release_op_context(); /* gives the reference back */
 	gsh_free(read);
 }
 
 /* Parks a READ until its bytes are here, without a thread. Returns as spw_cold_park. */
-static int park(struct fsal_obj_handle *obj, fsal_async_cb done_cb, struct fsal_io_arg *arg,
-		void *caller_arg)
+static int park(struct fsal_obj_handle *obj, uint64_t began_ns, fsal_async_cb done_cb,
+		struct fsal_io_arg *arg, void *caller_arg)
 {
 	const char *client = op_ctx->client != NULL ? op_ctx->client->hostaddr_str : "";
 	struct waiting_read *read = gsh_calloc(1, sizeof(*read));
@@ -80,6 +92,7 @@ static int park(struct fsal_obj_handle *obj, fsal_async_cb done_cb, struct fsal_
 	read->caller_arg = caller_arg;
 	read->gsh_export = op_ctx->ctx_export;
 	read->export = op_ctx->fsal_export;
+	read->began_ns = began_ns;
 	get_gsh_export_ref(read->gsh_export);
 	rc = spw_cold_park(&read->parked);
 	if (rc != 0) {
@@ -90,14 +103,14 @@ static int park(struct fsal_obj_handle *obj, fsal_async_cb done_cb, struct fsal_
 }
 
 /* Reads, or parks the READ. Returns whether it is parked; it may be answered already then. */
-static bool read_or_park(struct fsal_obj_handle *obj, fsal_async_cb done_cb,
+static bool read_or_park(struct fsal_obj_handle *obj, uint64_t began_ns, fsal_async_cb done_cb,
 			 struct fsal_io_arg *arg, void *caller_arg, int *rc)
 {
 	for (int i = 0; i < PARK_TRIES; i++) {
 		*rc = read_now(spw_handle_of(obj)->inode, arg);
 		if (*rc != EINPROGRESS)
 			return false;
-		*rc = park(obj, done_cb, arg, caller_arg);
+		*rc = park(obj, began_ns, done_cb, arg, caller_arg);
 		if (*rc != EALREADY)
 			return *rc == 0;
 	}
@@ -109,6 +122,7 @@ static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_c
 		  struct fsal_io_arg *arg, void *caller_arg)
 {
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
+	uint64_t began = spw_clock_ns();
 	int rc;
 
 	arg->io_amount = 0;
@@ -118,11 +132,11 @@ static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_c
 	else if (arg->state == NULL)
 		status = spw_share_check(spw_handle_of(obj)->inode, FSAL_O_READ, bypass);
 	if (!FSAL_IS_ERROR(status)) {
-		if (read_or_park(obj, done_cb, arg, caller_arg, &rc))
+		if (read_or_park(obj, began, done_cb, arg, caller_arg, &rc))
 			return;
 		status = spw_status(rc);
 	}
-	done_cb(obj, status, arg, caller_arg);
+	answer_read(obj, began, status, done_cb, arg, caller_arg);
 }
 
 /* Takes room for so many bytes more, for this client. */
@@ -139,6 +153,7 @@ static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_
 	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
 	size_t amount = 0, bytes = 0;
+	uint64_t began = spw_clock_ns();
 
 	if (arg->state == NULL)
 		status = spw_share_check(inode, FSAL_O_WRITE, bypass);
@@ -154,7 +169,7 @@ static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_
 	if (!FSAL_IS_ERROR(status))
 		spw_drop_privileges(spw_handle_of(obj));
 	arg->io_amount = amount;
-	done_cb(obj, status, arg, caller_arg);
+	done_cb(obj, spw_counted(SPW_COUNTED_WRITE, began, status, amount), arg, caller_arg);
 }
 
 static fsal_status_t commit2(struct fsal_obj_handle *obj, off_t offset, size_t length)

@@ -20,6 +20,7 @@
 #include "reads.h"
 #include "seal.h"
 #include "space.h"
+#include "statistics.h"
 
 #define SPW_LINK_MAX 32000 /* gateway/types.py LINK_MAX */
 
@@ -238,6 +239,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	int rc;
 
 	(void)module;
+	spw_statistics_start();
 	(void)load_config_from_parse(config, &module_block, &python_fsal, true, err_type);
 	if (!config_error_is_harmless(err_type) || python_fsal.executable == NULL)
 		LogFatal(COMPONENT_FSAL, "PYTHON { Executable and Config } are required");

@@ -9,6 +9,7 @@
 #include "bytes.h"
 #include "change.h"
 #include "convert.h"
+#include "counted.h"
 #include "ganesha.h"
 #include "handle.h"
 #include "inode.h"
@@ -111,4 +112,5 @@ void spw_obj_ops_fill(void)
 	spw_open_ops(&spw_obj_ops);
 	spw_io_ops(&spw_obj_ops);
 	spw_xattr_ops(&spw_obj_ops);
+	spw_counted_ops(&spw_obj_ops);
 }

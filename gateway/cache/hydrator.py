@@ -298,5 +298,6 @@ class Hydrator:
         report = {"state": "stopped" if self._stop.is_set() else "running", **self._board.shown()}
         counters = self._pace.counters()
         report["counters"] |= {"requests": counters["requests"], "asked_bytes": counters["bytes"]}
+        report["answers"] = self._pace.answers()
         more = {name: dict(facts) for name, facts in self._shown.items()}
         return {**report, "server": self._clients.is_up, **more}

@@ -18,8 +18,10 @@ from gateway.promotion.duty import Promoter
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
 from gateway.retention.applier import Applier
+from gateway.retention.law import Law
 from gateway.settings import Settings
 from gateway.trash.expiry import Expiry
+from gateway.trash.rows import Entry
 from gateway.trash.trash import Trash
 
 LOCK = "checkpoints.lock"
@@ -52,9 +54,13 @@ def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
         Receipts(settings, stop),
         Status(settings, stop),
         Applier(settings, Database(url), stop, Trash(settings, Database(url), opened)),
-        Expiry(settings, Database(url), stop),
+        Expiry(settings, Database(url), stop, partial(_law, Law(settings, Database(url)))),
         Promoter(settings, Database(url), opened, stop),
     )
+
+
+def _law(law: Law, entry: Entry) -> str | None:
+    return law.why_not(entry.ino, entry.path, entry.run, entry.step, entry.complete_ns)
 
 
 if __name__ == "__main__":

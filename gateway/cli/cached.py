@@ -5,61 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import func, select
-
-from gateway import state
-from gateway.cli.units import size
-from gateway.db import journal
-from gateway.db.compiled import Session, Statement
-from gateway.db.engine import Database
-from gateway.db.statements import IS_ABSENT, IS_REGULAR, IS_RESIDENT, inode
-from gateway.errors import NamespaceError, UserError
-from gateway.settings import Settings
+from gateway.control.cached import damaged
 from gateway.text import shown
+from gateway.units import size
 
 DAMAGED_SHOWN = 5
 REMEDY = "make the uploaded version of its object readable again, or delete the file"
-
-COUNTS = Statement(
-    # GROUP BY would make SQLite sort all rows: 1.2 s for a million of them instead of 0.4 s.
-    select(
-        func.count().filter(IS_RESIDENT),
-        func.coalesce(func.sum(inode.c.used).filter(IS_RESIDENT), 0),
-        func.count().filter(IS_ABSENT),
-        func.coalesce(func.sum(inode.c.size).filter(IS_ABSENT), 0),
-    ).where(IS_REGULAR, inode.c.nlink > 0)
-)
-
-
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return the facts. Raises UserError."""
-    database = Database(settings.database_url)
-    try:
-        with database.reader() as connection:
-            session = Session(connection, database.dialect)
-            counts = session.one(COUNTS)
-            dropped = journal.dropped(session)
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}") from None
-    finally:
-        database.close()
-    # On PostgreSQL the sums are Decimals, which JSON does not know.
-    resident, resident_bytes, absent, absent_bytes = map(int, counts or (0, 0, 0, 0))
-    report = state.read(settings, state.CACHE)
-    return {
-        "resident": {"files": resident, "bytes": resident_bytes},
-        "absent": {"files": absent, "bytes": absent_bytes},
-        "evict_from": settings.cache.evict_from,
-        "evict_to": settings.cache.evict_to,
-        "hydrator": None if report is None else {**report, "alive": state.alive(report)},
-        "dropped_readers": dropped,
-    }
-
-
-def damaged(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the files that the hydrator could not fetch, from the facts of ``gather``."""
-    found = (facts["hydrator"] or {}).get("damaged")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def lines(facts: dict[str, Any], used_share: float) -> Iterator[tuple[str, str]]:

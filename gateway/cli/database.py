@@ -9,7 +9,7 @@ from sqlalchemy.exc import DatabaseError
 
 from gateway import config, datadir
 from gateway.cli import checks
-from gateway.cli.backlog import path_in_export
+from gateway.control.backlog import path_in_export
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.compiled import Session

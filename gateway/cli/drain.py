@@ -16,14 +16,14 @@ from typing import Any
 
 from gateway import clock, config, state
 from gateway.cli.progress import Line, Transfer
-from gateway.cli.queue import opened, path_of, resolve
-from gateway.cli.units import duration, size
+from gateway.control.queue import opened, path_of, resolve
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.admission.retries import FOR_GOOD
 from gateway.drain.context import Context
 from gateway.errors import UserError
 from gateway.text import shown
+from gateway.units import duration, size
 
 DRAINED = 0
 NEEDS_A_PERSON = 1

@@ -26,10 +26,25 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             "Sets one up for another S3 server, with its data on another disk.",
         ),
     ),
-    "up": _of(("up", "Runs the NFS server, the drain, the cache and the catalogue.")),
+    "up": _of(("up", "Runs the NFS server, the drain, the cache, the catalogue and the pages.")),
+    "admin": _of(("admin", "Serves the admin API and its pages, without spillway up.")),
     "status": _of(
         ("status", "Shows processes, bucket, backlog, runs at risk and disk."),
         ("status --json", "The same facts for a program."),
+    ),
+    "statistics": _of(
+        ("statistics", "Shows how often and how fast the NFS server did what."),
+        ("statistics --json", "All counts and histograms for a program."),
+    ),
+    "export": _of(
+        (
+            'export set /datasets --path datasets --client "10.0.0.0/8 ro"',
+            "Lets these hosts mount a directory, and only read it.",
+        ),
+        ("export set /datasets --squash all", "Changes it; its clients keep their files open."),
+        ("export list", "Lists all exports, and whether the server has them."),
+        ("export remove /datasets", "Ends it."),
+        ("export reload", "Puts changed nfs.clients in force without a restart."),
     ),
     "queue": _of(
         ("queue", "Lists what waits for the bucket, the next one first."),
@@ -100,6 +115,12 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ),
     ),
     "bucket": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
+    "token": _of(
+        ("token create --role admin", "Prints a token for the pages."),
+        ("token create --role viewer --name grafana --expires 365d", "Makes one that only reads."),
+        ("token list", "Lists the tokens and their last use."),
+        ("token revoke 0123456789ab", "Ends a token and its sessions at once."),
+    ),
     "upgrade": _of(("upgrade", "Migrates the database to this version. The gateway is stopped.")),
     "adopt": _of(
         ("adopt files", "Takes over the data files of a replaced or restored disk."),

@@ -24,6 +24,7 @@ from gateway.cli import checks, database, ganesha_conf
 from gateway.data.layout import SHARDS, DataFiles
 from gateway.db.engine import Database
 from gateway.errors import IdentityError, UserError
+from gateway.exports.keeper import at_start
 from gateway.namespace import identity
 from gateway.settings import SECTIONS, Settings
 
@@ -103,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
     _say(database.make_current(settings))
     _say(_files(settings))
     _say(_credentials(settings, keys))
-    written = ganesha_conf.write(settings)
+    exports, _left_out = at_start(settings)
+    written = ganesha_conf.write(settings, exports)
     _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
     _say(f"next: spillway up --config {path}")
     return 0

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterator
 
 from gateway import config
-from gateway.cli.paths import NotPossible, Place, browsing, facts, long_line, resolve
+from gateway.control.paths import Place, browsing, facts, long_line, resolve
+from gateway.errors import NotPossible
 from gateway.namespace.browse import Browser, Entry
 from gateway.text import printable
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from gateway.cli import (
+    admin,
     adopt,
     bucket,
     change,
@@ -23,6 +24,7 @@ from gateway.cli import (
     database,
     drain,
     evict,
+    export,
     init,
     look,
     manifest,
@@ -31,7 +33,9 @@ from gateway.cli import (
     policy,
     promote,
     queue,
+    statistics,
     status,
+    token,
     trash,
     up,
     wait,
@@ -59,7 +63,10 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS = (
     Subcommand("init", "set a gateway up", init.arguments, init.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
+    Subcommand("admin", "run the admin API by itself", admin.arguments, admin.run),
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
+    Subcommand("statistics", "what clients ask for", statistics.arguments, statistics.run),
+    Subcommand("export", "further directories that hosts may mount", export.arguments, export.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
     Subcommand("checkpoints", "list runs and checkpoints", checkpoints.arguments, checkpoints.run),
     Subcommand("policy", "which checkpoints are kept", policy.arguments, policy.run),
@@ -85,6 +92,7 @@ SUBCOMMANDS = (
         "verify-manifest", "compare a bucket with its manifests", manifest.arguments, manifest.run
     ),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
+    Subcommand("token", "who may use the admin API", token.arguments, token.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway import config
-from gateway.cli.units import size
 from gateway.errors import BucketError, UserError
 from gateway.objectstore import keys
 from gateway.text import shown
+from gateway.units import size
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
@@ -33,6 +33,8 @@ class Target(NamedTuple):
     key: str
     """Of one manifest, or the beginning of the keys of several."""
     is_one: bool
+    promoted: str = ""
+    """The beginning of the keys of promoted copies. Empty: they are not wanted."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +47,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", dest="run_name", metavar="RUN", help="the manifests of this run")
     parser.add_argument("--step", type=int, metavar="N", help="of --run only this step")
-    parser.add_argument("--all", action="store_true", help="every manifest")
+    parser.add_argument(
+        "--all", action="store_true", help="every manifest, also of promoted copies"
+    )
     parser.add_argument("--deep", action="store_true", help="also read all bytes of the members")
     parser.add_argument("--endpoint-url", metavar="URL", help="of the S3 server (default: AWS)")
     parser.add_argument("--region", help="of the bucket")
@@ -109,9 +113,10 @@ def _target(args: argparse.Namespace) -> Target:
         bucket, _, prefix = args.manifest.removeprefix(SCHEME).partition("/")
         if not args.all and args.run_name is None:
             return Target(client, bucket, prefix, True)
-    below = keys.manifests_below(prefix.rstrip("/"))
+    prefix = prefix.rstrip("/")
+    below = keys.manifests_below(prefix)
     if args.run_name is None:
-        return Target(client, bucket, f"{below}/", False)
+        return Target(client, bucket, f"{below}/", False, f"{keys.promoted_below(prefix)}/")
     names = [name for name in os.fsencode(args.run_name).split(b"/") if name]
     if args.step is not None:
         key = keys.key_of(below, [*names, b"%d.json" % args.step])
@@ -158,6 +163,8 @@ def _keys(target: Target) -> Iterator[str]:
         yield target.key
         return
     yield from check.listed(target.client, target.bucket, target.key)
+    if target.promoted:
+        yield from check.promoted(target.client, target.bucket, target.promoted)
 
 
 def _verified(target: Target, key: str, is_deep: bool) -> dict[str, Any]:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from datetime import datetime
-from typing import Any
 
-from gateway import clock, config
+from gateway import config
 from gateway.cli import user
 from gateway.cli.look import DONE, refuse
-from gateway.cli.paths import NotPossible, Place, browsing, resolve
 from gateway.cli.promote import opened
+from gateway.control import pins
+from gateway.control.paths import Place, browsing, resolve
 from gateway.db.compiled import Session
-from gateway.namespace import pins
-from gateway.promotion.store import paths_of
-from gateway.settings import Settings
-from gateway.text import printable, shown
+from gateway.errors import NotPossible
+from gateway.namespace.pins import every
+from gateway.text import shown
 from gateway.types import Kind, Residency
 
 Act = Callable[[Session, Place], str]
@@ -33,13 +31,7 @@ def pin(args: argparse.Namespace) -> int:
 
     def act(session: Session, place: Place) -> str:
         attr = place.found().attr
-        if not place.name:
-            raise NotPossible("the whole export cannot be pinned: nothing could leave the disk")
-        if attr.kind not in (Kind.REGULAR, Kind.DIRECTORY):
-            raise NotPossible(f"{place.path}: only files and directories are pinned")
-        new = pins.Pin(attr.ino, args.note, user.name(), clock.now_ns())
-        if not pins.add(session, new):
-            raise NotPossible(f"{place.path}: it was removed meanwhile")
+        pins.pin(session, attr, place.path, args.note, user.name())
         is_absent = attr.kind == Kind.REGULAR and attr.residency == Residency.ABSENT
         hint = f"; its bytes are only in the bucket: spillway warm {place.path}"
         return f"{place.path}: pinned{hint if is_absent else ''}"
@@ -55,8 +47,7 @@ def unpin(args: argparse.Namespace) -> int:
     """End pins. Returns exit status 1 if there was none. Raises UserError."""
 
     def act(session: Session, place: Place) -> str:
-        if not pins.drop(session, place.found().attr.ino):
-            raise NotPossible(f"{place.path}: it is not pinned by itself: look with spillway pins")
+        pins.unpin(session, place.found().attr.ino, place.path)
         return f"{place.path}: not pinned any more"
 
     return _each(args, act)
@@ -71,7 +62,7 @@ def list_pins(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     with opened(settings) as database, database.snapshot() as connection:
         session = Session(connection, database.dialect)
-        found = [_facts(settings, session, one) for one in pins.every(session)]
+        found = [pins.facts(settings, session, one) for one in every(session)]
     if args.json:
         print(json.dumps(found, indent=2))
         return DONE
@@ -81,17 +72,6 @@ def list_pins(args: argparse.Namespace) -> int:
     if not found:
         print("nothing is pinned")
     return DONE
-
-
-def _facts(settings: Settings, session: Session, one: pins.Pin) -> dict[str, Any]:
-    paths = paths_of(session, one.ino)
-    return {
-        "path": f"{settings.nfs.export}/{printable(paths[0])}" if paths else "?",
-        "ino": one.ino,
-        "note": one.note,
-        "pinned_by": one.pinned_by,
-        "pinned": datetime.fromtimestamp(one.pinned_ns // clock.NS).astimezone().isoformat(),
-    }
 
 
 def _each(args: argparse.Namespace, act: Act) -> int:

@@ -25,10 +25,10 @@ from gateway.cli.quantities import (
     WAIT,
     Kind,
 )
-from gateway.cli.units import decimal_size, duration
 from gateway.errors import UserError
 from gateway.sizing import capacity, cost
 from gateway.sizing.figure import Figure, Inputs, Unit
+from gateway.units import decimal_size, duration
 
 WIDTH = 100
 LABEL_WIDTH = 22

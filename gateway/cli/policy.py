@@ -8,19 +8,19 @@ import json
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gateway import config
 from gateway.cli import retention
+from gateway.control import policies
+from gateway.control import retention as control_retention
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, PolicyError, UserError
-from gateway.retention import knowntime, policy, store
+from gateway.retention import policy, store
 from gateway.retention.facts import Current
-from gateway.retention.knowntime import Known, KnownTime
 from gateway.settings import Settings
 from gateway.text import printable
 
@@ -79,7 +79,7 @@ def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> 
     with database.reading() as session:
         found = [one for one in store.versions(session) if one.document is not None]
     if args.json:
-        print(json.dumps([_facts(one) for one in found], indent=2))
+        print(json.dumps([policies.facts(one) for one in found], indent=2))
         return 0
     for one in found:
         print(_line(one))
@@ -93,8 +93,8 @@ def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> 
         found = [one for one in store.history(session) if one.name == args.name]
     wanted = [one for one in found if args.version in (None, one.version)]
     if not wanted:
-        raise UserError(_missing(args.name))
-    print(json.dumps(_facts(wanted[-1]), indent=2))
+        raise UserError(policies.missing(args.name))
+    print(json.dumps(policies.facts(wanted[-1]), indent=2))
     return 0
 
 
@@ -102,7 +102,7 @@ def _history(_settings: Settings, database: Database, args: argparse.Namespace) 
     with database.reading() as session:
         found = store.history(session)
     if args.json:
-        print(json.dumps([_facts(one) for one in found], indent=2))
+        print(json.dumps([policies.facts(one) for one in found], indent=2))
         return 0
     for one in found:
         print(_line(one))
@@ -110,10 +110,10 @@ def _history(_settings: Settings, database: Database, args: argparse.Namespace) 
 
 
 def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    policies = _read(args.file)
+    given = _read(args.file)
     author = _author()
     with database.writing() as session:
-        stored = [(one.name, store.put(session, one, author)) for one in policies]
+        stored = [(one.name, store.put(session, one, author)) for one in given]
     for name, version in stored:
         print(f"{name}: unchanged" if version is None else _line(version))
     print("spillway policy plan shows what becomes of each checkpoint")
@@ -121,7 +121,7 @@ def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> i
 
 
 def _remove(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with database.writing() as session, _found(args.name):
+    with database.writing() as session, policies.found(args.name):
         version = store.remove(session, args.name, _author())
     print(_line(version))
     return 0
@@ -136,7 +136,7 @@ def _disable(_settings: Settings, database: Database, args: argparse.Namespace) 
 
 
 def _switch(database: Database, name: str, is_enabled: bool) -> int:
-    with database.writing() as session, _found(name):
+    with database.writing() as session, policies.found(name):
         version = store.switch(session, name, is_enabled, _author())
     print(f"{name}: unchanged" if version is None else _line(version))
     return 0
@@ -144,11 +144,11 @@ def _switch(database: Database, name: str, is_enabled: bool) -> int:
 
 def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> int:
     others = [] if args.policy is None else _read(args.policy)
-    planned = retention.planned(settings, database, [Current(one, 0) for one in others])
+    planned = control_retention.planned(settings, database, [Current(one, 0) for one in others])
     run_name = args.run_name
     if run_name is not None:
         run_name = run_name.removeprefix(settings.nfs.export).strip("/")
-    facts = retention.facts(settings, planned, run_name)
+    facts = control_retention.facts(settings, planned, run_name)
     if args.json:
         print(json.dumps(facts, indent=2))
     else:
@@ -158,15 +158,7 @@ def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> i
 
 
 def _approve(settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    planned = retention.planned(settings, database, ())
-    is_this = planned.asked is not None and planned.asked.plan == args.plan
-    wanted = planned.asked if is_this and planned.asked is not None else args.plan
-    with database.writing() as session:
-        if not store.approve(session, wanted, _author()):
-            raise UserError(
-                f"{args.plan}: there is no such plan, or it has changed: look at it again: "
-                "spillway policy plan"
-            )
+    control_retention.approve(settings, database, args.plan, _author())
     print(f"{args.plan}: approved; the gateway deletes these checkpoints within minutes")
     return 0
 
@@ -175,7 +167,7 @@ def _log(settings: Settings, database: Database, args: argparse.Namespace) -> in
     with database.reading() as session:
         found = store.actions(session, max(0, args.limit))
     if args.json:
-        print(json.dumps([_action(settings, one) for one in found], indent=2))
+        print(json.dumps([control_retention.action(settings, one) for one in found], indent=2))
         return 0
     for one in reversed(found):
         path = f"{settings.nfs.export}/{printable(one.path)}"
@@ -185,21 +177,10 @@ def _log(settings: Settings, database: Database, args: argparse.Namespace) -> in
     return 0
 
 
-def _action(settings: Settings, one: store.Action) -> dict[str, Any]:
-    return {
-        **one._asdict(),
-        "run": printable(one.run),
-        "path": f"{settings.nfs.export}/{printable(one.path)}",
-    }
-
-
 def _clock(settings: Settings, database: Database, args: argparse.Namespace) -> int:
     if args.confirm:
-        read = knowntime.reading()
-        row = Known(read.clock_ns, read.boot, read.uptime_ns)
-        with database.writing() as session:
-            store.save_time(session, KnownTime(row.known_ns, 0, row))
-    time = retention.planned(settings, database, ()).time
+        control_retention.confirm_clock(database)
+    time = control_retention.planned(settings, database, ()).time
     print(f"ages are counted to {retention.moment(time.now_ns)}")
     if time.ahead_ns:
         print(retention.clock_text(time.ahead_ns))
@@ -225,11 +206,6 @@ def _read(file: str) -> list[policy.Policy]:
         raise UserError(f"{file}: {exc}") from None
 
 
-def _facts(one: store.Version) -> dict[str, Any]:
-    document = None if one.document is None else json.loads(one.document)
-    return {**one._asdict(), "enabled": bool(one.enabled), "document": document}
-
-
 def _line(one: store.Version) -> str:
     state = "enabled" if one.enabled else "disabled"
     state = "removed" if one.document is None else state
@@ -245,15 +221,3 @@ def _author() -> str:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (KeyError, OSError):
         return str(os.getuid())
-
-
-def _missing(name: str) -> str:
-    return f"there is no policy {name}: spillway policy list shows those that there are"
-
-
-@contextmanager
-def _found(name: str) -> Iterator[None]:
-    try:
-        yield
-    except KeyError:
-        raise UserError(_missing(name)) from None

@@ -6,7 +6,7 @@ import sys
 from collections import deque
 
 from gateway import clock
-from gateway.cli.units import duration, size
+from gateway.units import duration, size
 
 BAR = 24
 RATE_SECONDS = 30.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -16,20 +15,20 @@ from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.facts import State as CheckpointState
 from gateway.cli import user
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
-from gateway.cli.paths import NotPossible, browsing, follow
 from gateway.cli.progress import Line
-from gateway.cli.units import size
+from gateway.control.paths import browsing, follow
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import NamespaceError, NotPossible, UserError
 from gateway.namespace.lookup import is_trashed
 from gateway.promotion import members, places, store
 from gateway.promotion.members import Look
 from gateway.promotion.store import Promotion, State
 from gateway.settings import Settings
 from gateway.text import printable, shown
+from gateway.units import size
 
 POLL_SECONDS = 0.5
 DEAD_SECONDS = 10.0
@@ -117,13 +116,6 @@ def demote(args: argparse.Namespace) -> int:
             _Waiting(settings, database, False).until_gone(found)
     print(f"{args.name}: {'removed' if args.wait else 'is being removed'}")
     return DONE
-
-
-def gather(settings: Settings) -> dict[str, int]:
-    """Return the number of promotions in each state, for ``spillway status``. Raises UserError."""
-    with opened(settings) as database, database.snapshot() as connection:
-        states = Counter(one.state for one in store.every(Session(connection, database.dialect)))
-    return {str(one): states[one] for one in State}
 
 
 def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
@@ -261,7 +253,7 @@ def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
 
 
 def _facts(settings: Settings, one: Promotion, _files: int, copied: int) -> dict[str, Any]:
-    export = settings.nfs.export
+    export, prefix = settings.nfs.export, settings.bucket.prefix
     return {
         "name": one.name,
         "state": one.state,
@@ -278,6 +270,7 @@ def _facts(settings: Settings, one: Promotion, _files: int, copied: int) -> dict
         "copied_files": copied,
         "size_bytes": one.size,
         "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
+        "manifest": None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
     }
 
 

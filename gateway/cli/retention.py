@@ -1,86 +1,19 @@
-"""Shows plans of retention to people and programs; also its line in `spillway status`."""
+"""Shows plans of retention to a person; also its line in `spillway status`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 from gateway import clock
-from gateway.checkpoints.catalogue import catalogue_of
-from gateway.cli.units import duration, size
-from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
-from gateway.retention import knowntime, store
-from gateway.retention.facts import Current, Decision, Fate
-from gateway.retention.planning import Planned, Planning
-from gateway.settings import Settings
-from gateway.text import printable
-
-
-def planned(settings: Settings, database: Database, others: Sequence[Current]) -> Planned:
-    """Return the plan as it is now. Raises UserError, TryAgain.
-
-    Parameters: others, policies that are not stored.
-    """
-    return Planning(settings, catalogue_of(settings, database)).plan(others)
-
-
-def facts(settings: Settings, planned: Planned, run_name: str | None) -> dict[str, Any]:
-    """Return what a plan says.
-
-    Parameters: run_name, of the only run whose checkpoints are listed, or None.
-    """
-    decisions = planned.plan.decisions
-    listed = [_facts(settings, one, planned.superseded) for one in decisions]
-    deletions = planned.plan.deletions
-    asked = planned.asked
-    used = {name for one in decisions for name in _under(planned, one)}
-    return {
-        "catalogue_is_made": planned.is_made,
-        "ages_until_ns": planned.time.now_ns,
-        "clock_ahead_seconds": round(planned.time.ahead_ns / clock.NS, 1),
-        "asked": None if asked is None else _asked(asked.plan, len(asked.deletions), asked.size),
-        "why_asked": None if asked is None else asked.why,
-        "kept": len(decisions) - len(deletions),
-        "deleted": len(deletions),
-        "deleted_bytes": sum(one.checkpoint.size for one in deletions),
-        "evicted": len(planned.plan.evictions),
-        "unused_policies": [str(one) for one in planned.policies if str(one) not in used],
-        "checkpoints": [one for one in listed if run_name in (None, one["run"])],
-    }
-
-
-def _under(planned: Planned, one: Decision) -> Iterator[str]:
-    found = one.checkpoint
-    for current in planned.policies:
-        if current.policy.selects(found.run, found.path):
-            yield str(current)
-
-
-def _asked(plan: str, checkpoints: int, size_bytes: int) -> dict[str, Any]:
-    return {"plan": plan, "checkpoints": checkpoints, "bytes": size_bytes}
-
-
-def _facts(settings: Settings, decision: Decision, superseded: frozenset[int]) -> dict[str, Any]:
-    one = decision.checkpoint
-    return {
-        "path": f"{settings.nfs.export}/{printable(one.path)}",
-        "run": printable(one.run),
-        "step": one.step,
-        "state": one.state,
-        "size_bytes": one.size,
-        "fate": str(decision.fate),
-        "why": decision.why,
-        "policies": list(decision.policies),
-        "evicted_by": decision.evict,
-        "superseded": one.ino in superseded,
-    }
+from gateway.retention.facts import Fate
+from gateway.units import duration, size
 
 
 def lines(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a plan for a person, from the facts of ``facts``."""
+    """Yield the lines of a plan for a person, from the facts of gateway.control."""
     for run, group in groupby(facts["checkpoints"], lambda one: one["run"]):
         yield run or "/"
         for one in group:
@@ -131,34 +64,8 @@ def moment(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / clock.NS).astimezone().isoformat(" ", "seconds")
 
 
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return the facts for ``spillway status``. Raises UserError."""
-    database = Database(settings.database_url)
-    try:
-        with database.reading() as session:
-            policies = store.current(session)
-            waiting = [one for one in store.approvals(session) if one.approved_ns is None]
-            known = store.known_time(session)
-            last = store.actions(session, 1)
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}") from None
-    finally:
-        database.close()
-    ahead_ns = 0
-    if known is not None and policies:
-        ahead_ns = knowntime.judge(knowntime.reading(), known, None).ahead_ns
-    asked = waiting[0] if waiting else None
-    return {
-        "policies": len(policies),
-        "asked": None if asked is None else _asked(asked.plan, asked.checkpoints, asked.size),
-        "clock_ahead_seconds": round(ahead_ns / clock.NS, 1),
-        "last_action_ns": last[0].began_ns if last else None,
-        "last_result": last[0].result if last else None,
-    }
-
-
 def status_lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and value of each line for a person, from the facts of ``gather``."""
+    """Yield label and value of each line for a person, from the facts of gateway.control."""
     count = facts["policies"]
     text = {0: "no policy deletes anything", 1: "1 policy"}.get(count, f"{count} policies")
     if facts["last_action_ns"] is not None:

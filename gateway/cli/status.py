@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-from gateway import clock, config, state
-from gateway.cli import backlog, cached, checkpoints, promote, retention, trash
-from gateway.cli.units import duration, size
-from gateway.db.compiled import Session
-from gateway.db.engine import Database
-from gateway.errors import BucketError, NamespaceError, UserError
-from gateway.namespace import space as space_report
-from gateway.settings import Settings
+from gateway import config
+from gateway.cli import cached, checkpoints, promote, retention, trash
+from gateway.control.status import age_seconds, gather, part
 from gateway.text import shown
+from gateway.units import duration, size
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
-STUCK_SHOWN = 5
-PROBE_SECONDS = 5.0
-"""The time that the bucket has to answer."""
 QUIET_TEXT = "0.1 s"
 
 
@@ -48,160 +39,6 @@ def run(args: argparse.Namespace) -> int:
         for label, value in lines(facts):
             print(f"{label:<12}{value}".rstrip())
     return HEALTHY if facts["healthy"] else NEEDS_A_PERSON
-
-
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return all facts. The names of the keys have the units. Raises UserError."""
-    waiting = backlog.measure(settings)
-    oldest = waiting.oldest
-    processes = _processes(settings)
-    bucket = _bucket(settings)
-    drain = _drain(settings)
-    alive = all(entry["alive"] for entry in processes.values())
-    # Credentials that may list but not write pass this check. Only the drain notices.
-    refused = drain is not None and drain["alive"] and _part(drain, "bucket")["state"] == "refused"
-    space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
-    full = space is not None and space.get("level") == "full"
-    cache = cached.gather(settings)
-    catalogue = checkpoints.gather(settings)
-    is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
-    is_well = is_well and not catalogue["alarms"]
-    return {
-        "healthy": alive and bucket["reachable"] and is_well,
-        "config": str(settings.source),
-        "data_dir": str(settings.data_dir),
-        "processes": processes,
-        "bucket": bucket,
-        "drain": drain,
-        "dirty": {
-            "files": waiting.dirty_files,
-            "bytes": waiting.dirty_bytes,
-            "open_for_writing_files": waiting.open_files,
-            "open_for_writing_bytes": waiting.open_bytes,
-            "oldest": None if oldest is None else oldest._asdict(),
-        },
-        "stuck": {
-            "files": len(waiting.stuck),
-            "first": [one._asdict() for one in waiting.stuck[:STUCK_SHOWN]],
-        },
-        "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
-        "cache": cache,
-        "catalogue": catalogue,
-        "retention": retention.gather(settings),
-        "trash": trash.gather(settings),
-        "promotions": promote.gather(settings),
-        "disk": _disk(settings),
-        "space": space,
-    }
-
-
-def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
-    up = state.read(settings, state.UP)
-    supervisor_alive = state.alive(up)
-    found: dict[str, dict[str, Any]] = {
-        "up": {
-            "alive": supervisor_alive,
-            "pid": up["pid"] if up is not None and supervisor_alive else None,
-            "phase": up.get("state") if up is not None and supervisor_alive else "stopped",
-        }
-    }
-    entries = state.children(up)
-    for name in ("ganesha", "drain", "cache", "checkpoints"):
-        entry = entries.get(name, {})
-        lives = state.alive(entry)
-        found[name] = {
-            "alive": lives,
-            "pid": entry.get("pid") if lives else None,
-            # The last report of a dead supervisor does not tell the state of its children.
-            "phase": entry.get("phase", "stopped") if supervisor_alive else "stopped",
-            "restarts": entry.get("restarts", 0) if supervisor_alive else 0,
-            "last_exit": entry.get("last_exit", "") if supervisor_alive else "",
-        }
-        if lives:
-            found[name]["running_seconds"] = _age_seconds(entry.get("started_ns"))
-    return found
-
-
-def _age_seconds(since_ns: Any) -> float | None:
-    if not isinstance(since_ns, int) or since_ns <= 0:
-        return None
-    return round(max(0, clock.now_ns() - since_ns) / clock.NS, 1)
-
-
-def _bucket(settings: Settings) -> dict[str, Any]:
-    # The import is here because boto3 takes half a second to import, and `up` does not need it.
-    from gateway.objectstore.s3 import S3Store
-
-    try:
-        # A person must not wait long for a bucket that accepts connections and never answers.
-        read_seconds = min(PROBE_SECONDS, settings.bucket.read_timeout_seconds)
-        connect_seconds = min(PROBE_SECONDS, settings.bucket.connect_timeout_seconds)
-        probed = replace(
-            settings.bucket,
-            read_timeout_seconds=read_seconds,
-            connect_timeout_seconds=connect_seconds,
-        )
-        S3Store(replace(settings, bucket=probed), attempts=1).check()
-        error = None
-    except BucketError as exc:
-        error = str(exc)
-    return {
-        "name": settings.bucket.name,
-        "endpoint_url": settings.bucket.endpoint_url,
-        "prefix": settings.bucket.prefix,
-        "reachable": error is None,
-        "error": error,
-        "checksum": _checksum(settings),
-    }
-
-
-def _checksum(settings: Settings) -> dict[str, str | None]:
-    """Which checksum goes with what is sent, and who said so. Raises UserError."""
-    # Here, because awscrt takes a tenth of a second to import.
-    from gateway.drain import endpoint
-
-    chosen = endpoint.configured(settings.bucket)
-    if chosen is not None:
-        return {"kind": chosen, "from": "configuration"}
-    database = Database(settings.database_url)
-    try:
-        with database.reader() as connection:
-            kind = endpoint.known(Session(connection, database.dialect), settings.bucket)
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}") from None
-    finally:
-        database.close()
-    return {"kind": kind, "from": None if kind is None else "store"}
-
-
-def _drain(settings: Settings) -> dict[str, Any] | None:
-    """Return the drain's last report and whether the drain runs, or None without a report."""
-    found = state.read(settings, state.DRAIN)
-    return None if found is None else {**found, "alive": state.alive(found)}
-
-
-def _part(report: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a section of the drain's report. A drain that just started has not filled it."""
-    found = report.get(name)
-    return found if isinstance(found, dict) else {"state": "unknown", "error": None}
-
-
-def _disk(settings: Settings) -> dict[str, Any]:
-    try:
-        found = os.statvfs(settings.data_dir)
-    except OSError as exc:
-        raise UserError(
-            f"cannot look at {settings.data_dir}: {exc.strerror}: run: spillway init "
-            f"--config {settings.source}"
-        ) from None
-    total_bytes = found.f_blocks * found.f_frsize
-    return {
-        "path": str(settings.data_dir),
-        "total_bytes": total_bytes,
-        "used_bytes": total_bytes - found.f_bfree * found.f_frsize,
-        # The blocks that are reserved for root do not count.
-        "free_bytes": found.f_bavail * found.f_frsize,
-    }
 
 
 def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -260,7 +97,7 @@ def _space_text(space: dict[str, Any]) -> str:
         text = f"{size(headroom_bytes)} until nothing more is accepted"
     if space["dirty_limit_bytes"]:
         text += f"; dirty limit {size(space['dirty_limit_bytes'])}"
-    for_long = duration(_age_seconds(space["since_ns"]) or 0)
+    for_long = duration(age_seconds(space["since_ns"]) or 0)
     if space["level"] == "slow":
         return f"SLOWED for {for_long}: {text}; see that the drain keeps up, or delete files"
     if space["level"] == "full":
@@ -294,10 +131,10 @@ def _drain_lines(drain: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     done_bytes = sum(upload["done_bytes"] for upload in uploads)
     total_bytes = sum(upload["total_bytes"] for upload in uploads)
     text = f"{_counted(len(uploads), 'upload', total_bytes)}, {size(done_bytes)} sent"
-    bucket = _part(drain, "bucket")
+    bucket = part(drain, "bucket")
     text = text if uploads else "nothing is being uploaded"
     if bucket["state"] in ("unreachable", "refused"):
-        text += f"; bucket {bucket['state']} for {duration(_age_seconds(bucket['since_ns']) or 0)}"
+        text += f"; bucket {bucket['state']} for {duration(age_seconds(bucket['since_ns']) or 0)}"
         text += f": {shown(bucket['error'] or 'no reason known')}"
     yield "draining", text
     if restless := drain.get("restless_files", 0):

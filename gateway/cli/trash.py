@@ -11,18 +11,18 @@ from typing import Any
 
 from gateway import clock, config
 from gateway.cli.look import DONE, refuse
-from gateway.cli.paths import NotPossible, names_of, shown
 from gateway.cli.progress import Line
-from gateway.cli.units import duration, size
+from gateway.control.paths import names_of, shown
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import DoorClosed, NamespaceError, TrashRefused, UserError
+from gateway.errors import DoorClosed, NamespaceError, NotPossible, TrashRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import printable
 from gateway.text import shown as readable
 from gateway.trash.rows import Entry, State, Totals
 from gateway.trash.trash import Trash
+from gateway.units import duration, size
 
 NOT_KNOWN = "(its path is not known)"
 
@@ -80,27 +80,17 @@ def undelete(args: argparse.Namespace) -> int:
     return DONE
 
 
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return the facts for ``spillway status``. Raises UserError."""
-    with _opened(settings) as trash:
-        found = _facts(settings, trash)
-    return {
-        "entries": len(found),
-        "local_bytes": sum(one["local_bytes"] for one in found),
-        "bucket_bytes": sum(one["bucket_bytes"] for one in found),
-        "dirty_files": sum(one["dirty_files"] for one in found),
-        "dirty_bytes": sum(one["dirty_bytes"] for one in found),
-        "next_expiry_seconds": min((one["left_seconds"] for one in found), default=None),
-    }
-
-
 def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and value of a line for a person, from the facts of ``gather``."""
+    """Yield label and value of a line for a person, from the facts of ``status.kept``."""
     if count := facts["entries"]:
         noun = "checkpoint" if count == 1 else "checkpoints"
         text = f"{count} {noun}, {size(facts['local_bytes'])} on the disk, "
         text += f"{size(facts['bucket_bytes'])} in the bucket"
-        yield "trash", f"{text}; the next is removed in {duration(facts['next_expiry_seconds'])}"
+        if facts["next_expiry_seconds"] is not None:
+            text += f"; the next is removed in {duration(facts['next_expiry_seconds'])}"
+        if facts["staying"]:
+            text += f"; {facts['staying']} stay although their grace is over: spillway trash list"
+        yield "trash", text
 
 
 @contextmanager
@@ -141,6 +131,7 @@ def _fact(settings: Settings, entry: Entry, takes: Totals, now_ns: int) -> dict[
         "by": readable(entry.deleted_by),
         "reason": readable(entry.reason),
         "is_expiring": entry.state == State.EXPIRING,
+        "stays": entry.stays if entry.state == State.KEPT else None,
     }
 
 
@@ -152,8 +143,14 @@ def _list(settings: Settings, as_json: bool) -> int:
         return DONE
     for one in found:
         left = "being removed" if one["is_expiring"] else f"{duration(one['left_seconds'])} left"
+        left = "stays" if one["stays"] else left
         print(f"{one['id']:<8} {size(one['size_bytes']):>10}  {left:<14} {one['path']}")
         print(f"{'':<8} {one['deleted'][:19].replace('T', ' ')}  {one['by']}: {one['reason']}")
+        if one["stays"]:
+            print(
+                f"{'':<8} {one['stays']}: take it back: spillway undelete {one['id']}, or "
+                f"remove it: spillway trash empty {one['id']} --yes"
+            )
     if not found:
         print("the trash is empty")
     return DONE

@@ -1,6 +1,7 @@
-"""`spillway up`: checks the machine, then runs the NFS server, the drain, the cache, the catalogue.
+"""`spillway up`: checks the machine, then runs the processes of the gateway.
 
-The cache is the process of the hydrator and the evictor.
+They are the NFS server, the drain, the cache (hydrator and evictor), the catalogue, and the admin
+API unless it is switched off.
 
 It decides the order of starting and stopping, handles the signals, and writes run/up.json, which
 `status` reads.
@@ -24,11 +25,13 @@ from typing import Any
 
 from gateway import atomic, clock, config, datadir, state
 from gateway.cli import checks, ganesha_conf
+from gateway.cli.admin import MODULE, argv
 from gateway.cli.child import Child, Command, Phase
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
+from gateway.exports.keeper import at_start
 from gateway.namespace import identity
 from gateway.proc import start_ticks
 from gateway.settings import Settings
@@ -37,6 +40,7 @@ GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
 CACHE_STOP_SECONDS = 10.0
 CHECKPOINTS_STOP_SECONDS = 10.0
+ADMIN_STOP_SECONDS = 10.0
 COMMAND_SECONDS = 10.0
 """The time to wait for a command that changes names in place of the server."""
 PROBE_TIMEOUT_SECONDS = 0.5
@@ -60,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         if checks.readable_secrets(secrets):
             say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
         say(f"spillway: {who_may_mount(settings)}")
+        for line in further_exports(settings):
+            say(f"spillway: {line}")
         Supervisor(settings, commands(settings)).run()
     return 0
 
@@ -77,7 +83,8 @@ def prepared(settings: Settings) -> Iterator[None]:
         make_files_directory(settings)
         checks.require_programs(settings)
         # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
-        ganesha_conf.write(settings)
+        exports, _left_out = at_start(settings)
+        ganesha_conf.write(settings, exports)
         datadir.await_leftovers(settings)
         with checks.alone(Database(settings.database_url)):
             pass  # the error names a server on another machine; else each start would fail
@@ -86,9 +93,9 @@ def prepared(settings: Settings) -> Iterator[None]:
 
 
 def commands(settings: Settings) -> list[Command]:
-    """Return the commands of the NFS server, the drain, the cache and the catalogue, in the order
-    of starting."""
-    return [ganesha(settings), drain(settings), cache(settings), checkpoints(settings)]
+    """Return the commands of the processes, in the order of starting."""
+    found = [ganesha(settings), drain(settings), cache(settings), checkpoints(settings)]
+    return [*found, admin(settings)] if settings.admin.enabled else found
 
 
 def ganesha(settings: Settings) -> Command:
@@ -124,12 +131,16 @@ def checkpoints(settings: Settings) -> Command:
     return _module("checkpoints", settings, CHECKPOINTS_STOP_SECONDS)
 
 
-def _module(name: str, settings: Settings, stop_seconds: float) -> Command:
-    # With -P a directory named gateway in the working directory is not taken for the program.
-    argv = (sys.executable, "-P", "-m", f"gateway.{name}", "--config", str(settings.source))
+def admin(settings: Settings) -> Command:
+    return _module("admin", settings, ADMIN_STOP_SECONDS, MODULE)
+
+
+def _module(
+    name: str, settings: Settings, stop_seconds: float, module: str | None = None
+) -> Command:
     return Command(
         name=name,
-        argv=argv,
+        argv=argv(settings, module or f"gateway.{name}"),
         # With a buffer, lines would come late, and the last lines before a kill never.
         environ={**os.environ, "PYTHONUNBUFFERED": "1"},
         stop_seconds=stop_seconds,
@@ -157,6 +168,18 @@ def who_may_mount(settings: Settings) -> str:
         for kind, group in groupby(map(parse, settings.nfs.clients), rights)
     )
     return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash)"
+
+
+def further_exports(settings: Settings) -> Iterator[str]:
+    """Yield a line for each export beside ``nfs.export``."""
+    exports, left_out = at_start(settings)
+    for one in exports:
+        yield f"hosts that may mount {one.name}: {', '.join(one.clients)} (squash {one.squash})"
+    for one in left_out:
+        yield (
+            f"warning: {one.name} is not exported: its directory was removed, or nfs.export hides "
+            f"it: spillway export show {one.name}"
+        )
 
 
 def _host(address: str) -> str:

@@ -119,6 +119,10 @@ class Trash(Base):
     reason: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
     """``putting``, ``kept`` or ``expiring``."""
+    complete_ns: Mapped[int | None]
+    """``checkpoint.complete_ns`` then. NULL: not known."""
+    stays: Mapped[str | None] = mapped_column(String)
+    """Why it stays although its grace is over, for people. NULL: it does not."""
 
 
 class Elapsed(Base):
@@ -167,6 +171,8 @@ class Promotion(Base):
     """Bytes of the files."""
     is_tagged: Mapped[int | None] = mapped_column(Integer)
     """Whether its objects have the tag. NULL: the store was not asked yet."""
+    manifest_etag: Mapped[str | None] = mapped_column(String)
+    """ETag of the manifest in the bucket. NULL: it is not known to be there."""
 
 
 class PromotionMember(Base):

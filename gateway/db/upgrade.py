@@ -10,7 +10,7 @@ from sqlalchemy import MetaData
 
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.db.retentionmodels import Base
+from gateway.db.exportmodels import Base
 
 
 def script_config(

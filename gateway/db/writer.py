@@ -21,6 +21,7 @@ from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
+from gateway.db.tally import Tally
 from gateway.errors import GatewayError
 from gateway.types import Attr
 
@@ -163,8 +164,8 @@ class Writer:
         self._database = database
         self._connection: Connection | None = database.serve()
         self._ids = Ids()
-        self.commits = 0
-        """The number of committed transactions."""
+        self.tally = Tally()
+        """The counts of the committed transactions."""
         self._committing = threading.Lock()
 
     def run(
@@ -188,7 +189,6 @@ class Writer:
             try:
                 with self._database.backend.turn(first=True):
                     self._transact(operations)
-                self.commits += 1
                 self._ids.spent(len(operations))
             except BaseException as exc:
                 self._ids.forget()
@@ -233,6 +233,7 @@ class Writer:
                 self._database.undo(connection)
             raise
         failpoints.hit(failpoints.BEFORE_COMMIT)
+        began_ns = clock.monotonic_ns()
         try:
             connection.execute("COMMIT")
         except BaseException:
@@ -242,6 +243,7 @@ class Writer:
                 if self._connection is not None:
                     self._database.undo(connection)
                 raise
+        self.tally.add(len(batch), clock.monotonic_ns() - began_ns)
         backend.wrote(token)
         failpoints.hit(failpoints.AFTER_COMMIT)
 

@@ -10,8 +10,10 @@ from typing import NamedTuple
 from gateway.types import ROOT_CRED, Attr, Cred, SetAttr
 
 MAGIC = 0x524F4F44
-VERSION = 3
+VERSION = 4
 FRAME_BYTES = 8192
+DATA_BYTES = 8192
+"""The most data that follow an answer."""
 ALL_BYTES = (1 << 64) - 1
 """As the length of FAILED: nothing in the data file is believed any more."""
 
@@ -23,6 +25,7 @@ _STATUS = struct.Struct("=iI")
 _ATTR = struct.Struct("=QQQQQQQqqqqIIIIIIII")
 _RANGE = struct.Struct("=QQ")
 ANSWER_BYTES = _HEAD.size + _STATUS.size + _ATTR.size + _RANGE.size
+"""An answer without data."""
 
 
 class Op(IntEnum):
@@ -43,6 +46,8 @@ class Op(IntEnum):
     ARRIVED = 13
     FAILED = 14
     INSTALL = 15
+    STATISTICS = 16
+    EXPORTS = 17
 
 
 class Request(NamedTuple):
@@ -71,6 +76,7 @@ class Answer(NamedTuple):
     attr: Attr | None
     offset: int = 0
     length: int = 0
+    data: bytes = b""
 
 
 class Rubbish(ValueError):
@@ -97,14 +103,24 @@ def encode(number: int, request: Request) -> bytes:
     return _HEAD.pack(MAGIC, VERSION, request.op, length, 0, number) + body
 
 
-def decode(frame: bytes) -> tuple[int, Answer]:
-    """Return the number of a request, and its answer. Parameters: frame, of ANSWER_BYTES bytes.
+def data_bytes(frame: bytes) -> int:
+    """Return how many bytes of data follow the first ANSWER_BYTES bytes of an answer.
 
     Raises Rubbish.
     """
-    magic, version, _op, frame_bytes, _pad, number = _HEAD.unpack_from(frame)
-    if magic != MAGIC or version != VERSION or frame_bytes != ANSWER_BYTES:
+    magic, version, _op, frame_bytes, _pad, _number = _HEAD.unpack_from(frame)
+    follow = frame_bytes - ANSWER_BYTES
+    if magic != MAGIC or version != VERSION or not 0 <= follow <= DATA_BYTES:
         raise Rubbish(f"version {version}, {frame_bytes} bytes")
+    return int(follow)
+
+
+def decode(frame: bytes, data: bytes) -> tuple[int, Answer]:
+    """Return the number of a request, and its answer.
+
+    Parameters: frame, of ANSWER_BYTES bytes, and the data that follow it.
+    """
+    *_, number = _HEAD.unpack_from(frame)
     error, _pad = _STATUS.unpack_from(frame, _HEAD.size)
     found = _ATTR.unpack_from(frame, _HEAD.size + _STATUS.size)
     ino, generation, size, used, change, rdev, epoch, atime, mtime, ctime, btime, *rest = found
@@ -130,4 +146,4 @@ def decode(frame: bytes) -> tuple[int, Answer]:
         residency=residency,
         reserved=reserved,
     )
-    return number, Answer(error, attr if ino else None, offset, length)
+    return number, Answer(error, attr if ino else None, offset, length, data)

@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -19,6 +20,9 @@ UNDER_WAY = 64
 """The requests that may be sent and not answered yet: as many as the server takes from one peer."""
 ANSWER_SECONDS = 90.0
 """The time to wait for an answer. The server answers within 30 s while its database is away."""
+
+_CREDENTIALS = struct.Struct("=iII")
+"""struct ucred (unix(7))."""
 
 
 class Remote:
@@ -48,7 +52,9 @@ class Remote:
                     b"".join(frames.encode(first + at, requests[at]) for at in range(sent, until))
                 )
                 sent = until
-                number, answer = frames.decode(self._receive(frames.ANSWER_BYTES))
+                frame = self._receive(frames.ANSWER_BYTES)
+                data = self._receive(frames.data_bytes(frame))
+                number, answer = frames.decode(frame, data)
                 answers[number - first] = answer
         except TimeoutError:
             raise DoorClosed(f"the NFS server gave no answer for {ANSWER_SECONDS:g} s") from None
@@ -57,6 +63,12 @@ class Remote:
         except frames.Rubbish as exc:
             raise DoorClosed(f"the NFS server is of another version ({exc}): restart it") from None
         return [answers[at] for at in range(len(requests))]
+
+    def server_pid(self) -> int:
+        """Return the process that listens at the door, of the connection as it is now."""
+        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid: int = _CREDENTIALS.unpack(found)[0]
+        return pid
 
     def _connect(self) -> None:
         # The path of a data directory may be longer than the address of a socket can be.

@@ -13,10 +13,17 @@ from typing import NamedTuple
 
 from gateway import clock
 from gateway.db import statements as sql
+from gateway.db.drainmodels import HYDRATE
 from gateway.db.journal import BELOW, CHANGED
 from gateway.db.models import ROOT_INO
 from gateway.drain import statements as own
-from gateway.drain.admission.retries import NO_FAILURE, Failure, failures, needs_person
+from gateway.drain.admission.retries import (
+    NO_FAILURE,
+    RETRY_NOW,
+    Failure,
+    failures,
+    needs_person,
+)
 from gateway.drain.context import Context, View
 from gateway.drain.job import JobId, Work
 from gateway.drain.paths import file_of, is_unfinished, object_at
@@ -25,7 +32,8 @@ from gateway.errors import UserError
 from gateway.types import Kind
 
 PAGE = 2048
-_LAST = (1 << 62, 1 << 62)
+NEWEST = (1 << 62, 1 << 62)
+"""The place before the newest file."""
 
 
 class State(StrEnum):
@@ -95,10 +103,10 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
     Parameters: below, an inode: only that file, or what is in that directory. Each page is read in
     a transaction of its own. Raises TryAgain.
     """
-    after: tuple[int, int] | None = _LAST
+    after: tuple[int, int] | None = NEWEST
     while after is not None:
         with context.reading() as view:
-            found, after = _page(view, after, below, context.settings.drain_ahead_ns)
+            found, after = page(view, after, below, context.settings.drain_ahead_ns)
         yield from found
 
 
@@ -127,9 +135,9 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
         for top in tops:
             if any(renamed(view, top)):
                 return False
-            after: tuple[int, int] | None = _LAST
+            after: tuple[int, int] | None = NEWEST
             while after is not None:
-                found, after = _page(view, after, top, context.settings.drain_ahead_ns)
+                found, after = page(view, after, top, context.settings.drain_ahead_ns)
                 if any(entry.state not in NOT_WAITED_FOR for entry in found):
                     return False
     return True
@@ -158,21 +166,43 @@ class _Reasons:
         return found or NO_FAILURE
 
 
-def _page(
-    view: View, after: tuple[int, int], below: int, ahead_ns: int
+def page(
+    view: View,
+    after: tuple[int, int],
+    below: int,
+    ahead_ns: int,
+    most: int = PAGE,
+    wanted: int | None = None,
 ) -> tuple[list[Entry], tuple[int, int] | None]:
-    """Return some files that wait, and where to continue, or None if those were the last."""
+    """Return some files that wait, and where to continue, or None if those were the last.
+
+    Parameters: after, the place to continue at, or NEWEST; below, as of ``entries``; ahead_ns, of
+    the settings; most, files that are looked at; wanted, files that are returned at most. Files
+    elsewhere are left out, so the list may be empty before the last page.
+    """
     reasons = _Reasons(view, ahead_ns)
-    rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=PAGE)
-    found = []
-    for row in rows:
-        entry = _entry(view, File(*row[:-1]), row[-1] is not None, reasons)
+    rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=most)
+    found: list[Entry] = []
+    for at, row in enumerate(rows):
+        file = File(*row[:-1])
+        entry = _entry(view, file, row[-1] is not None, reasons)
         if entry is not None and (below == ROOT_INO or _is_below(view, entry.ino, below)):
             found.append(entry)
-    if len(rows) < PAGE:
+        if len(found) == wanted and at + 1 < len(rows):
+            return found, (file.drain_after_ns, file.ino)
+    if len(rows) < most:
         return found, None
     last = File(*rows[-1][:-1])
     return found, (last.drain_after_ns, last.ino)
+
+
+def of_file(view: View, ino: int, ahead_ns: int) -> Entry | None:
+    """Return a file that waits, or None if it does not. Parameters: ahead_ns, of the settings."""
+    file = file_of(view.session, ino)
+    if file is None or not file.is_dirty:
+        return None
+    is_begun = view.session.one(own.UPLOAD, ino=ino) is not None
+    return _entry(view, file, is_begun, _Reasons(view, ahead_ns))
 
 
 def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry | None:
@@ -267,6 +297,15 @@ def say(context: Context, ino: int, hold: bool | None) -> bool:
             view.session.run(own.OVERRIDE_INSERT, ino=ino, hold=int(hold), set_ns=clock.now_ns())
         view.note((ino,), CHANGED | BELOW)
         return before > 0
+
+
+def retry(context: Context, ino: int) -> bool:
+    """Have what failed about a file tried again now, although its pause is not over.
+
+    Returns whether anything had failed. The drain looks for that at each poll. Raises TryAgain.
+    """
+    with context.writing() as view:
+        return view.session.run(RETRY_NOW, the_ino=ino, the_work=HYDRATE) > 0
 
 
 def said(context: Context) -> list[Said]:

@@ -222,6 +222,7 @@ class Drain:
         if not len(self.retries) or began < self._forget_at:
             return
         with self._context.reading() as view:
+            self.retries.hasten(view.session)
             self.retries.forget(partial(is_unfinished, view.session, view.paths))
         spent_seconds = clock.monotonic_seconds() - began
         self._forget_at = began + max(self._settings.drain.poll_seconds, REST * spent_seconds)
@@ -300,6 +301,7 @@ class Drain:
             "failures": self.retries.shown(FAILURES_SHOWN),
             "failing": len(self.retries),
             "counters": {**asdict(self.counters), **self._pace.counters()},
+            "answers": self._pace.answers(),
             "waiting_files": len(self._survey),
             "oldest_sealed_ns": oldest_ns,
             "restless_files": self._snapshots.restless(),

@@ -50,6 +50,16 @@ def listed(client: S3Client, bucket: str, below: str) -> Iterator[str]:
         yield from (one["Key"] for one in page.get("Contents", []))
 
 
+def promoted(client: S3Client, bucket: str, below: str) -> Iterator[str]:
+    """Yield the keys of the manifests of promoted copies. Parameters: below, which all copies are
+    below."""
+    pages = client.get_paginator("list_objects_v2").paginate(
+        Bucket=bucket, Prefix=below, Delimiter="/"
+    )
+    for page in pages:
+        yield from (one["Key"] for one in page.get("Contents", []) if one["Key"].endswith(".json"))
+
+
 def read(client: S3Client, bucket: str, key: str) -> dict[str, Any]:
     """Return a manifest. Raises NoManifest."""
     try:

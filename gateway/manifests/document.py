@@ -2,7 +2,7 @@
 
 The text is JSON in UTF-8, with one member on each line, so that a checkpoint of any size is written
 and compared line by line. The same rows always make the same bytes. Names and paths are bytes; they
-are escaped as in keys (``gateway.objectstore.keys``): undo every ``%XX``.
+are escaped as in keys (``gateway.escapes``): undo every ``%XX``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from gateway.objectstore.keys import text_of
+from gateway.escapes import text_of
 from gateway.types import Kind
 
 FORMAT = 1
@@ -27,14 +27,26 @@ _KINDS = {
 }
 
 
+class Promoted(NamedTuple):
+    """What a manifest says of a promotion."""
+
+    name: str
+    note: str
+    by: str
+    """Name of the user."""
+    asked_ns: int
+    source: bytes
+    """Path below the export's root that the original had."""
+
+
 class Subject(NamedTuple):
-    """The checkpoint that a manifest is about."""
+    """The checkpoint, or the copy of one, that a manifest is about."""
 
     path: bytes
     """Path below the export's root."""
-    run: bytes
+    run: bytes | None
     step: int | None
-    rule: str
+    rule: str | None
     extent: str
     """``tree``, ``files`` or ``file`` (``checkpoints.facts.Extent``)."""
     files: int
@@ -44,6 +56,8 @@ class Subject(NamedTuple):
     durable_ns: int | None
     mode: int
     """Permission bits of its directory, or of its one file."""
+    promotion: Promoted | None = None
+    """None: it is a checkpoint of clients."""
 
 
 class Stored(NamedTuple):
@@ -81,7 +95,7 @@ def lines(subject: Subject, members: Iterable[Member]) -> Iterator[bytes]:
     head = {
         "spillway_manifest": FORMAT,
         "path": text_of(subject.path),
-        "run": text_of(subject.run),
+        "run": None if subject.run is None else text_of(subject.run),
         "step": subject.step,
         "rule": subject.rule,
         "extent": subject.extent,
@@ -91,6 +105,9 @@ def lines(subject: Subject, members: Iterable[Member]) -> Iterator[bytes]:
         "complete_ns": subject.complete_ns,
         "durable_ns": subject.durable_ns,
     }
+    if subject.promotion is not None:
+        said = subject.promotion
+        head["promotion"] = {**said._asdict(), "source": text_of(said.source)}
     yield _json(head)[:-1].encode() + b', "members": ['
     separator = b"\n"
     for member in members:

@@ -46,17 +46,31 @@ def document(session: Session, row: Row, rules: Rules) -> Iterator[bytes]:
 def members(session: Session, row: Row, rules: Rules) -> Iterator[Member]:
     """Yield the members of a checkpoint, each directory before what is in it."""
     if row.extent == Extent.FILE:
-        found = session.one(own.MEMBER, ino=row.ino)
-        assert found is not None, "the transaction sees the checkpoint"
-        yield _member(found, row.path.rpartition(b"/")[2])
+        yield only(session, row.ino, row.path.rpartition(b"/")[2])
         return
     leaves = partial(rules.leaves, row.rule)
-    yield from _below(session, row.ino, b"", row.extent == Extent.TREE, leaves)
+    yield from below(session, row.ino, b"", row.extent == Extent.TREE, leaves)
 
 
-def _below(
-    session: Session, directory: int, above: bytes, is_deep: bool, leaves: Callable[[bytes], bool]
+def only(session: Session, ino: int, name: bytes) -> Member:
+    """Return the member of what is one file."""
+    found = session.one(own.MEMBER, ino=ino)
+    assert found is not None, "the transaction sees the file"
+    return _member(found, name)
+
+
+def below(
+    session: Session,
+    directory: int,
+    above: bytes = b"",
+    is_deep: bool = True,
+    leaves: Callable[[bytes], bool] = lambda _name: False,
 ) -> Iterator[Member]:
+    """Yield what is in a directory, each directory before what is in it.
+
+    Parameters: above, which begins all paths; is_deep, whether directories in it count; leaves,
+    which says what is left of a killed save.
+    """
     after = b""
     while rows := session.all(own.MEMBERS, parent=directory, after=after, most=PAGE):
         for row in rows:
@@ -67,7 +81,7 @@ def _below(
             if is_deep or not is_directory:
                 yield _member(row, path)
             if is_deep and is_directory:
-                yield from _below(session, row[1], path + b"/", is_deep, leaves)
+                yield from below(session, row[1], path + b"/", is_deep, leaves)
         after = rows[-1][0]
 
 

@@ -94,9 +94,7 @@ class Manifests:
         if self._opened is None:
             from gateway.objectstore.s3 import S3Store
 
-            # Who restores must be able to read the manifest, also where files go to an archive.
-            bucket = replace(self._settings.bucket, storage_class="")
-            self._opened = S3Store(replace(self._settings, bucket=bucket))
+            self._opened = S3Store(kept_readable(self._settings))
         return self._opened
 
     def _each(self, work: Iterable[T], do: Callable[[T], bool], ino_of: Callable[[T], int]) -> bool:
@@ -211,6 +209,12 @@ class Manifests:
             assert row is not None, "the volume row is missing"
             self._volume = bytes(row[0]).hex()
         return self._volume
+
+
+def kept_readable(settings: Settings) -> Settings:
+    """Return settings with which a manifest is put: a person who restores must be able to read it,
+    also where files go to an archive."""
+    return replace(settings, bucket=replace(settings.bucket, storage_class=""))
 
 
 def _hit(when: str) -> None:

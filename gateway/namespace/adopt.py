@@ -108,6 +108,8 @@ _UPLOADS_FORGET = Statement(delete(sql.upload))
 _TOMBSTONES_FORGET = Statement(delete(sql.tombstone))
 _REKEYS_FORGET = Statement(delete(sql.rekey))
 _DOUBTS_FORGET = Statement(delete(sql.doubt))
+_PROMOTED_AGAIN = Statement(update(sql.promotion).values(manifest_etag=literal_column("NULL")))
+"""Lets the manifests of promoted copies be put into the new bucket, when it has the copies."""
 _DRAIN_AGAIN = Statement(
     update(sql.inode)
     .where(
@@ -265,6 +267,7 @@ def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
                 _TOMBSTONES_FORGET,
                 _REKEYS_FORGET,
                 _DOUBTS_FORGET,
+                _PROMOTED_AGAIN,
             ):
                 session.run(statement)
             journal.forget_readers(session)

@@ -33,6 +33,11 @@ ENTRIES = Statement(
     .order_by(dirent.c.cookie)
     .limit(b("most"))
 )
+ENTRIES_BY_NAME = Statement(
+    _ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.name > b("name"), IS_LISTED)
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
 ENTRY = Statement(_ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.name == b("name")))
 
 PRESENT = Statement(
@@ -83,6 +88,16 @@ class Browser:
         while rows := self._page(parent, cookie):
             yield from map(self._now, rows)
             cookie = rows[-1][0]
+
+    def page(self, parent: int, after: bytes, most: int) -> list[Entry]:
+        """Return the next entries of a directory by name.
+
+        Parameters: after, the name of the last one before, or b""; most, entries.
+        """
+        with self._database.reader() as connection:
+            session = self._session(connection)
+            rows = session.all(ENTRIES_BY_NAME, parent=parent, name=after, most=most)
+        return list(map(self._now, rows))
 
     def target(self, ino: int) -> bytes | None:
         """Return the target of a symbolic link, or None if the link was removed meanwhile."""

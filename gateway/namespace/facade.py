@@ -48,6 +48,8 @@ class Namespace:
         except BaseException:
             self.close()
             raise
+        self.commits = self._writer.tally
+        """The counts of the committed transactions."""
         self.settle_ns = int(settings.drain.settle_seconds * NS)
         """The time for which the drain leaves a sealed file alone."""
         self.acknowledge = Acknowledge(settings.acknowledge.rule, settings.drain.hold_patterns)

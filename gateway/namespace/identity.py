@@ -200,7 +200,7 @@ class Mark:
 
         Parameters: beside, what is done in the same transaction.
         """
-        if self._writer.commits == self._commits:
+        if self._writer.tally.commits == self._commits:
             return
         if clock.monotonic_seconds() - self._moved_seconds < MARK_SECONDS:
             return
@@ -223,7 +223,7 @@ class Mark:
         result = self._writer.run(move_mark)
         self._identity = self._identity._replace(mark=before + 1)
         self._stamp(before + 1)
-        self._commits = self._writer.commits
+        self._commits = self._writer.tally.commits
         self._moved_seconds = clock.monotonic_seconds()
         return result
 

@@ -1,7 +1,7 @@
 """Makes object keys of paths: a key is the path of a file below the export, in UTF-8. Pure.
 
-Two paths never share a key. Valid UTF-8 stays readable. Only characters that a key or the XML of S3
-cannot carry become %XX: other bytes, control characters, U+FFFE and U+FFFF, the names . and ..
+Two paths never share a key. Valid UTF-8 stays readable. Only what a key or the XML of S3 cannot
+carry becomes %XX (gateway.escapes), and so do the names . and ..
 The path can be computed from such a key.
 
 A key of more than 1,024 bytes is shortened to the directories that fit, ``%~`` and the SHA-256 of
@@ -19,6 +19,8 @@ import re
 from collections.abc import Sequence
 from urllib.parse import quote_from_bytes
 
+from gateway.escapes import bytes_of, text_of
+
 KEY_MAX_BYTES = 1024
 """The limit of S3."""
 REST_MAX_BYTES = 1500
@@ -32,9 +34,6 @@ TRASH = (RESERVED, b"trash")
 """The path of the trash."""
 _WHOLE_NAMES = {RESERVED.decode(): OURS, OURS: "%2Espillway", ".": "%2E", "..": "%2E%2E"}
 
-# A % is escaped only where it would read as an escape, so that 100% stays 100%.
-_ESCAPED = re.compile("[\x00-\x1f\x7f\ufffe\uffff\udc80-\udcff]|%(?=[0-9A-Fa-f]{2}|~)")
-_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _SHORTENED = re.compile("%~[0-9a-f]{64}")
 
 
@@ -85,16 +84,6 @@ def parts_of(prefix: str, key: str) -> list[bytes]:
     return [bytes_of(name) for name in (names[:-1] if is_shortened(key) else names)]
 
 
-def text_of(raw: bytes) -> str:
-    """Return bytes as text, escaped like the names in a key. ``bytes_of`` is the inverse."""
-    return _ESCAPED.sub(_escape, raw.decode("utf-8", "surrogateescape"))
-
-
-def bytes_of(text: str) -> bytes:
-    """Return the bytes of a text of ``text_of``, or of a name in a key."""
-    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode())
-
-
 def _names(parts: Sequence[bytes]) -> list[str]:
     names = [text_of(part) for part in parts]
     return [
@@ -129,9 +118,10 @@ def manifests_below(prefix: str) -> str:
     return _below(prefix, f"{OURS}/checkpoints")
 
 
+def promoted_below(prefix: str) -> str:
+    """Return the prefix of the keys of promoted copies and their manifests."""
+    return _below(prefix, f"{OURS}/promoted")
+
+
 def _below(prefix: str, path: str) -> str:
     return f"{prefix}/{path}" if prefix else path
-
-
-def _escape(match: re.Match[str]) -> str:
-    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogateescape"))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
@@ -103,13 +104,15 @@ class Ended(NamedTuple):
     """Bytes of the body, if the store took it, or gave it."""
     is_lost: bool = False
     """Whether the connection ended without an answer."""
+    status: int = 0
+    """Of HTTP, or 0 without an answer."""
 
 
 def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> Ended:
     """Return what an answer says about the pace. Parameters: headers, with names in lower case."""
     too_much = status in TOO_MUCH
     after = retry_after_seconds(headers.get("retry-after")) if too_much else 0.0
-    return Ended(too_much, after, body_bytes if status < 300 else 0)
+    return Ended(too_much, after, body_bytes if status < 300 else 0, status=status)
 
 
 class Rates(NamedTuple):
@@ -153,6 +156,7 @@ class Pace:
         """The number of requests that were answered with 429 or 503, or not in time."""
         self.aborts = 0
         """The number of aborts of multipart uploads."""
+        self._answers: Counter[int] = Counter()
 
     @property
     def places(self) -> int:
@@ -175,6 +179,12 @@ class Pace:
                 "throttles": self.throttles,
                 "aborts": self.aborts,
             }
+
+    def answers(self) -> dict[str, int]:
+        """Return the number of requests by the status of their answer. ``none``: no answer came.
+        The numbers only grow, and their sum is ``requests``."""
+        with self._lock:
+            return {str(status or "none"): n for status, n in sorted(self._answers.items())}
 
     def attach(self, client: Any) -> None:
         """Make every request of a boto client pass here."""
@@ -231,6 +241,7 @@ class Pace:
     def _count(self, number: int, how: Ended) -> None:
         self.bytes += how.taken_bytes
         self.requests += 1
+        self._answers[how.status] += 1
         self.throttles += how.too_much
         if how.retry_after_seconds > 0:
             until = clock.monotonic_seconds() + how.retry_after_seconds

@@ -150,6 +150,7 @@ class Wire:
                     text = memoryview(bytearray(ERROR_BYTES))
                     content = bytes(text[: incoming.readinto(text)])
                     raise self._refusal("GetObject", incoming.status, incoming.headers, content)
+                how = how._replace(status=incoming.status)
                 yield incoming
         except (HTTPClientError, BotoConnectionError) as exc:
             timed_out = isinstance(exc, TIMED_OUT)

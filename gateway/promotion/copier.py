@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -15,14 +16,13 @@ from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
 from gateway.objectstore import keys
 from gateway.objectstore.objects import Head
 from gateway.objectstore.tags import TaggingStore
+from gateway.promotion import origin
 from gateway.promotion.places import parts_of
 from gateway.promotion.store import Member, Promotion
 
 COPIES = 8
 """The copies at a time. Each only waits for the store."""
 TAGS = {"spillway": "promoted"}
-VERSION = 1
-"""The content version of every copy."""
 
 _INOS = given("inos", ino=int)
 SOURCES = Statement(
@@ -125,12 +125,17 @@ class Copier:
 
         return list(self._pool.map(copy, wanted))
 
-    def etag_of(self, of: Promotion, volume: str, stored: Stored) -> str | None:
-        """Return the ETag that an object of a copy has now, or None if it is not this copy's."""
+    def etags_of(
+        self, of: Promotion, volume: str, stored: Sequence[Stored]
+    ) -> Iterator[str | None]:
+        """Yield the ETag that each object of a copy has now, or None if it is not this copy's."""
+        return self._pool.map(partial(self._etag_of, of, volume), stored)
+
+    def _etag_of(self, of: Promotion, volume: str, stored: Stored) -> str | None:
         head = self._store.head(stored.key)
         if head is None or head.size != stored.size:
             return None
-        if head.etag != stored.etag and not _is_ours(head, of, volume, stored.ino, True):
+        if head.etag != stored.etag and not origin.is_ours(head, of, volume, stored.ino, True):
             return None
         return head.etag
 
@@ -149,7 +154,7 @@ class Copier:
         there = self._store.head(key)
         if there is None:
             return
-        if not _is_ours(there, of, volume, member.copy, is_resumed or key in self._tried):
+        if not origin.is_ours(there, of, volume, member.copy, is_resumed or key in self._tried):
             raise ObjectRefused(
                 f"{key}: another object is there and stays: choose another name, or delete it"
             )
@@ -161,10 +166,7 @@ class Copier:
         self._tried.add(key)
         described = {
             **head.metadata,
-            metadata.VOLUME: volume,
-            metadata.INO: str(member.copy),
-            metadata.GENERATION: str(of.generation),
-            metadata.CONTENT_VERSION: str(VERSION),
+            **origin.described(of, volume, member.copy),
         }
         rest = keys.rest_of(self._prefix, parts_of(of.name, member.path))
         made = self._store.copy(source.key, key, head, metadata.with_rest(rest, described))
@@ -183,14 +185,3 @@ class Copier:
 def _key(member: Member) -> str:
     assert member.key is not None, "only files are copied"
     return member.key
-
-
-def _is_ours(head: Head, of: Promotion, volume: str, ino: int, otherwise: bool) -> bool:
-    """Return whether an object is one of a copy, as its metadata says.
-
-    Parameters: otherwise, the answer if the server does not keep metadata.
-    """
-    origin = metadata.origin_of(head.metadata)
-    if origin.volume is None and origin.ino is None:
-        return otherwise
-    return (origin.volume, origin.ino, origin.generation) == (volume, ino, of.generation)

@@ -5,12 +5,15 @@
 2. Each file's object is copied inside the store, and only the version that was fixed. Then one
    transaction makes the file, absent, with its object: if the original is not the same version any
    more, the promotion fails. What was copied before does not depend on the original.
-3. When all are made, the server renames the copy into ``.spillway/promoted``. That is the only
+3. When all are made, their manifest is put into the bucket.
+4. The server renames the copy into ``.spillway/promoted``. That is the only
    moment at which clients see anything of it.
+
+A removal begins with the manifest.
 
 Every step is found in the tables, so a process that is killed is followed by one that continues. A
 copy whose request was given up may reach the store later, and give the object another ETag. So the
-objects are looked at before the rename, when no such request can be under way any more.
+objects are looked at before the manifest is put, when no such request can be under way any more.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from gateway.db.statements import doubt, promotion_member, tombstone
 from gateway.door.frames import Op, Request
 from gateway.errors import BucketError, DoorClosed, ObjectRefused, StoreRefused, UserError
 from gateway.namespace import identity
-from gateway.promotion import build, removal, store
-from gateway.promotion.places import staged_name
+from gateway.promotion import build, manifest, removal, store
+from gateway.promotion.places import manifest_key, staged_name
 from gateway.promotion.store import Member, Promotion, State
 from gateway.promotion.work import Ended, OpenDoor, Work
 from gateway.settings import Settings
@@ -51,6 +54,8 @@ POLL_SECONDS = 1.0
 WAIT_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 MOVED_SECONDS = 0.2
+UNDESCRIBED_SECONDS = 60.0
+"""The time after which the manifest of a copy that clients see already is tried again."""
 
 BLOCKED = Statement(
     select(promotion_member.c.copy)
@@ -64,6 +69,11 @@ BLOCKED = Statement(
     .limit(1)
 )
 """Selects a member whose key has a deletion that may not have reached the store yet."""
+KEY_BLOCKED = Statement(
+    select(tombstone.c.key)
+    .where(tombstone.c.key == b("key"))
+    .union(select(doubt.c.key).where(doubt.c.key == b("key")))
+)
 
 
 class Promoter:
@@ -88,6 +98,10 @@ class Promoter:
         """Monotonic seconds after which no request is under way that was given up, by top."""
         self._etags: dict[int, str] = {}
         """ETags of copies that are not recorded, by inode."""
+        self._doubted: set[int] = set()
+        """Those of which a request may have been made whose answer is not known, by top."""
+        self._rests: dict[int, float] = {}
+        """Until when (monotonic) copies rest whose manifest could not be put, by top."""
 
     def turn(self) -> float:
         """Carry out what is to be done. Returns seconds until the next turn."""
@@ -107,7 +121,7 @@ class Promoter:
                 seconds = 0.0
             except (UserError, DoorClosed, OSError) as exc:
                 if isinstance(exc, StoreRefused):
-                    self._work.store.reload()
+                    self._work.reload()
                 self._say(one, str(exc))
                 seconds = RETRY_SECONDS
         return seconds
@@ -126,13 +140,15 @@ class Promoter:
             return
 
     def _step(self, one: Promotion) -> float:
+        if one.state == State.DONE:
+            return self._describe_late(one)
         if one.state != State.COPYING:
             is_doubtful = one.top in self._look_at or one.top not in self._known
             removal.remove(self._work, one, BATCH, self._etags, is_doubtful)
             return 0.0
         with self._work.reading() as session:
             is_linked = build.parent_of(session, one) == PROMOTED_INO
-            is_blocked = session.one(BLOCKED, name=one.name) is not None
+            is_blocked = self._is_blocked(session, one)
         if is_linked:
             self._finish(one)
             return 0.0
@@ -148,6 +164,12 @@ class Promoter:
             self._doubt(one)
         return self._build(one)
 
+    def _is_blocked(self, session: Session, one: Promotion) -> bool:
+        key = manifest_key(self._settings.bucket.prefix, one.name)
+        if session.one(BLOCKED, name=one.name) is not None:
+            return True
+        return session.one(KEY_BLOCKED, key=key) is not None
+
     def _build(self, one: Promotion) -> float:
         if not self._make_names(one) or not self._copy_all(one):
             return 0.0
@@ -157,13 +179,51 @@ class Promoter:
             return min(wait_seconds, WAIT_SECONDS)
         if one.top in self._look_at and not self._is_as_recorded(one):
             return 0.0
-        self._link(one)
+        if self._describe(one):
+            self._link(one)
+        return 0.0
+
+    def _describe(self, one: Promotion) -> bool:
+        """Put the manifest, if it is not there. Returns False if that is to be done again, or if it
+        failed. Raises UserError, OSError."""
+        if one.manifest_etag is not None:
+            return True
+        try:
+            etag = manifest.put(self._work, one, one.top in self._doubted)
+        except ObjectRefused as exc:
+            if one.state != State.COPYING:
+                raise
+            self._end(one, str(exc))
+            return False
+        except BucketError:
+            self._doubt(one)
+            raise
+        if etag is None:
+            self._doubt(one)
+            return False
+        now = self._as_it_is(one)
+        self._work.change(now._replace(manifest_etag=etag, reason=None), now)
+        return True
+
+    def _describe_late(self, one: Promotion) -> float:
+        """Put the manifest of a copy that clients see: an earlier Spillway made it, or the bucket
+        is another one. Returns seconds until the next try."""
+        if one.top not in self._known and one.top not in self._look_at:
+            self._doubt(one)
+        until = max(self._look_at.get(one.top, 0.0), self._rests.get(one.top, 0.0))
+        if (seconds := until - clock.monotonic_seconds()) > 0:
+            return seconds
+        self._rests[one.top] = clock.monotonic_seconds() + UNDESCRIBED_SECONDS
+        self._look_at.pop(one.top, None)
+        self._known.add(one.top)
+        self._describe(one)
         return 0.0
 
     def _doubt(self, one: Promotion) -> None:
         """Note that a copy may have been requested whose answer is not known."""
         late_seconds = self._settings.bucket.late_seconds
         self._look_at[one.top] = clock.monotonic_seconds() + late_seconds
+        self._doubted.add(one.top)
 
     def _make_names(self, one: Promotion) -> bool:
         """Make directories and links. Returns False if told to stop, or if it failed."""
@@ -184,7 +244,7 @@ class Promoter:
             with self._work.reading() as session:
                 members = store.members(session, store.UNMADE_FILES, one.name, most=BATCH)
                 sources = self._sources(session, members)
-                volume = bytes(_volume(session)).hex()
+                volume = store.volume(session)
             if not members:
                 return True
             changed = [member for member in members if member.ino not in sources]
@@ -265,12 +325,13 @@ class Promoter:
         while not self._stop.is_set():
             with self._work.reading() as session:
                 rows = session.all(OBJECTS, name=one.name, after=after, most=NAMES)
-                volume = bytes(_volume(session)).hex()
-            for stored in (Stored(*row) for row in rows):
-                etag = self._open_copier().etag_of(one, volume, stored)
+                volume = store.volume(session)
+            page = [Stored(*row) for row in rows]
+            etags = self._open_copier().etags_of(one, volume, page)
+            for stored, etag in zip(page, etags, strict=True):
                 if etag is None:
                     why = f"{stored.key}: the bucket does not have the copy any more"
-                    self._work.change(one._replace(state=State.FAILED.value, reason=why), one)
+                    self._end(one, why)
                     return False
                 if etag != stored.etag:
                     with self._work.writing(one) as view:
@@ -289,7 +350,7 @@ class Promoter:
             is_taken = session.one(sql.ENTRY, parent=PROMOTED_INO, name=name) is not None
         if is_taken:
             why = "something has its name in .spillway/promoted: choose another name"
-            self._work.change(one._replace(state=State.FAILED.value, reason=why), one)
+            self._end(one, why)
             return
         staged = staged_name(one.top)
         self._work.ask(
@@ -298,20 +359,25 @@ class Promoter:
         self._finish(one)
 
     def _finish(self, one: Promotion) -> None:
-        with self._work.reading() as session:
-            now = store.one_named(session, one.name)
-        # A person may have demoted it since.
-        if now is None or (now.top, now.state) != (one.top, State.COPYING):
-            raise Ended(one.name)
+        now = self._as_it_is(one)
         done = now._replace(state=State.DONE.value, reason=None, done_ns=clock.now_ns())
         self._work.change(done, now)
         log.info("promoted %s as %s", printable(one.path), one.name)
 
+    def _as_it_is(self, one: Promotion) -> Promotion:
+        """Return the row of a promotion. Raises Ended if a person has demoted it since."""
+        with self._work.reading() as session:
+            now = store.one_named(session, one.name)
+        if now is None or (now.top, now.state) != (one.top, one.state):
+            raise Ended(one.name)
+        return now
+
     def _fail(self, one: Promotion, member: Member, why: str) -> None:
         path = b"/".join(part for part in (one.path, member.path) if part)
-        reason = f"{printable(path)}: {why}"
-        failed = one._replace(state=State.FAILED.value, reason=reason)
-        self._work.change(failed, one)
+        self._end(one, f"{printable(path)}: {why}")
+
+    def _end(self, one: Promotion, reason: str) -> None:
+        self._work.change(one._replace(state=State.FAILED.value, reason=reason), one)
         log.error("promotion %s failed: %s", one.name, reason)
 
     def _open_copier(self) -> Copier:
@@ -320,10 +386,3 @@ class Promoter:
         if self._copier is None:
             self._copier = Copier(self._work.store, self._settings.bucket.prefix, self._stop.is_set)
         return self._copier
-
-
-def _volume(session: Session) -> bytes:
-    row = session.one(sql.VOLUME)
-    assert row is not None, "the volume row is missing"
-    found: bytes = row[0]
-    return found

@@ -193,6 +193,7 @@ def record(
         files=len(seen.files),
         size=seen.size,
         is_tagged=None,
+        manifest_etag=None,
     )
     add(session, new, [_member(new, prefix, *pair) for pair in enumerate(seen.found)])
     return new

@@ -12,7 +12,8 @@ from gateway.types import NAME_MAX_BYTES
 
 PROMOTED = b"promoted"
 """The directory in ``.spillway`` that has the promotions."""
-NAME_MAX = NAME_MAX_BYTES - len(".json")
+MANIFEST_END = b".json"
+NAME_MAX = NAME_MAX_BYTES - len(MANIFEST_END)
 """The longest name in bytes."""
 
 
@@ -23,6 +24,11 @@ def parts_of(name: str, path: bytes) -> tuple[bytes, ...]:
     """
     below = path.split(b"/") if path else []
     return (keys.RESERVED, PROMOTED, name.encode(), *below)
+
+
+def manifest_key(prefix: str, name: str) -> str:
+    """Return the key of the manifest of a copy. Parameters: prefix of the keys; name."""
+    return keys.key_of(prefix, (keys.RESERVED, PROMOTED, name.encode() + MANIFEST_END))
 
 
 def staged_name(top: int) -> bytes:
@@ -56,7 +62,7 @@ def _why_not(name: str) -> str | None:
         return "it has a slash, and is one name in .spillway/promoted"
     if not name.isprintable():
         return "it has characters that cannot be shown"
-    if name.endswith(".json"):
+    if name.encode().endswith(MANIFEST_END):
         return "names with .json are of manifests"
     if len(name.encode()) > NAME_MAX:
         return f"it is longer than {NAME_MAX} bytes"

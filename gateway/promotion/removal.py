@@ -1,5 +1,6 @@
 """Removes the copy of a promotion that failed or is demoted: first from the sight of clients, then
-file by file. The drain deletes the objects, as of all files that were removed."""
+file by file. The drain deletes the objects, as of all files that were removed. Before all that, the
+manifest is deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from gateway.db import statements as sql
 from gateway.db.models import PROMOTED_INO, TRASH_INO
 from gateway.door.frames import Op, Request
 from gateway.door.removal import GONE
-from gateway.promotion import build, store
+from gateway.promotion import build, manifest, store
 from gateway.promotion.places import staged_name
 from gateway.promotion.store import Member, Promotion, State
 from gateway.promotion.work import Work
@@ -31,6 +32,8 @@ def remove(
     be under way. Raises UserError, DoorClosed, Ended, TryAgain, OSError.
     """
     if of.begun_ns is not None:
+        # What the bucket has is not called whole any more before any of it goes.
+        manifest.delete(work, of, is_doubtful and of.manifest_etag is None)
         _bury(work, of, unmade_most, etags, is_doubtful)
     with work.reading() as session:
         is_visible = build.parent_of(session, of) == PROMOTED_INO

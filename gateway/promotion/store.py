@@ -46,6 +46,7 @@ class Promotion(NamedTuple):
     files: int
     size: int
     is_tagged: int | None
+    manifest_etag: str | None
 
 
 class Member(NamedTuple):
@@ -78,6 +79,7 @@ SET = Statement(
         begun_ns=b("new_begun_ns"),
         done_ns=b("new_done_ns"),
         is_tagged=b("new_is_tagged"),
+        manifest_etag=b("new_manifest_etag"),
     )
 )
 MEMBER_INSERT = Statement(insert(promotion_member))
@@ -119,6 +121,7 @@ PENDING = Statement(
         or_(
             promotion.c.state == State.COPYING.value,
             promotion.c.state == State.DEMOTING.value,
+            and_(promotion.c.state == State.DONE.value, promotion.c.manifest_etag.is_(None)),
             and_(
                 promotion.c.state == State.FAILED.value,
                 exists().where(promotion_member.c.name == promotion.c.name),
@@ -208,6 +211,7 @@ def change(session: Session, found: Promotion) -> None:
         new_begun_ns=found.begun_ns,
         new_done_ns=found.done_ns,
         new_is_tagged=found.is_tagged,
+        new_manifest_etag=found.manifest_etag,
     )
 
 
@@ -215,6 +219,13 @@ def members(session: Session, statement: Statement, name: str, **given: Any) -> 
     """Return members of a promotion. Parameters: statement, one of this module; its parameters."""
     rows = session.all(statement, name=name, **given)
     return [Member(*row)._replace(path=bytes(row[2])) for row in rows]
+
+
+def volume(session: Session) -> str:
+    """Return the id of this namespace, in hex."""
+    row = session.one(sql.VOLUME)
+    assert row is not None, "the volume row is missing"
+    return bytes(row[0]).hex()
 
 
 def counts(session: Session, name: str) -> tuple[int, int]:

@@ -13,12 +13,14 @@ from gateway.door.door import Door
 from gateway.door.frames import Request
 from gateway.drain.context import Context, View
 from gateway.errors import GatewayError, UserError
+from gateway.manifests.writer import kept_readable
 from gateway.promotion import store
 from gateway.promotion.store import Promotion
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
+    from gateway.objectstore.s3 import S3Store
     from gateway.objectstore.tags import TaggingStore
 
 OpenDoor = Callable[[], AbstractContextManager[Door]]
@@ -50,6 +52,18 @@ class Work:
         with self.reading() as session:
             kind = endpoint.known(session, self.settings.bucket) or Kind.MD5
         return TaggingStore(self.settings, kind=kind)
+
+    @cached_property
+    def manifests(self) -> S3Store:
+        """The bucket, for manifests."""
+        from gateway.objectstore.s3 import S3Store
+
+        return S3Store(kept_readable(self.settings))
+
+    def reload(self) -> None:
+        """Read the credentials again at the next request."""
+        self.store.reload()
+        self.manifests.reload()
 
     @cached_property
     def _context(self) -> Context:

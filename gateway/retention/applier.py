@@ -16,7 +16,6 @@ from typing import Protocol
 from gateway import clock, failpoints
 from gateway.cache.warming import WISH
 from gateway.checkpoints.catalogue import catalogue_of
-from gateway.checkpoints.facts import State
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.engine import Database
 from gateway.errors import GatewayError, NamespaceError, TrashRefused, UserError
@@ -27,6 +26,7 @@ from gateway.retention import knowntime, store
 from gateway.retention import statements as own
 from gateway.retention.evicting import UnusedFiles
 from gateway.retention.facts import Checkpoint, Decision, Pinned
+from gateway.retention.law import is_still
 from gateway.retention.planning import Planned, Planning
 from gateway.settings import Settings
 from gateway.text import printable
@@ -179,23 +179,9 @@ class Applier:
             said = protected(session)
         if one.ino in said.inos or Pinned(said.paths).holds(one.path):
             return "it is promoted or pinned"
-        if successor is None or not self._is_still(successor, must_be_durable=True):
+        if successor is None or not is_still(self._catalogue, successor, must_be_durable=True):
             return "the newer one is not durable any more"
-        return None if self._is_still(one) else "it is not as it was"
-
-    def _is_still(self, one: Checkpoint, must_be_durable: bool = False) -> bool:
-        """Return whether a checkpoint is in the namespace what the plan saw."""
-        with self._catalogue.viewing() as view:
-            as_is = self._catalogue.as_is(view, one.ino)
-        # A look that cannot read a file keeps the evidence of the row.
-        if as_is is None or as_is.evidence != one.evidence:
-            return False
-        now = self._catalogue.look(one.ino).now
-        if now is None or (now.path, now.run, now.step) != (one.path, one.run, one.step):
-            return False
-        if now.evidence != one.evidence or now.state == State.WRITING:
-            return False
-        return now.state == State.DURABLE or not must_be_durable
+        return None if is_still(self._catalogue, one) else "it is not as it was"
 
     def _evict(self, decision: Decision, planned: Planned) -> None:
         """Evict what was not used of a checkpoint. Raises NamespaceError."""

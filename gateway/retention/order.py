@@ -93,19 +93,46 @@ def _newer(stepped: Sequence[Checkpoint]) -> dict[int, Newer]:
         last.append(one if not last or one.ready_ns > last[-1].ready_ns else last[-1])
     last.reverse()
     steps = [_step(one) for one in durable]
-    since = _least([one.durable_ns or 0 for one in durable])
-    earliest = _least([one.ready_ns for one in durable])
-    for one in stepped:
+    # Some of the higher steps may be older, because the run began again. So the newest times come
+    # first, and each one finds the durable ones with later times.
+    waiting = sorted(enumerate(durable), key=lambda pair: pair[1].ready_ns)
+    since = _Leasts(len(durable))
+    for one in sorted(stepped, key=_time, reverse=True):
+        while waiting and waiting[-1][1].ready_ns > one.ready_ns:
+            place, two = waiting.pop()
+            since.put(place, two.durable_ns or 0)
         at = bisect_right(steps, _step(one))
-        if at == len(durable) or last[at].ready_ns <= one.ready_ns:
-            continue
-        since_ns = since[at]
-        if earliest[at] <= one.ready_ns:
-            # Some of the higher steps are older: the run began again.
-            later = [two for two in durable[at:] if two.ready_ns > one.ready_ns]
-            since_ns = min(two.durable_ns or 0 for two in later)
-        found[one.ino] = Newer(last[at], since_ns)
+        least_ns = since.from_place(at)
+        if least_ns is not None:
+            found[one.ino] = Newer(last[at], least_ns)
     return found
+
+
+class _Leasts:
+    """Numbers at places, of which the least from a place on is asked for: a Fenwick tree, with
+    about as many steps for each number as the number of places has bits."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._least: list[int | None] = [None] * (places + 1)
+
+    def put(self, place: int, number: int) -> None:
+        at = self._places - place
+        while at <= self._places:
+            least = self._least[at]
+            self._least[at] = number if least is None else min(least, number)
+            at += at & -at
+
+    def from_place(self, place: int) -> int | None:
+        """Return the least number at or after a place, or None if there is none."""
+        found: int | None = None
+        at = self._places - place
+        while at > 0:
+            least = self._least[at]
+            if least is not None and (found is None or least < found):
+                found = least
+            at -= at & -at
+        return found
 
 
 def _least(numbers: Sequence[int]) -> list[int]:

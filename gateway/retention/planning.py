@@ -58,7 +58,7 @@ class Planning:
             names = {one.policy.name for one in others}
             stored = [one for one in store.current(session) if one.policy.name not in names]
             policies = sorted([*stored, *others], key=lambda one: one.policy.name)
-            checkpoints = [_checkpoint(row) for row in session.all(own.CHECKPOINTS)]
+            checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
             known = store.known_time(session)
             time = knowntime.judge(knowntime.reading(), known, _newest_ns(checkpoints))
             is_made = session.one(own.IS_MADE) is not None
@@ -78,7 +78,8 @@ class Planning:
         return Planned(made, policies, admitted, asked, time, known, is_made, found)
 
 
-def _checkpoint(row: Sequence[object]) -> Checkpoint:
+def checkpoint_of(row: Sequence[object]) -> Checkpoint:
+    """Return the checkpoint of a row of ``statements.CHECKPOINTS``."""
     made = Checkpoint(*row)  # type: ignore[arg-type]
     return made._replace(path=bytes(made.path), run=bytes(made.run))
 

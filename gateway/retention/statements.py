@@ -16,7 +16,10 @@ action: Any = models.Action.__table__
 approval: Any = models.Approval.__table__
 known_time: Any = models.KnownTime.__table__
 
-CHECKPOINTS = Statement(select(*(checkpoint.c[name] for name in Checkpoint._fields)))
+_CHECKPOINTS = select(*(checkpoint.c[name] for name in Checkpoint._fields))
+CHECKPOINTS = Statement(_CHECKPOINTS)
+OF_RUN = Statement(_CHECKPOINTS.where(checkpoint.c.run == b("run")))
+"""Selects the checkpoints of a run, as ``CHECKPOINTS`` does."""
 IS_MADE = Statement(select(catalogue.c.id))
 
 _newest = (
@@ -52,6 +55,10 @@ ACTION_END = Statement(
 UNFINISHED = Statement(select(action).where(action.c.finished_ns.is_(None)))
 ACTIONS = Statement(
     select(action).order_by(action.c.began_ns.desc(), action.c.id.desc()).limit(b("most"))
+)
+
+ACTIONS_FORGET = Statement(
+    delete(action).where(action.c.finished_ns.is_not(None), action.c.began_ns < b("before_ns"))
 )
 
 SUPERSEDED = Statement(select(superseded.c.ino))

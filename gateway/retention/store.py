@@ -20,6 +20,11 @@ ASKED_KEPT = 8
 """The newest plans that are asked about are kept: a person approves the one that was shown."""
 
 
+ACTIONS_KEPT_NS = 90 * policies.DAY_NS
+"""Actions that ended are kept for so long. The known time counts, so a clock that jumps forgets
+none."""
+
+
 class Version(NamedTuple):
     """A row of ``policy``."""
 
@@ -179,15 +184,16 @@ def end(session: Session, action: int, result: str) -> None:
 
 def unfinished(session: Session) -> list[Action]:
     """Return the actions without an end: of a process that was killed."""
-    return [_action(row) for row in session.all(own.UNFINISHED)]
+    return [action_of(row) for row in session.all(own.UNFINISHED)]
 
 
 def actions(session: Session, most: int) -> list[Action]:
     """Return the last actions, the newest first."""
-    return [_action(row) for row in session.all(own.ACTIONS, most=most)]
+    return [action_of(row) for row in session.all(own.ACTIONS, most=most)]
 
 
-def _action(row: Sequence[Any]) -> Action:
+def action_of(row: Sequence[Any]) -> Action:
+    """Return a row of ``action``."""
     made = Action(*row)
     return made._replace(run=bytes(made.run), path=bytes(made.path))
 
@@ -260,6 +266,8 @@ def known_time(session: Session) -> Known | None:
 
 
 def save_time(session: Session, found: KnownTime) -> None:
-    """Store the known time, inside a write transaction."""
+    """Store the known time, inside a write transaction, and forget actions that are older than
+    ACTIONS_KEPT_NS by it."""
+    session.run(own.ACTIONS_FORGET, before_ns=found.now_ns - ACTIONS_KEPT_NS)
     session.run(own.KNOWN_TIME_DELETE)
     session.run(own.KNOWN_TIME_INSERT, id=1, **found.row._asdict())

@@ -3,7 +3,8 @@
 What is removed are names, as by a client, so tombstones let the drain delete the objects. What a
 kill leaves of it is removed in a later turn.
 
-What is pinned or being copied stays: a person takes it back, or removes it by its id.
+What is pinned or being copied stays: a person takes it back, or removes it by its id. So does what
+its run cannot do without: the law of retention is asked again right before the removal.
 
 Grace is counted by the time that has passed for certain (gateway.elapsed). The trash gives its room
 back when room is short: the evictor takes its clean files before all others, which loses nothing.
@@ -43,8 +44,8 @@ LEAST_SECONDS = 0.2
 class Expiry:
     """The duty.
 
-    Parameters: settings; database; stop, after which it ends between two entries; open_door, which
-    opens the door.
+    Parameters: settings; database; stop, after which it ends between two entries; law, which
+    returns why an entry must stay, or None; open_door, which opens the door.
     """
 
     name = "trash"
@@ -54,10 +55,12 @@ class Expiry:
         settings: Settings,
         database: Database,
         stop: threading.Event,
+        law: Callable[[Entry], str | None],
         open_door: Callable[[], AbstractContextManager[Door]] | None = None,
     ) -> None:
         self._settings = settings
         self._stop = stop
+        self._law = law
         opened = open_door or partial(door.opened, settings, door.BACKGROUND_SECONDS)
         self._trash = Trash(settings, database, opened)
         self._short_since: float | None = None
@@ -65,6 +68,8 @@ class Expiry:
         self._tick_at = 0.0
         """Monotonic seconds of the next time that the present moment is stored."""
         self._said = ""
+        self._rests: dict[str, float] = {}
+        """Until when (monotonic seconds) the law is not asked again, by id."""
 
     def turn(self) -> float:
         """Remove what is due. Returns the seconds until the next turn. Raises NamespaceError."""
@@ -85,7 +90,8 @@ class Expiry:
             for entry in due:
                 if self._stop.is_set():
                     break
-                self._remove(entry)
+                if entry.state == State.EXPIRING or self._may_go(entry):
+                    self._remove(entry)
             self._said = ""
         except (UserError, DoorClosed, OSError) as exc:
             self._say(f"nothing is removed from the trash now: {exc}")
@@ -101,6 +107,21 @@ class Expiry:
             return self._trash.now_ns()
         self._tick_at = now + TURN_SECONDS
         return self._trash.tick(entries)
+
+    def _may_go(self, entry: Entry) -> bool:
+        """Return whether the run of an entry can do without it, and record why not."""
+        now = clock.monotonic_seconds()
+        self._rests = {one: until for one, until in self._rests.items() if until > now}
+        if entry.id in self._rests:
+            return False
+        why = self._law(entry)
+        if why != entry.stays:
+            self._trash.note_stay(entry, why)
+            if why is not None:
+                log.warning("%s stays in the trash: %s", _shown(entry), why)
+        if why is not None:
+            self._rests[entry.id] = now + TURN_SECONDS
+        return why is None
 
     def _remove(self, entry: Entry) -> None:
         try:

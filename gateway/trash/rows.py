@@ -67,6 +67,8 @@ class Entry(NamedTuple):
     deleted_by: str
     reason: str
     state: str
+    complete_ns: int | None = None
+    stays: str | None = None
 
 
 class Totals(NamedTuple):
@@ -102,6 +104,11 @@ MOVE_ON = Statement(
 )
 """Changes the state of the entry that was read. Its id is given again to the same inode, if that
 comes back and is deleted once more: such an entry has a grace of its own."""
+STAYS = Statement(
+    update(trash)
+    .where(trash.c.id == b("the_id"), trash.c.since_ns == b("since_ns"))
+    .values(stays=b("why"))
+)
 COUNTED = Statement(update(trash).where(trash.c.id == b("the_id")).values(dirty_used=b("used")))
 IN_TRASH = Statement(
     select(dirent.c.name, dirent.c.ino).where(dirent.c.parent == literal_column(f"{TRASH_INO}"))

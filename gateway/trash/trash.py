@@ -228,6 +228,11 @@ class Trash:
                     session.run(rows.COUNTED, the_id=one.id, used=dirty_used)
             return rows.tick(session).elapsed_ns
 
+    def note_stay(self, entry: Entry, why: str | None) -> None:
+        """Record why an entry stays although its grace is over, or that it does not."""
+        with self._database.writing() as session:
+            session.run(rows.STAYS, the_id=entry.id, since_ns=entry.since_ns, why=why)
+
     def _differ(self, there: dict[str, int], known: Sequence[Entry]) -> bool:
         """Return whether a row must be changed, and note which rows have no entry."""
         missing = [one for one in known if there.get(one.id) != one.ino]
@@ -281,6 +286,7 @@ class Trash:
                 deleted_by=by,
                 reason=reason,
                 state=State.PUTTING,
+                complete_ns=row.complete_ns,
             )
             return self._add(session, entry)
 

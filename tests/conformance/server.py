@@ -189,7 +189,7 @@ def _on_vfs(text: str, directory: Path) -> str:
     for pattern, replacement in (
         (r"    Plugins_Dir = .*\n", ""),
         (r"PYTHON \{[^}]*\}\n", ""),
-        (r"Name = PYTHON;", "Name = VFS;"),
+        (r"Name = PYTHON;\n *Directory = .*\n *Revision = .*\n", "Name = VFS;\n"),
         (rf'    Path = "{EXPORT}";', f'    Path = "{directory}";'),
     ):
         text, count = re.subn(pattern, replacement, text)

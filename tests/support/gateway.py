@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gateway import config
-from gateway.cli import status
+from gateway.control import status
 from tests.support.s3server import free_port
 from tests.support.waiting import until
 
@@ -78,6 +78,8 @@ class Gateway:
                 "grace_seconds": 15,
             },
             "bucket": {"name": bucket, "endpoint_url": endpoint_url},
+            # Its start takes a second of processor time, and few tests need it.
+            "admin": {"enabled": False},
             # The disk of the tests may be full of other things.
             "cache": {"evict_from": 1.0},
             "drain": {"settle_seconds": 0.5, "poll_seconds": 0.2, "retry_max_seconds": 1.0},

@@ -15,6 +15,7 @@ FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
 LIBRARIES = {
+    "gateway.escapes",
     "gateway.acknowledge",
     "gateway.types",
     "gateway.atomic",
@@ -64,6 +65,7 @@ PACKAGES = {"gateway", "gateway.drain"}
 # Packages and modules, each with those of ours that it may import. The first match decides.
 ALLOWED = {
     "gateway.types": set[str](),
+    "gateway.escapes": set[str](),
     "gateway.atomic": set[str](),
     "gateway.clock": set[str](),
     "gateway.proc": set[str](),
@@ -98,6 +100,7 @@ ALLOWED = {
     },
     "gateway.holds": set[str](),
     "gateway.text": set[str](),
+    "gateway.units": set[str](),
     "gateway.door": {
         "gateway.types",
         "gateway.errors",
@@ -140,6 +143,7 @@ ALLOWED = {
         "gateway.settings",
         "gateway.failpoints",
         "gateway.schedule",
+        "gateway.escapes",
         "gateway.objectstore",
     },
     **{
@@ -182,9 +186,11 @@ ALLOWED = {
     },
     "gateway.promotion": {
         *LIBRARIES, *DRAIN_BASE, "gateway.text", "gateway.door", "gateway.drain.endpoint",
-        "gateway.promotion",
+        "gateway.checkpoints.facts", "gateway.manifests", "gateway.promotion",
     },
-    "gateway.manifests.document": {"gateway.types", "gateway.objectstore.keys"},
+    "gateway.manifests.document": {
+        "gateway.types", "gateway.escapes", "gateway.objectstore.keys"
+    },
     "gateway.manifests": {
         *LIBRARIES, "gateway.cache.homes", "gateway.checkpoints", "gateway.text",
         "gateway.drain.metadata", "gateway.manifests",
@@ -207,6 +213,11 @@ ALLOWED = {
     "gateway.retention": {
         *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
         "gateway.promotion.store", "gateway.retention",
+    },
+    "gateway.exports": {
+        "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.datadir", "gateway.db",
+        "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
+        "gateway.settings", "gateway.text", "gateway.types",
     },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
@@ -328,7 +339,7 @@ def test_only_some_packages_see_the_object_store() -> None:
 def test_files_and_functions_are_short(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= FILE_LINES_MAX
-    if path.parent.name == "versions":
+    if path.is_relative_to(ROOT / "migrations"):
         return  # a migration is one list of columns
     if path.suffix != ".py":
         bodies = re.findall(r"^\{\n(.*?)^\}", text, re.MULTILINE | re.DOTALL)

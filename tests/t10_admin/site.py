@@ -15,7 +15,9 @@ from fastapi import FastAPI
 
 from admin_api.access.authenticate import authenticate
 from admin_api.access.principal import Principal, Role
+from admin_api.access.tokens import create
 from admin_api.app import create_app
+from admin_api.gateway import Gateway
 from gateway import config
 from gateway.cli.main import main
 from gateway.settings import Settings
@@ -29,6 +31,17 @@ class AdminSite(NamedTuple):
     settings: Settings
     app: FastAPI
     http: httpx.Client
+
+    @property
+    def gateway(self) -> Gateway:
+        """What the routes get."""
+        found: Gateway = self.app.state.gateway
+        return found
+
+    def token(self, role: Role, expires_ns: int | None = None) -> str:
+        """Make a token. Returns the text that its owner sends."""
+        with self.gateway.store.writing() as session:
+            return create(session, role.word, role, expires_ns, "tests")[1]
 
 
 @contextmanager
@@ -55,6 +68,7 @@ def admin_site(directory: Path, principal: Principal | None = ADMIN) -> Iterator
 def serving(app: FastAPI) -> Iterator[str]:
     """Serve an application by uvicorn, in a thread. Yields its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as admin_api.listening does
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

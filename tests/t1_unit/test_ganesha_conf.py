@@ -13,6 +13,8 @@ import pytest
 from gateway import config
 from gateway.cli import ganesha_conf, up
 from gateway.errors import ConfigError
+from gateway.exports import blocks
+from gateway.exports.export import Export
 from gateway.settings import Settings
 
 MIB = 1024 * 1024
@@ -196,6 +198,18 @@ def test_who_may_mount_is_told_in_one_line_and_in_order() -> None:
         "10.0.0.8 (read, every user is nobody); no others (nfs.clients, nfs.squash)"
     )
     assert "root is nobody" in up.who_may_mount(settings(squash="root"))
+
+
+def test_every_line_has_a_form_that_the_server_can_read(tmp_path: Path) -> None:
+    clients = ["10.0.0.7 ro all_squash", "::/0 ro", "0.0.0.0/0 rw"]
+    made = settings("/a dir; {x} # é/s.toml", data_dir="/b;}", clients=clients, export="/é=x")
+    export = Export("/one", 1, 2, 16, ("10.0.0.0/8 ro",), "all", 0, "me")
+    text = ganesha_conf.render(made, [export, export._replace(name="/two", number=3)])
+    assert blocks.unsound(text) is None
+    read = blocks.read(text.partition(blocks.MARK)[2])
+    assert read.fixed == {1: ("/é=x", 0, MIB), 2: ("/one", 16, MIB), 3: ("/two", 16, MIB)}
+    for wrong in ("{", "}", "x", "EXPORT {{", "a = b", "a = b; }", 'a = "b;', "%include x"):
+        assert blocks.unsound(text + wrong + "\n") is not None
 
 
 def test_write_changes_the_file_only_when_it_must(tmp_path: Path) -> None:

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.escapes import bytes_of, text_of
 from gateway.objectstore.keys import (
     KEY_MAX_BYTES,
     REST_MAX_BYTES,
-    bytes_of,
     is_shortened,
     key_of,
     parts_of,
     rest_of,
     staging_key,
-    text_of,
 )
 
 NASTY = [b"%", b"%4", b"%41", b"A", b"%25", b"%2541", b"\xff", b"%FF", b"%ff", b"\x01", b"\x7f"]

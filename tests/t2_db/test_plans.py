@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from gateway.cache import candidates, leftover, rows, warming
 from gateway.checkpoints import statements as checkpoint_statements
-from gateway.cli import cached
+from gateway.control import cached
 from gateway.db import journal
 from gateway.db import statements as namespace_statements
 from gateway.db.compiled import Statement, rows_of

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.db import schema, upgrade
 from gateway.db.engine import Database
-from gateway.db.retentionmodels import Base
+from gateway.db.exportmodels import Base
 from gateway.errors import ConfigError, SchemaError
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr

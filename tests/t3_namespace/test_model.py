@@ -20,7 +20,7 @@ from hypothesis.stateful import initialize, precondition, rule, run_state_machin
 from gateway import errors
 from gateway.data import stamp
 from gateway.db.engine import Database
-from gateway.db.retentionmodels import Base
+from gateway.db.exportmodels import Base
 from gateway.namespace import fsck, volume
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Cred, Kind, Removed, SetAttr

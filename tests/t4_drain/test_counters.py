@@ -36,6 +36,9 @@ def test_what_is_done_is_counted(rclone_site: Site) -> None:
         # The part of the aborted upload counts, and XML bodies count too.
         assert counters["bytes"] >= 8 + 5 * MIB
         assert 10 < counters["requests"] <= len(site.proxy.operations())
+        answers = site.report()["answers"]
+        assert answers["200"] > 5 and answers.keys() <= {"200", "204", "404", "none"}
+        until(lambda: sum(site.report()["answers"].values()) == counted(site)["requests"], "all")
 
 
 def test_what_waits_is_counted(rclone_site: Site) -> None:

@@ -6,12 +6,15 @@ import json
 import os
 import pty
 import subprocess
+import time
 from typing import Any
 
 import pytest
 
+from gateway import clock
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.drain import Drain
+from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
@@ -166,3 +169,23 @@ def test_a_terminal_gets_a_bar(drained: Site) -> None:
     while b"drained: 1 files, 3.0 MiB" not in shown:
         shown += os.read(ours, 4096)
     os.close(ours)
+
+
+def test_a_person_has_a_failed_upload_tried_again_at_once(drained: Site) -> None:
+    site = drained
+    site.configure(retry_max_seconds=10_000)
+    site.write("a", b"data")
+    fault = site.proxy.inject(
+        lambda r: r.operation == "PUT" and r.key.endswith("/a"), Act.FAIL, 1e9, 400, "Unusual"
+    )
+    with site.draining():
+        until(lambda: site.rows("SELECT * FROM retry WHERE tries >= 1"), "the failure")
+        later_ns = clock.now_ns() + 5_000 * clock.NS
+        fault.release()
+    site.rows(f"UPDATE retry SET next_ns = {later_ns} RETURNING 1")
+    with site.draining():
+        time.sleep(1)  # twenty polls: the pause is heeded
+        assert site.objects() == {}
+        assert "is tried again" in run(site, "queue", "retry", "a").stdout
+        until(lambda: site.objects() == {"a": b"data"}, "the file is drained")
+    assert "nothing of it has failed" in run(site, "queue", "retry", "a").stdout

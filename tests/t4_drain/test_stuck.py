@@ -10,8 +10,8 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from gateway import clock
-from gateway.cli.backlog import measure
 from gateway.cli.main import main
+from gateway.control.backlog import measure
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
 from tests.t4_drain.site import PREFIX, Site

@@ -33,6 +33,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     server.chmod(0o755)
     made.edit("nfs", "plugins_dir", f'"{tmp_path}"')
     made.edit("nfs", "ganesha", f'"{server}"')
+    # Its start takes a second of processor time, and few tests need it.
+    made.edit("admin", "enabled", "false")
     return made
 
 

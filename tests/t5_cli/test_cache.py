@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import warm
 from gateway.cli.status import lines as lines_of
+from gateway.control import warming
 from gateway.db.models import ROOT_INO
 from gateway.namespace import residency
 from gateway.proc import start_ticks
@@ -274,7 +274,7 @@ def test_a_failure_of_earlier_is_forgotten_by_a_new_wish(filled: Site) -> None:
 def test_warm_tells_that_the_disk_has_no_room(
     filled: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warm, "ROOM_SECONDS", 0.1)
+    monkeypatch.setattr(warming, "ROOM_SECONDS", 0.1)
     run(filled, "evict", "latest")
     report(filled, has_room=False)
     text = run(filled, "warm", "--wait", "latest", status=1)
@@ -296,7 +296,7 @@ def test_what_has_no_bytes_is_neither_evicted_nor_warmed(filled: Site, kind: Kin
 def test_warm_does_not_wait_for_a_hydrator_that_does_not_run(
     filled: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warm, "DEAD_SECONDS", 0.1)
+    monkeypatch.setattr(warming, "DEAD_SECONDS", 0.1)
     run(filled, "evict", "latest")
     text = run(filled, "warm", "--wait", "latest", status=1)
     assert "the hydrator does not run: start it: spillway up (3 files" in text

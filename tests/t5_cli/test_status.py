@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gateway import clock
-from gateway.cli import backlog
 from gateway.cli.status import lines as lines_of
+from gateway.control import backlog
 from gateway.db.models import ROOT_INO
 from gateway.proc import start_ticks
 from gateway.settings import Settings

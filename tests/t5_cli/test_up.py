@@ -64,17 +64,20 @@ def gone(pid: int) -> bool:
 
 
 def test_starts_serves_and_stops_in_order(site: Site) -> None:
+    site.edit("admin", "enabled", "true")
     with start(site) as up:
         ready(up)
-        pids = [pid_of(site, name) for name in CHILDREN]
+        up.expect("admin: environment")
+        pids = [pid_of(site, name) for name in (*CHILDREN, "admin")]
         line = up.expect("ganesha ready")
         assert f"mount -t nfs4 -o port={site.port} 127.0.0.1:/checkpoints" in line
         until(lambda: state(site)["children"]["ganesha"]["phase"] == "ready", "up.json: ready")
         assert state(site)["pid"] == up.process.pid
         up.process.terminate()
         assert up.wait() == 0
-    assert up.lines[-6:] == [
+    assert up.lines[-7:] == [
         "spillway: stopping (SIGTERM)",
+        "spillway: admin stopped (exit code 0)",
         "spillway: checkpoints stopped (exit code 0)",
         "spillway: cache stopped (exit code 0)",
         "spillway: drain stopped (exit code 0)",

@@ -161,18 +161,22 @@ def test_names_are_remembered_and_never_wrong(tmp_path: Path, sanitizer: str) ->
     run_suite(tmp_path, "test_dentry", ("dentry.c",), sanitizer)
 
 
+@SANITIZERS
+def test_no_operation_is_lost_from_the_counts(tmp_path: Path, sanitizer: str) -> None:
+    run_suite(tmp_path, "test_statistics", ("statistics.c",), sanitizer)
+
+
 def test_frames_of_the_door_are_not_believed(tmp_path: Path) -> None:
     run_suite(tmp_path, "test_door_frame", ("door_frame.c",), "address,undefined")
 
 
 @SANITIZERS
-def test_nobody_at_the_door_holds_others_up(tmp_path: Path, sanitizer: str) -> None:
+@pytest.mark.parametrize("suite", ["test_door", "test_door_told"])
+def test_nobody_at_the_door_holds_others_up(tmp_path: Path, suite: str, sanitizer: str) -> None:
     sources = ("door.c", "door_frame.c", "door_peer.c")
     # Addresses of sockets are short.
     with tempfile.TemporaryDirectory(prefix="door") as directory:
-        run_suite(
-            tmp_path, "test_door", sources, sanitizer, "-DSPW_DOOR_STALL_MS=300", root=directory
-        )
+        run_suite(tmp_path, suite, sources, sanitizer, "-DSPW_DOOR_STALL_MS=300", root=directory)
 
 
 @pytest.fixture(scope="module")

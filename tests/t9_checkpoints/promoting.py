@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+from gateway import failpoints
 from gateway.checkpoints.catalogue import rules_of
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
@@ -14,15 +17,22 @@ from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
 from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
+from gateway.manifests import check
 from gateway.namespace import fsck
-from gateway.promotion import members, store
+from gateway.objectstore import keys
+from gateway.promotion import duty, members, store
 from gateway.promotion.duty import Promoter
 from gateway.promotion.store import Promotion, State
 from gateway.settings import Settings
+from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
+from tests.support.s3server import die_with_parent
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
+from tests.t4_drain.site import PREFIX, Site
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["gateway.promotion.duty", "gateway.objectstore.tags"])
 
 
 @contextmanager
@@ -109,13 +119,24 @@ class Promoting(Site):
         return found
 
     def copies(self) -> dict[str, bytes]:
-        """Return the objects of copies, by key below those of all."""
+        """Return the objects of copied files, by key below those of all."""
         start = ".spillway/promoted/"
         return {
             key.removeprefix(start): data
             for key, data in self.objects().items()
-            if key.startswith(start)
+            if key.startswith(start) and not key.endswith(".json")
         }
+
+    def described(self) -> set[str]:
+        """Return the names of the copies that have a manifest. Require that each is true: the
+        bucket has every byte that it names."""
+        found = set()
+        start = f"{keys.promoted_below(PREFIX)}/"
+        for key in check.promoted(self.client, self.bucket, start):
+            manifest = check.read(self.client, self.bucket, key)
+            assert list(check.differing(self.client, self.bucket, manifest, True)) == []
+            found.add(key.removeprefix(start).removesuffix(".json"))
+        return found
 
     def require_whole(self) -> None:
         """Require a namespace without problems, and nothing that a promotion left in the trash."""
@@ -127,6 +148,8 @@ class Promoting(Site):
         finally:
             self.namespace = Namespace(self.settings)
         assert self.tree(TRASH_INO) == {}
+        done = {one.name for one in self._read(store.every) if one.state == State.DONE}
+        assert self.described() == done
         assert all(one.state in (State.DONE, State.FAILED) for one in self._read(store.every))
 
 
@@ -140,3 +163,32 @@ class _Heard:
 
     def close(self) -> None:
         self._door.close()
+
+
+def save(site: Site) -> dict[str, bytes]:
+    """Make a drained checkpoint. Returns the files below it."""
+    data = {
+        "__0_0.distcp": os.urandom(200_000),
+        "deep/er/__1_0.distcp": b"b" * 1000,
+        "empty": b"",
+        ".metadata": b"all",
+    }
+    for path, text in data.items():
+        site.write(f"job/step-5/{path}", text)
+    top = site.directory("job/step-5")
+    site.directory("job/step-5/nothing")
+    site.namespace.symlink(ROOT_CRED, top, b"link", b"deep/er", SetAttr(mode=0o777))
+    site.drain()
+    return data
+
+
+def work(settings: Settings, failpoint: str) -> None:
+    """Carry promotions out until a failpoint kills this process."""
+    die_with_parent()
+    duty.BATCH = 2
+    duty.NAMES = 2
+    failpoints.arm(failpoint)
+    database = Database(settings.database_url)
+    promoter = Promoter(settings, database, lambda: direct(settings), threading.Event())
+    for _ in range(60):
+        promoter.turn()

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.cli import checkpoints
 from gateway.cli.main import main
+from gateway.control.checkpoints import gather
 from tests.t9_checkpoints.world import World, follow
 
 
@@ -70,10 +71,13 @@ def test_it_says_that_nobody_has_looked_yet(
 
 
 def test_the_line_of_the_status(configured: World) -> None:
-    assert checkpoints.line(checkpoints.gather(configured.settings)) == ("catalogue", "none")
+    assert checkpoints.line(gather(configured.settings)) == (
+        "catalogue",
+        "none",
+    )
     configured.write("a/step-1/.metadata", b"1")
     configured.write("b/step-1/__0_0.distcp", b"1")
     configured.write("b/step-2/.metadata", b"1")
     follow(configured.follower())
     text = "2 runs: 1 writing, 2 complete"
-    assert checkpoints.line(checkpoints.gather(configured.settings)) == ("catalogue", text)
+    assert checkpoints.line(gather(configured.settings)) == ("catalogue", text)

@@ -72,6 +72,11 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     for _ in range(2):
         writing(lambda session: store.save_time(session, found))
     assert writing(store.known_time) == known
+    # Actions that ended are forgotten after a while, by the time that is known to have passed.
+    assert len(writing(lambda session: store.actions(session, 5))) == 2
+    later_ns = clock.now_ns() + store.ACTIONS_KEPT_NS
+    writing(lambda session: store.save_time(session, found._replace(now_ns=later_ns)))
+    assert [one.result for one in writing(lambda session: store.actions(session, 5))] == [None]
     assert Planning(settings, catalogue_of(settings, database)).plan().plan.decisions == []
     database.close()
 

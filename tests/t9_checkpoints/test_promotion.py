@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from gateway import failpoints
 from gateway import settings as settings_module
-from gateway.db.engine import Database
 from gateway.errors import UserError
 from gateway.promotion import duty, places
-from gateway.promotion.duty import Promoter
 from gateway.promotion.store import State
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support.s3proxy import Act, Request, S3Proxy
-from tests.support.s3server import MotoServer, RcloneServer, Server, die_with_parent
+from tests.support.s3server import MotoServer, RcloneServer, Server
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t4_drain.site import Site
-from tests.t9_checkpoints.promoting import Promoting, direct
+from tests.t9_checkpoints.promoting import Promoting, context, save, work
 
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["gateway.promotion.duty", "gateway.objectstore.tags"])
 REGULAR, LINK, DIRECTORY = 1, 4, 7
 ABSENT, RESIDENT = 0, 2
 numbers = count(1)
@@ -56,23 +46,6 @@ def site(server: Server, tmp_path: Path) -> Iterator[Promoting]:
         made = Promoting(tmp_path, server, f"promotions-{next(numbers)}", proxy)
         yield made
         made.close()
-
-
-def save(site: Site) -> dict[str, bytes]:
-    """Make a drained checkpoint. Returns the files below it."""
-    data = {
-        "__0_0.distcp": os.urandom(200_000),
-        "deep/er/__1_0.distcp": b"b" * 1000,
-        "empty": b"",
-        ".metadata": b"all",
-    }
-    for path, text in data.items():
-        site.write(f"job/step-5/{path}", text)
-    top = site.directory("job/step-5")
-    site.directory("job/step-5/nothing")
-    site.namespace.symlink(ROOT_CRED, top, b"link", b"deep/er", SetAttr(mode=0o777))
-    site.drain()
-    return data
 
 
 def test_a_promotion_outlives_its_original(site: Promoting) -> None:
@@ -111,7 +84,8 @@ def test_a_promotion_outlives_its_original(site: Promoting) -> None:
     site.unlink("job/step-5/link")
     site.drain()
     assert site.copies() == copies_of
-    assert set(site.objects()) == {f".spillway/promoted/{path}" for path in copies_of}
+    wanted = {*copies_of, "best.json", "one file.json"}
+    assert set(site.objects()) == {f".spillway/promoted/{path}" for path in wanted}
     site.demote("best")
     site.demote("one file")
     site.settle()
@@ -250,27 +224,18 @@ def test_the_store_refuses_what_was_replaced_a_moment_ago(site: Promoting) -> No
     assert site.tree() == {}
 
 
-def work(settings: Settings, failpoint: str) -> None:
-    """Carry promotions out until a failpoint kills this process."""
-    die_with_parent()
-    duty.BATCH = 2
-    duty.NAMES = 2
-    failpoints.arm(failpoint)
-    database = Database(settings.database_url)
-    promoter = Promoter(settings, database, lambda: direct(settings), threading.Event())
-    for _ in range(60):
-        promoter.turn()
-
-
 FAILPOINTS = [
     "drain.copy_object.before.1",
     "drain.copy_object.after.3",
-    *(f"drain.commit.after.{at}" for at in (1, 5, 6)),
+    *(f"drain.commit.after.{at}" for at in (1, 6)),
     "drain.commit.before.7",
+    # The first PUT asks whether the store keeps tags, the second one is the manifest.
+    *(f"drain.put_object.{when}.2" for when in ("before", "after")),
+    "drain.commit.after.8",
     "rename_as_seen.1",
-    *(f"drain.commit.{when}.8" for when in ("before", "after")),
+    *(f"drain.commit.{when}.9" for when in ("before", "after")),
 ]
-"""The last commit follows the rename that shows the copy."""
+"""The commit 8 records the manifest, and the last one follows the rename that shows the copy."""
 
 
 @pytest.mark.parametrize("server", [MotoServer], indirect=True)
@@ -296,11 +261,15 @@ def test_a_kill_anywhere_is_followed_by_the_rest(
         found = site.promotion(f"best-{number}")
         assert found is not None
         states[failpoint] = f"{found.state}, {'shown' if shown else 'hidden'}"
+        # The manifest is the last object of the copy.
+        is_described = f"best-{number}" in site.described()
+        assert is_described or not shown, failpoint
+        assert is_described == (number >= FAILPOINTS.index("drain.put_object.after.2")), failpoint
         if number % 2:
             site.demote(f"best-{number}")
         site.settle()
-    assert states["drain.commit.before.8"] == "copying, shown"
-    assert states["drain.commit.after.8"] == "done, shown"
+    assert states["drain.commit.before.9"] == "copying, shown"
+    assert states["drain.commit.after.9"] == "done, shown"
     assert set(list(states.values())[:-2]) == {"copying, hidden"}
     site.require_whole()
     site.drain()
@@ -340,7 +309,7 @@ def test_a_late_copy_is_looked_at_before_anything_is_shown(
     assert {path.partition("/")[0] for path in site.tree()} == {"best"}
     recorded = query(site.settings, "SELECT key, etag FROM object WHERE key LIKE '%promoted%'")
     assert {key.removeprefix("team/run/"): etag for key, etag in recorded} == {
-        key: etag for key, etag in site.etags().items() if "promoted" in key
+        key: etag for key, etag in site.etags().items() if "promoted/best/" in key
     }
 
 

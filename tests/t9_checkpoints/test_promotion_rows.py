@@ -12,14 +12,17 @@ import pytest
 from gateway.checkpoints.catalogue import rules_of
 from gateway.cli import promote
 from gateway.cli.main import main
-from gateway.cli.promote import gather, line
+from gateway.cli.promote import line
+from gateway.control import status
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
+from gateway.drain.statements import DOUBT_DELETE, DOUBT_INSERT
+from gateway.errors import UserError
 from gateway.namespace import pins
-from gateway.promotion import build, members, store
+from gateway.promotion import build, manifest, members, store
 from gateway.promotion.copier import OBJECTS, SOURCES, Source
-from gateway.promotion.duty import BLOCKED
+from gateway.promotion.duty import BLOCKED, KEY_BLOCKED
 from gateway.promotion.store import Promotion, Protected, State
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
@@ -73,7 +76,11 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
         assert build.make_files(session, asked, [(files[0], "other", "new")]) == [files[0]]
         assert build.make_files(session, asked, [(one, "e", "new") for one in files]) == []
         assert store.counts(session, "best") == (3, 3)
-        store.change(session, asked._replace(state=State.DONE.value))
+        done = asked._replace(state=State.DONE.value)
+        store.change(session, done)
+        assert store.pending(session) == [done]
+        require_described(session, asked)
+        store.change(session, done._replace(manifest_etag="m"))
 
     within(world.settings, require_unmade)
     assert within(world.settings, store.pending) == [asked]
@@ -104,6 +111,19 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
     assert within(world.settings, store.protected) == Protected(frozenset(), frozenset())
 
 
+def require_described(session: Session, of: Promotion) -> None:
+    """Require that the manifest of a copy names all of it."""
+    found = json.loads(b"".join(manifest.text(session, of)))
+    below = [path.removeprefix("job/step-5/") for path in SAVED]
+    assert [one["path"] for one in found["members"]] == sorted(["deep", *below])
+    # A request that was given up may yet replace one of the objects.
+    key = f"team/.spillway/promoted/best/{below[0]}"
+    session.run(DOUBT_INSERT, key=key, ino=0, noted_ns=1, look_ns=1)
+    with pytest.raises(UserError, match="may not have __0_0"):
+        list(manifest.text(session, of))
+    session.run(DOUBT_DELETE, the_key=key)
+
+
 def require_unmade(session: Session) -> None:
     """Require that nothing of a copy is made, and that all originals are what is promoted."""
     files = store.members(session, store.UNMADE_FILES, "best", most=9)
@@ -111,6 +131,7 @@ def require_unmade(session: Session) -> None:
     assert {Source(*row).key for row in sources} == set(SAVED)
     assert all(Source(*row).etag == "e" for row in sources)
     assert session.one(BLOCKED, name="best") is None
+    assert session.one(KEY_BLOCKED, key="team/.spillway/promoted/best.json") is None
 
 
 def require_made(session: Session) -> None:
@@ -218,7 +239,7 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     assert "there is a promotion best (copying)" in run(2, *best_of)
     text = run(0, "promote", "plain", "--as", "plain", "--no-wait")
     assert "no rule recognised it as a checkpoint" in text
-    facts = gather(configured.settings)
+    facts = status.kept(configured.settings)["promotions"]
     assert list(line(facts)) == [("promotions", "2 copying")]
     assert list(line({**facts, "copying": 0})) == []
     [best, plain] = listed(run, "promotions")

@@ -15,6 +15,8 @@ from gateway import clock
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import Risk, measure
 from gateway.cli import checkpoints, risk
+from gateway.control.checkpoints import gather
+from gateway.control.runs import facts_of
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.drain.status import Rate
@@ -122,7 +124,7 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
     assert found[b"at rest"].eta_seconds(0.0) == 0.0
     report = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "bytes_per_second": 5}
     (settings.run_dir / "drain.json").write_text(json.dumps(report))
-    texts = {one["run"]: risk.text(one) for one in risk.facts_of(settings, list(found.values()))}
+    texts = {one["run"]: risk.text(one) for one in facts_of(settings, list(found.values()))}
     assert texts == {
         "at rest": "durable: step 2 (2.2 h ago); nothing newer is at risk",
         "behind": "durable: step 10 (50.0 min ago); complete: step 30 (16.7 min ago); "
@@ -142,7 +144,7 @@ def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyP
     alarms = {
         (seconds, size): [
             one["run"]
-            for one in checkpoints.gather(
+            for one in gather(
                 replace(
                     settings,
                     checkpoints=replace(settings.checkpoints, rpo_seconds=seconds, rpo_bytes=size),

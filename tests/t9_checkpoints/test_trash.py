@@ -24,6 +24,7 @@ from gateway.namespace import fsck
 from gateway.settings import Settings
 from gateway.trash import expiry
 from gateway.trash.expiry import Expiry
+from gateway.trash.rows import Entry
 from gateway.trash.trash import UNKNOWN, Trash
 from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
@@ -37,10 +38,10 @@ DAY_NS = 86_400 * clock.NS
 RUN, PATH = "run", "run/step-1"
 
 
-def expiry_of(world: World) -> Expiry:
+def expiry_of(world: World, law: Callable[[Entry], str | None] = lambda _entry: None) -> Expiry:
     database = Database(world.settings.database_url)
     world._databases.append(database)
-    return Expiry(world.settings, database, threading.Event(), opener(world.namespace))
+    return Expiry(world.settings, database, threading.Event(), law, opener(world.namespace))
 
 
 def with_values(world: World, **sections: dict[str, object]) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert, literal_column, select, update
 
 from gateway import clock
 from gateway.backoff import jittered_seconds
@@ -36,6 +36,17 @@ RETRIES = Statement(
     ).where(retry.c.work != HYDRATE)
 )
 RETRY_INSERT = Statement(insert(retry))
+RETRY_NOW = Statement(
+    update(retry)
+    .where(retry.c.ino == b("the_ino"), retry.c.work != b("the_work"))
+    .values(next_ns=0)
+)
+"""Has the failures of a file, except those of one kind of work, due at once (``hasten``)."""
+HASTENED = Statement(
+    select(retry.c.work, retry.c.ino, retry.c.key).where(
+        retry.c.work != HYDRATE, retry.c.next_ns == literal_column("0")
+    )
+)
 RETRY_DELETE = Statement(
     delete(retry).where(
         retry.c.work == b("the_work"), retry.c.ino == b("the_ino"), retry.c.key == b("the_key")
@@ -118,6 +129,17 @@ class Retries:
             for gone in {job, *self._of_file.get(ino, ())}:
                 if self._take(gone) is not None:
                     self._unsaved.add(gone)
+
+    def hasten(self, session: Session) -> None:
+        """Take over that a person wants a job tried again now (``gateway.drain.queue.retry``)."""
+        for work, ino, key in session.all(HASTENED):
+            if work not in _WORKS:
+                continue
+            job = JobId(Work(work), ino, key)
+            with self._lock:
+                found = self._failed.get(job)
+                if found is not None and job not in self._unsaved:
+                    self._failed[job] = found._replace(next_ns=0)
 
     def forget(self, is_wanted: Callable[[int], bool]) -> None:
         """Forget failures of jobs that no longer exist.

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,12 +45,18 @@ static inline size_t make(uint8_t *bytes, uint64_t id, uint64_t ino)
 	return head.length;
 }
 
-static inline void ask(int fd, uint64_t id, uint64_t ino)
+static inline void ask_of(int fd, uint64_t id, uint64_t ino, uint16_t op)
 {
 	uint8_t bytes[256];
 	size_t length = make(bytes, id, ino);
 
+	memcpy(bytes + offsetof(struct spw_door_head, op), &op, sizeof(op));
 	assert(send(fd, bytes, length, MSG_NOSIGNAL) == (ssize_t)length);
+}
+
+static inline void ask(int fd, uint64_t id, uint64_t ino)
+{
+	ask_of(fd, id, ino, SPW_DOOR_GETATTR);
 }
 
 /* Receives an answer. Returns false if the connection was closed. */

@@ -48,6 +48,13 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 	return request->ino % 7 == 0 ? ENOENT : 0;
 }
 
+static int tell(uint32_t op, struct spw_door_reply *reply)
+{
+	(void)op;
+	(void)reply;
+	return ENOSYS;
+}
+
 static void check(const struct spw_door_answer *answer, uint64_t ino)
 {
 	assert(answer->head.length == ANSWER);
@@ -336,7 +343,7 @@ static void a_socket_of_a_killed_server_is_replaced(void)
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s/" SPW_DOOR_NAME, directory);
 	assert(bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
 	close(fd);
-	assert(spw_door_open(directory, serve) == 0);
+	assert(spw_door_open(directory, serve, tell) == 0);
 	assert(stat(address.sun_path, &st) == 0 && (st.st_mode & 0777) == 0600);
 	somebody_is_served();
 	spw_door_close();
@@ -348,8 +355,8 @@ int main(int argc, char **argv)
 	assert(argc == 2);
 	directory = argv[1];
 	umask(0);
-	assert(spw_door_open("/nonexistent", serve) == ENOENT);
-	assert(spw_door_open(directory, serve) == 0);
+	assert(spw_door_open("/nonexistent", serve, tell) == ENOENT);
+	assert(spw_door_open(directory, serve, tell) == 0);
 	each_gets_its_own_answer();
 	requests_run_beside_each_other();
 	rubbish_ends_the_connection();

@@ -79,7 +79,7 @@ static void every_truncation_is_partial(void)
 	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
 	size_t length, found;
 
-	for (uint16_t op = SPW_DOOR_LOOKUP; op <= SPW_DOOR_FAILED; op++) {
+	for (uint16_t op = SPW_DOOR_LOOKUP; op <= SPW_DOOR_EXPORTS; op++) {
 		length = make(bytes, op, op, 20u + op, op % 3 * 100);
 		assert(take(bytes, length));
 		for (size_t count = 0; count < length; count++) {
@@ -127,7 +127,9 @@ static void ranges_are_passed_on(void)
 {
 	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
 	size_t length = make(bytes, SPW_DOOR_PRESENT, 0, 0, 0);
-	struct spw_door_reply reply = { .attr.ino = 3, .offset = 4, .length = UINT64_MAX };
+	struct spw_door_reply reply = {
+		.attr.ino = 3, .offset = 4, .length = UINT64_MAX, .data_bytes = 5,
+	};
 	struct spw_door_head head = { .magic = SPW_DOOR_MAGIC, .id = 9 };
 	uint64_t range[2] = { 1ull << 40, UINT64_MAX };
 	struct spw_door_request request;
@@ -138,8 +140,10 @@ static void ranges_are_passed_on(void)
 	assert(request.offset == range[0] && request.length == range[1]);
 	spw_door_encode(&head, 0, &reply, &answer);
 	assert(answer.attr.ino == 3 && answer.offset == 4 && answer.length == UINT64_MAX);
+	assert(answer.head.length == sizeof(answer) + 5);
 	spw_door_encode(&head, EBUSY, NULL, &answer);
 	assert(answer.attr.ino == 0 && answer.offset == 0 && answer.length == 0);
+	assert(answer.head.length == sizeof(answer));
 }
 
 /* The input is random bytes, and valid heads before a body that is not valid. */

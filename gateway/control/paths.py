@@ -13,10 +13,10 @@ from gateway import clock
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import NamespaceError, NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
-from gateway.text import printable
+from gateway.text import Text, printable
 from gateway.types import Kind, Residency
 
 _TYPES = {
@@ -37,10 +37,6 @@ LINKS_MAX = 40
 """The symbolic links of one path that are followed, as in Linux."""
 
 
-class NotPossible(Exception):
-    """A path cannot be used as requested. The message is one line: why, and what to do."""
-
-
 class Place(NamedTuple):
     """A name in a directory that exists. The name itself may not exist."""
 
@@ -58,7 +54,7 @@ class Place(NamedTuple):
     def found(self) -> Entry:
         """Return what the name stands for. Raises NotPossible if there is nothing."""
         if self.entry is None:
-            raise NotPossible(f"{self.path}: no such file or directory: spillway ls shows what is")
+            raise NotThere(f"{self.path}: no such file or directory: spillway ls shows what is")
         return self.entry
 
 
@@ -134,7 +130,7 @@ def follow(browser: Browser, settings: Settings, path: str) -> Place:
             raise NotPossible(f"{path}: {printable(way[-1].name)} is not a directory{through}")
         place = Place(path, above.attr.ino, name, browser.entry(above.attr.ino, name))
         if place.entry is None:
-            raise NotPossible(
+            raise NotThere(
                 f"{path}: there is no {printable(name)}{through}: spillway ls shows what is"
             )
         if place.entry.attr.kind != Kind.SYMLINK:
@@ -179,8 +175,8 @@ def files_below(browser: Browser, place: Place) -> Iterator[tuple[str, Entry]]:
                 yield path, child
 
 
-def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
-    """Return the facts about an inode, for people and scripts."""
+def facts(browser: Browser, path: str, entry: Entry, text: Text = printable) -> dict[str, Any]:
+    """Return the facts about an inode, for people and scripts. Parameters: text, of names."""
     attr = entry.attr
     found = {
         "path": path,
@@ -201,8 +197,26 @@ def facts(browser: Browser, path: str, entry: Entry) -> dict[str, Any]:
     if attr.kind == Kind.REGULAR:
         found["bytes"] = browser.place_of_bytes(attr)
     if attr.kind == Kind.SYMLINK:
-        found["target"] = _target(browser, attr.ino)
+        found["target"] = _target(browser, attr.ino, text)
     return found
+
+
+def brief(entry: Entry, text: Text) -> dict[str, Any]:
+    """Return the facts about an entry that need no query, for lists. Parameters: text, of names."""
+    attr = entry.attr
+    return {
+        "name": text(entry.name),
+        "kind": _TYPES[Kind(attr.kind)][0],
+        "ino": attr.ino,
+        "size_bytes": attr.size,
+        "used_bytes": attr.used,
+        "mode": f"{attr.mode:04o}",
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "modified": _time(attr.mtime_ns),
+        "open_for_writing": entry.is_open,
+        "on_disk": attr.kind != Kind.REGULAR or attr.residency == Residency.RESIDENT,
+    }
 
 
 def long_line(browser: Browser, entry: Entry, shown: str) -> str:
@@ -223,10 +237,10 @@ def long_line(browser: Browser, entry: Entry, shown: str) -> str:
     return f"{line} ({', '.join(remarks)})" if remarks else line
 
 
-def _target(browser: Browser, ino: int) -> str | None:
-    """Return the target of a symbolic link to be shown, or None if the link was removed."""
+def _target(browser: Browser, ino: int, text: Text = printable) -> str | None:
+    """Return the target of a symbolic link, or None if the link was removed."""
     target = browser.target(ino)
-    return None if target is None else printable(target)
+    return None if target is None else text(target)
 
 
 def _time(time_ns: int) -> str:

@@ -1,0 +1,108 @@
+"""``python -m admin_api --config PATH``: serves the admin API and pages until SIGTERM, SIGINT.
+
+It stops nothing else when it cannot start: NFS, the drain and the other processes do not need it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from typing import Any
+
+import uvicorn
+
+from admin_api import logs
+from admin_api.app import create_app
+from admin_api.gateway import Gateway
+from admin_api.listening import listen, require_safe, url_of
+from admin_api.sampling import Sampler
+from admin_api.store.pruning import prune
+from admin_api.tls import Certificate, certificate_of
+from gateway import clock, datadir
+from gateway.daemon import Daemon
+from gateway.errors import NamespaceError, UserError
+
+log = logging.getLogger("admin")
+
+LOCK = "admin.lock"
+STOP_SECONDS = 4.5
+REQUESTS_STOP_SECONDS = 2
+"""The time that requests have to end, those that stream events among them."""
+CONNECTIONS_MAX = 256
+TEND_SECONDS = 60.0
+PRUNE_SECONDS = 3600.0
+
+
+def main() -> int:
+    """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
+    first."""
+    process = Daemon("admin", __doc__, STOP_SECONDS, module="admin_api")
+    logs.install()
+    try:
+        settings = process.configuration()
+        datadir.require_ours(settings)
+        # A second one would take the first one's calls for interrupted.
+        process.alone(settings, LOCK)
+        app = create_app(settings)
+        gateway: Gateway = app.state.gateway
+        require_safe(gateway)
+        certificate = certificate_of(settings)
+        listener = listen(settings)
+    except (UserError, NamespaceError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    server = uvicorn.Server(_config(app, certificate))
+    process.on_stop = lambda: setattr(server, "should_exit", True)
+    threading.Thread(target=_tend, args=(gateway, certificate, process.stop), daemon=True).start()
+    # Its own thread: in the main thread uvicorn would take the signals.
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    log.info("listening on %s", url_of(settings))
+    if process.stop.is_set():
+        server.should_exit = True  # the signal came before there was a server
+    thread.join()
+    if not process.stop.is_set():
+        print("the server of the admin API ended by itself: see the lines above", file=sys.stderr)
+        return 1
+    return process.end()
+
+
+def _config(app: Any, certificate: Certificate | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        # Lines come from this package, with the id of the request. Uvicorn's own name no user.
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Else a client could name any address as its own.
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=REQUESTS_STOP_SECONDS,
+        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
+    )
+
+
+def _tend(gateway: Gateway, certificate: Certificate | None, stop: threading.Event) -> None:
+    """Take samples, delete old rows and renew the certificate until stop is set."""
+    prune_at = 0.0
+    sampler = Sampler(gateway.settings, gateway.store)
+    while True:
+        try:
+            if certificate is not None:
+                certificate.refresh()
+            if (now := clock.monotonic_seconds()) >= prune_at:
+                prune(gateway.store, gateway.settings)
+                prune_at = now + PRUNE_SECONDS
+            sampler.take()
+        except UserError as exc:
+            log.error("%s", exc)
+        except Exception:
+            # What is not foreseen must not end this: certificate and rows would grow old.
+            log.exception("unexpected")
+        if stop.wait(TEND_SECONDS):
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Sessions of the pages: a login with a token gives a cookie.
+
+The cookie is a random secret, of which the database has a hash. A session ends after
+``admin.session_hours``, by a logout, and with its token. Calls that change something must also have
+the CSRF token of the session, which a page of another site cannot read. It is computed from the
+cookie, so it is not stored.
+
+A page logs in and out with ``log_in``, ``set_cookie`` and ``log_out``, and puts ``csrf_of`` into
+its forms (field ``csrf``) or into the header ``X-CSRF-Token``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from typing import NamedTuple
+
+from fastapi import Request, Response
+
+from admin_api.access.principal import Principal
+from admin_api.access.refusals import refusal, refused_token
+from admin_api.access.tokens import MustWait, Refused
+from admin_api.calls import Call
+from admin_api.gateway import Gateway
+from admin_api.problems import Problem
+from admin_api.store import audit, tokens
+from admin_api.store.audit import Outcome
+from gateway import clock
+from gateway.adminsettings import TLS_OFF
+
+COOKIE = "spillway_session"
+CSRF_HEADER = "X-CSRF-Token"
+CSRF_FIELD = "csrf"
+
+
+class Login(NamedTuple):
+    """A session that was just opened."""
+
+    principal: Principal
+    secret: str
+    """The value of the cookie."""
+
+
+def log_in(gateway: Gateway, call: Call, token: str) -> Login:
+    """Open a session for the owner of a token.
+
+    Parameters: call, that of the request; token, the text that its owner sent. Raises Problem (401,
+    or 429 after too many wrong ones). The audit has both.
+    """
+    try:
+        principal = gateway.verifier.verify(token.strip(), call.address)
+    except (Refused, MustWait) as exc:
+        raise refused_token(gateway, call, exc) from None
+    secret, now_ns = secrets.token_urlsafe(32), clock.now_ns()
+    hours = gateway.settings.admin.session_hours
+    with gateway.store.writing() as session:
+        expires_ns = now_ns + int(hours * 3600 * clock.NS)
+        tokens.open_session(session, _id_of(secret), principal.token_id, now_ns, expires_ns)
+        call.principal = principal
+        audit.add(session, call.origin, Outcome(200, "logged in"))
+    return Login(principal, secret)
+
+
+def set_cookie(gateway: Gateway, response: Response, login: Login) -> None:
+    """Give the browser a session."""
+    admin = gateway.settings.admin
+    response.set_cookie(
+        COOKIE,
+        login.secret,
+        max_age=int(admin.session_hours * 3600),
+        httponly=True,
+        samesite="strict",
+        secure=admin.tls != TLS_OFF,
+    )
+
+
+def log_out(gateway: Gateway, request: Request, response: Response) -> None:
+    """End the session of a request, if it has one."""
+    secret = request.cookies.get(COOKIE)
+    if secret:
+        with gateway.store.writing() as session:
+            tokens.close_session(session, _id_of(secret))
+    response.delete_cookie(COOKIE)
+
+
+def csrf_of(request: Request) -> str:
+    """Return the CSRF token of the session of a request, or an empty text without a session."""
+    secret = request.cookies.get(COOKIE)
+    return csrf_from(secret) if secret else ""
+
+
+def csrf_from(secret: str) -> str:
+    """Return the CSRF token of a session. Parameters: secret, the value of its cookie."""
+    return hmac.digest(secret.encode(errors="replace"), b"spillway csrf", "sha256").hex()
+
+
+def principal_of(gateway: Gateway, request: Request, call: Call, csrf: str | None) -> Principal:
+    """Return whose session a request has. Raises Problem.
+
+    Parameters: csrf, the CSRF token that came with the request.
+    """
+    secret = request.cookies[COOKIE]
+    with gateway.store.reading() as session:
+        found = tokens.of_session(session, _id_of(secret))
+    if found is None or found[1] <= clock.now_ns():
+        raise _ended()
+    try:
+        principal = gateway.verifier.principal(found[0])
+    except Refused:
+        raise _ended() from None
+    sent = (csrf or "").encode()
+    if call.is_unsafe and not hmac.compare_digest(csrf_from(secret).encode(), sent):
+        call.principal = principal
+        detail = f"{CSRF_HEADER} is missing or wrong: load the page again"
+        raise refusal(gateway, call, 403, detail)
+    return principal
+
+
+def _ended() -> Problem:
+    return Problem(401, "the session has ended: log in again", {"WWW-Authenticate": "Bearer"})
+
+
+def _id_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()

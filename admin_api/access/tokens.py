@@ -1,0 +1,156 @@
+"""Makes tokens and verifies them: ``spw_<id>_<secret>``.
+
+The secret has 256 random bits. It is shown once, and only its Argon2id hash is kept. A token that
+was verified is remembered in memory, because the hash costs a hundred times a request. Its row is
+read for each request nevertheless, so it ends at once when it is revoked, also by another process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import secrets
+import sqlite3
+import threading
+from collections import OrderedDict
+from ipaddress import ip_address, ip_network
+
+from argon2 import PasswordHasher
+from argon2.exceptions import VerificationError
+
+from admin_api.access.limiter import Limiter
+from admin_api.access.principal import Principal, Role
+from admin_api.store import tokens
+from admin_api.store.tokens import Token
+from gateway import clock
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, UserError
+
+log = logging.getLogger("admin")
+
+TRIES = 10
+"""So many tokens may be wrong at once, from one address."""
+TRIES_PER_SECOND = 1 / 6
+REMEMBERED_MAX = 1024
+USE_NS = 60 * clock.NS
+"""The last use of a token is noted so often."""
+
+LIFE_SECONDS_MAX = 100 * 366 * 86_400
+
+_FORM = re.compile("spw_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+_HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
+"""The least that OWASP advises for passwords. The secret is random: nobody can guess it."""
+
+
+class Refused(Exception):
+    """A token is not valid. The message is one line, and has nothing of the token."""
+
+
+class MustWait(Exception):
+    """Too many tokens from an address were wrong. Parameters: seconds until the next try."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(f"too many wrong tokens from this address: wait for {seconds} s")
+        self.seconds = seconds
+
+
+def create(
+    session: Session, name: str, role: Role, expires_ns: int | None, by: str
+) -> tuple[Token, str]:
+    """Make a token. Returns its row, and the text that its owner sends, which is not kept.
+
+    Parameters: name, for people; expires_ns, or None; by, who asked for it. Raises UserError if it
+    would last for longer than a calendar can say.
+    """
+    now_ns = clock.now_ns()
+    if expires_ns is not None and expires_ns - now_ns > LIFE_SECONDS_MAX * clock.NS:
+        raise UserError("a token lasts for 100 years at most: let it expire earlier, or never")
+    token_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    token = Token(
+        *(token_id, name, role.word, _HASHER.hash(secret), now_ns, by, expires_ns),
+        *(None, None),
+    )
+    tokens.add(session, token)
+    return token, f"spw_{token_id}_{secret}"
+
+
+class Verifier:
+    """Verifies tokens. Parameters: store, the admin API's own database."""
+
+    def __init__(self, store: Database) -> None:
+        self._store = store
+        self._tries = Limiter(TRIES, TRIES_PER_SECOND)
+        self._key = secrets.token_bytes(32)
+        self._remembered: OrderedDict[bytes, str] = OrderedDict()
+        """The hash in the row of each token that was verified, by a digest of its text."""
+        self._lock = threading.Lock()
+
+    def verify(self, text: str, address: str) -> Principal:
+        """Return whose token a text is.
+
+        Parameters: address of the client, in whose name failures are counted. Raises Refused,
+        MustWait, TryAgain.
+        """
+        form, origin = _FORM.fullmatch(text), _origin(address)
+        token = None
+        if form is not None:
+            with self._store.reading() as session:
+                token = tokens.find(session, form[1])
+        digest = hashlib.blake2b(text.encode(errors="replace"), key=self._key).digest()
+        if token is None or self._remembered.get(digest) != token.hash:
+            # One at a time: each hash takes 19 MiB. Who is known passes without a turn.
+            with self._lock:
+                self._require_turn(origin)
+                if form is None or token is None or not _is_of(token, form[2]):
+                    self._tries.failed(origin)
+                    raise Refused("the token is not valid")
+                self._remember(digest, token.hash)
+        try:
+            return self.principal(token)
+        except Refused:
+            self._tries.failed(origin)
+            raise
+
+    def principal(self, token: Token) -> Principal:
+        """Return whose a token is that was verified, and note its use. Raises Refused if it has
+        ended."""
+        now_ns = clock.now_ns()
+        if token.revoked_ns is not None:
+            raise Refused("the token was revoked: ask for another one")
+        if token.is_expired(now_ns):
+            raise Refused("the token has expired: ask for another one")
+        if token.used_ns is None or abs(now_ns - token.used_ns) >= USE_NS:
+            try:
+                with self._store.writing() as session:
+                    tokens.used(session, token.id, now_ns)
+            except (NamespaceError, sqlite3.Error) as exc:
+                # A full disk must not lock people out who want to see why.
+                log.warning("the use of token %s is not noted: %s", token.id, exc)
+        return Principal(token.name, Role[token.role.upper()], token.id)
+
+    def _require_turn(self, origin: str) -> None:
+        if seconds := self._tries.wait_seconds(origin):
+            raise MustWait(seconds)
+
+    def _remember(self, digest: bytes, hashed: str) -> None:
+        self._remembered[digest] = hashed
+        if len(self._remembered) > REMEMBERED_MAX:
+            self._remembered.popitem(last=False)
+
+
+def _origin(address: str) -> str:
+    """Return in whose name failures are counted: with IPv6 a host has a whole network."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return address if found.version == 4 else str(ip_network((found.packed, 64), strict=False))
+
+
+def _is_of(token: Token, secret: str) -> bool:
+    try:
+        return _HASHER.verify(token.hash, secret)
+    except VerificationError:
+        return False

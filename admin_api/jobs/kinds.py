@@ -1,0 +1,80 @@
+"""What a job is made of: its kind, and what its work gets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.db.engine import Database
+from gateway.settings import Settings
+
+
+class Cancelled(Exception):
+    """A person wants the job to end."""
+
+
+class Stopped(Exception):
+    """The process ends. The next one decides what becomes of the job."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of job.
+
+    Its function gets the work and returns the result, which JSON can hold. It calls ``Work.check``
+    or ``Work.rest`` every few seconds and lets what they raise pass. What else it raises on purpose
+    (admin_api.problems) is the problem of a job that failed.
+    """
+
+    name: str
+    run: Callable[[Work], dict[str, Any]]
+    remedy: str | None = None
+    """None: after a restart it begins again, and skips what was done. Otherwise the job ends as
+    interrupted, with this text, which says what to do."""
+
+
+class Work:
+    """One job while it runs, as its kind sees it.
+
+    Parameters: settings; database, of the namespace; arguments, as they were given; who asked;
+    tell, called with done, total and text.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        arguments: dict[str, Any],
+        who: str,
+        tell: Callable[[int, int | None, str], None],
+    ) -> None:
+        self.settings = settings
+        self.database = database
+        self.arguments = arguments
+        self.who = who
+        self._tell = tell
+        self._end = threading.Event()
+        self._error: type[Exception] = Stopped
+
+    def progress(self, done: int, total: int | None, text: str) -> None:
+        """Say how far it is. Parameters: total, or None if it is not known; text, one line. Raises
+        Cancelled, Stopped."""
+        self.check()
+        self._tell(done, total, text)
+
+    def check(self) -> None:
+        """Raise Cancelled or Stopped if the job is to end."""
+        if self._end.is_set():
+            raise self._error
+
+    def rest(self, seconds: float) -> None:
+        """Do nothing for a while. Raises Cancelled, Stopped."""
+        self._end.wait(seconds)
+        self.check()
+
+    def end(self, error: type[Exception]) -> None:
+        """Make the job end. Parameters: error, Cancelled or Stopped."""
+        self._error = error
+        self._end.set()

@@ -1,0 +1,107 @@
+"""The rows of jobs in the admin API's own database."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, insert, or_, select, tuple_, update
+
+from admin_api.store import models
+from gateway.db.compiled import Session, Statement, b
+
+WAITING, RUNNING, DONE = "waiting", "running", "done"
+FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
+STATES = (WAITING, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)
+
+_job: Any = models.Job.__table__
+_UNENDED = _job.c.ended_ns.is_(None)
+_SELECT = select(*_job.c)
+_PAGE = (
+    _SELECT.where(or_(b("state").is_(None), _job.c.state == b("state")))
+    .where(or_(b("kind").is_(None), _job.c.kind == b("kind")))
+    .where(tuple_(_job.c.created_ns, _job.c.id) < tuple_(b("before_ns"), b("before_id")))
+    .order_by(_job.c.created_ns.desc(), _job.c.id.desc())
+    .limit(b("most"))
+)
+INSERT = Statement(insert(_job))
+GET = Statement(_SELECT.where(_job.c.id == b("id")))
+PAGE = Statement(_PAGE)
+LEFT = Statement(_SELECT.where(_UNENDED).order_by(_job.c.created_ns, _job.c.id))
+COUNT = Statement(select(func.count()).where(_job.c.state == WAITING))
+RUN = Statement(
+    update(_job)
+    .where(_job.c.id == b("the_id"), _UNENDED)
+    .values(state=RUNNING, text=b("new_text"), updated_ns=b("now_ns"))
+)
+PROGRESS = Statement(
+    update(_job)
+    .where(_job.c.id == b("the_id"))
+    .values(done=b("new_done"), total=b("new_total"), text=b("new_text"), updated_ns=b("now_ns"))
+)
+END = Statement(
+    update(_job)
+    .where(_job.c.id == b("the_id"), _UNENDED)
+    .values(
+        state=b("new_state"),
+        text=b("new_text"),
+        result=b("new_result"),
+        problem=b("new_problem"),
+        updated_ns=b("now_ns"),
+        ended_ns=b("now_ns"),
+    )
+)
+CANCEL = Statement(update(_job).where(_job.c.id == b("the_id"), _UNENDED).values(cancel_asked=1))
+
+
+class Row(NamedTuple):
+    """A row, in the order of ``admin_api.store.models.Job``."""
+
+    id: str
+    kind: str
+    arguments: str
+    state: str
+    done: int
+    total: int | None
+    text: str
+    asked_by: str
+    token_id: str
+    request_id: str
+    created_ns: int
+    updated_ns: int
+    ended_ns: int | None
+    cancel_asked: int
+    result: str | None
+    problem: str | None
+
+
+def get(session: Session, id: str) -> Row | None:
+    """Return a job, or None."""
+    row = session.one(GET, id=id)
+    return None if row is None else Row(*row)
+
+
+def page(
+    session: Session,
+    most: int,
+    before: tuple[int, str],
+    state: str | None = None,
+    kind: str | None = None,
+) -> list[Row]:
+    """Return jobs, the newest first. Parameters: before, creation and id of the last one before;
+    state and kind, or None for all."""
+    before_ns, before_id = before
+    rows = session.all(
+        PAGE, most=most, before_ns=before_ns, before_id=before_id, state=state, kind=kind
+    )
+    return [Row(*row) for row in rows]
+
+
+def left(session: Session) -> list[Row]:
+    """Return the jobs that have not ended, the oldest first."""
+    return [Row(*row) for row in session.all(LEFT)]
+
+
+def waiting(session: Session) -> int:
+    """Return the number of jobs that wait for their turn."""
+    row = session.one(COUNT)
+    return 0 if row is None else int(row[0])

@@ -1,0 +1,279 @@
+"""Runs jobs on a few threads, and keeps their rows up to date.
+
+The row is the truth. A process that starts finds the jobs that the one before it left: those that
+wait are run, those that ran begin again if their kind can, and end as interrupted otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from admin_api import problems
+from admin_api.access.principal import Principal
+from admin_api.jobs import rows
+from admin_api.jobs.kinds import Cancelled, Kind, Stopped, Work
+from admin_api.jobs.rows import Row
+from admin_api.problems import Problem
+from gateway import clock
+from gateway.db.engine import Database
+from gateway.errors import BucketError, GatewayError, NamespaceError
+from gateway.settings import Settings
+
+log = logging.getLogger("admin.jobs")
+
+THREADS = 4
+WAITING_MAX = 1000
+SAVE_SECONDS = 1.0
+"""Progress is saved, and told, this often at most."""
+END_TRIES = 5
+STOP_SECONDS = 2.0
+
+Publish = Callable[[Row], None]
+
+
+class Runner:
+    """The jobs of one gateway. Safe to use from several threads.
+
+    Parameters: settings; database, of the namespace; store, which has the rows; kinds; publish,
+    called with each row that changed, also from other threads.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        store: Database,
+        kinds: Iterable[Kind],
+        publish: Publish = lambda _row: None,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._store = store
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._publish = publish
+        self._pool = ThreadPoolExecutor(THREADS, "job")
+        self._lock = threading.Lock()
+        self._works: dict[str, Work] = {}
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Take over what an earlier process left. Raises TryAgain."""
+        with self._store.reading() as session:
+            found = rows.left(session)
+        for row in found:
+            kind = self._kinds.get(row.kind)
+            if row.cancel_asked:
+                self._end(row.id, rows.CANCELLED, "cancelled")
+            elif kind is None:
+                self._end(row.id, rows.INTERRUPTED, "this version of the gateway has no such job")
+            elif row.state == rows.RUNNING and kind.remedy is not None:
+                self._end(row.id, rows.INTERRUPTED, f"the gateway was restarted: {kind.remedy}")
+            else:
+                self._pool.submit(self._run, row.id)
+
+    def stop(self) -> None:
+        """Make the threads end, and wait for them for a moment. The next process decides what
+        becomes of their jobs."""
+        self._stopping.set()
+        with self._lock:
+            works = list(self._works.values())
+        for work in works:
+            work.end(Stopped)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        until = clock.monotonic_seconds() + STOP_SECONDS
+        while self._works and clock.monotonic_seconds() < until:
+            time.sleep(0.01)
+
+    def submit(
+        self, kind: str, arguments: dict[str, Any], principal: Principal, request_id: str
+    ) -> Row:
+        """Have work done. Parameters: arguments, which JSON can hold. Returns the job. Raises
+        Problem when too many wait."""
+        now_ns = clock.now_ns()
+        row = Row(
+            id=secrets.token_hex(8),
+            kind=self._kinds[kind].name,
+            arguments=json.dumps(arguments),
+            state=rows.WAITING,
+            done=0,
+            total=None,
+            text="waits for its turn",
+            asked_by=principal.name,
+            token_id=principal.token_id,
+            request_id=request_id,
+            created_ns=now_ns,
+            updated_ns=now_ns,
+            ended_ns=None,
+            cancel_asked=0,
+            result=None,
+            problem=None,
+        )
+        with self._store.writing() as session:
+            if rows.waiting(session) >= WAITING_MAX:
+                raise Problem(
+                    503, f"{WAITING_MAX} jobs wait already: try again later, or cancel some"
+                )
+            session.run(rows.INSERT, **row._asdict())
+        self._publish(row)
+        if not self._stopping.is_set():
+            self._pool.submit(self._run, row.id)
+        return row
+
+    def cancel(self, id: str) -> Row:
+        """Make a job end. What it has done stays done. Raises Problem."""
+        with self._store.writing() as session:
+            row = rows.get(session, id)
+            if row is None:
+                raise Problem(404, f"there is no job {id}: old ones are forgotten")
+            if not session.run(rows.CANCEL, the_id=id):
+                raise Problem(409, f"the job has ended: {row.state}")
+        with self._lock:
+            work = self._works.get(id)
+        if work is not None:
+            work.end(Cancelled)
+        elif row.state == rows.WAITING:
+            self._end(id, rows.CANCELLED, "cancelled before it began")
+        with self._store.reading() as session:
+            return rows.get(session, id) or row
+
+    def _run(self, id: str) -> None:
+        """Run a job on a thread of the pool."""
+        row = self._begin(id)
+        if row is None:
+            return
+        work = Work(
+            self._settings,
+            self._database,
+            json.loads(row.arguments),
+            row.asked_by,
+            _Progress(self._store, self._publish, id).tell,
+        )
+        with self._lock:
+            self._works[id] = work
+        if self._stopping.is_set():
+            work.end(Stopped)
+        try:
+            self._end(id, *self._outcome(self._kinds[row.kind], work))
+        except Stopped:
+            log.info("job %s (%s) is left for the next start", id, row.kind)
+        finally:
+            with self._lock:
+                del self._works[id]
+
+    def _begin(self, id: str) -> Row | None:
+        """Return the row of a job that is to run now, or None."""
+        try:
+            with self._store.writing() as session:
+                now_ns = clock.now_ns()
+                if not session.run(rows.RUN, the_id=id, new_text="", now_ns=now_ns):
+                    return None
+                row = rows.get(session, id)
+        except (NamespaceError, sqlite3.Error) as exc:
+            log.error("job %s waits for the next start: %s", id, exc)
+            return None
+        assert row is not None
+        if row.cancel_asked:
+            self._end(id, rows.CANCELLED, "cancelled before it began")
+            return None
+        self._publish(row)
+        return row
+
+    def _outcome(
+        self, kind: Kind, work: Work
+    ) -> tuple[str, str | None, dict[str, Any] | None, Problem | None]:
+        """Return state, text, result and problem of a job after its run. Raises Stopped."""
+        try:
+            work.check()
+            return rows.DONE, None, kind.run(work), None
+        except Cancelled:
+            return rows.CANCELLED, "cancelled; what was done stays done", None, None
+        except Stopped:
+            raise
+        except (Problem, GatewayError, BucketError) as exc:
+            problem = exc if isinstance(exc, Problem) else problems.of(exc)
+            return rows.FAILED, problem.detail, None, problem
+        except Exception:
+            log.exception("unexpected error of a job (%s)", kind.name)
+            problem = Problem(
+                500, "an error that was not foreseen: the log of the admin API has it"
+            )
+            return rows.FAILED, problem.detail, None, problem
+
+    def _end(
+        self,
+        id: str,
+        state: str,
+        text: str | None,
+        result: dict[str, Any] | None = None,
+        problem: Problem | None = None,
+    ) -> None:
+        """Record the end of a job. Parameters: text, or None to keep the last one."""
+        told = None if problem is None else {"status": problem.status, "detail": problem.detail}
+        for _ in range(END_TRIES):
+            try:
+                with self._store.writing() as session:
+                    row = rows.get(session, id)
+                    assert row is not None
+                    session.run(
+                        rows.END,
+                        the_id=id,
+                        new_state=state,
+                        new_text=row.text if text is None else text,
+                        new_result=None if result is None else json.dumps(result),
+                        new_problem=None if told is None else json.dumps(told),
+                        now_ns=clock.now_ns(),
+                    )
+                    row = rows.get(session, id)
+            except (NamespaceError, sqlite3.Error) as exc:
+                log.error("the end of job %s (%s) is not recorded: %s", id, state, exc)
+                self._stopping.wait(SAVE_SECONDS)
+                continue
+            assert row is not None
+            self._publish(row)
+            return
+
+
+class _Progress:
+    """Saves how far a job is, now and then."""
+
+    def __init__(self, store: Database, publish: Publish, id: str) -> None:
+        self._store = store
+        self._publish = publish
+        self._id = id
+        self._next_at = 0.0
+
+    def tell(self, done: int, total: int | None, text: str) -> None:
+        now = clock.monotonic_seconds()
+        if now < self._next_at:
+            return
+        self._next_at = now + SAVE_SECONDS
+        values = {"new_done": done, "new_total": total, "new_text": text}
+        try:
+            with self._store.writing() as session:
+                session.run(rows.PROGRESS, the_id=self._id, now_ns=clock.now_ns(), **values)
+                row = rows.get(session, self._id)
+        except (NamespaceError, sqlite3.Error) as exc:
+            # The work does not depend on it.
+            log.warning("the progress of job %s is not saved: %s", self._id, exc)
+            return
+        if row is not None:
+            self._publish(row)
+
+
+def _runner(request: Request) -> Runner:
+    found: Runner = request.app.state.runner
+    return found
+
+
+Working = Annotated[Runner, Depends(_runner)]
+"""The parameter of a route that needs the runner of jobs."""

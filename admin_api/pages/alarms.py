@@ -1,0 +1,140 @@
+"""What a person must know now, and what to do about it, from the facts of the status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from gateway.control import cached, status
+from gateway.units import duration, size
+
+RUNS_SHOWN = 3
+
+_NAMES = {
+    "up": "The gateway",
+    "ganesha": "The NFS server",
+    "drain": "The drain",
+    "cache": "The hydrator",
+    "checkpoints": "The catalogue of checkpoints",
+    "admin": "The admin API",
+}
+_LOST = {
+    "up": "nothing is supervised: start it: spillway up",
+    "ganesha": "clients wait until it is back",
+    "drain": "nothing reaches the bucket until it is back",
+    "cache": "what was evicted cannot be read until it is back",
+    "checkpoints": "new checkpoints are not seen until it is back",
+    "admin": "this page is of another process: spillway admin",
+}
+
+
+class Alarm(NamedTuple):
+    """Something that a person must know."""
+
+    kind: str
+    """``bad``: a person must act. ``warn``: a person may have to."""
+    text: str
+    remedy: str
+
+
+def alarms_of(facts: Mapping[str, Any]) -> list[Alarm]:
+    """Return the alarms, the worst first. Parameters: facts, of ``gateway.control.status``."""
+    found = [*_processes(facts), *_bucket(facts), *_space(facts), *_files(facts), *_people(facts)]
+    return sorted(found, key=lambda one: one.kind != "bad")
+
+
+def _processes(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    dead = [name for name, entry in facts["processes"].items() if not entry["alive"]]
+    if "up" in dead:
+        yield Alarm("bad", "The gateway does not run", "Clients wait. Start it: spillway up")
+        return
+    for name in dead:
+        last = facts["processes"][name]["last_exit"]
+        said = f" Its last end: {last}." if last else ""
+        yield Alarm(
+            "bad",
+            f"{_NAMES[name]} does not run",
+            f"{_LOST[name].capitalize()}. The gateway restarts it by itself.{said} Its log says "
+            f"more: {facts['data_dir']}/log",
+        )
+
+
+def _bucket(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    drain = facts["drain"]
+    if drain is None or not drain["alive"]:
+        return
+    bucket = status.part(drain, "bucket")
+    if bucket["state"] not in ("unreachable", "refused"):
+        return
+    since = status.age_seconds(bucket.get("since_ns"))
+    for_long = "" if since is None else f" for {duration(since)}"
+    remedy = "The gateway tries again by itself, and keeps what is written on its disk."
+    if bucket["state"] == "refused":
+        remedy = "Correct the credentials or the permissions of the bucket. Nothing is lost."
+    said = bucket["error"] or "no reason known"
+    yield Alarm("bad", f"The bucket is {bucket['state']}{for_long}: {said}", remedy)
+
+
+def _space(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    space = facts["space"] or {}
+    if space.get("level") == "full":
+        yield Alarm(
+            "bad",
+            "The disk is full: writers wait, and are then told ENOSPC",
+            "Delete files, raise space.dirty_limit_bytes, or add disk.",
+        )
+    elif space.get("level") == "slow":
+        yield Alarm(
+            "warn",
+            "Room gets short: writers are slowed to the pace of the drain",
+            "It passes when the drain has caught up. If not: raise the limit, or delete files.",
+        )
+
+
+def _files(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    if count := facts["stuck"]["files"]:
+        first = facts["stuck"]["first"][0]
+        many = "1 file does" if count == 1 else f"{count:,} files do"
+        yield Alarm("bad", f"{many} not get into the bucket", f"{first['path']}: {first['reason']}")
+    for one in cached.damaged(facts["cache"])[:1]:
+        yield Alarm(
+            "bad",
+            f"{one.get('path')} cannot be fetched: {one.get('reason')}",
+            "Make the uploaded version of its object readable again, or delete the file.",
+        )
+    late = [run for run in facts["catalogue"]["at_risk"] if run["alarm"] is not None]
+    if late:
+        said = [
+            f"{run['run'] or 'the root'} ({_whole(duration(run['at_risk_seconds']))})"
+            for run in late
+        ]
+        most = ", ".join(said[:RUNS_SHOWN]) + (" and others" if len(said) > RUNS_SHOWN else "")
+        yield Alarm(
+            "bad",
+            f"More work is only on this gateway than is allowed: {most}",
+            "See that the drain keeps up: the queue shows what it waits for. The limits are "
+            "checkpoints.rpo_seconds and rpo_bytes.",
+        )
+
+
+def _whole(text: str) -> str:
+    """Keep a number and its unit on one line."""
+    return text.replace(" ", "\u00a0")
+
+
+def _people(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    asked = facts["retention"]["asked"]
+    if asked is not None:
+        yield Alarm(
+            "warn",
+            f"{asked['checkpoints']:,} deletions, {size(asked['bytes'])}, wait for an approval",
+            "Look at the plan of the policies, and approve it there.",
+        )
+    if ahead_seconds := facts["retention"]["clock_ahead_seconds"]:
+        yield Alarm(
+            "warn",
+            f"The clock is {duration(ahead_seconds)} ahead of the time that is known",
+            "Ages are counted without that. If the clock is right: spillway policy clock --confirm",
+        )
+    if failed := facts["promotions"]["failed"]:
+        yield Alarm("warn", f"{failed} promotions failed", "The page of the promotions says why.")

@@ -1,0 +1,80 @@
+"""What policies would do now, and why: the plan, its approval, and what a change would add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from admin_api.access.roles import Admin, Viewer
+from admin_api.gateway import Gateway, Governed
+from admin_api.pages.flash import after
+from admin_api.pages.render import page
+from admin_api.pages.visitor import Sent
+from gateway.control import retention
+from gateway.escapes import text_of
+from gateway.retention.facts import Current, Fate
+from gateway.retention.policy import Policy
+
+router = APIRouter(prefix="/policies/plan")
+SHOWN = 200
+"""The checkpoints of each kind that a page lists."""
+
+
+@router.get("")
+def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+    """Show what becomes of each checkpoint."""
+    plan = _plan(gateway, ())
+    return page(request, "plan.html", who, plan=plan, shown=SHOWN, here="policies")
+
+
+@router.get("/summary")
+def summary(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+    """Show the plan in one paragraph."""
+    return page(request, "plan-summary.html", who, plan=_plan(gateway, ()), here="policies")
+
+
+@router.post("/approve")
+def approve(gateway: Governed, who: Admin, sent: Sent) -> RedirectResponse:
+    """Approve the deletions of a plan."""
+    retention.approve(gateway.settings, gateway.database, sent.get("plan", ""), who.name)
+    return after("/policies", "ok", "Approved. The gateway puts them into the trash in minutes.")
+
+
+class Change(NamedTuple):
+    """What a policy that is not stored would do."""
+
+    plan: dict[str, Any]
+    """With the policy."""
+    more: Sequence[dict[str, Any]]
+    """Checkpoints that would be deleted, and are not without it."""
+    fewer: Sequence[dict[str, Any]]
+    """Checkpoints that would stay, and are deleted without it."""
+    more_bytes: int
+
+
+def change(gateway: Gateway, policy: Policy) -> Change:
+    """Return what a policy would do in place of the stored one of its name. Raises UserError,
+    NamespaceError."""
+    now = retention.planned(gateway.settings, gateway.database, ()).plan
+    gone_now = {
+        f"{gateway.settings.nfs.export}/{text_of(one.checkpoint.path)}" for one in now.deletions
+    }
+    then = _plan(gateway, [Current(policy, 0)])
+    more = [one for one in deleted(then) if one["path"] not in gone_now]
+    fewer = [
+        one for one in then["checkpoints"] if one["fate"] != Fate.DELETE and one["path"] in gone_now
+    ]
+    return Change(then, more, fewer, sum(one["size_bytes"] for one in more))
+
+
+def deleted(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the deletions of a plan."""
+    return [one for one in plan["checkpoints"] if one["fate"] == Fate.DELETE]
+
+
+def _plan(gateway: Gateway, others: Sequence[Current]) -> dict[str, Any]:
+    planned = retention.planned(gateway.settings, gateway.database, others)
+    return retention.facts(gateway.settings, planned, None, text_of)

@@ -1,0 +1,85 @@
+"""The queue: the files that the bucket lacks, why, and the orders of people about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from admin_api.access.roles import Operator, Viewer
+from admin_api.gateway import Gateway, Governed
+from admin_api.pages.flash import after
+from admin_api.pages.render import page
+from admin_api.pages.visitor import Sent, number_in
+from admin_api.paging import cursor_of, key_of
+from admin_api.problems import Problem
+from gateway import clock
+from gateway.control import backlog
+from gateway.control import queue as control
+from gateway.db.models import ROOT_INO
+from gateway.drain import queue
+from gateway.escapes import text_of
+
+router = APIRouter(prefix="/queue")
+ROWS = 100
+ORDERS = {
+    "bump": (False, "It goes before everything else."),
+    "hold": (True, "It is not drained until somebody releases it."),
+    "release": (None, "It waits for its turn again."),
+}
+"""What each order does: hold (True), put first (False), or neither; and what people are told."""
+
+
+@router.get("")
+def show(
+    request: Request, gateway: Governed, who: Viewer, cursor: str | None = None
+) -> HTMLResponse:
+    """Show the files that wait, the newest first, and what is said of them."""
+    key = key_of(cursor, int, int)
+    found, more, orders = _page(gateway, None if key is None else (key[0], key[1]))
+    waiting = backlog.measure(gateway.settings)
+    return page(
+        request,
+        "queue.html",
+        who,
+        found=found,
+        next=None if more is None else cursor_of(list(more)),
+        is_first=cursor is None,
+        orders=orders,
+        waiting=waiting,
+    )
+
+
+def _page(
+    gateway: Gateway, place: tuple[int, int] | None
+) -> tuple[list[dict[str, Any]], tuple[int, int] | None, list[dict[str, Any]]]:
+    """Return the files of a page, the place of the next one, and the orders of people."""
+    now_ns = clock.now_ns()
+    with control.opened(gateway.settings) as context:
+        with context.reading() as view:
+            entries, more = queue.page(
+                view, place or queue.NEWEST, ROOT_INO, gateway.settings.drain_ahead_ns, ROWS
+            )
+        orders = control.orders(context, text_of)
+    found = [
+        {**control.facts(gateway.settings, one, now_ns, text_of), "ino": one.ino} for one in entries
+    ]
+    return found, more, orders
+
+
+@router.post("/order")
+def order(gateway: Governed, _who: Operator, sent: Sent) -> RedirectResponse:
+    """Take an order about a file, or about everything below a directory."""
+    if sent.get("order") not in ORDERS:
+        raise Problem(422, f"there is no such order: choose one of {', '.join(ORDERS)}")
+    hold, text = ORDERS[sent["order"]]
+    ino = number_in(sent, "ino")
+    with control.opened(gateway.settings) as context:
+        if not ino:
+            found = control.resolve(context, [sent.get("path", "")])
+            ino = next(iter(found.values()))
+        before = queue.say(context, ino, hold)
+    if hold is None and not before:
+        return after("/queue", "info", "Nothing was said of it before.")
+    return after("/queue", "ok", f"{sent.get('path', '')}: {text}")

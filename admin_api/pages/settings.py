@@ -1,0 +1,129 @@
+"""The settings: the configuration of the gateway, and the tokens that give access to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from admin_api.access import tokens as access
+from admin_api.access.principal import Role
+from admin_api.access.roles import Admin, Viewer
+from admin_api.calls import Recorded
+from admin_api.gateway import Governed
+from admin_api.pages.flash import after
+from admin_api.pages.render import page
+from admin_api.pages.visitor import Sent
+from admin_api.problems import Problem
+from admin_api.store import tokens
+from gateway import clock
+from gateway.control.masking import without_userinfo
+from gateway.settings import Settings
+from gateway.text import shown
+from gateway.units import size
+
+router = APIRouter(prefix="/settings")
+DAYS_MAX = 36_500
+
+
+@router.get("")
+def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+    """Show the configuration that this process was started with."""
+    sections = dict(_sections(gateway.settings))
+    return page(
+        request, "settings.html", who, sections=sections, source=str(gateway.settings.source)
+    )
+
+
+def _sections(settings: Settings) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    for section in fields(settings):
+        held = getattr(settings, section.name)
+        if not is_dataclass(held):
+            continue
+        yield section.name, [_key(held, key) for key in fields(held)]
+
+
+def _key(held: Any, key: Any) -> dict[str, Any]:
+    value = getattr(held, key.name)
+    is_secret = bool(key.metadata.get("secret"))
+    return {
+        "name": key.name,
+        "value": without_userinfo(str(value)) if is_secret and value else _text(value),
+        "in_units": size(value) if key.name.endswith("_bytes") and value else None,
+        "help": " ".join(str(key.metadata.get("doc", "")).split()),
+        "is_default": value == key.default,
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, tuple | list):
+        return ", ".join(map(_text, value)) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} = {_text(one)}" for name, one in value.items()) or "none"
+    return str(value) if value != "" else "none"
+
+
+@router.get("/tokens")
+def list_tokens(request: Request, gateway: Governed, who: Admin) -> HTMLResponse:
+    """Show the tokens, those that are valid first."""
+    return _tokens(request, gateway, who, None)
+
+
+@router.post("/tokens")
+def create_token(
+    request: Request, gateway: Governed, who: Admin, call: Recorded, sent: Sent
+) -> HTMLResponse:
+    """Make a token, and show its secret this once."""
+    call.keeps_answer = False
+    name, role = shown(sent.get("name", "").strip()), sent.get("role", "")
+    if not 1 <= len(name) <= 100:
+        raise Problem(422, "name: it must have 1 to 100 characters")
+    if role not in {one.word for one in Role}:
+        raise Problem(422, "role: choose viewer, operator or admin")
+    days = sent.get("days", "").strip()
+    if days and not (days.isascii() and days.isdecimal() and 1 <= int(days[:6]) <= DAYS_MAX):
+        raise Problem(422, f"days: a whole number up to {DAYS_MAX:,}, or empty: it does not expire")
+    expires_ns = clock.now_ns() + int(days) * 86_400 * clock.NS if days else None
+    with gateway.store.writing() as session:
+        made, secret = access.create(session, name, Role[role.upper()], expires_ns, who.name)
+    call.after = tokens.facts(made)
+    return _tokens(request, gateway, who, (name, secret))
+
+
+@router.post("/tokens/{token_id}/revoke")
+def revoke_token(
+    gateway: Governed, _who: Admin, call: Recorded, token_id: str, _sent: Sent
+) -> RedirectResponse:
+    """End a token and its sessions."""
+    with gateway.store.writing() as session:
+        ended = tokens.revoke(session, token_id, clock.now_ns())
+    if ended is None:
+        raise Problem(404, "there is no such token: see the list of tokens")
+    call.after = tokens.facts(ended)
+    return after("/settings/tokens", "ok", f"The token {ended.name} and its sessions have ended.")
+
+
+def _tokens(
+    request: Request, gateway: Governed, who: Admin, made: tuple[str, str] | None
+) -> HTMLResponse:
+    """Return the page of tokens. Parameters: made, name and secret of one that was just made."""
+    with gateway.store.reading() as session:
+        found = [tokens.facts(one) for one in tokens.every(session)]
+    found.sort(key=lambda one: one["state"] != "valid")
+    return page(
+        request,
+        "tokens.html",
+        who,
+        tokens=found,
+        made=made,
+        roles=[one.word for one in Role],
+        here="settings",
+    )

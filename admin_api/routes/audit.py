@@ -1,0 +1,86 @@
+"""The audit log: who changed what, and who was refused."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import AwareDatetime, BaseModel, Field
+
+from admin_api.access.roles import Viewer
+from admin_api.gateway import Governed
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.store import audit
+from gateway import clock
+
+router = APIRouter(prefix="/audit", tags=["audit"])
+
+INT64_MAX = 2**63 - 1
+
+
+class AuditEntry(BaseModel):
+    """A call that changes something, or a refusal."""
+
+    id: int
+    at: datetime
+    who: str = Field(examples=["ci"])
+    """The name of the token, or the user of a command. Empty: a token that is not known."""
+    token_id: str | None = Field(examples=["0123456789ab"])
+    address: str = Field(examples=["10.0.0.7"])
+    """Of the client. Empty: a command on the gateway."""
+    request_id: str
+    method: str = Field(examples=["DELETE"])
+    """COMMAND: a command on the gateway."""
+    path: str = Field(examples=["/api/v1/tokens/0123456789ab"])
+    status: int | None
+    """None: it is under way, or the admin API ended meanwhile."""
+    before: Any = None
+    """What was changed, as it was."""
+    after: Any = None
+    """As it was then."""
+    detail: str | None = None
+    """Why it failed or was refused."""
+
+
+@router.get("")
+def entries(
+    gateway: Governed,
+    _who: Viewer,
+    who: Annotated[str | None, Query(description="Name or id of a token.")] = None,
+    path: Annotated[str, Query(description="With which the path begins.")] = "",
+    since: Annotated[AwareDatetime | None, Query(description="ISO 8601.")] = None,
+    until: Annotated[AwareDatetime | None, Query(description="ISO 8601.")] = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Page[AuditEntry]:
+    """List the calls that changed something and the refusals, the newest first."""
+    key = key_of(cursor, int)
+    with gateway.store.reading() as session:
+        found = audit.listed(
+            session,
+            who=who,
+            path=path,
+            since_ns=0 if since is None else _ns(since),
+            until_ns=INT64_MAX if until is None else _ns(until),
+            below_id=INT64_MAX if key is None else max(0, min(key[0], INT64_MAX)),
+            most=limit + 1,
+        )
+    page = [_facts(one) for one in found[:limit]]
+    return Page(items=page, next=cursor_of([page[-1].id]) if len(found) > limit else None)
+
+
+def _ns(moment: datetime) -> int:
+    return max(0, min(int(moment.timestamp()) * clock.NS, INT64_MAX))
+
+
+def _facts(entry: audit.Entry) -> AuditEntry:
+    values = entry._asdict()
+    at_ns, before, after = (values.pop(name) for name in ("at_ns", "before", "after"))
+    return AuditEntry(
+        **values,
+        at=datetime.fromisoformat(clock.iso(at_ns)),
+        before=None if before is None else json.loads(before),
+        after=None if after is None else json.loads(after),
+    )

@@ -1,0 +1,214 @@
+"""The checkpoints of the catalogue, and what people say of one: pin it, delete it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.etags import IfMatch, etag_of, require_match
+from admin_api.gateway import Gateway, Governed
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.problems import Problem, describe
+from admin_api.shapes import INTEGER_MAX, Body, Ino, Note, RunQuery, Storable
+from gateway.control import checkpoints, deletion, pins
+from gateway.control.checkpoints import Key, Sort, Wanted
+from gateway.db.compiled import Session
+from gateway.escapes import bytes_of, text_of
+from gateway.namespace import lookup
+from gateway.namespace.pins import Pins
+
+router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
+
+
+class Checkpoint(BaseModel):
+    """A checkpoint, as the catalogue has it."""
+
+    ino: int = Field(description="Its number, which a rename does not change.")
+    path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
+    run: str = Field(examples=["jobs/llama-7b"])
+    step: int | None
+    rule: str = Field(description="Recognised it.", examples=["dcp"])
+    state: str = Field(description="writing, complete, draining or durable.", examples=["durable"])
+    reason: str | None = Field(description="Why it is not complete.")
+    files: int
+    size_bytes: int
+    dirty_files: int = Field(description="Files that the bucket does not have as they are here.")
+    dirty_bytes: int
+    complete_ns: int | None
+    durable_ns: int | None
+    age_seconds: float | None = Field(description="Since it was complete.")
+    manifest: str | None = Field(description="Key of its manifest in the bucket.")
+    evidence: str = Field(description="A hash of its members. It is the ETag.")
+
+
+class OneCheckpoint(Checkpoint):
+    """A checkpoint, with what people said of it."""
+
+    pinned: bool = Field(description="Whether it, or a directory above it, is pinned.")
+    promotions: list[str] = Field(description="The names of its promotions.", examples=[["best"]])
+
+
+class Pinning(Body):
+    """A pin to be made."""
+
+    note: Note = ""
+
+
+class Deleted(BaseModel):
+    """A checkpoint in the trash."""
+
+    id: str = Field(description="Its id in the trash.", examples=["t1234"])
+    path: str = Field(description="The path that it had.")
+
+
+_SORTS = Literal["run", "-run", "complete", "-complete", "size", "-size"]
+
+
+@router.get("", responses=describe(400, 503))
+def list_checkpoints(
+    gateway: Governed,
+    _viewer: Viewer,
+    run: RunQuery = None,
+    state: Annotated[Literal["writing", "complete", "draining", "durable"] | None, Query()] = None,
+    rule: Annotated[
+        str | None, Query(max_length=256, description="Name of a rule."), Storable
+    ] = None,
+    text: Annotated[
+        str | None, Query(min_length=1, max_length=4096, description="Part of the path.")
+    ] = None,
+    sort: Annotated[
+        _SORTS,
+        Query(
+            description="run: by run and step. complete: by completion, and those that are not "
+            "complete are the newest. -: in the other direction."
+        ),
+    ] = "run",
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Page[Checkpoint]:
+    """List checkpoints. A page costs the same wherever it is in the list."""
+    wanted = Wanted(
+        run=None if run is None else bytes_of(run),
+        state=state,
+        rule=rule,
+        text=None if text is None else bytes_of(text),
+    )
+    with gateway.database.reading() as session:
+        rows = checkpoints.page(
+            session,
+            gateway.settings,
+            limit + 1,
+            wanted=wanted,
+            sort=Sort(sort.removeprefix("-")),
+            is_descending=sort.startswith("-"),
+            after=_after(cursor, sort),
+            text=text_of,
+        )
+    return Page(
+        items=[Checkpoint(**row.facts) for row in rows[:limit]],
+        next=_cursor(sort, rows[limit - 1].key) if len(rows) > limit else None,
+    )
+
+
+@router.get("/{ino}", responses=describe(404, 503))
+def read_checkpoint(
+    gateway: Governed, _viewer: Viewer, ino: Ino, response: Response
+) -> OneCheckpoint:
+    """Read one checkpoint."""
+    with gateway.database.reading() as session:
+        found = _one(gateway, session, ino)
+    response.headers["ETag"] = etag_of(found.evidence)
+    return found
+
+
+@router.put("/{ino}/pin", responses=describe(403, 404, 409, 503))
+def pin_checkpoint(gateway: Governed, operator: Operator, ino: Ino, body: Pinning) -> OneCheckpoint:
+    """Keep a checkpoint on the local disk and from all policies."""
+    with gateway.database.writing() as session:
+        found = _one(gateway, session, ino)
+        attr = lookup.get(session, ino)
+        pins.pin(session, attr, found.path, body.note, operator.name)
+        return _one(gateway, session, ino)
+
+
+@router.delete("/{ino}/pin", responses=describe(403, 404, 503))
+def unpin_checkpoint(gateway: Governed, _operator: Operator, ino: Ino) -> OneCheckpoint:
+    """End the pin of a checkpoint. A pin of a directory above it stays."""
+    with gateway.database.writing() as session:
+        found = _one(gateway, session, ino)
+        pins.unpin(session, ino, found.path)
+        return _one(gateway, session, ino)
+
+
+@router.delete("/{ino}", responses=describe(403, 404, 409, 412, 503))
+def delete_checkpoint(
+    gateway: Governed,
+    admin: Admin,
+    ino: Ino,
+    force: Annotated[
+        bool, Query(description="Although a law of retention keeps it: see the detail of the 409.")
+    ] = False,
+    reason: Annotated[
+        str, Query(max_length=1000, description="Why, for other people."), Storable
+    ] = "a person deleted it",
+    if_match: IfMatch = None,
+) -> Deleted:
+    """Put a whole checkpoint into the trash, from where it can be taken back for a while.
+
+    The laws of retention hold: it must be complete, not promoted, and a newer one of its run must
+    be durable. `force` overrides these. What is pinned or being promoted stays in any case, and so
+    does a checkpoint with a file that is open for writing.
+    """
+    with gateway.database.reading() as session:
+        found = _one(gateway, session, ino)
+    if if_match is not None:
+        require_match(if_match, found.evidence, found.model_dump())
+    trash_id = deletion.delete(
+        gateway.settings,
+        gateway.database,
+        ino,
+        author=admin.name,
+        reason=reason,
+        insists=force,
+    )
+    return Deleted(id=trash_id, path=found.path)
+
+
+def _one(gateway: Gateway, session: Session, ino: int) -> OneCheckpoint:
+    """Return a checkpoint. Raises Problem."""
+    rows = checkpoints.page(session, gateway.settings, 1, wanted=Wanted(ino=ino), text=text_of)
+    if not rows:
+        raise Problem(404, f"{ino} is no checkpoint: read the list again")
+    return OneCheckpoint(
+        **rows[0].facts,
+        pinned=Pins(session).cover(ino),
+        promotions=checkpoints.promotions(session, ino),
+    )
+
+
+def _cursor(sort: str, key: Key) -> str:
+    return cursor_of([sort, *(one.hex() if isinstance(one, bytes) else one for one in key)])
+
+
+def _after(cursor: str | None, sort: str) -> Key | None:
+    """Return the key of a cursor. Raises Problem if it is not one of this list."""
+    kinds = checkpoints.kinds_of(Sort(sort.removeprefix("-")))
+    key = key_of(cursor, str, *(str if kind is bytes else int for kind in kinds))
+    if key is None:
+        return None
+    if key[0] != sort:
+        raise Problem(400, "cursor: it is one of another order: begin without a cursor")
+    return tuple(_value(kind, one) for kind, one in zip(kinds, key[1:], strict=True))
+
+
+def _value(kind: type, value: Any) -> Any:
+    with suppress(ValueError):
+        if kind is bytes:
+            return bytes.fromhex(value)
+        if abs(value) <= INTEGER_MAX:
+            return value
+    raise Problem(400, "cursor: it is not one of this list: begin without a cursor")

@@ -1,0 +1,122 @@
+"""Directories: what is in one, new ones, and the removal of whole trees."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.calls import Recorded
+from admin_api.gateway import Governed
+from admin_api.jobs import files as jobs
+from admin_api.jobs.runner import Working
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.paths import PathQuery, PathText, encoded, path_of
+from admin_api.problems import Problem, describe
+from admin_api.routes.files import Entry, changing, read_file, require_inode
+from admin_api.routes.jobs import Job, accepted
+from admin_api.shapes import INTEGER_MAX, Body
+from gateway.control.paths import brief, browsing, names_of, resolve
+from gateway.errors import NotPossible
+from gateway.escapes import text_of
+
+router = APIRouter(prefix="/directories", tags=["directories"])
+
+
+class Child(BaseModel):
+    """A name in a directory."""
+
+    name: str
+    path: str
+    kind: str = Field(examples=["file"])
+    ino: int
+    size_bytes: int
+    used_bytes: int = Field(description="On the local disk.")
+    mode: str = Field(examples=["0644"])
+    uid: int
+    gid: int
+    modified: str
+    open_for_writing: bool
+    on_disk: bool = Field(description="False: its bytes are in the bucket, or only some are here.")
+
+
+class Making(Body):
+    """A directory to be made, owned by root."""
+
+    path: PathText
+    mode: Annotated[str, Field(pattern="^[0-7]{3,4}$", description="Permissions, octal.")] = "0755"
+    parents: bool = Field(False, description="Also make those that lead to it; it may be there.")
+
+
+@router.get("", responses=describe(400, 404, 409, 503))
+def list_directory(
+    gateway: Governed,
+    _viewer: Viewer,
+    path: PathQuery,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Page[Child]:
+    """List a directory by name. A page costs the same wherever it is in the list."""
+    key = key_of(cursor, str)
+    with browsing(gateway.settings) as browser:
+        place = resolve(browser, gateway.settings, path)
+        place.found()
+        if not place.is_directory:
+            raise NotPossible(f"{place.path}: it is no directory: read it with /files")
+        found = browser.page(place.found().attr.ino, _name(key), limit + 1)
+    above = path_of(gateway.settings, b"/".join(names_of(gateway.settings.nfs.export, path)))
+    children = [brief(entry, text_of) for entry in found[:limit]]
+    return Page(
+        items=[Child(path=f"{above}/{one['name']}", **one) for one in children],
+        next=cursor_of([found[limit - 1].name.hex()]) if len(found) > limit else None,
+    )
+
+
+@router.post("", status_code=201, responses=describe(403, 404, 409, 503))
+def make_directory(
+    gateway: Governed, call: Recorded, operator: Operator, body: Making, response: Response
+) -> Entry:
+    """Make a directory. Clients see it at once."""
+    with changing(gateway) as (names, _browser):
+        (names.make_all if body.parents else names.make)(body.path, int(body.mode, 8))
+    made = read_file(gateway, operator, body.path)
+    call.after = {"path": made.path, "ino": made.ino}
+    return made
+
+
+@router.delete("", status_code=202, responses=describe(404, 409, 503))
+def remove_directory(
+    gateway: Governed,
+    call: Recorded,
+    admin: Admin,
+    runner: Working,
+    response: Response,
+    path: PathQuery,
+    ino: Annotated[
+        int | None, Query(ge=1, le=INTEGER_MAX, description="Only if it is still this inode.")
+    ] = None,
+) -> Job:
+    """Begin a job that removes a directory with everything in it, from the bottom up.
+
+    The objects in the bucket are deleted too. To delete a checkpoint so that it can be taken back,
+    delete it as a checkpoint.
+    """
+    with changing(gateway) as (names, _browser):
+        place = names.find(path)
+        require_inode(place, ino)
+        if not place.is_directory:
+            raise NotPossible(f"{place.path}: it is no directory: remove it with /files")
+        found = place.found().attr.ino
+    call.before = {"path": encoded(path), "ino": found}
+    arguments = {"paths": [encoded(path)], "ino": found}
+    return accepted(response, runner.submit(jobs.REMOVE, arguments, admin, call.request_id))
+
+
+def _name(key: list[str] | None) -> bytes:
+    """Return the name that a cursor has. Raises Problem."""
+    try:
+        return b"" if key is None else bytes.fromhex(key[0])
+    except ValueError:
+        raise Problem(400, "cursor: it is not one of this list: begin without a cursor") from None

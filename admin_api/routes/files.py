@@ -1,0 +1,185 @@
+"""Files: what is known of one, and orders about names and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.calls import Recorded
+from admin_api.gateway import Gateway, Governed
+from admin_api.jobs import files as jobs
+from admin_api.jobs.runner import Working
+from admin_api.paths import PathQuery, PathText, encoded, path_of
+from admin_api.problems import Problem, describe
+from admin_api.routes.jobs import Job, accepted
+from admin_api.routes.queue import Waiting
+from admin_api.shapes import INTEGER_MAX, Body
+from gateway import clock
+from gateway.control import files, queue
+from gateway.control.names import Asker, Names
+from gateway.control.paths import Place, browsing, names_of, resolve
+from gateway.door.door import BACKGROUND_SECONDS, opened
+from gateway.escapes import text_of
+from gateway.namespace.browse import Browser
+
+router = APIRouter(prefix="/files", tags=["files"])
+
+
+class Stored(BaseModel):
+    """The object of a file in the bucket."""
+
+    key: str = Field(examples=["jobs/a/step-1/model.pt"])
+    etag: str
+    size_bytes: int
+    checksum: str | None = Field(examples=["crc64nvme:0123456789abcdef"])
+    stored_ns: int
+
+
+class Act(BaseModel):
+    """Something that a policy or a person did."""
+
+    began_ns: int
+    what: str = Field(examples=["evict"])
+    author: str
+    reason: str
+    result: str | None = Field(description="None: it is under way.")
+
+
+class Entry(BaseModel):
+    """A file, a directory, a link or a special file, with everything that is known of it."""
+
+    path: str = Field(examples=["/checkpoints/jobs/a/step-1/model.pt"])
+    kind: str = Field(examples=["file"])
+    ino: int = Field(description="Its number, which a rename does not change.")
+    size_bytes: int
+    used_bytes: int = Field(description="On the local disk.")
+    mode: str = Field(examples=["0644"])
+    uid: int
+    gid: int
+    names: int = Field(description="Hard links.")
+    modified: str
+    changed: str
+    made: str
+    open_for_writing: bool
+    pinned: bool = Field(description="Whether it, or a directory above it, is pinned.")
+    bytes: str | None = Field(None, description="Of a file: resident, partial or absent.")
+    target: str | None = Field(None, description="Of a symbolic link.")
+    waiting: Waiting | None = Field(description="What the drain does with it, until it is done.")
+    is_moving: bool = Field(description="Whether its object has not followed a rename yet.")
+    object: Stored | None = Field(description="What the bucket has of it.")
+    history: list[Act] = Field(description="What was done lately with its checkpoint.")
+
+
+class Renaming(Body):
+    """A rename. Nothing is replaced."""
+
+    path: PathText
+    to: PathText = Field(description="The whole new path.")
+
+
+class Chosen(Body):
+    """Files or directories."""
+
+    paths: Annotated[list[PathText], Field(min_length=1, max_length=1000)]
+
+
+class One(Body):
+    """A file or a directory."""
+
+    path: PathText
+
+
+@router.get("", responses=describe(404, 409, 503))
+def read_file(gateway: Governed, _viewer: Viewer, path: PathQuery) -> Entry:
+    """Read what is known of a file or directory. Symbolic links are not followed."""
+    settings = gateway.settings
+    below = b"/".join(names_of(settings.nfs.export, path))
+    with browsing(settings) as browser, queue.opened(settings) as context:
+        place = resolve(browser, settings, path)
+        found = files.of(context, browser, place, below, clock.now_ns(), text_of)
+    return Entry(path=path_of(settings, below), **found)
+
+
+@router.delete("", status_code=204, responses=describe(403, 404, 409, 503))
+def remove_file(
+    gateway: Governed,
+    call: Recorded,
+    _admin: Admin,
+    path: PathQuery,
+    ino: Annotated[
+        int | None, Query(ge=1, le=INTEGER_MAX, description="Only if it is still this inode.")
+    ] = None,
+) -> Response:
+    """Remove a file, or an empty directory. The object in the bucket is deleted soon afterwards."""
+
+    def act(names: Names, _browser: Browser) -> Place:
+        place = names.find(path)
+        require_inode(place, ino)
+        names.remove(place)
+        return place
+
+    place = _changed(gateway, act)
+    call.before = {"path": encoded(path), "ino": place.found().attr.ino}
+    return Response(status_code=204)
+
+
+@router.post("/rename", responses=describe(403, 404, 409, 503))
+def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Renaming) -> Entry:
+    """Rename or move a file or directory. Clients see it at once."""
+    _changed(gateway, lambda names, _browser: names.rename(body.path, body.to))
+    call.before, call.after = encoded(body.path), encoded(body.to)
+    return read_file(gateway, _operator, body.to)
+
+
+@router.post("/evict", status_code=202, responses=describe(503))
+def evict_files(
+    call: Recorded, operator: Operator, runner: Working, body: Chosen, response: Response
+) -> Job:
+    """Free the local disk of files that the bucket has. Directories: of all files below."""
+    arguments = {"paths": [encoded(path) for path in body.paths]}
+    row = runner.submit(jobs.EVICT, arguments, operator, call.request_id)
+    return accepted(response, row)
+
+
+@router.post("/warm", status_code=202, responses=describe(503))
+def warm_files(
+    call: Recorded, operator: Operator, runner: Working, body: Chosen, response: Response
+) -> Job:
+    """Bring evicted files back to the local disk. Directories: all files below."""
+    arguments = {"paths": [encoded(path) for path in body.paths]}
+    return accepted(response, runner.submit(jobs.WARM, arguments, operator, call.request_id))
+
+
+@router.post("/wait", status_code=202, responses=describe(503))
+def wait_for_file(
+    call: Recorded, operator: Operator, runner: Working, body: One, response: Response
+) -> Job:
+    """Begin a job that is done as soon as the bucket alone could restore a file or a tree."""
+    arguments = {"paths": [encoded(body.path)]}
+    return accepted(response, runner.submit(jobs.WAIT, arguments, operator, call.request_id))
+
+
+def require_inode(place: Place, ino: int | None) -> None:
+    """Raise Problem if a name is not that of the inode that was asked for."""
+    if ino is not None and place.found().attr.ino != ino:
+        raise Problem(409, f"{place.path}: it is another file now: look again")
+
+
+@contextmanager
+def changing(gateway: Gateway) -> Iterator[tuple[Names, Browser]]:
+    """Open what changes names, for a request: it does not wait long. Raises UserError."""
+    with (
+        browsing(gateway.settings) as browser,
+        opened(gateway.settings, BACKGROUND_SECONDS) as door,
+    ):
+        yield Names(gateway.settings, browser, Asker(door, BACKGROUND_SECONDS)), browser
+
+
+def _changed(gateway: Gateway, act: Callable[[Names, Browser], Any]) -> Any:
+    with changing(gateway) as (names, browser):
+        return act(names, browser)

@@ -1,0 +1,70 @@
+"""Pins: what people keep on the local disk and from all policies."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Operator, Viewer
+from admin_api.gateway import Governed
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.paths import PathText
+from admin_api.problems import describe
+from admin_api.shapes import Body, Ino, Note
+from gateway.control import pins
+from gateway.control.paths import browsing, resolve
+from gateway.escapes import text_of
+from gateway.namespace.pins import every
+
+router = APIRouter(prefix="/pins", tags=["checkpoints"])
+
+
+class Pin(BaseModel):
+    """A pin of a file, or of a directory with all in it."""
+
+    path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
+    ino: int
+    note: str
+    pinned_by: str
+    pinned: str = Field(description="When.", examples=["2026-11-23T09:30:00+00:00"])
+
+
+class NewPin(Body):
+    """A path to be pinned."""
+
+    path: PathText
+    note: Note = ""
+
+
+@router.get("", responses=describe(400, 503))
+def list_pins(
+    gateway: Governed, _viewer: Viewer, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Page[Pin]:
+    """List the pins, the oldest first."""
+    key = key_of(cursor, int, int)
+    with gateway.database.reading() as session:
+        found = sorted(every(session), key=lambda one: (one.pinned_ns, one.ino))
+        rest = [one for one in found if key is None or (one.pinned_ns, one.ino) > tuple(key)]
+        shown = rest[:limit]
+        items = [Pin(**pins.facts(gateway.settings, session, one, text_of)) for one in shown]
+    last = cursor_of([shown[-1].pinned_ns, shown[-1].ino]) if len(rest) > limit else None
+    return Page(items=items, next=last)
+
+
+@router.post("", status_code=201, responses=describe(403, 404, 409, 503))
+def pin(gateway: Governed, operator: Operator, body: NewPin) -> Pin:
+    """Pin a file or directory. A pin that it has is replaced."""
+    with browsing(gateway.settings) as browser:
+        place = resolve(browser, gateway.settings, body.path)
+        attr = place.found().attr
+    with gateway.database.writing() as session:
+        pins.pin(session, attr, place.path, body.note, operator.name)
+        [made] = [one for one in every(session) if one.ino == attr.ino]
+        return Pin(**pins.facts(gateway.settings, session, made, text_of))
+
+
+@router.delete("/{ino}", status_code=204, responses=describe(403, 404, 503))
+def unpin(gateway: Governed, _operator: Operator, ino: Ino) -> None:
+    """End a pin, also of what has no path any more."""
+    with gateway.database.writing() as session:
+        pins.unpin(session, ino, str(ino))

@@ -1,0 +1,143 @@
+"""The queue: the files that the bucket lacks, why, and the orders of people about them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Operator, Viewer
+from admin_api.gateway import Governed
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.paths import PathOrAll, PathQuery, PathText, encoded
+from admin_api.problems import Problem, describe
+from admin_api.shapes import INTEGER_MAX, Body
+from gateway import clock
+from gateway.control import queue as control
+from gateway.db.models import ROOT_INO
+from gateway.drain import queue
+from gateway.drain.context import Context
+from gateway.errors import NotThere, UserError
+from gateway.escapes import text_of
+
+router = APIRouter(prefix="/queue", tags=["queue"])
+
+
+class Waiting(BaseModel):
+    """A file whose current version is not in the bucket."""
+
+    path: str | None = Field(examples=["/checkpoints/jobs/a/step-1/model.pt"])
+    state: str = Field(
+        description="uploading, failing, waiting, settling, open, held or damaged.",
+        examples=["waiting"],
+    )
+    bumped: bool = Field(description="Whether it goes before all others.")
+    size_bytes: int = Field(description="At the last close.")
+    age_seconds: float | None = Field(description="Since it was closed.")
+    tries: int = Field(description="That failed.")
+    error: str | None
+    next_try_seconds: float | None
+
+
+class Order(BaseModel):
+    """What a person said of a file or directory."""
+
+    path: str | None = Field(description="None: it has no name any more.")
+    order: Literal["hold", "bump"]
+
+
+class Ordering(Body):
+    """An order. hold: it is not drained. bump: it is drained before everything else."""
+
+    path: PathText
+    order: Literal["hold", "bump"]
+
+
+class Retrying(Body):
+    """A file whose upload or move failed."""
+
+    path: PathText
+
+
+class Retried(BaseModel):
+    """What became of an order to try again."""
+
+    had_failed: bool = Field(description="False: nothing of it had failed, so nothing changes.")
+
+
+@router.get("", responses=describe(400, 404, 409, 503))
+def list_queue(
+    gateway: Governed,
+    _viewer: Viewer,
+    path: PathOrAll = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Page[Waiting]:
+    """List the files that wait for the bucket, the newest first.
+
+    With a path, only what is at or below it. A page may then have fewer files than the limit, even
+    none, although others follow: as long as there is a `next`, there may be more.
+    """
+    key = key_of(cursor, int, int)
+    after = queue.NEWEST if key is None else (_bounded(key[0]), _bounded(key[1]))
+    settings, now_ns = gateway.settings, clock.now_ns()
+    # With a path most files may be elsewhere: more of them are looked at for one page.
+    most = limit if path is None else queue.PAGE
+    with control.opened(settings) as context:
+        top = ROOT_INO if path is None else _find(context, path)
+        with context.reading() as view:
+            found, more = queue.page(view, after, top, settings.drain_ahead_ns, most, limit)
+    return Page(
+        items=[Waiting(**control.facts(settings, one, now_ns, text_of)) for one in found],
+        next=None if more is None else cursor_of(list(more)),
+    )
+
+
+@router.get("/orders", responses=describe(409, 503))
+def list_orders(gateway: Governed, _viewer: Viewer) -> list[Order]:
+    """List the orders that people gave and did not withdraw."""
+    with control.opened(gateway.settings) as context:
+        found = control.orders(context, text_of)
+    return [Order(path=one["path"], order=one["said"]) for one in found]
+
+
+@router.put("/orders", responses=describe(404, 409, 503))
+def give_order(gateway: Governed, _operator: Operator, body: Ordering) -> Order:
+    """Hold a file or directory, or put it first. An earlier order for it is replaced."""
+    with control.opened(gateway.settings) as context:
+        queue.say(context, _find(context, body.path), body.order == "hold")
+    return Order(path=encoded(body.path), order=body.order)
+
+
+@router.delete("/orders", status_code=204, responses=describe(404, 409, 503))
+def withdraw_order(gateway: Governed, _operator: Operator, path: PathQuery) -> Response:
+    """Release a file or directory: it waits for its turn again."""
+    with control.opened(gateway.settings) as context:
+        if not queue.say(context, _find(context, path), None):
+            raise Problem(404, f"{encoded(path)}: nothing was said of it: read /queue/orders")
+    return Response(status_code=204)
+
+
+@router.post("/retry", responses=describe(404, 409, 503))
+def try_again(gateway: Governed, _operator: Operator, body: Retrying) -> Retried:
+    """Have what failed about a file tried again now, although its pause is not over.
+
+    There is no order to cancel an upload: hold the file, and the drain sends nothing more of it
+    once the present upload has ended; or remove it, which ends the upload.
+    """
+    with control.opened(gateway.settings) as context:
+        return Retried(had_failed=queue.retry(context, _find(context, body.path)))
+
+
+def _find(context: Context, path: str) -> int:
+    """Return the inode of a path. Raises NotThere."""
+    try:
+        [ino] = control.resolve(context, [path]).values()
+    except UserError as exc:
+        raise NotThere(str(exc)) from None
+    return ino
+
+
+def _bounded(number: int) -> int:
+    return max(0, min(number, INTEGER_MAX))

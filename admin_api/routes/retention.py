@@ -1,0 +1,254 @@
+"""What retention does: plans, their approval, what was done, and the clock that counts ages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Admin, Viewer
+from admin_api.gateway import Gateway, Governed
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.policies import PolicyDocument, policies_of
+from admin_api.problems import describe
+from admin_api.shapes import INTEGER_MAX, Body, RunQuery
+from gateway import clock
+from gateway.control import retention
+from gateway.errors import PolicyError
+from gateway.escapes import bytes_of, text_of
+from gateway.retention import policy, store
+from gateway.retention.facts import Current
+
+router = APIRouter(prefix="/retention", tags=["retention"])
+
+Fate = Literal["keep", "delete", "evict"]
+Shown = Annotated[int, Query(ge=0, le=10_000, description="Checkpoints that the answer has.")]
+SHOWN = 1000
+
+
+class Planned(BaseModel):
+    """What becomes of a checkpoint, and why."""
+
+    path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
+    run: str = Field(examples=["jobs/llama-7b"])
+    step: int | None
+    state: str = Field(examples=["durable"])
+    size_bytes: int
+    fate: str = Field(description="keep or delete.", examples=["delete"])
+    why: str = Field(examples=["it is not among the newest 3 (newest-three v2)"])
+    policies: list[str] = Field(description="Those that let it go.", examples=[["newest-three v2"]])
+    evicted_by: str | None = Field(description="The policies by which it leaves the local disk.")
+    superseded: bool = Field(description="It need not be uploaded meanwhile.")
+
+
+class Asked(BaseModel):
+    """Deletions that a person must approve first."""
+
+    plan: str = Field(description="To be approved: POST /retention/approvals.")
+    checkpoints: int
+    bytes: int
+
+
+class Plan(BaseModel):
+    """What becomes of all checkpoints. Nothing is done by reading it."""
+
+    catalogue_is_made: bool = Field(description="While it is false nothing is deleted.")
+    ages_until_ns: int
+    clock_ahead_seconds: float = Field(description="How much of the clock's time is not believed.")
+    asked: Asked | None
+    why_asked: str | None
+    kept: int
+    deleted: int
+    deleted_bytes: int
+    evicted: int
+    unused_policies: list[str] = Field(description="They select no checkpoint.")
+    checkpoints: list[Planned] = Field(description="By run and step.")
+    more_checkpoints: int = Field(description="Those that were asked for and are not shown.")
+
+
+class PlanQuestion(Body):
+    """Policies that are not stored. They take the place of stored ones of their names."""
+
+    policies: list[PolicyDocument] = Field(default_factory=list, max_length=100)
+
+
+class Documents(Body):
+    """Policies to be checked, as TOML or JSON has them."""
+
+    policy: list[dict[str, Any]] = Field(
+        max_length=100, examples=[[{"name": "newest-three", "run": "*", "keep_newest": 3}]]
+    )
+
+
+class Validity(BaseModel):
+    """Whether policies could be stored."""
+
+    valid: bool
+    error: str | None = Field(
+        description="Policy, key and remedy.",
+        examples=["policy newest: keep_newest = 0: must be between 1 and 1000000"],
+    )
+
+
+class Approval(BaseModel):
+    """A plan that is or was asked about."""
+
+    plan: str
+    checkpoints: int
+    bytes: int
+    asked_ns: int
+    approved_ns: int | None
+    author: str | None
+
+
+class PlanId(Body):
+    """The plan to be approved."""
+
+    plan: str = Field(pattern="^[0-9a-f]{12}$", examples=["6f1c0a5e9b42"])
+
+
+class Action(BaseModel):
+    """Something that was done to a checkpoint because of a policy or person."""
+
+    id: int
+    began_ns: int
+    finished_ns: int | None = Field(description="null: it is under way.")
+    what: str = Field(description="trash or evict.", examples=["trash"])
+    author: str = Field(examples=["newest-three v2"])
+    run: str
+    step: int | None
+    path: str
+    ino: int
+    evidence: str
+    reason: str
+    result: str | None
+
+
+class Clock(BaseModel):
+    """The time to which ages are counted."""
+
+    ages_until_ns: int
+    clock_ahead_seconds: float = Field(
+        description="How far the clock is ahead of the time that is known to have passed."
+    )
+
+
+@router.get("/plan", responses=describe(503))
+def read_plan(
+    gateway: Governed,
+    _viewer: Viewer,
+    run: RunQuery = None,
+    fate: Annotated[Fate | None, Query(description="Only these.")] = None,
+    limit: Shown = SHOWN,
+) -> Plan:
+    """Say what becomes of each checkpoint by the stored policies, and why."""
+    return _plan(gateway, [], run, fate, limit)
+
+
+@router.post("/plan", responses=describe(503))
+def try_plan(
+    gateway: Governed,
+    _viewer: Viewer,
+    body: PlanQuestion,
+    run: RunQuery = None,
+    fate: Annotated[Fate | None, Query(description="Only these.")] = None,
+    limit: Shown = SHOWN,
+) -> Plan:
+    """Say what would become of each checkpoint with other policies. Nothing is stored."""
+    return _plan(gateway, body.policies, run, fate, limit)
+
+
+@router.post("/validate")
+def validate(_viewer: Viewer, body: Documents) -> Validity:
+    """Say whether policies could be stored, and if not, why."""
+    try:
+        policy.read(body.model_dump())
+    except PolicyError as exc:
+        return Validity(valid=False, error=str(exc))
+    return Validity(valid=True, error=None)
+
+
+@router.get("/approvals", responses=describe(503))
+def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
+    """List the plans that are or were asked about, the newest first. There are only a few."""
+    with gateway.database.reading() as session:
+        return [_approval(one) for one in store.approvals(session)]
+
+
+@router.post("/approvals", responses=describe(403, 409, 503))
+def approve(gateway: Governed, admin: Admin, body: PlanId) -> Approval:
+    """Approve a plan that deletes much. The gateway deletes its checkpoints within minutes."""
+    return _approval(retention.approve(gateway.settings, gateway.database, body.plan, admin.name))
+
+
+@router.get("/log", responses=describe(400, 503))
+def list_actions(
+    gateway: Governed,
+    _viewer: Viewer,
+    run: RunQuery = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Page[Action]:
+    """List what was done, when, why and by which policy or person, the newest first."""
+    key = key_of(cursor, int)
+    before = INTEGER_MAX if key is None else min(abs(key[0]), INTEGER_MAX)
+    with gateway.database.reading() as session:
+        found = retention.actions(
+            session, None if run is None else bytes_of(run), before, limit + 1
+        )
+    return Page(
+        items=[Action(**retention.action(gateway.settings, one, text_of)) for one in found[:limit]],
+        next=cursor_of([found[limit - 1].id]) if len(found) > limit else None,
+    )
+
+
+@router.get("/clock", responses=describe(503))
+def read_clock(gateway: Governed, _viewer: Viewer) -> Clock:
+    """Say to which time ages are counted: a clock that jumps makes no checkpoint old."""
+    time = retention.planned(gateway.settings, gateway.database, ()).time
+    ahead = round(time.ahead_ns / clock.NS, 1)
+    return Clock(ages_until_ns=time.now_ns, clock_ahead_seconds=ahead)
+
+
+@router.post("/clock/confirm", responses=describe(403, 503))
+def confirm_clock(gateway: Governed, _admin: Admin) -> Clock:
+    """Say that the clock of this machine is right."""
+    retention.confirm_clock(gateway.database)
+    return read_clock(gateway, _admin)
+
+
+def _plan(
+    gateway: Gateway,
+    documents: list[PolicyDocument],
+    run: str | None,
+    fate: Fate | None,
+    limit: int,
+) -> Plan:
+    others = [Current(one, 0) for one in policies_of(documents)]
+    planned = retention.planned(gateway.settings, gateway.database, others)
+    run_name = None if run is None else text_of(bytes_of(run))
+    facts = retention.facts(gateway.settings, planned, run_name, text_of)
+    found = [one for one in facts.pop("checkpoints") if _is_wanted(one, fate)]
+    return Plan(
+        **facts,
+        checkpoints=[Planned(**one) for one in found[:limit]],
+        more_checkpoints=max(0, len(found) - limit),
+    )
+
+
+def _is_wanted(one: dict[str, Any], fate: Fate | None) -> bool:
+    if fate == "evict":
+        return one["evicted_by"] is not None
+    return fate in (None, one["fate"])
+
+
+def _approval(one: store.Approval) -> Approval:
+    return Approval(
+        plan=one.plan,
+        checkpoints=one.checkpoints,
+        bytes=one.size,
+        asked_ns=one.asked_ns,
+        approved_ns=one.approved_ns,
+        author=one.author,
+    )

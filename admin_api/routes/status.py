@@ -1,0 +1,126 @@
+"""The state of the whole gateway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Viewer
+from admin_api.figures import Figured
+from admin_api.problems import describe
+
+router = APIRouter(prefix="/status", tags=["status"])
+
+
+class Process(BaseModel):
+    """A process of the gateway."""
+
+    alive: bool
+    pid: int | None
+    phase: str = Field(examples=["ready"])
+    restarts: int = 0
+    last_exit: str = ""
+    running_seconds: float | None = None
+
+
+class Oldest(BaseModel):
+    """The file that has waited longest for the bucket."""
+
+    path: str
+    age_seconds: float
+    size_bytes: int
+
+
+class Dirty(BaseModel):
+    """What only this gateway has."""
+
+    files: int
+    bytes: int
+    open_for_writing_files: int
+    open_for_writing_bytes: int
+    oldest: Oldest | None
+
+
+class Stuck(BaseModel):
+    """A file that needs a person."""
+
+    path: str
+    reason: str
+
+
+class Stucks(BaseModel):
+    """The files that need a person."""
+
+    files: int
+    first: list[Stuck]
+
+
+class Queued(BaseModel):
+    """What the drain has to do about objects."""
+
+    deletions: int
+    moves: int
+
+
+class Configured(BaseModel):
+    """The bucket as it is configured. ``/bucket`` tells whether it answers."""
+
+    name: str
+    endpoint_url: str
+    prefix: str
+
+
+class Counted(BaseModel):
+    """Files and their bytes."""
+
+    files: int
+    bytes: int
+
+
+class Cache(BaseModel):
+    """The local disk as a cache."""
+
+    resident: Counted | None = Field(description="On the disk. None: not counted yet.")
+    absent: Counted | None = Field(description="Only in the bucket. None: not counted yet.")
+    evict_from: float
+    evict_to: float
+    hydrator: dict[str, Any] | None = Field(description="Its last report.")
+    dropped_readers: list[str]
+
+
+class Disk(BaseModel):
+    """The local disk."""
+
+    path: str
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+
+
+class Status(BaseModel):
+    """The state of the gateway. What ends in _ns is nanoseconds since 1970."""
+
+    healthy: bool = Field(description="Whether no person must act.")
+    config: str
+    data_dir: str
+    processes: dict[str, Process]
+    bucket: Configured
+    drain: dict[str, Any] | None = Field(description="Its last report.")
+    dirty: Dirty
+    stuck: Stucks
+    queued: Queued
+    cache: Cache
+    catalogue: dict[str, Any] = Field(description="Runs and checkpoints, and what is at risk.")
+    retention: dict[str, Any]
+    trash: dict[str, Any]
+    promotions: dict[str, int] = Field(description="Their number by state.")
+    disk: Disk
+    space: dict[str, Any] | None = Field(description="As the NFS server reported it.")
+
+
+@router.get("", responses=describe(409, 503))
+def read_status(figures: Figured, _viewer: Viewer) -> Status:
+    """Read the state of the gateway, as it was a second ago at most. The bucket is not asked."""
+    return Status(**figures.status())

@@ -1,0 +1,125 @@
+"""The audit log: who changed what, when and from where, and who was refused."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import func, insert, select, update
+
+from admin_api.store import models
+from gateway import clock
+from gateway.db.compiled import Session, Statement, b
+
+_audit: Any = models.Audit.__table__
+
+
+class Origin(NamedTuple):
+    """A call as the audit names it."""
+
+    who: str
+    """The name of the token, or of the user of a command. Empty if it is not known."""
+    token_id: str | None
+    address: str
+    request_id: str
+    method: str
+    path: str
+
+
+class Outcome(NamedTuple):
+    """How a call ended."""
+
+    status: int
+    detail: str | None = None
+    before: str | None = None
+    """JSON."""
+    after: str | None = None
+    """JSON."""
+
+
+class Entry(NamedTuple):
+    """A row of ``audit``: see admin_api.store.models."""
+
+    id: int
+    at_ns: int
+    who: str
+    token_id: str | None
+    address: str
+    request_id: str
+    method: str
+    path: str
+    status: int | None
+    before: str | None
+    after: str | None
+    detail: str | None
+
+
+_BEGIN = Statement(
+    insert(_audit)
+    .values({name: b(name) for name in ("at_ns", *Origin._fields)})
+    .returning(_audit.c.id)
+)
+_COMPLETE = Statement(
+    update(_audit)
+    .where(_audit.c.id == b("entry"))
+    .values({name: b(f"its_{name}") for name in Outcome._fields})
+)
+_LIST = (
+    select(*(_audit.c[name] for name in Entry._fields))
+    .where(
+        _audit.c.id < b("below"),
+        _audit.c.at_ns >= b("since"),
+        _audit.c.at_ns < b("until"),
+        func.substr(_audit.c.path, 1, func.length(b("below_path"))) == b("below_path"),
+    )
+    .order_by(_audit.c.id.desc())
+    .limit(b("most"))
+)
+_ALL = Statement(_LIST)
+_BY_WHO = Statement(_LIST.where((_audit.c.who == b("by")) | (_audit.c.token_id == b("by"))))
+
+
+def begin(session: Session, origin: Origin) -> int:
+    """Add a call that is about to begin. Returns the id of its entry."""
+    row = session.one(_BEGIN, at_ns=clock.now_ns(), **origin._asdict())
+    assert row is not None
+    found: int = row[0]
+    return found
+
+
+def complete(session: Session, entry_id: int, outcome: Outcome) -> None:
+    """Say how a call ended."""
+    values = {f"its_{name}": value for name, value in outcome._asdict().items()}
+    session.run(_COMPLETE, entry=entry_id, **values)
+
+
+def add(session: Session, origin: Origin, outcome: Outcome) -> None:
+    """Add a call that has ended."""
+    complete(session, begin(session, origin), outcome)
+
+
+def listed(
+    session: Session,
+    *,
+    who: str | None,
+    path: str,
+    since_ns: int,
+    until_ns: int,
+    below_id: int,
+    most: int,
+) -> list[Entry]:
+    """Return entries, the newest first.
+
+    Parameters: who, the name or the id of a token, or None for everybody; path, with which the
+    paths begin; since_ns and until_ns; below_id, the id that the entries are before; most, how many
+    at most.
+    """
+    values = {
+        "below_path": path,
+        "since": since_ns,
+        "until": until_ns,
+        "below": below_id,
+        "most": most,
+    }
+    if who is not None:
+        return [Entry(*row) for row in session.all(_BY_WHO, **values, by=who)]
+    return [Entry(*row) for row in session.all(_ALL, **values)]

@@ -1,0 +1,162 @@
+"""The certificate of the admin API, made here or given as files, and renewed without a restart."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+import ssl
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from gateway import atomic, clock
+from gateway.adminsettings import TLS_OFF, TLS_SELF_SIGNED
+from gateway.errors import UserError
+from gateway.settings import Settings
+
+log = logging.getLogger("admin")
+
+VALID = timedelta(days=825)
+"""Some browsers refuse certificates that are valid for longer."""
+RENEWED_BEFORE = timedelta(days=30)
+EARLIER = timedelta(days=1)
+"""The clocks of clients may be behind."""
+ORGANIZATION = "Spillway admin API"
+"""By this name a certificate that was made here is known. No other one is overwritten."""
+
+
+def paths(settings: Settings) -> tuple[Path, Path]:
+    """Return where the certificate and its key are."""
+    admin = settings.admin
+    return settings.data_dir / admin.certificate, settings.data_dir / admin.private_key
+
+
+class Certificate:
+    """The certificate that is used now. Parameters: settings. Raises UserError."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._seen: object = None
+        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        """For all connections. New ones get a renewed certificate."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Make a certificate if it is missing or ends soon, and load one that was changed. Raises
+        UserError: then the one before stays in use."""
+        settings = self._settings
+        certificate, key = paths(settings)
+        try:
+            if settings.admin.tls == TLS_SELF_SIGNED and not _is_good(certificate, key):
+                _make(settings.admin.bind, certificate, key)
+            seen = [(one.stat().st_ino, one.stat().st_mtime_ns) for one in (certificate, key)]
+            if seen == self._seen:
+                return
+            if key.stat().st_mode & 0o077:
+                log.warning("others can read %s: chmod 600 %s", key, key)
+            # Without a password OpenSSL would ask the terminal for one.
+            self.context.load_cert_chain(certificate, key, password=lambda: "")
+        except ssl.SSLError as exc:
+            raise UserError(
+                f"cannot use {certificate} with {key}: {exc.reason or exc}: admin.certificate must "
+                "be a PEM chain, and admin.private_key its key, without a password"
+            ) from None
+        except OSError as exc:
+            raise UserError(
+                f"cannot use {exc.filename or certificate}: {exc.strerror}: check "
+                f"admin.certificate and admin.private_key in {settings.source}"
+            ) from None
+        self._seen = seen
+
+
+def certificate_of(settings: Settings) -> Certificate | None:
+    """Return the certificate to serve with, or None without TLS. Raises UserError."""
+    return None if settings.admin.tls == TLS_OFF else Certificate(settings)
+
+
+def _is_good(path: Path, key_path: Path) -> bool:
+    """Return whether a certificate was made here, has this key and lasts. Raises UserError if it
+    was not made here, OSError."""
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+    except FileNotFoundError:
+        return False
+    except ValueError:
+        found = None
+    names = [] if found is None else found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    if found is None or [name.value for name in names] != [ORGANIZATION]:
+        raise UserError(
+            f'{path} was not made by Spillway: set admin.tls = "files", or move it away'
+        )
+    with suppress(FileNotFoundError, ValueError, TypeError):
+        key = load_pem_private_key(key_path.read_bytes(), None)
+        now = datetime.fromtimestamp(clock.now_ns() / clock.NS, UTC)
+        lasts = found.not_valid_after_utc - now > RENEWED_BEFORE
+        return lasts and key.public_key() == found.public_key()
+    return False
+
+
+def _make(bind: str, path: Path, key_path: Path) -> None:
+    """Make a key and a certificate. Raises OSError."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.fromtimestamp(clock.now_ns() // clock.NS, UTC)
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
+            x509.NameAttribute(NameOID.COMMON_NAME, socket.gethostname()[:64]),
+        ]
+    )
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLIER)
+        .not_valid_after(now + VALID)
+        .add_extension(x509.SubjectAlternativeName(_names(bind)), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    # A crash between the two leaves a pair that does not fit, and the next start makes another.
+    atomic.replace(key_path, text, 0o600)
+    atomic.replace(path, made.public_bytes(Encoding.PEM).decode(), 0o644)
+    log.info(
+        "made the certificate %s, fingerprint %s", path, made.fingerprint(hashes.SHA256()).hex(":")
+    )
+
+
+def _names(bind: str) -> list[x509.GeneralName]:
+    """Return the names and addresses by which clients call this machine."""
+    hosts = {"localhost", socket.gethostname(), socket.getfqdn()}
+    addresses = {"127.0.0.1", "::1"}
+    for family, far in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        # The address of a route outwards. Nothing is sent.
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((far, 9))
+            addresses.add(probe.getsockname()[0].partition("%")[0])
+    try:
+        if not ipaddress.ip_address(bind).is_unspecified:
+            addresses.add(bind)
+    except ValueError:
+        hosts.add(bind)
+    valid = sorted(host for host in hosts if host and host.isascii())
+    return [
+        *(x509.DNSName(host) for host in valid),
+        *(x509.IPAddress(ipaddress.ip_address(one)) for one in sorted(addresses)),
+    ]

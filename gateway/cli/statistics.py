@@ -1,0 +1,77 @@
+"""`spillway statistics`: what the NFS server was asked since its start, and how long it took."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+
+from gateway import clock, config
+from gateway.door import statistics
+from gateway.door.statistics import Histogram, Operations, Statistics
+from gateway.errors import DoorClosed, UserError
+from gateway.units import duration, size
+
+_LINE = "{:<10} {:>10} {:>9} {:>9} {:>9} {:>9}  {}"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="all counts and histograms as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the counts. Raises UserError when no NFS server answers."""
+    settings = config.load(args.config)
+    try:
+        found = statistics.read(settings)
+    except DoorClosed as exc:
+        raise UserError(f"{exc}: look at spillway status") from None
+    if args.json:
+        print(json.dumps(asdict(found), indent=2))
+        return 0
+    age = max(0, clock.now_ns() - found.started_ns) / clock.NS
+    print(f"since the start of the NFS server {duration(age)} ago:")
+    for line in lines(found):
+        print(line)
+    return 0
+
+
+def lines(found: Statistics) -> list[str]:
+    """Return a table of the kinds of operations that were asked for, and of the commits."""
+    shown = [_LINE.format("operation", "answered", "delayed", "mean", "99 % in", "bytes", "errors")]
+    shown += [
+        _line(kind, counts)
+        for kind, counts in found.operations.items()
+        if counts.latency.count or counts.delayed
+    ]
+    sizes, times = found.commit_sizes, found.commit_seconds
+    shown.append(
+        f"{times.count} commits of the namespace, {sizes.sum / max(1, sizes.count):.1f} changes "
+        f"each, mean {_mean(times)}, 99 % in {_time(times.quantile(0.99))}"
+    )
+    return shown
+
+
+def _line(kind: str, counts: Operations) -> str:
+    errors = ", ".join(f"{name} {count}" for name, count in counts.errors.items() if count)
+    return _LINE.format(
+        kind,
+        counts.latency.count,
+        counts.delayed or "",
+        _mean(counts.latency),
+        _time(counts.latency.quantile(0.99)),
+        size(counts.bytes) if counts.bytes else "",
+        errors,
+    ).rstrip()
+
+
+def _mean(histogram: Histogram) -> str:
+    return _time(histogram.sum / histogram.count if histogram.count else None)
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

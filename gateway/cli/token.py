@@ -1,0 +1,128 @@
+"""`spillway token`: makes, lists and revokes the tokens of the admin API.
+
+It works on the admin API's own database, whether that process runs or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gateway import clock, config
+from gateway.cli import checks, user
+from gateway.cli.quantities import DURATION
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, UserError
+from gateway.settings import Settings
+from gateway.text import shown
+
+if TYPE_CHECKING:
+    from admin_api.store.tokens import Token
+
+ROLES = ("viewer", "operator", "admin")
+_Act = Callable[[Database, argparse.Namespace], int]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+
+    def verb(name: str, text: str, act: _Act) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        sub.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the file")
+        sub.set_defaults(act=act)
+        return sub
+
+    create = verb("create", "make a token; it is shown once", _create)
+    create.add_argument("--role", required=True, choices=ROLES, help="what its owner may do")
+    create.add_argument("--name", metavar="NAME", help="whose it is (default: your name)")
+    create.add_argument("--expires", metavar=DURATION.metavar, help="when it ends, like 30d")
+    create.add_argument("--json", action="store_true", help="the token and its facts as JSON")
+    listing = verb("list", "list the tokens", _list)
+    listing.add_argument("--json", action="store_true", help="the same facts as JSON")
+    verb("revoke", "end a token at once", _revoke).add_argument("id", metavar="ID")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one verb. Returns its exit status. Raises UserError."""
+    settings = config.load(args.config)
+    act: _Act = args.act
+    with _opened(settings) as store:
+        return act(store, args)
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[Database]:
+    # The import is here because every command imports this module.
+    from admin_api.store.opening import open_store
+
+    checks.require_data_dir(settings)
+    store = open_store(settings)
+    try:
+        yield store
+    except NamespaceError as exc:
+        raise UserError(f"cannot use {settings.admin_db}: {exc}: try again") from None
+    finally:
+        store.close()
+
+
+def _create(store: Database, args: argparse.Namespace) -> int:
+    from admin_api.access.principal import Role
+    from admin_api.access.tokens import create
+    from admin_api.store import tokens
+
+    by = user.name()
+    expires_ns = None
+    if args.expires is not None:
+        expires_ns = clock.now_ns() + int(DURATION.read("--expires", args.expires) * clock.NS)
+    name = shown(by if args.name is None else args.name)
+    with store.writing() as session:
+        token, text = create(session, name, Role[args.role.upper()], expires_ns, by)
+        _note(session, "create", token)
+    if args.json:
+        print(json.dumps({**tokens.facts(token), "token": text}, indent=2))
+        return 0
+    print(text)
+    print("it is shown this once: who has it may do what its role may", file=sys.stderr)
+    return 0
+
+
+def _list(store: Database, args: argparse.Namespace) -> int:
+    from admin_api.store import tokens
+
+    with store.reading() as session:
+        found = [tokens.facts(one) for one in tokens.every(session)]
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    for one in found:
+        used = f"used {one['last_used']}" if one["last_used"] else "never used"
+        ends = f", expires {one['expires']}" if one["expires"] else ""
+        print(f"{one['id']}  {one['role']:<8}  {one['state']:<7}  {one['name']}: {used}{ends}")
+    if not found:
+        print("there are no tokens: spillway token create --role admin")
+    return 0
+
+
+def _revoke(store: Database, args: argparse.Namespace) -> int:
+    from admin_api.store import tokens
+
+    with store.writing() as session:
+        token = tokens.revoke(session, args.id, clock.now_ns())
+        if token is None:
+            raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
+        _note(session, "revoke", token)
+    print(f"{token.id}: revoked")
+    return 0
+
+
+def _note(session: Any, verb: str, token: Token) -> None:
+    """Note a command in the audit log."""
+    from admin_api.store import audit, tokens
+
+    path = f"spillway token {verb} {token.id}"
+    origin = audit.Origin(user.name(), None, "", "", "COMMAND", path)
+    audit.add(session, origin, audit.Outcome(200, after=json.dumps(tokens.facts(token))))

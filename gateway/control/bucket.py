@@ -1,0 +1,183 @@
+"""The bucket: whether it answers, what it does by itself, and its effect on a gateway."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gateway.control.masking import without_userinfo
+from gateway.db import schema
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.errors import BucketError, NamespaceError, UserError
+from gateway.settings import Settings
+
+if TYPE_CHECKING:
+    # boto3 takes half a second to import.
+    from gateway.objectstore.setup import Found, Rule, Setup, Transition
+
+PROBE_SECONDS = 5.0
+"""The time that the bucket has to answer."""
+APPLY = "spillway bucket setup --apply"
+
+
+def facts(settings: Settings) -> dict[str, Any]:
+    """Return what is configured. No password is in it."""
+    return {
+        "name": settings.bucket.name,
+        "endpoint_url": without_userinfo(settings.bucket.endpoint_url),
+        "prefix": settings.bucket.prefix,
+    }
+
+
+def probe(settings: Settings) -> dict[str, Any]:
+    """Ask the bucket whether it can be used, for PROBE_SECONDS at most."""
+    from gateway.objectstore.s3 import S3Store
+
+    try:
+        read_seconds = min(PROBE_SECONDS, settings.bucket.read_timeout_seconds)
+        connect_seconds = min(PROBE_SECONDS, settings.bucket.connect_timeout_seconds)
+        probed = replace(
+            settings.bucket,
+            read_timeout_seconds=read_seconds,
+            connect_timeout_seconds=connect_seconds,
+        )
+        S3Store(replace(settings, bucket=probed), attempts=1).check()
+        error = None
+    except BucketError as exc:
+        error = str(exc)
+    return {"reachable": error is None, "error": error}
+
+
+def checksum(settings: Settings) -> dict[str, str | None]:
+    """Return which checksum goes with what is sent, and who said so. Raises UserError."""
+    # Here, because awscrt takes a tenth of a second to import.
+    from gateway.drain import endpoint
+
+    chosen = endpoint.configured(settings.bucket)
+    if chosen is not None:
+        return {"kind": chosen, "from": "configuration"}
+    database = Database(settings.database_url)
+    try:
+        with database.reader() as connection:
+            kind = endpoint.known(Session(connection, database.dialect), settings.bucket)
+    except NamespaceError as exc:
+        raise UserError(f"cannot read the database {database.url}: {exc}") from None
+    finally:
+        database.close()
+    return {"kind": kind, "from": None if kind is None else "store"}
+
+
+class SetUp(NamedTuple):
+    """What the bucket does by itself."""
+
+    facts: dict[str, Any]
+    is_well: bool
+    """Whether nothing of it needs a person."""
+
+
+def set_up(settings: Settings, applies: bool) -> SetUp:
+    """Look at the bucket's own settings. Parameters: applies, whether the rule that ends unfinished
+    uploads is added if it is missing. Raises BucketError."""
+    from gateway.objectstore.setup import Setup
+
+    setup = Setup(settings)
+    found = setup.look()
+    applied = applies and not any(map(setup.aborts, found.rules))
+    if applied:
+        setup.apply(found)
+        found = setup.look()
+    expiring = [_name(rule) for rule in found.rules if setup.expires(rule)]
+    moves = [(rule, one) for rule in found.rules for one in setup.transitions(rule)]
+    facts = {
+        "bucket": settings.bucket.name,
+        "checksum": _checksum(settings),
+        "versioning": _versioning(found),
+        "object_lock": _lock(found),
+        "unfinished_uploads": _unfinished(setup, found, applied),
+        "expiring_rules": expiring,
+        "transition_rules": [_transition(rule, one) for rule, one in moves],
+    }
+    ends_uploads = any(map(setup.aborts, found.rules))
+    return SetUp(facts, ends_uploads and not expiring and not any(one.archives for _, one in moves))
+
+
+def _transition(rule: Rule, transition: Transition) -> str:
+    text = f"{_name(rule)} moves objects to {transition.storage_class} {transition.when}: "
+    if transition.archives:
+        return text + (
+            "objects there cannot be copied until a person restores them, so a rename does not "
+            "move them: exclude our prefix from it"
+        )
+    return text + "a rename pays for retrieval there"
+
+
+def _versioning(found: Found) -> str:
+    said = found.versioning
+    if not isinstance(said, str):
+        return f"the server does not say ({said.why})"
+    if said == "Enabled":
+        return (
+            "on: a deletion or a new version keeps the old bytes, and their costs, until a "
+            "lifecycle rule expires noncurrent versions"
+        )
+    return f"{'suspended' if said else 'off'}: a deletion takes the bytes for good"
+
+
+def _lock(found: Found) -> str:
+    said = found.lock
+    if isinstance(said, tuple):
+        return f"the server does not say ({said.why})"
+    if not said or said.get("ObjectLockEnabled") != "Enabled":
+        return "off"
+    kept = said.get("Rule", {}).get("DefaultRetention")
+    if not kept:
+        return "on, without a default retention: only versions that somebody locks stay"
+    time = f"{kept['Days']} days" if "Days" in kept else f"{kept.get('Years')} years"
+    return (
+        f"on, {kept.get('Mode')} for {time}: every version stays so long; deletions and renames "
+        "leave delete markers over them"
+    )
+
+
+def _checksum(settings: Settings) -> str:
+    """Ask the store which checksum goes with what is sent, and remember it."""
+    from gateway.drain import endpoint
+    from gateway.objectstore.checksums import Kind
+    from gateway.objectstore.negotiation import negotiate
+
+    if (chosen := endpoint.configured(settings.bucket)) is not None:
+        return f"{chosen}, as configured"
+    kind = negotiate(settings)
+    if kind is None:
+        return "md5: the store does not let us find out whether it verifies a newer one"
+    found = f"{kind}: the store refuses what does not match it"
+    if kind is Kind.MD5:
+        found = "md5: the store takes objects with wrong newer checksums"
+    database = Database(settings.database_url)
+    try:
+        schema.require_current(database)
+        with database.reader() as connection, database.transaction(connection):
+            endpoint.remember(Session(connection, database.dialect), settings.bucket, kind)
+    except (NamespaceError, UserError) as exc:
+        # The rest of what was found, and what was changed in the bucket, must be shown.
+        return f"{found} (not recorded, the drain will ask again: {exc})"
+    finally:
+        database.close()
+    return found
+
+
+def _unfinished(setup: Setup, found: Found, applied: bool) -> str:
+    rules = [_name(rule) for rule in found.rules if setup.aborts(rule)]
+    if rules:
+        return f"ended by the rule {rules[0]}{' (just added)' if applied else ''}"
+    if isinstance(found.lifecycle, tuple):
+        return (
+            f"the server does not tell its lifecycle rules ({found.lifecycle.why}): the drain "
+            "looks for unfinished uploads once a day"
+        )
+    return f"no rule ends them, what is lost in them is paid for: {APPLY} adds one"
+
+
+def _name(rule: Rule) -> str:
+    return str(rule.get("ID") or "without a name")

@@ -1,0 +1,65 @@
+"""The local disk as a cache: the files on it and not, and what the hydrator does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, select
+
+from gateway import state
+from gateway.db import journal
+from gateway.db.compiled import Session, Statement
+from gateway.db.engine import Database
+from gateway.db.statements import IS_ABSENT, IS_REGULAR, IS_RESIDENT, inode
+from gateway.errors import NamespaceError, UserError
+from gateway.settings import Settings
+
+COUNTS = Statement(
+    # GROUP BY would make SQLite sort all rows: 1.2 s for a million of them instead of 0.4 s.
+    select(
+        func.count().filter(IS_RESIDENT),
+        func.coalesce(func.sum(inode.c.used).filter(IS_RESIDENT), 0),
+        func.count().filter(IS_ABSENT),
+        func.coalesce(func.sum(inode.c.size).filter(IS_ABSENT), 0),
+    ).where(IS_REGULAR, inode.c.nlink > 0)
+)
+
+
+def count(database: Database) -> dict[str, Any]:
+    """Return how many files are on the disk, and how many only in the bucket, with their bytes.
+
+    It reads every inode: 0.4 s for a million. Raises TryAgain.
+    """
+    with database.reader() as connection:
+        counts = Session(connection, database.dialect).one(COUNTS)
+    # On PostgreSQL the sums are Decimals, which JSON does not know.
+    resident, resident_bytes, absent, absent_bytes = map(int, counts or (0, 0, 0, 0))
+    return {
+        "resident": {"files": resident, "bytes": resident_bytes},
+        "absent": {"files": absent, "bytes": absent_bytes},
+    }
+
+
+def gather(settings: Settings) -> dict[str, Any]:
+    """Return the facts that need no counting. Raises UserError."""
+    database = Database(settings.database_url)
+    try:
+        with database.reader() as connection:
+            dropped = journal.dropped(Session(connection, database.dialect))
+    except NamespaceError as exc:
+        raise UserError(f"cannot read the database {database.url}: {exc}") from None
+    finally:
+        database.close()
+    report = state.read(settings, state.CACHE)
+    return {
+        "evict_from": settings.cache.evict_from,
+        "evict_to": settings.cache.evict_to,
+        "hydrator": None if report is None else {**report, "alive": state.alive(report)},
+        "dropped_readers": dropped,
+    }
+
+
+def damaged(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the files that the hydrator could not fetch, from the facts of ``gather``."""
+    found = (facts["hydrator"] or {}).get("damaged")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -1,0 +1,56 @@
+"""The configuration as it is in force, without secrets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from gateway.config import variable_of
+from gateway.control.masking import MASK, without_userinfo
+from gateway.db import url
+from gateway.errors import ConfigError
+from gateway.settings import SECTIONS, Settings
+
+
+def facts(settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return each key by section: its value, its default, what it means, what overrides it."""
+    return {
+        section: {
+            spec.name: {
+                "value": _shown(section, spec, getattr(getattr(settings, section), spec.name)),
+                "default": None if spec.default is MISSING else _plain(spec.default),
+                "doc": " ".join(spec.metadata["doc"].split()),
+                "variable": variable_of(section, spec.name),
+                "is_overridden": variable_of(section, spec.name) in os.environ,
+                "is_secret": spec.metadata["secret"],
+            }
+            for spec in fields(cls)
+        }
+        for section, cls in SECTIONS.items()
+    }
+
+
+def _shown(section: str, spec: Any, value: Any) -> Any:
+    """Return a value as it may be shown: a URL without what may be a password."""
+    if not spec.metadata["secret"] or value in ("", None):
+        return _plain(value)
+    if section == "namespace":
+        try:
+            return url.safe(url.parse(value))
+        except ConfigError:
+            return MASK
+    return without_userinfo(value) if "://" in str(value) else MASK
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in the forms that JSON has."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value

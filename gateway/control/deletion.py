@@ -1,0 +1,115 @@
+"""Puts a checkpoint into the trash because a person says so.
+
+The laws of retention hold here too (gateway.retention.planner), except that a person may insist:
+then the newest complete checkpoint of a run can be deleted, one that is not complete, and one that
+no newer durable one replaces. What is pinned or being copied stays in any case, and nothing is
+deleted while the catalogue may lack checkpoints. Each deletion is recorded as one of a policy is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.checkpoints.catalogue import Catalogue, catalogue_of
+from gateway.checkpoints.facts import Extent, State
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.errors import DoorClosed, GatewayError, NotPossible, NotThere
+from gateway.namespace import identity
+from gateway.promotion.store import protected
+from gateway.retention import statements as own
+from gateway.retention import store
+from gateway.retention.facts import Checkpoint, Decision, Fate, Pinned
+from gateway.retention.order import Order
+from gateway.settings import Settings
+from gateway.text import printable
+from gateway.trash.trash import Trash
+
+
+def delete(
+    settings: Settings,
+    database: Database,
+    ino: int,
+    *,
+    author: str,
+    reason: str,
+    insists: bool,
+) -> str:
+    """Put a checkpoint into the trash. Returns its id there.
+
+    Parameters: ino of the checkpoint; author, the person; reason, for other people; insists,
+    whether it is deleted although a law of retention keeps it. Raises NotThere, NotPossible,
+    TrashRefused; UserError, DoorClosed, NamespaceError, OSError.
+    """
+    one = check(settings, database, ino, insists=insists)
+    with database.writing() as session:
+        action = store.begin(session, "trash", Decision(one, Fate.DELETE, reason), author, reason)
+    result = "failed: it is not known whether it is in the trash: spillway trash list"
+    try:
+        made = Trash(settings, database).put(one.ino, one.path, one.evidence, author, reason)
+        result = f"in the trash as {made}"
+    except DoorClosed:
+        raise
+    except GatewayError as exc:
+        result = f"refused: {exc}"
+        raise
+    finally:
+        with database.writing() as session:
+            store.end(session, action, result)
+    return made
+
+
+def check(settings: Settings, database: Database, ino: int, *, insists: bool) -> Checkpoint:
+    """Return the checkpoint if ``delete`` may be asked for it now. Nothing is changed.
+
+    Parameters and errors are those of ``delete``.
+    """
+    identity.require_surroundings(settings)
+    catalogue = catalogue_of(settings, database)
+    with database.reading() as session:
+        return _allowed(session, catalogue, ino, insists)
+
+
+def _allowed(session: Session, catalogue: Catalogue, ino: int, insists: bool) -> Checkpoint:
+    """Return the checkpoint if it may be deleted. Raises NotThere, NotPossible."""
+    checkpoints = [_checkpoint(row) for row in session.all(own.CHECKPOINTS)]
+    one = next((found for found in checkpoints if found.ino == ino), None)
+    if one is None:
+        raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoints")
+    path = printable(one.path)
+    if session.one(own.IS_MADE) is None:
+        raise NotPossible(f"{path} stays: the namespace was not looked at as a whole yet: wait")
+    said = protected(session)
+    if Pinned(said.paths).holds(one.path):
+        raise NotPossible(f"{path} stays: it is pinned or being promoted: spillway pins shows pins")
+    if not insists and (why := _kept(catalogue, one, checkpoints, one.ino in said.inos)):
+        raise NotPossible(f"{path} stays: {why}: force deletes it nevertheless")
+    return one
+
+
+def _kept(
+    catalogue: Catalogue, one: Checkpoint, checkpoints: Sequence[Checkpoint], is_promoted: bool
+) -> str | None:
+    """Return which law of retention keeps a checkpoint, or None."""
+    if not one.is_complete:
+        return f"it is not complete: {one.reason or 'the reason is not known'}"
+    if one.extent == Extent.FILES:
+        return "its directory may have more in it than this checkpoint"
+    if is_promoted:
+        return "it is promoted"
+    order = Order([found for found in checkpoints if found.run == one.run])
+    newer = order.newer(one)
+    if newer is None:
+        if order.is_newest(one):
+            return "it is the newest complete one of its run, by step or by time"
+        return "no newer one of its run is durable"
+    # The catalogue may be behind the namespace.
+    now = catalogue.look(newer.stays.ino).now
+    if now is None or now.evidence != newer.stays.evidence or now.state != State.DURABLE:
+        return "the newer one of its run is not durable any more"
+    return None
+
+
+def _checkpoint(row: Sequence[object]) -> Checkpoint:
+    made = Checkpoint(*row)  # type: ignore[arg-type]
+    return made._replace(path=bytes(made.path), run=bytes(made.run))

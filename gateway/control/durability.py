@@ -1,0 +1,157 @@
+"""Waits until the bucket alone could restore a file or a tree.
+
+A file is durable when its present version is verified in the bucket at the key that is its path.
+So files that are open, held or renamed are waited for too. The database is read, and one file again
+and again: all others only when that one is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from gateway import clock, state
+from gateway.cache.homes import Homes
+from gateway.checkpoints import statements as stored
+from gateway.checkpoints.catalogue import rules_of
+from gateway.checkpoints.leftovers import Inside, Leftovers
+from gateway.checkpoints.rules import Rules
+from gateway.control.paths import browsing, follow
+from gateway.control.queue import path_of
+from gateway.db.compiled import Session
+from gateway.drain import queue
+from gateway.drain.context import Context, View
+from gateway.drain.paths import file_of
+from gateway.errors import NotPossible, NotThere
+from gateway.namespace.lookup import is_trashed, way_up
+from gateway.settings import Settings
+from gateway.text import shown
+from gateway.types import Kind
+from gateway.units import size
+
+POLL_SECONDS = 0.5
+REST = 5
+"""A look at a large tree is followed by a rest of this many times its length."""
+PAGE = 1024
+
+
+class Missing(NamedTuple):
+    """A file that is not durable."""
+
+    ino: int
+    size: int
+    """Bytes at the last close."""
+
+
+def find(settings: Settings, path: str) -> int:
+    """Return the inode of a path. Symbolic links are followed, as those of receipts. Raises
+    NotPossible, UserError."""
+    with browsing(settings) as browser:
+        return follow(browser, settings, path).found().attr.ino
+
+
+def wait(context: Context, top: int, path: str, rest: Callable[[float], None]) -> None:
+    """Wait until everything at or below an inode is durable.
+
+    Parameters: path, to be shown; rest, called after each look with the time in seconds until the
+    next one: what it raises ends the wait. Raises NotPossible if it was removed, TryAgain.
+    """
+    first: Missing | None = None
+    rules = rules_of(context.settings)
+    while True:
+        before = clock.monotonic_seconds()
+        with context.reading() as view:
+            if file_of(view.session, top) is None:
+                raise NotThere(f"{shown(path)} was removed meanwhile")
+            if is_trashed(view.session, top):
+                raise NotPossible(
+                    f"{shown(path)} is not sent: a policy put it into the trash: take it back: "
+                    "spillway undelete"
+                )
+            homes = Homes(view.session, context.settings.bucket.prefix)
+            if first is None or not _is_waited_for(view.session, homes, top, first.ino):
+                first = next(_missing(view.session, homes, top, rules), None)
+                if first is None:
+                    return
+        rest(max(POLL_SECONDS, REST * (clock.monotonic_seconds() - before)))
+
+
+def why(context: Context, top: int) -> str:
+    """Return what is missing and why, in one line. Raises TryAgain."""
+    rules = rules_of(context.settings)
+    with context.reading() as view:
+        homes = Homes(view.session, context.settings.bucket.prefix)
+        missing = list(_missing(view.session, homes, top, rules))
+        if not missing:
+            return "the last file became durable in this moment: ask again"
+        first = missing[0]
+        reason = _reason(context, view, first.ino)
+        place = view.paths.place(first.ino)
+    path = path_of(context.settings, None if place is None else place.parts)
+    count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
+    return f"{count}, {size(sum(one.size for one in missing))}; {path}: {reason}"
+
+
+def _is_waited_for(session: Session, homes: Homes, top: int, ino: int) -> bool:
+    """Return whether a file is still at or below an inode, by first names, and not durable."""
+    if _is_durable(session, homes, ino):
+        return False
+    return ino == top or any(parent == top for _at, parent, _name in way_up(session, ino))
+
+
+def _is_durable(session: Session, homes: Homes, ino: int) -> bool:
+    """Return whether a file is durable, or gone."""
+    row = session.one(stored.STORED, ino=ino)
+    return row is None or bool(row[1] and homes.is_at_home(ino, row[2]))
+
+
+def _missing(session: Session, homes: Homes, top: int, rules: Rules) -> Iterator[Missing]:
+    """Yield the files at or below an inode that are not durable, without what killed saves have
+    left in checkpoints. Parameters: rules, which say what that is."""
+    file = file_of(session, top)
+    if file is not None and file.kind != Kind.DIRECTORY:
+        if file.kind == Kind.REGULAR and not _is_durable(session, homes, top):
+            yield Missing(top, file.size)
+        return
+    leftovers = Leftovers(session, rules)
+    waiting: list[tuple[int, Inside | None]] = [(top, leftovers.at(top))]
+    while waiting:
+        (directory, inside), after = waiting.pop(), b""
+        while True:
+            rows = session.all(stored.MEMBERS, parent=directory, after=after, most=PAGE)
+            for name, _ctime_ns, is_stored, key, _stored_ns, ino, kind, length, is_open, *_ in rows:
+                after = name
+                if kind == Kind.DIRECTORY:
+                    waiting.append((ino, leftovers.below(ino, inside)))
+                elif kind != Kind.REGULAR or (is_stored and homes.is_at_home(ino, key)):
+                    continue
+                elif is_open or not leftovers.has(inside, kind, bytes(name)):
+                    yield Missing(ino, length)
+            if len(rows) < PAGE:
+                break
+
+
+def _reason(context: Context, view: View, ino: int) -> str:
+    report: dict[str, Any] | None = state.read(context.settings, state.DRAIN)
+    entry = queue.of_file(view, ino, context.settings.drain_ahead_ns)
+    if entry is None:
+        held = view.paths.key_of(ino) is None
+        return (
+            "its name is held (drain.hold_patterns, spillway queue)"
+            if held
+            else "its object is moved or verified first (spillway queue)"
+        )
+    if entry.is_stuck or entry.error:
+        return f"{entry.state}: {shown(entry.error)}"
+    if entry.state == queue.State.HELD:
+        return (
+            "held: by a pattern of drain.hold_patterns, by spillway queue hold, or superseded "
+            "(spillway policy plan)"
+        )
+    if entry.state == queue.State.OPEN:
+        return "open: a client writes it"
+    if not state.alive(report):
+        return f"{entry.state}: the drain is not running: start it: spillway up"
+    bucket = (report or {}).get("bucket")
+    error = bucket.get("error") if isinstance(bucket, dict) else None
+    return f"{entry.state}: {shown(str(error))}" if error else str(entry.state)

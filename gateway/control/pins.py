@@ -1,0 +1,49 @@
+"""Pins: what people keep on the local disk and from all policies."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from gateway import clock
+from gateway.db.compiled import Session
+from gateway.db.models import ROOT_INO
+from gateway.errors import NotPossible, NotThere
+from gateway.namespace import pins
+from gateway.promotion.store import paths_of
+from gateway.settings import Settings
+from gateway.text import Text, printable
+from gateway.types import Attr, Kind
+
+
+def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> None:
+    """Pin a file or directory, inside a write transaction. Raises NotPossible.
+
+    Parameters: path, to be shown; note, why, for other people; by, the person.
+    """
+    if attr.ino == ROOT_INO:
+        raise NotPossible("the whole export cannot be pinned: nothing could leave the disk")
+    if attr.kind not in (Kind.REGULAR, Kind.DIRECTORY):
+        raise NotPossible(f"{path}: only files and directories are pinned")
+    if not pins.add(session, pins.Pin(attr.ino, note, by, clock.now_ns())):
+        raise NotPossible(f"{path}: it was removed meanwhile")
+
+
+def unpin(session: Session, ino: int, path: str) -> None:
+    """End a pin, inside a write transaction. Parameters: path, to be shown. Raises NotThere."""
+    if not pins.drop(session, ino):
+        raise NotThere(f"{path}: it is not pinned by itself: look with spillway pins")
+
+
+def facts(
+    settings: Settings, session: Session, one: pins.Pin, text: Text = printable
+) -> dict[str, Any]:
+    """Return the facts about a pin. Parameters: text, of names."""
+    paths = paths_of(session, one.ino)
+    return {
+        "path": f"{settings.nfs.export}/{text(paths[0])}" if paths else "?",
+        "ino": one.ino,
+        "note": one.note,
+        "pinned_by": one.pinned_by,
+        "pinned": datetime.fromtimestamp(one.pinned_ns // clock.NS).astimezone().isoformat(),
+    }

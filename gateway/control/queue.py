@@ -1,0 +1,79 @@
+"""What waits for the bucket, and the orders of people about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gateway import clock
+from gateway.db import schema
+from gateway.db.engine import Database
+from gateway.drain import queue
+from gateway.drain.context import Context
+from gateway.errors import NamespaceError, UserError
+from gateway.settings import Settings
+from gateway.text import Text, printable
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[Context]:
+    """Open the database as the drain does. Raises UserError."""
+    # The import is here because boto3 takes half a second to import.
+    from gateway.objectstore.s3 import S3Store
+
+    database = Database(settings.database_url)
+    schema.require_current(database)
+    try:
+        yield Context(settings, database, S3Store(settings))
+    except NamespaceError as exc:
+        raise UserError(f"cannot use {database.url}: {exc}: try again") from None
+    finally:
+        database.close()
+
+
+def resolve(context: Context, paths: Iterable[str]) -> dict[str, int]:
+    """Return the inodes of paths that a person gave. Raises UserError."""
+    export = context.settings.nfs.export
+    with context.reading() as view:
+        return {path: queue.find(view, export, path) for path in paths}
+
+
+def path_of(
+    settings: Settings, path: tuple[bytes, ...] | None, text: Text = printable
+) -> str | None:
+    """Return a path as clients see it, or None if it has none. Parameters: text, of names."""
+    if path is None:
+        return None
+    return "/".join([settings.nfs.export, *map(text, path)])
+
+
+def facts(
+    settings: Settings, entry: queue.Entry, now_ns: int, text: Text = printable
+) -> dict[str, Any]:
+    """Return the facts about a file that waits. Parameters: now_ns; text, of names."""
+    return {
+        "path": path_of(settings, entry.path, text),
+        "state": str(entry.state),
+        "bumped": entry.bumped,
+        "size_bytes": entry.size_bytes,
+        "age_seconds": _seconds(now_ns - entry.sealed_ns) if entry.sealed_ns else None,
+        "tries": entry.tries,
+        "error": entry.error or None,
+        "next_try_seconds": _seconds(entry.next_ns - now_ns) if entry.tries else None,
+    }
+
+
+def orders(context: Context, text: Text = printable) -> list[dict[str, Any]]:
+    """Return the orders that people gave and did not withdraw. Raises TryAgain."""
+    return [
+        {
+            "path": path_of(context.settings, one.path, text),
+            "said": "hold" if one.hold else "bump",
+        }
+        for one in queue.said(context)
+    ]
+
+
+def _seconds(duration_ns: int) -> float:
+    return round(max(0, duration_ns) / clock.NS, 1)

@@ -1,0 +1,164 @@
+"""Retention: what a plan says, what was done because of policies, and what a person is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import select
+
+from gateway import clock
+from gateway.checkpoints.catalogue import catalogue_of
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, UserError
+from gateway.retention import knowntime, store
+from gateway.retention import statements as own
+from gateway.retention.facts import Current, Decision
+from gateway.retention.knowntime import Known, KnownTime
+from gateway.retention.planning import Planned, Planning
+from gateway.settings import Settings
+from gateway.text import Text, printable
+
+_ACTIONS = select(own.action).where(own.action.c.id < b("before"))
+_NEWEST = own.action.c.id.desc()
+ACTIONS = Statement(_ACTIONS.order_by(_NEWEST).limit(b("most")))
+ACTIONS_OF = Statement(
+    _ACTIONS.where(own.action.c.run == b("run")).order_by(_NEWEST).limit(b("most"))
+)
+
+
+def planned(settings: Settings, database: Database, others: Sequence[Current]) -> Planned:
+    """Return the plan as it is now. Raises UserError, TryAgain.
+
+    Parameters: others, policies that are not stored.
+    """
+    return Planning(settings, catalogue_of(settings, database)).plan(others)
+
+
+def facts(
+    settings: Settings, planned: Planned, run_name: str | None, text: Text = printable
+) -> dict[str, Any]:
+    """Return what a plan says.
+
+    Parameters: run_name, of the only run whose checkpoints are listed, or None; text, of
+    names.
+    """
+    decisions = planned.plan.decisions
+    listed = [_facts(settings, one, planned.superseded, text) for one in decisions]
+    deletions = planned.plan.deletions
+    asked = planned.asked
+    used = {name for one in decisions for name in _under(planned, one)}
+    return {
+        "catalogue_is_made": planned.is_made,
+        "ages_until_ns": planned.time.now_ns,
+        "clock_ahead_seconds": round(planned.time.ahead_ns / clock.NS, 1),
+        "asked": None if asked is None else _asked(asked.plan, len(asked.deletions), asked.size),
+        "why_asked": None if asked is None else asked.why,
+        "kept": len(decisions) - len(deletions),
+        "deleted": len(deletions),
+        "deleted_bytes": sum(one.checkpoint.size for one in deletions),
+        "evicted": len(planned.plan.evictions),
+        "unused_policies": [str(one) for one in planned.policies if str(one) not in used],
+        "checkpoints": [one for one in listed if run_name in (None, one["run"])],
+    }
+
+
+def _under(planned: Planned, one: Decision) -> Iterator[str]:
+    found = one.checkpoint
+    for current in planned.policies:
+        if current.policy.selects(found.run, found.path):
+            yield str(current)
+
+
+def _asked(plan: str, checkpoints: int, size_bytes: int) -> dict[str, Any]:
+    return {"plan": plan, "checkpoints": checkpoints, "bytes": size_bytes}
+
+
+def _facts(
+    settings: Settings, decision: Decision, superseded: frozenset[int], text: Text
+) -> dict[str, Any]:
+    one = decision.checkpoint
+    return {
+        "path": f"{settings.nfs.export}/{text(one.path)}",
+        "run": text(one.run),
+        "step": one.step,
+        "state": one.state,
+        "size_bytes": one.size,
+        "fate": str(decision.fate),
+        "why": decision.why,
+        "policies": list(decision.policies),
+        "evicted_by": decision.evict,
+        "superseded": one.ino in superseded,
+    }
+
+
+def action(settings: Settings, one: store.Action, text: Text = printable) -> dict[str, Any]:
+    """Return the facts about an action. Parameters: text, of names."""
+    return {
+        **one._asdict(),
+        "run": text(one.run),
+        "path": f"{settings.nfs.export}/{text(one.path)}",
+    }
+
+
+def actions(session: Session, run: bytes | None, before: int, most: int) -> list[store.Action]:
+    """Return what was done, the newest first.
+
+    Parameters: run, the only one, or None; before, the id of the action after the first one; most,
+    of them.
+    """
+    given = {} if run is None else {"run": run}
+    rows = session.all(ACTIONS if run is None else ACTIONS_OF, before=before, most=most, **given)
+    return [store.action_of(row) for row in rows]
+
+
+def approve(settings: Settings, database: Database, plan: str, author: str) -> store.Approval:
+    """Approve a plan that is asked about, and return it. Raises UserError if it is not known,
+    TryAgain.
+
+    Parameters: plan, its id; author, the person.
+    """
+    asked = planned(settings, database, ()).asked
+    wanted = asked if asked is not None and asked.plan == plan else plan
+    with database.writing() as session:
+        if not store.approve(session, wanted, author):
+            raise UserError(
+                f"{plan}: there is no such plan, or it has changed: look at it again: "
+                "spillway policy plan"
+            )
+        return next(one for one in store.approvals(session) if one.plan == plan)
+
+
+def confirm_clock(database: Database) -> None:
+    """Believe the clock of this machine, which a person says is right. Raises TryAgain."""
+    read = knowntime.reading()
+    row = Known(read.clock_ns, read.boot, read.uptime_ns)
+    with database.writing() as session:
+        store.save_time(session, KnownTime(row.known_ns, 0, row))
+
+
+def gather(settings: Settings) -> dict[str, Any]:
+    """Return the facts for ``spillway status``. Raises UserError."""
+    database = Database(settings.database_url)
+    try:
+        with database.reading() as session:
+            policies = store.current(session)
+            waiting = [one for one in store.approvals(session) if one.approved_ns is None]
+            known = store.known_time(session)
+            last = store.actions(session, 1)
+    except NamespaceError as exc:
+        raise UserError(f"cannot read the database {database.url}: {exc}") from None
+    finally:
+        database.close()
+    ahead_ns = 0
+    if known is not None and policies:
+        ahead_ns = knowntime.judge(knowntime.reading(), known, None).ahead_ns
+    asked = waiting[0] if waiting else None
+    return {
+        "policies": len(policies),
+        "asked": None if asked is None else _asked(asked.plan, asked.checkpoints, asked.size),
+        "clock_ahead_seconds": round(ahead_ns / clock.NS, 1),
+        "last_action_ns": last[0].began_ns if last else None,
+        "last_result": last[0].result if last else None,
+    }

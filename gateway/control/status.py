@@ -1,0 +1,178 @@
+"""The state of the whole gateway: the facts of ``spillway status``.
+
+They come from the database, the disk and the files in run/. No process is asked, so they can be had
+while the gateway is down.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+from gateway import clock, state
+from gateway.control import backlog, bucket, cached, checkpoints, retention
+from gateway.db.engine import Database
+from gateway.errors import NamespaceError, UserError
+from gateway.namespace import space as space_report
+from gateway.promotion import store as promotions
+from gateway.settings import Settings
+from gateway.trash.rows import State, Totals
+from gateway.trash.trash import Trash
+
+STUCK_SHOWN = 5
+
+
+def gather(settings: Settings) -> dict[str, Any]:
+    """Return all facts, also those that take long: the bucket is asked, and files are counted.
+
+    The names of the keys have the units. Raises UserError.
+    """
+    facts = gather_quickly(settings)
+    facts["bucket"] |= bucket.probe(settings) | {"checksum": bucket.checksum(settings)}
+    facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
+    database = Database(settings.database_url)
+    try:
+        facts["cache"] = cached.count(database) | facts["cache"]
+    except NamespaceError as exc:
+        raise UserError(f"cannot read the database {database.url}: {exc}") from None
+    finally:
+        database.close()
+    return facts
+
+
+def gather_quickly(settings: Settings) -> dict[str, Any]:
+    """Return the facts that are had at once. ``bucket`` is only what is configured: the drain's
+    report says whether the bucket answers. Raises UserError."""
+    waiting = backlog.measure(settings)
+    oldest = waiting.oldest
+    processes = _processes(settings)
+    drain = _drain(settings)
+    alive = all(entry["alive"] for entry in processes.values())
+    # Credentials that may list but not write pass a probe. Only the drain notices.
+    refused = drain is not None and drain["alive"] and part(drain, "bucket")["state"] == "refused"
+    space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
+    full = space is not None and space.get("level") == "full"
+    cache = cached.gather(settings)
+    catalogue = checkpoints.gather(settings)
+    is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
+    return {
+        "healthy": alive and is_well and not catalogue["alarms"],
+        "config": str(settings.source),
+        "data_dir": str(settings.data_dir),
+        "processes": processes,
+        "bucket": bucket.facts(settings),
+        "drain": drain,
+        "dirty": {
+            "files": waiting.dirty_files,
+            "bytes": waiting.dirty_bytes,
+            "open_for_writing_files": waiting.open_files,
+            "open_for_writing_bytes": waiting.open_bytes,
+            "oldest": None if oldest is None else oldest._asdict(),
+        },
+        "stuck": {
+            "files": len(waiting.stuck),
+            "first": [one._asdict() for one in waiting.stuck[:STUCK_SHOWN]],
+        },
+        "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
+        "cache": cache,
+        "catalogue": catalogue,
+        "retention": retention.gather(settings),
+        **kept(settings),
+        "disk": _disk(settings),
+        "space": space,
+    }
+
+
+def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
+    up = state.read(settings, state.UP)
+    supervisor_alive = state.alive(up)
+    found: dict[str, dict[str, Any]] = {
+        "up": {
+            "alive": supervisor_alive,
+            "pid": up["pid"] if up is not None and supervisor_alive else None,
+            "phase": up.get("state") if up is not None and supervisor_alive else "stopped",
+        }
+    }
+    entries = state.children(up)
+    names = ("ganesha", "drain", "cache", "checkpoints")
+    for name in (*names, "admin") if settings.admin.enabled else names:
+        entry = entries.get(name, {})
+        lives = state.alive(entry)
+        found[name] = {
+            "alive": lives,
+            "pid": entry.get("pid") if lives else None,
+            # The last report of a dead supervisor does not tell the state of its children.
+            "phase": entry.get("phase", "stopped") if supervisor_alive else "stopped",
+            "restarts": entry.get("restarts", 0) if supervisor_alive else 0,
+            "last_exit": entry.get("last_exit", "") if supervisor_alive else "",
+        }
+        if lives:
+            found[name]["running_seconds"] = age_seconds(entry.get("started_ns"))
+    return found
+
+
+def age_seconds(since_ns: Any) -> float | None:
+    """Return the time since a moment of a report, or None if it is no moment."""
+    if not isinstance(since_ns, int) or since_ns <= 0:
+        return None
+    return round(max(0, clock.now_ns() - since_ns) / clock.NS, 1)
+
+
+def _drain(settings: Settings) -> dict[str, Any] | None:
+    """Return the drain's last report and whether the drain runs, or None without a report."""
+    found = state.read(settings, state.DRAIN)
+    return None if found is None else {**found, "alive": state.alive(found)}
+
+
+def part(report: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a section of the drain's report. A drain that just started has not filled it."""
+    found = report.get(name)
+    return found if isinstance(found, dict) else {"state": "unknown", "error": None}
+
+
+def _disk(settings: Settings) -> dict[str, Any]:
+    try:
+        found = os.statvfs(settings.data_dir)
+    except OSError as exc:
+        raise UserError(
+            f"cannot look at {settings.data_dir}: {exc.strerror}: run: spillway init "
+            f"--config {settings.source}"
+        ) from None
+    total_bytes = found.f_blocks * found.f_frsize
+    return {
+        "path": str(settings.data_dir),
+        "total_bytes": total_bytes,
+        "used_bytes": total_bytes - found.f_bfree * found.f_frsize,
+        # The blocks that are reserved for root do not count.
+        "free_bytes": found.f_bavail * found.f_frsize,
+    }
+
+
+def kept(settings: Settings) -> dict[str, Any]:
+    """Return what is in the trash, and the number of promotions in each state. Raises UserError."""
+    database = Database(settings.database_url)
+    try:
+        trash = Trash(settings, database)
+        totals, entries, now_ns = trash.totals(), trash.entries(), trash.now_ns()
+        with database.reading() as session:
+            states = Counter(one.state for one in promotions.every(session))
+    except NamespaceError as exc:
+        raise UserError(f"cannot read the database {database.url}: {exc}: try again") from None
+    finally:
+        database.close()
+    takes = [totals.get(one.id, Totals()) for one in entries]
+    staying = [one for one in entries if one.stays is not None and one.state == State.KEPT]
+    left_ns = [max(0, one.expires_ns - now_ns) for one in entries if one not in staying]
+    return {
+        "trash": {
+            "entries": len(entries),
+            "local_bytes": sum(one.local for one in takes),
+            "bucket_bytes": sum(one.stored for one in takes),
+            "dirty_files": sum(one.dirty_files for one in takes),
+            "dirty_bytes": sum(one.dirty_size for one in takes),
+            "next_expiry_seconds": round(min(left_ns) / clock.NS, 1) if left_ns else None,
+            "staying": len(staying),
+        },
+        "promotions": {str(one): states[one] for one in promotions.State},
+    }

@@ -1,0 +1,27 @@
+"""Writes any bytes as text, reversibly: the form of names in object keys, and of paths in requests.
+
+Valid UTF-8 stays readable. Other bytes, control characters, U+FFFE and U+FFFF become %XX. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+# A % is escaped only where it would read as an escape, so that 100% stays 100%.
+_ESCAPED = re.compile("[\x00-\x1f\x7f\ufffe\uffff\udc80-\udcff]|%(?=[0-9A-Fa-f]{2}|~)")
+_ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+
+def text_of(raw: bytes) -> str:
+    """Return bytes as text. ``bytes_of`` is the inverse."""
+    return _ESCAPED.sub(_escape, raw.decode("utf-8", "surrogateescape"))
+
+
+def bytes_of(text: str) -> bytes:
+    """Return the bytes of a text of ``text_of``. Raises UnicodeEncodeError if the text has half a
+    surrogate pair, which ``text_of`` never gives."""
+    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode())
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"%{byte:02X}" for byte in match[0].encode("utf-8", "surrogateescape"))

@@ -1,0 +1,65 @@
+"""The admin API on a namespace with checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.support.namespace import Namespace
+from tests.t9_checkpoints.keeping import catch_up, save
+from tests.t9_checkpoints.world import World
+from tests.t10_admin.site import AdminSite, admin_site
+
+
+class Filled:
+    """A site, and the world in it. The world is closed while the door of the site is used."""
+
+    def __init__(self, site: AdminSite) -> None:
+        self.site = site
+        self.http = site.http
+
+    @contextmanager
+    def world(self) -> Iterator[World]:
+        """Open the namespace as clients have it. The catalogue follows at the end."""
+        made = World(self.site.settings, Namespace(self.site.settings))
+        try:
+            yield made
+            catch_up(made)
+        finally:
+            made.end()
+            made.namespace.close()
+
+    def ask(self, verb: str, path: str, status: int = 200, **more: Any) -> Any:
+        """Send a request, and require its status. Returns the document of the answer."""
+        answer = self.http.request(verb, path, **more)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def ino(self, path: str) -> int:
+        """Return the inode of a checkpoint."""
+        [found] = [
+            one for one in self.ask("GET", "checkpoints")["items"] if one["path"].endswith(path)
+        ]
+        ino: int = found["ino"]
+        return ino
+
+
+@contextmanager
+def filled(directory: Path) -> Iterator[Filled]:
+    """Serve the admin API of a gateway with two runs."""
+    with admin_site(directory) as site:
+        made = Filled(site)
+        with made.world() as world:
+            save(world, *(f"jobs/a/step-{step}" for step in range(1, 5)))
+            save(world, "jobs/b/step-1", durable=False)
+            world.write("jobs/b/step-2/__0_0.distcp", b"1")
+        yield made
+
+
+def tag(answer: httpx.Response) -> dict[str, str]:
+    """Return the header by which a change is made for what an answer has."""
+    return {"If-Match": answer.headers["ETag"]}

@@ -1,0 +1,108 @@
+"""A seeded site that is served, and a browser that looks at it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from fastapi import FastAPI
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+
+from admin_api.app import create_app
+from gateway import config
+from gateway.cli.main import main
+from gateway.settings import Settings
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.volumes import query
+from tests.t10_admin.seed import seed
+from tests.t10_admin.seedstore import fill
+from tests.t10_admin.site import serving
+
+
+class Seeded(NamedTuple):
+    settings: Settings
+    app: FastAPI
+    url: str
+    secret: str
+    """Of a token of an admin."""
+
+    def address(self, path: str) -> str:
+        """Return the address of a page. ``{checkpoint}`` is the inode of one that drains."""
+        if "{checkpoint}" in path:
+            found = "SELECT ino FROM checkpoint WHERE state = 'draining'"
+            [(ino,)] = query(self.settings, found)
+            path = path.format(checkpoint=ino)
+        return self.url + path
+
+
+@contextmanager
+def seeded_site(directory: Path) -> Iterator[Seeded]:
+    """Serve a site as a week of training leaves it, with a bucket that answers."""
+    with RcloneServer(directory / "s3") as server:
+        server.client().create_bucket(Bucket="checkpoints")
+        values: dict[str, dict[str, Any]] = {
+            "gateway": {"data_dir": directory / "data"},
+            "bucket": {
+                "name": "checkpoints",
+                "prefix": "",
+                "endpoint_url": f"http://127.0.0.1:{server.port}",
+            },
+            "checkpoints": {"rpo_seconds": 3 * 3600.0},
+            "space": {"dirty_limit_bytes": 2_000_000_000_000},
+        }
+        path = directory / "spillway.toml"
+        path.write_text(config.render(values))
+        credentials = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+        with patch.dict(os.environ, credentials):
+            assert main(["init", "--config", str(path)]) == 0
+        settings = config.load(path)
+        seed(settings)
+        app = create_app(settings)
+        secret = fill(app.state.gateway)
+        with serving(app) as url:
+            yield Seeded(settings, app, url, secret)
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run Debian's Chromium. The sandbox needs a user that is not root."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+def log_in(page: Page, site: Seeded) -> None:
+    """Log in as a person does."""
+    page.goto(site.address("/login"))
+    page.get_by_label("Token").fill(site.secret)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(site.address("/"))
+
+
+class Watched:
+    """What a page complains of: errors on its console, and requests to another host.
+
+    Parameters: page; url of the site.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.complaints: list[str] = []
+        self._url = url
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("request", self._on_request)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text} {message.location}")
+
+    def _on_request(self, request: Request) -> None:
+        if not request.url.startswith((self._url, "data:")):
+            self.complaints.append(f"a request to {request.url}")

@@ -1,0 +1,235 @@
+"""Who may call the admin API: each route by role, tokens that are not valid, sessions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from fastapi.routing import iter_route_contexts
+
+from admin_api import calls, problems
+from admin_api.access import sessions
+from admin_api.access.principal import Role
+from admin_api.access.roles import role_of
+from admin_api.access.tokens import TRIES, MustWait, Refused, Verifier
+from admin_api.app import PREFIX, create_app
+from gateway import clock
+from tests.t10_admin.site import AdminSite, admin_site, serving
+
+OPEN = {f"{PREFIX}/health/live", f"{PREFIX}/health/ready", f"{PREFIX}/login", "/login"}
+"""What answers without a token. The files of the pages are beside them."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminSite]:
+    with admin_site(tmp_path_factory.mktemp("admin"), None) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def texts(site: AdminSite) -> dict[Role, str]:
+    """A token of each role."""
+    return {role: site.token(role) for role in Role}
+
+
+class Route(NamedTuple):
+    """A method of a route."""
+
+    method: str
+    path: str
+    role: Role | None
+
+    def call(self, site: AdminSite, headers: dict[str, str] | None = None) -> httpx.Response:
+        url = str(site.http.base_url.join("/")) + self.path.lstrip("/")
+        body: dict[str, str] | None = {} if self.method in ("POST", "PUT", "PATCH") else None
+        return site.http.request(self.method, url, json=body, headers=headers)
+
+
+def routes(site: AdminSite) -> list[Route]:
+    """All routes of the application, with something for each parameter of a path."""
+    found = []
+    for context in iter_route_contexts(site.app.routes):
+        route: Any = context
+        path = re.sub(r"\{[^}]*\}", "x", route.path)
+        role = role_of(route.dependant) if getattr(route, "dependant", None) else None
+        found += [Route(method, path, role) for method in sorted(route.methods or ())]
+    return found
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {text}"}
+
+
+def status_of(site: AdminSite, text: str) -> tuple[int, str]:
+    answer = site.http.get("session", headers=bearer(text))
+    return answer.status_code, answer.json().get("detail", "")
+
+
+def test_each_route_needs_a_token_and_its_role(site: AdminSite, texts: dict[Role, str]) -> None:
+    every = routes(site)
+    assert len(every) > 10
+    for one in every:
+        if one.path in OPEN or one.path.startswith("/static"):
+            assert one.role is None, one
+            continue
+        assert one.role is not None, f"{one}: a parameter of admin_api.access.roles is missing"
+        answer = one.call(site)
+        if one.path.startswith(PREFIX):
+            assert answer.status_code == 401, one
+            assert answer.headers["content-type"] == problems.MEDIA_TYPE
+            assert answer.headers["www-authenticate"] == "Bearer"
+        else:
+            assert answer.status_code in (303, 401), one
+        for role in Role:
+            if role < one.role:
+                answer = one.call(site, headers=bearer(texts[role]))
+                assert answer.status_code == 403, (one, role)
+    # Routes that change something are not for those who only read.
+    lax = [one for one in every if one.method not in calls.SAFE and one.role is Role.VIEWER]
+    tries = {"/retention/plan", "/retention/validate"}  # they store nothing
+    assert {one.path.removeprefix(PREFIX) for one in lax} <= {"/logout", *tries}
+
+
+def test_tokens_that_are_not_valid(site: AdminSite, texts: dict[Role, str]) -> None:
+    good = texts[Role.VIEWER]
+    assert status_of(site, good) == (200, "")
+    with pytest.MonkeyPatch.context() as context:
+        text = site.token(Role.VIEWER, clock.now_ns() + 3600 * clock.NS)
+        assert status_of(site, text) == (200, "")
+        now_ns = clock.now_ns()
+        context.setattr(clock, "now_ns", lambda: now_ns + 3601 * clock.NS)
+        assert status_of(site, text) == (401, "the token has expired: ask for another one")
+    secret = site.token(Role.ADMIN)[-43:]
+    for wrong in (
+        good[:-43] + secret,
+        good[:-1],
+        f"spw_000000000000_{secret}",
+        "x" * 5000,
+        "spw__",
+    ):
+        status, detail = status_of(site, wrong)
+        assert status == 401, wrong
+        assert detail == "the token is not valid"
+    assert status_of(site, good) == (200, "")
+    other = httpx.get(f"{site.http.base_url}session", headers={"Authorization": "Basic eDp5"})
+    assert other.status_code == 401
+
+
+def test_wrong_tokens_are_limited_and_audited_and_who_is_known_passes(tmp_path: Path) -> None:
+    with admin_site(tmp_path, None) as site:
+        known, unknown = site.token(Role.VIEWER), site.token(Role.VIEWER)
+        assert status_of(site, known) == (200, "")
+        for _ in range(TRIES):
+            assert status_of(site, "spw_wrong")[0] == 401
+        for answer in (
+            site.http.get("session", headers=bearer(unknown)),
+            site.http.post("login", json={"token": unknown}),
+        ):
+            assert answer.status_code == 429
+            assert 1 <= int(answer.headers["retry-after"]) <= 6
+        assert status_of(site, known) == (200, "")
+        found = site.http.get("audit", headers=bearer(known)).json()["items"]
+        assert len(found) == TRIES
+        assert {(one["status"], one["who"], one["address"]) for one in found} == {
+            (401, "", "127.0.0.1")
+        }
+
+
+def test_tries_are_counted_by_the_network_of_a_host(site: AdminSite) -> None:
+    verifier = Verifier(site.gateway.store)
+    for number in range(TRIES):
+        with pytest.raises(Refused):
+            verifier.verify("spw_wrong", f"2001:db8::{number:x}")
+    with pytest.raises(MustWait):
+        verifier.verify("spw_wrong", "2001:db8::ffff")
+    for other in ("2001:db8:0:1::1", "10.0.0.1"):
+        with pytest.raises(Refused):
+            verifier.verify("spw_wrong", other)
+
+
+def test_a_revoked_token_ends_at_once_with_its_sessions(
+    site: AdminSite, texts: dict[Role, str]
+) -> None:
+    admin = bearer(texts[Role.ADMIN])
+    made = site.http.post(
+        "tokens", json={"name": "ci\n", "role": "operator", "expires_seconds": 60}, headers=admin
+    ).json()
+    text, token_id = made["secret"], made["token"]["id"]
+    assert made["token"]["name"] == "ci\\n"
+    assert status_of(site, text) == (200, "")
+    with httpx.Client(base_url=site.http.base_url) as browser:
+        assert browser.post("login", json={"token": text}).status_code == 200
+        assert browser.get("session").status_code == 200
+        gone = site.http.delete(f"tokens/{token_id}", headers=admin).json()
+        assert gone["state"] == "revoked"
+        assert status_of(site, text) == (401, "the token was revoked: ask for another one")
+        answer = browser.get("session")
+        assert (answer.status_code, answer.json()["detail"]) == (
+            401,
+            "the session has ended: log in again",
+        )
+    listed = site.http.get("tokens", headers=admin)
+    kept = {one["id"]: one for one in listed.json()["items"]}[token_id]
+    assert kept["last_used"] is not None
+    assert text.split("_", 2)[2] not in listed.text
+    assert site.http.delete("tokens/nothing", headers=admin).status_code == 404
+    pages = [site.http.get("tokens", headers=admin, params={"limit": 2}).json()]
+    while cursor := pages[-1]["next"]:
+        params = {"limit": 2, "cursor": cursor}
+        pages.append(site.http.get("tokens", headers=admin, params=params).json())
+    ids = [one["id"] for page in pages for one in page["items"]]
+    assert ids == [one["id"] for one in listed.json()["items"]]
+
+
+def test_sessions(site: AdminSite, texts: dict[Role, str]) -> None:
+    with httpx.Client(base_url=site.http.base_url) as browser:
+        assert browser.post("login", json={"token": "spw_wrong"}).status_code == 401
+        opened = browser.post("login", json={"token": f" {texts[Role.ADMIN]} "})
+        cookie = opened.headers["set-cookie"]
+        assert {"HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"} <= set(cookie.split("; "))
+        who = browser.get("session").json()
+        assert who["csrf_token"] == opened.json()["csrf_token"]
+        assert (who["name"], who["role"]) == ("admin", "admin")
+        # A call that changes something must have the CSRF token, in the header or in a form.
+        new = {"name": "x", "role": "viewer"}
+        assert browser.post("tokens", json=new).status_code == 403
+        wrong = {sessions.CSRF_HEADER: "0" * 64}
+        assert browser.post("tokens", json=new, headers=wrong).status_code == 403
+        right = {sessions.CSRF_HEADER: who["csrf_token"]}
+        assert browser.post("tokens", json=new, headers=right).status_code == 201
+        assert browser.post("logout", data={sessions.CSRF_FIELD: "0"}).status_code == 403
+        # A copy of the cookie ends with the logout too.
+        copied = dict(browser.cookies)
+        form = {sessions.CSRF_FIELD: who["csrf_token"]}
+        assert browser.post("logout", data=form).status_code == 204
+        assert browser.get("session").status_code == 401
+        with httpx.Client(base_url=site.http.base_url, cookies=copied) as thief:
+            assert thief.get("session").status_code == 401
+    with httpx.Client(base_url=site.http.base_url) as browser, pytest.MonkeyPatch.context() as late:
+        browser.post("login", json={"token": texts[Role.VIEWER]})
+        now_ns = clock.now_ns()
+        late.setattr(clock, "now_ns", lambda: now_ns + 12 * 3600 * clock.NS)
+        assert browser.get("session").status_code == 401
+
+
+def test_a_restart_keeps_tokens_and_sessions_and_no_secret_is_stored(tmp_path: Path) -> None:
+    with admin_site(tmp_path, None) as site:
+        text = site.token(Role.ADMIN)
+        key = {calls.KEY: "one"}
+        new = {"name": "x", "role": "viewer"}
+        made = site.http.post("tokens", json=new, headers={**bearer(text), **key}).json()
+        site.http.post("login", json={"token": text})
+        cookies = dict(site.http.cookies)
+        settings = site.settings
+    with serving(create_app(settings)) as url:
+        with httpx.Client(base_url=f"{url}{PREFIX}", headers=bearer(text)) as http:
+            assert http.get("session").status_code == 200
+        with httpx.Client(base_url=f"{url}{PREFIX}", cookies=cookies) as http:
+            assert http.get("session").status_code == 200
+    kept = b"".join(path.read_bytes() for path in settings.data_dir.glob("admin.db*"))
+    for secret in (text, made["secret"], *cookies.values()):
+        assert secret[-43:].encode() not in kept

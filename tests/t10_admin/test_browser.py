@@ -1,0 +1,180 @@
+"""The pages in a real browser, on a seeded site: access for everybody, keyboard, no scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from admin_api import sampling
+from tests.t10_admin.places import PLACES
+from tests.t10_admin.seeded import Seeded, Watched, chromium, log_in, seeded_site
+
+AXE = (Path(__file__).parent / "axe" / "axe-core-4.14.1.min.js").read_text()
+SERIOUS = ("serious", "critical")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seeded]:
+    with seeded_site(tmp_path_factory.mktemp("browser")) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+def violations(page: Page) -> list[str]:
+    """Return what axe finds that keeps people from using a page."""
+    page.evaluate(f"() => {{ if (!window.axe) {{ {AXE} }} }}")
+    found: dict[str, Any] = page.evaluate(
+        "() => axe.run(document, {resultTypes: ['violations'], runOnly: "
+        "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})"
+    )
+    return [
+        f"{one['id']}: {json.dumps(node['target'])} {node.get('failureSummary', '')}"
+        for one in found["violations"]
+        if one["impact"] in SERIOUS
+        for node in one["nodes"][:3]
+    ]
+
+
+def test_every_page_is_for_everybody(site: Seeded, browser: Browser) -> None:
+    """No serious violation on any page, light and dark, wide and narrow; nothing is fetched from
+    elsewhere, and nothing is written to the console."""
+    wrong: dict[str, list[str]] = {}
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    watched = Watched(page, site.url)
+    log_in(page, site)
+    for name, path in PLACES.items():
+        if name == "login":
+            context.clear_cookies()
+        page.set_viewport_size({"width": 1440, "height": 900})
+        answer = page.goto(site.address(path), wait_until="load")
+        assert answer is not None and answer.status == 200, path
+        for scheme, width in (("light", 1440), ("dark", 390)):
+            colours: Literal["light", "dark"] = "light" if scheme == "light" else "dark"
+            page.emulate_media(color_scheme=colours)
+            page.set_viewport_size({"width": width, "height": 900})
+            if found := violations(page):
+                wrong[f"{name} {scheme} {width}"] = found
+            over = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            if over > 0:
+                wrong.setdefault(f"{name} {scheme} {width}", []).append(f"{over} px too wide")
+    context.close()
+    assert not wrong, json.dumps(wrong, indent=1)
+    assert watched.complaints == []
+
+
+def test_the_keyboard_is_enough(site: Seeded, browser: Browser) -> None:
+    page = browser.new_page()
+    log_in(page, site)
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    page.goto(site.address("/checkpoints/{checkpoint}"))
+    page.get_by_role("link", name="Delete").focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Delete step 46000?")
+    expect(dialog).to_be_visible()
+    expect(dialog).to_contain_text("newest complete one of its run")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.close()
+
+
+def test_orders_need_no_scripts_and_a_change_of_somebody_else_is_seen(
+    site: Seeded, browser: Browser
+) -> None:
+    """Two people edit one policy: the second sees the difference, and may then store theirs."""
+    first = browser.new_context(java_script_enabled=False).new_page()
+    log_in(first, site)
+    second = first.context.new_page()
+    for page in (first, second):
+        page.goto(site.address("/policy/sft-best"))
+    first.get_by_label("The newest").fill("4")
+    first.get_by_role("button", name="Save and apply").click()
+    expect(first.get_by_role("status")).to_contain_text("Version 2 is stored")
+    second.get_by_label("The newest").fill("9")
+    second.get_by_role("button", name="Save and apply").click()
+    expect(second.get_by_role("alert")).to_contain_text("mara stored version 2 meanwhile")
+    difference = second.get_by_role("row", name="keep_newest")
+    expect(difference.get_by_role("cell")).to_have_text(["4", "9"])
+    second.get_by_role("button", name="Save and apply").click()
+    expect(second.get_by_role("status")).to_contain_text("Version 3 is stored")
+    first.context.close()
+
+
+def test_a_policy_that_is_wrong_names_the_field(site: Seeded, browser: Browser) -> None:
+    page = browser.new_page()
+    log_in(page, site)
+    page.goto(site.address("/policies/new"))
+    page.get_by_label("Name").fill("wrong")
+    page.get_by_label("Runs that match").fill("*")
+    page.get_by_label("The newest").fill("many")
+    preview = page.get_by_role("region", name="What this would delete, and why")
+    expect(preview).to_contain_text("keep_newest = 'many': must be a whole number")
+    page.get_by_role("button", name="Save and apply").click()
+    expect(page.get_by_label("The newest")).to_have_attribute("aria-invalid", "true")
+    page.close()
+
+
+def test_a_form_of_another_site_does_nothing(site: Seeded, browser: Browser) -> None:
+    page = browser.new_page()
+    log_in(page, site)
+    url = site.address("/policy/expire-experiments/switch")
+    forms: tuple[dict[str, str | float | bool], ...] = (
+        {"enabled": "yes", "version": "2"},
+        {"csrf": "0" * 64, "enabled": "yes", "version": "2"},
+    )
+    for form in forms:
+        answer = page.request.post(url, form=form)
+        assert answer.status == 403
+        assert "load the page again" in answer.text()
+    page.close()
+
+
+def test_what_was_changed_meanwhile_is_not_deleted_or_switched(
+    site: Seeded, browser: Browser
+) -> None:
+    page = browser.new_page()
+    log_in(page, site)
+    csrf = page.request.get(site.address("/api/v1/session")).json()["csrf_token"]
+    for path, form in (
+        ("/checkpoints/{checkpoint}/delete", {"evidence": "of before", "insists": "yes"}),
+        ("/policy/expire-experiments/switch", {"version": "1", "enabled": "yes"}),
+        ("/policy/expire-experiments/remove", {"version": "1"}),
+    ):
+        answer = page.request.post(site.address(path), form={"csrf": csrf, **form})
+        assert answer.status == 412, path
+        assert "meanwhile" in answer.text(), path
+    page.close()
+
+
+def test_what_is_sent_while_nothing_becomes_dirty_was_written_too(site: Seeded) -> None:
+    gateway = site.app.state.gateway
+    sampler = sampling.Sampler(site.settings, gateway.store)
+    sampler.take()
+    sampler.take()
+    with gateway.store.reading() as session:
+        last = sampling.since(session, 0)[-1]
+    assert last.dirty_bytes > 300 * 10**9
+    assert (last.written_bytes_per_second, last.sent_bytes_per_second) == (284e6, 284e6)
+
+
+def test_who_is_not_logged_in_comes_back_to_the_page(site: Seeded, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(site.address("/policies/plan"))
+    page.get_by_label("Token").fill("spw_0123456789ab_wrong")
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.get_by_label("Token").fill(site.secret)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="What the policies do now")).to_be_visible()
+    page.close()

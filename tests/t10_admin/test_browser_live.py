@@ -1,0 +1,167 @@
+"""A person governs a real gateway in a real browser: watches a save, promotes, sets a policy."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from gateway import config
+from gateway.control import checkpoints
+from tests.support.s3server import free_port
+from tests.support.site import Site, running
+from tests.support.waiting import until
+from tests.t10_admin.seeded import Watched, chromium
+
+NFSLOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
+RANKS = 4
+MIB = 1024 * 1024
+SLOW = 6 * MIB
+"""Bytes per second that the drain may send, so that there is something to watch."""
+WAIT_MS = 40_000
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    values: dict[str, dict[str, Any]] = {
+        "admin": {"enabled": True, "port": free_port()},
+        "checkpoints": {"rule": [{"name": "ranks", "path": "run/step_{step}", "files": RANKS}]},
+        "drain": {"settle_seconds": 0.2, "poll_seconds": 0.2, "bytes_per_second": SLOW},
+    }
+    with running(tmp_path_factory.mktemp("live"), values) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as browser:
+        yield browser
+
+
+def save(site: Site, step: int, size_mib: int) -> None:
+    """Save a checkpoint as the ranks of a job do, each with its own connection."""
+    command: list[str | Path] = [
+        *(NFSLOAD, "127.0.0.1", str(site.gateway.port), "/checkpoints", "save"),
+        *("--connections", str(RANKS), "--file", str(size_mib * MIB)),
+        *("--dir", f"run/step_{step}"),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def states(site: Site) -> dict[int, str]:
+    """Return the state of each step."""
+    settings = config.load(site.gateway.config)
+    with checkpoints.reading(settings) as session:
+        return {one["step"]: one["state"] for one in checkpoints.every(session, settings)}
+
+
+def logged_in(site: Site, browser: Browser) -> tuple[Page, Watched]:
+    made = site.gateway.spillway("token", "create", "--role", "admin", "--name", "mara")
+    secret = made.stdout.strip()
+    url = f"http://127.0.0.1:{config.load(site.gateway.config).admin.port}"
+    context = browser.new_context(base_url=url, viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(WAIT_MS)
+    watched = Watched(page, url)
+    page.goto("/")
+    page.get_by_label("Token").fill(secret)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("heading", name="Dashboard")).to_be_visible()
+    return page, watched
+
+
+def test_a_person_governs_a_gateway(site: Site, browser: Browser) -> None:
+    expect.set_options(timeout=WAIT_MS)
+    save(site, 1, 1)
+    until(lambda: states(site).get(1) == "durable", "step 1")
+    page, watched = logged_in(site, browser)
+    watch_a_save(site, page)
+    promote(site, page)
+    delete_by_a_policy(site, page)
+    take_back(site, page)
+    page.get_by_role("link", name="Audit").click()
+    expect(page.get_by_role("row", name="/undelete")).to_contain_text("done")
+    assert watched.complaints == []
+
+
+def watch_a_save(site: Site, page: Page) -> None:
+    """See a save drain on the dashboard. Nobody loads the page again."""
+    expect(page.locator("[data-events]")).to_have_attribute("data-state", "live")
+    only_here = page.locator(".figure").filter(has_text="Only on this gateway")
+    expect(only_here).to_contain_text("0 files")
+    save(site, 2, 16)
+    expect(only_here).to_contain_text(re.compile(r"[1-4] files"))
+    uploads = page.get_by_role("region", name="On its way")
+    expect(uploads.get_by_role("img", name=re.compile("per cent sent")).first).to_be_visible()
+    risks = page.get_by_role("region", name="What a loss of this gateway would cost")
+    expect(risks).to_contain_text("MiB")
+    expect(only_here).to_contain_text("0 files")
+    expect(risks).to_contain_text("none")
+
+
+def promote(site: Site, page: Page) -> None:
+    """Promote a checkpoint from its page, and see the copy."""
+    until(lambda: states(site).get(2) == "durable", "step 2")
+    page.get_by_role("link", name="Checkpoints").first.click()
+    page.get_by_role("link", name="step 2", exact=True).click()
+    page.get_by_role("link", name="Promote").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name of the copy").fill("release-1")
+    dialog.get_by_role("button", name="Promote it").click()
+    row = page.get_by_role("row", name="release-1")
+
+    def is_promoted() -> bool:
+        page.reload()
+        return "done" in row.inner_text()
+
+    until(is_promoted, "the promotion")
+
+
+def delete_by_a_policy(site: Site, page: Page) -> None:
+    """Write a policy, see what it would delete, store it, and see what it did."""
+    save(site, 3, 1)
+    until(lambda: states(site).get(3) == "durable", "step 3")
+    page.goto("/policies")
+    page.get_by_role("link", name="New policy").click()
+    page.get_by_label("Name").fill("newest-one")
+    page.get_by_label("Runs that match").fill("run")
+    page.get_by_label("The newest").fill("1")
+    page.get_by_label("Wait, hours").fill("0")
+    preview = page.get_by_role("region", name="What this would delete, and why")
+    expect(preview).to_contain_text("1 checkpoint more is deleted")
+    expect(preview).to_contain_text("step 1")
+    page.get_by_role("button", name="Save and apply").click()
+    expect(page.get_by_role("status").first).to_contain_text("Version 1 is stored")
+    approve(page)
+    # It plans when it starts, and then once a minute.
+    site.gateway.kill("checkpoints")
+
+    def is_done() -> bool:
+        page.goto("/policies")
+        return "into the trash" in page.get_by_role("region", name="What was done").inner_text()
+
+    until(is_done, "the deletion", 60)
+    until(lambda: 1 not in states(site), "step 1 is not listed")
+
+
+def take_back(site: Site, page: Page) -> None:
+    """Take the deleted checkpoint out of the trash."""
+    page.get_by_role("link", name="Trash").click()
+    page.get_by_role("link", name="Take back").click()
+    page.get_by_role("button", name="Take it back").click()
+    expect(page.get_by_role("status").first).to_contain_text("is back")
+    until(lambda: 1 in states(site), "step 1 is back")
+
+
+def approve(page: Page) -> None:
+    """Approve the plan if it deletes so much that somebody must."""
+    page.goto("/policies/plan")
+    button = page.get_by_role("button", name="Approve these deletions")
+    if button.count():
+        button.click()
+        expect(page.get_by_role("status").first).to_contain_text("Approved")

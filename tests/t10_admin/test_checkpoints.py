@@ -1,0 +1,229 @@
+"""The routes of checkpoints and runs: lists, pins, deletions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import insert
+
+from admin_api.access.authenticate import authenticate
+from admin_api.app import create_app
+from gateway.db.compiled import Statement
+from gateway.db.engine import Database
+from gateway.db.statements import checkpoint, inode
+from gateway.settings import Settings
+from tests.support.volumes import query
+from tests.t10_admin.filled import Filled, filled, tag
+from tests.t10_admin.site import ADMIN, serving
+
+MANY = 10_000
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    """A site that tests leave as it is."""
+    with filled(tmp_path_factory.mktemp("admin")) as made:
+        yield made
+
+
+def names(found: dict[str, Any]) -> list[str]:
+    return [one["path"].removeprefix("/checkpoints/jobs/") for one in found["items"]]
+
+
+@pytest.mark.parametrize(
+    ("question", "wanted"),
+    [
+        ("", ["a/step-1", "a/step-2", "a/step-3", "a/step-4", "b/step-1", "b/step-2"]),
+        ("run=jobs/b", ["b/step-1", "b/step-2"]),
+        ("run=jobs/b&sort=-run", ["b/step-2", "b/step-1"]),
+        ("state=writing", ["b/step-2"]),
+        ("state=durable&text=step-3", ["a/step-3"]),
+        ("text=b/step&rule=dcp", ["b/step-1", "b/step-2"]),
+        ("rule=nothing", []),
+        ("sort=-complete&limit=3", ["b/step-2", "b/step-1", "a/step-4"]),
+        ("sort=size&limit=1", ["b/step-2"]),
+    ],
+)
+def test_a_list_has_what_was_asked_for(site: Filled, question: str, wanted: list[str]) -> None:
+    assert names(site.ask("GET", f"checkpoints?{question}")) == wanted
+
+
+@pytest.mark.parametrize(
+    ("question", "status"),
+    [
+        ("state=gone", 422),
+        ("sort=name", 422),
+        ("limit=0", 422),
+        ("rule=a%00b", 422),
+        ("cursor=nonsense", 400),
+        ("sort=size&cursor=WyJydW4iLDEsMl0", 400),  # of another order
+        ("sort=size&cursor=WyJzaXplIiwxZTk5LDJd", 400),
+        ("sort=size&cursor=WyJzaXplIiw5OTk5OTk5OTk5OTk5OTk5OTk5OTksMl0", 400),  # no integer of SQL
+        ("cursor=WyJydW4iLCJ4eCIsMSwieHgiLDFd", 400),  # no bytes
+    ],
+)
+def test_a_wrong_question_is_a_problem(site: Filled, question: str, status: int) -> None:
+    found = site.ask("GET", f"checkpoints?{question}", status)
+    assert found["detail"]
+
+
+def test_one_checkpoint_has_what_people_said_of_it(site: Filled) -> None:
+    ino = site.ino("a/step-4")
+    answer = site.http.get(f"checkpoints/{ino}")
+    one = answer.json()
+    assert answer.headers["ETag"] == f'"{one["evidence"]}"'
+    assert (one["run"], one["step"], one["state"], one["files"]) == ("jobs/a", 4, "durable", 2)
+    assert (one["pinned"], one["promotions"]) == (False, [])
+    pinned = site.ask("PUT", f"checkpoints/{ino}/pin", json={"note": "look at its loss"})
+    assert pinned["pinned"]
+    assert site.ask("GET", "pins")["items"][0]["note"] == "look at its loss"
+    refused = site.ask("DELETE", f"checkpoints/{ino}?force=true", 409)
+    assert "pinned" in refused["detail"]
+    assert not site.ask("DELETE", f"checkpoints/{ino}/pin")["pinned"]
+    site.ask("DELETE", f"checkpoints/{ino}/pin", 404)
+    for verb, path in (("GET", ""), ("DELETE", ""), ("PUT", "/pin"), ("DELETE", "/pin")):
+        body: Any = {} if verb == "PUT" else None
+        assert "no checkpoint" in site.ask(verb, f"checkpoints/1{path}", 404, json=body)["detail"]
+
+
+@pytest.mark.parametrize("body", [{"note": 1}, {"note": "a\0b"}, {"nota": ""}, [], "x"])
+def test_a_wrong_pin_is_refused(site: Filled, body: Any) -> None:
+    site.ask("PUT", f"checkpoints/{site.ino('a/step-4')}/pin", 422, json=body)
+    assert site.ask("GET", "pins")["items"] == []
+
+
+def test_runs_say_what_is_at_risk(site: Filled) -> None:
+    first = site.ask("GET", "runs?limit=1")
+    second = site.ask("GET", f"runs?limit=1&cursor={first['next']}")
+    assert [one["run"] for one in first["items"] + second["items"]] == ["jobs/a", "jobs/b"]
+    assert second["next"] is None
+    assert first["items"][0]["newest_durable"]["step"] == 4
+    assert second["items"][0]["newest_durable"] is None
+    assert second["items"][0]["at_risk_bytes"] > 0
+    assert site.ask("GET", "runs?run=jobs/c")["items"] == []
+
+
+def test_a_deletion_obeys_the_laws(tmp_path: Path) -> None:
+    with filled(tmp_path) as site:
+        newest, older = site.ino("a/step-4"), site.ino("a/step-1")
+        for path, why in (
+            ("a/step-4", "the newest complete one"),
+            ("b/step-1", "the newest complete one"),
+            ("b/step-2", "not complete"),
+        ):
+            refused = site.ask("DELETE", f"checkpoints/{site.ino(path)}", 409)
+            assert why in refused["detail"]
+            assert "force" in refused["detail"]
+        # Somebody saved into it meanwhile: it is not what was seen.
+        seen = site.http.get(f"checkpoints/{older}")
+        with site.world() as world:
+            world.write("jobs/a/step-1/__0_1.distcp", b"more")
+        changed = site.ask("DELETE", f"checkpoints/{older}", 412, headers=tag(seen))
+        assert changed["current"]["files"] == 3
+        made = site.ask("DELETE", f"checkpoints/{site.ino('a/step-2')}?reason=a test")
+        assert made["path"] == "/checkpoints/jobs/a/step-2"
+        made = site.ask("DELETE", f"checkpoints/{newest}?force=true")
+        assert made["id"] == f"t{newest}"
+        with site.world():
+            pass
+        assert names(site.ask("GET", "checkpoints?run=jobs/a")) == ["a/step-1", "a/step-3"]
+        log = site.ask("GET", "retention/log")["items"]
+        assert [(one["what"], one["author"], one["step"]) for one in log] == [
+            ("trash", "tests", 4),
+            ("trash", "tests", 2),
+        ]
+        assert log[1]["reason"] == "a test"
+        assert log[1]["result"] == f"in the trash as t{log[1]['ino']}"
+
+
+def test_nothing_is_deleted_while_the_catalogue_is_made(tmp_path: Path) -> None:
+    with filled(tmp_path) as site:
+        ino = site.ino("a/step-1")
+        query(site.site.settings, "DELETE FROM catalogue")
+        refused = site.ask("DELETE", f"checkpoints/{ino}?force=true", 409)
+        assert "not looked at as a whole" in refused["detail"]
+
+
+def _fill(database: Database) -> list[int]:
+    """Add many checkpoints, some of them without steps or with names that are no text."""
+    inos = range(1_000_000, 1_000_000 + MANY)
+    files = [
+        {
+            **{column.name: None if column.nullable else 0 for column in inode.c},
+            **{"ino": ino, "kind": 7, "nlink": 2, "parent": 1},
+        }
+        for ino in inos
+    ]
+    rows = [
+        {
+            **{column.name: None for column in checkpoint.c},
+            **{"ino": ino, "parent": 1, "path": b"jobs/%d/\xff%d" % (ino % 40, ino)},
+            **{"run": b"jobs/%d\xff" % (ino % 40), "step": ino if ino % 7 else None},
+            **{"rule": "dcp", "extent": 1, "state": "durable", "files": 64, "size": ino % 9},
+            **{"dirty_files": 0, "dirty_size": 0, "evidence": "e", "complete_ns": ino},
+        }
+        for ino in inos
+    ]
+    with database.writing() as session:
+        session.run_each(Statement(insert(inode)), files)
+        session.run_each(Statement(insert(checkpoint)), rows)
+    return list(inos)
+
+
+def test_pages_show_each_row_once_while_rows_change(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    inos = _fill(database)
+    app = create_app(settings)
+    app.dependency_overrides[authenticate] = lambda: ADMIN
+    stop = threading.Event()
+    stayed = {one for at, one in enumerate(inos) if at % 10 > 1}
+
+    def change() -> None:
+        # Every tenth row grows, and others are deleted or come back elsewhere.
+        for turn in count():
+            if stop.is_set():
+                return
+            with database.writing() as session:
+                grow, gone = inos[turn * 10 % MANY], inos[(turn * 10 + 1) % MANY]
+                session._connection.execute(
+                    f"UPDATE checkpoint SET size = size + 5 WHERE ino = {grow}"
+                )
+                session._connection.execute(f"DELETE FROM checkpoint WHERE ino = {gone}")
+
+    changing = threading.Thread(target=change)
+    with serving(app) as url, httpx.Client(base_url=f"{url}/api/v1", timeout=60) as http:
+        changing.start()
+        try:
+            for sort in ("run", "-run", "-size"):
+                found = [one for one in _all(http, sort) if one in stayed]
+                assert len(found) == len(stayed)
+                assert set(found) == stayed
+            # A name that is no text can be sent back as the answer has it.
+            [first] = http.get("checkpoints?limit=1").json()["items"]
+            assert first["run"] == "jobs/0%FF"
+            of_run = http.get("checkpoints", params={"run": first["run"], "limit": 1000}).json()
+            assert len(of_run["items"]) in range(100, 251)
+            assert {one["run"] for one in of_run["items"]} == {first["run"]}
+        finally:
+            stop.set()
+            changing.join()
+    database.close()
+    app.state.gateway.database.close()
+
+
+def _all(http: httpx.Client, sort: str) -> list[int]:
+    seen: list[int] = []
+    question = {"sort": sort, "limit": "1000"}
+    while True:
+        page = http.get("checkpoints", params=question)
+        assert page.status_code == 200, page.text
+        seen += [one["ino"] for one in page.json()["items"]]
+        if page.json()["next"] is None:
+            return seen
+        question["cursor"] = page.json()["next"]

@@ -1,0 +1,311 @@
+"""The routes of files, directories, the queue, jobs, the bucket and the configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admin_api.app import KINDS
+from admin_api.jobs import kinds, rows
+from admin_api.jobs.kinds import Kind
+from admin_api.jobs.runner import Runner
+from admin_api.problems import Problem
+from gateway.control import configuration, warming
+from gateway.control.masking import without_userinfo
+from gateway.db.engine import Database
+from gateway.drain.job import Work
+from gateway.namespace.browse import ENTRIES_BY_NAME
+from gateway.settings import BucketSettings, NamespaceSettings
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.volumes import query
+from tests.support.waiting import until
+from tests.t9_checkpoints.world import World
+from tests.t10_admin.filled import Filled
+from tests.t10_admin.site import ADMIN, admin_site
+
+ODD = b"b\xff%41"
+ROOT = "/checkpoints"
+WAITS = ("settling", "waiting")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    """A site with a drained file, an evicted one and one that waits, and names of any bytes."""
+    with admin_site(tmp_path_factory.mktemp("admin")) as served:
+        made = Filled(served)
+        with made.world() as world:
+            _fill(world)
+        yield made
+
+
+def _fill(world: World) -> None:
+    for name in ("a", "e", "w"):
+        world.write(f"d/{name}", b"12345678")
+    world.drain("d/a")
+    world.drain("d/e")
+    world.evict("d/e")
+    parent = world.directory("odd")
+    for at in range(5):
+        world.namespace.mkdir(*_mkdir(parent, b"%d" % at))
+    world.namespace.mkdir(*_mkdir(parent, ODD))
+
+
+def _mkdir(parent: int, name: bytes) -> tuple[Any, ...]:
+    return (ROOT_CRED, parent, name, SetAttr(mode=0o755))
+
+
+def job(site: Filled, verb: str, path: str, **more: Any) -> dict[str, Any]:
+    """Begin a job. Returns it when it has ended."""
+    answer = site.http.request(verb, path, **more)
+    assert answer.status_code == 202, answer.text
+    assert answer.headers["Location"] == f"/api/v1/jobs/{answer.json()['id']}"
+    return ended(site, answer.json()["id"])
+
+
+def ended(site: Filled, id: str) -> dict[str, Any]:
+    def state() -> Any:
+        return site.ask("GET", f"jobs/{id}")["state"] not in (rows.WAITING, rows.RUNNING)
+
+    until(state, f"the end of job {id}")
+    found: dict[str, Any] = site.ask("GET", f"jobs/{id}")
+    return found
+
+
+def test_a_file_has_all_that_is_known_of_it(site: Filled) -> None:
+    drained = site.ask("GET", "files", params={"path": f"{ROOT}/d/a"})
+    assert drained["path"] == f"{ROOT}/d/a"
+    assert (drained["kind"], drained["bytes"], drained["waiting"]) == ("file", "resident", None)
+    assert drained["object"]["key"] == "d/a" and drained["object"]["size_bytes"] == 8
+    assert drained["object"]["checksum"] == "md5:c"
+    assert site.ask("GET", "files", params={"path": "d/e"})["bytes"] == "absent"
+    waits = site.ask("GET", "files", params={"path": f"{ROOT}/d/w"})
+    assert waits["waiting"]["state"] in WAITS and waits["object"] is None
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("nothing", 404), ("d/a/b", 409), ("a%00b", 422), ("", 422)],
+)
+def test_what_is_no_file_is_a_problem(site: Filled, path: str, status: int) -> None:
+    site.ask("GET", "files", status, params={"path": path})
+    site.ask("GET", "directories", status, params={"path": path})
+
+
+def test_a_directory_is_listed_in_pages_by_name(site: Filled) -> None:
+    found, cursor = [], None
+    while True:
+        asked = {"path": "odd", "limit": 2, **({"cursor": cursor} if cursor else {})}
+        page = site.ask("GET", "directories", params=asked)
+        found += page["items"]
+        if (cursor := page["next"]) is None:
+            break
+    assert [one["name"] for one in found] == ["0", "1", "2", "3", "4", "b%FF%2541"]
+    # The path of an answer can be sent back, whatever the bytes of the name.
+    again = site.ask("GET", "files", params={"path": found[-1]["path"]})
+    assert again["ino"] == found[-1]["ino"]
+    assert site.ask("GET", "directories", 409, params={"path": "d/a"})
+    asked = {"path": "odd", "cursor": "WyJ4eCJd"}
+    assert "cursor" in site.ask("GET", "directories", 400, params=asked)["detail"]
+
+
+def test_names_are_made_moved_and_removed(site: Filled) -> None:
+    made = site.ask("POST", "directories", 201, json={"path": "new%FF", "mode": "0700"})
+    assert (made["path"], made["mode"]) == (f"{ROOT}/new%FF", "0700")
+    site.ask("POST", "directories", 409, json={"path": "new%FF"})
+    deep = {"path": "new%FF/x/y", "parents": True}
+    site.ask("POST", "directories", 201, json=deep)
+    site.ask("POST", "directories", 201, json=deep)
+    assert site.ask("POST", "directories", 422, json={"path": "n", "owner": 0})
+    site.ask("POST", "directories", 422, content=b'{"path": "half a pair: \\ud800"}')
+    moved = site.ask("POST", "files/rename", json={"path": "new%FF/x", "to": "new%FF/z"})
+    assert moved["path"] == f"{ROOT}/new%FF/z"
+    for body in (
+        {"path": "new%FF/z", "to": "d/a"},  # it is there already
+        {"path": "new%FF", "to": "new%FF/z/below"},
+        {"path": "/", "to": "root"},
+        {"path": "new%FF", "to": ".spillway/new"},
+        {"path": ".spillway/trash", "to": "mine"},
+    ):
+        assert site.ask("POST", "files/rename", 409, json=body)["detail"], body
+    site.ask("POST", "files/rename", 404, json={"path": "nothing", "to": "there"})
+    site.ask("DELETE", "files", 409, params={"path": "new%FF"})  # it is not empty
+    site.ask("DELETE", "files", 409, params={"path": "new%FF/z/y", "ino": 1})
+    gone = site.http.delete("files", params={"path": "new%FF/z/y", "ino": _ino(site, "new%FF/z/y")})
+    assert gone.status_code == 204
+    [entry] = site.ask("GET", "audit", params={"limit": 1})["items"]
+    assert entry["before"]["path"] == "new%FF/z/y"
+    removed = job(site, "DELETE", "directories", params={"path": "new%FF"})
+    assert (removed["state"], removed["result"]["removed_names"]) == ("done", 2)
+    site.ask("GET", "files", 404, params={"path": "new%FF"})
+
+
+def _ino(site: Filled, path: str) -> int:
+    ino: int = site.ask("GET", "files", params={"path": path})["ino"]
+    return ino
+
+
+def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
+    [one] = site.ask("GET", "queue")["items"]
+    assert one["path"] == f"{ROOT}/d/w" and one["state"] in WAITS
+    assert site.ask("GET", "queue", params={"path": "odd"}) == {"items": [], "next": None}
+    site.ask("PUT", "queue/orders", json={"path": "d/w", "order": "hold"})
+    assert site.ask("GET", "queue/orders") == [{"path": f"{ROOT}/d/w", "order": "hold"}]
+    assert site.ask("GET", "queue", params={"path": "d"})["items"][0]["state"] == "held"
+    assert site.http.delete("queue/orders", params={"path": "d/w"}).status_code == 204
+    site.ask("DELETE", "queue/orders", 404, params={"path": "d/w"})
+    site.ask("PUT", "queue/orders", 404, json={"path": "gone", "order": "bump"})
+    assert site.ask("POST", "queue/retry", json={"path": "d/w"}) == {"had_failed": False}
+    ino = _ino(site, "d/w")
+    failed = f"INSERT INTO retry VALUES ('{Work.UPLOAD.value}', {ino}, 'd/w', 3, 'no', {1 << 62})"
+    query(site.site.settings, failed)
+    assert site.ask("POST", "queue/retry", json={"path": "d/w"}) == {"had_failed": True}
+    [one] = site.ask("GET", "queue")["items"]
+    assert (one["tries"], one["error"], one["next_try_seconds"]) == (3, "no", 0.0)
+    query(site.site.settings, "DELETE FROM retry")
+
+
+def test_a_page_of_a_part_of_the_queue_has_the_rest_behind_it(site: Filled) -> None:
+    with site.world() as world:
+        for name in "xyz":
+            world.write(f"many/{name}", b"1")
+    found, cursor = [], None
+    while True:
+        asked = {"path": "many", "limit": 2, **({"cursor": cursor} if cursor else {})}
+        page = site.ask("GET", "queue", params=asked)
+        found += [one["path"][-1] for one in page["items"]]
+        if (cursor := page["next"]) is None:
+            break
+    assert sorted(found) == ["x", "y", "z"]
+    job(site, "DELETE", "directories", params={"path": "many"})
+
+
+def test_a_job_says_why_it_failed(site: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The bucket has no credentials.
+    evicted = job(site, "POST", "files/evict", json={"paths": ["d"]})
+    assert (evicted["state"], evicted["problem"]["status"]) == ("failed", 502)
+    assert "credentials" in evicted["text"]
+    monkeypatch.setattr(warming, "DEAD_SECONDS", 0.0)
+    monkeypatch.setattr(warming, "POLL_SECONDS", 0.05)
+    warmed = job(site, "POST", "files/warm", json={"paths": ["d", "nothing%FF"]})
+    assert warmed["state"] == "done" and warmed["result"]["left_files"] == 1
+    [missing, dead] = warmed["result"]["failures"]
+    assert "no nothing" in missing and "hydrator does not run" in dead
+    assert warmed["arguments"] == {"paths": ["d", "nothing%FF"]}
+
+
+def test_a_job_waits_until_it_is_cancelled(site: Filled) -> None:
+    began = site.ask("POST", "files/wait", 202, json={"path": "d/w"})
+    id = began["id"]
+    until(lambda: site.ask("GET", f"jobs/{id}")["text"] == "it is not durable yet", "progress")
+    assert site.ask("POST", f"jobs/{id}/cancel")["cancel_asked"] is True
+    assert ended(site, id)["state"] == "cancelled"
+    site.ask("POST", f"jobs/{id}/cancel", 409)
+    site.ask("POST", "jobs/0123456789abcdef/cancel", 404)
+    assert job(site, "POST", "files/wait", json={"path": "d/a"})["result"] == {"durable": True}
+    listed = site.ask("GET", "jobs", params={"kind": "wait", "limit": 1})
+    assert listed["items"][0]["state"] == "done"
+    asked = {"kind": "wait", "limit": 1, "cursor": listed["next"]}
+    assert site.ask("GET", "jobs", params=asked)["items"][0]["id"] == id
+
+
+def test_a_restart_resumes_jobs_or_says_what_to_do(site: Filled) -> None:
+    gateway = site.site.gateway
+    ran: list[dict[str, Any]] = []
+
+    def run(work: kinds.Work) -> dict[str, Any]:
+        ran.append(work.arguments)
+        return {}
+
+    again, once = Kind("again", run), Kind("once", run, "look at the bucket, and ask again")
+    never = Runner(gateway.settings, gateway.database, gateway.store, (again, once, *KINDS))
+    never.stop()  # what it is given stays for the next one
+    ids = {
+        name: never.submit(kind, {"name": name}, ADMIN, "r").id
+        for name, kind in (("w", "once"), ("r", "again"), ("i", "once"), ("c", "again"))
+    }
+    with gateway.store.writing() as session:
+        for name in ("r", "i", "c"):
+            session.run(rows.RUN, the_id=ids[name], new_text="half", now_ns=1)
+        session.run(rows.CANCEL, the_id=ids["c"])
+    next_one = Runner(gateway.settings, gateway.database, gateway.store, (again, once))
+    next_one.start()
+    found = {name: ended(site, id) for name, id in ids.items()}
+    next_one.stop()
+    states = {name: one["state"] for name, one in found.items()}
+    assert states == {"w": "done", "r": "done", "i": "interrupted", "c": "cancelled"}
+    assert found["i"]["text"] == "the gateway was restarted: look at the bucket, and ask again"
+    assert sorted(one["name"] for one in ran) == ["r", "w"]
+
+
+def test_jobs_end_with_the_process_and_bounds_hold(
+    site: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = site.site.gateway
+    running = Runner(gateway.settings, gateway.database, gateway.store, KINDS)
+    id = running.submit("wait", {"paths": ["d/w"]}, ADMIN, "r").id
+    until(lambda: site.ask("GET", f"jobs/{id}")["state"] == "running", "the job")
+    running.stop()
+    assert site.ask("GET", f"jobs/{id}")["state"] == "running"  # the next start resumes it
+    monkeypatch.setattr("admin_api.jobs.runner.WAITING_MAX", 0)
+    with pytest.raises(Problem, match="jobs wait already"):
+        running.submit("wait", {"paths": ["d/w"]}, ADMIN, "r")
+    other = Runner(gateway.settings, gateway.database, gateway.store, KINDS)
+    other.cancel(id)
+    other.start()
+    assert ended(site, id)["state"] == "cancelled"
+    other.stop()
+
+
+def test_an_unforeseen_error_of_a_job_is_not_shown(site: Filled) -> None:
+    gateway = site.site.gateway
+
+    def run(_work: kinds.Work) -> dict[str, Any]:
+        raise RuntimeError("a secret of the inside")
+
+    runner = Runner(gateway.settings, gateway.database, gateway.store, (Kind("breaks", run),))
+    failed = ended(site, runner.submit("breaks", {}, ADMIN, "r").id)
+    runner.stop()
+    assert failed["state"] == "failed" and "secret" not in json.dumps(failed)
+
+
+def test_bucket_and_status(site: Filled) -> None:
+    bucket = site.ask("GET", "bucket")
+    assert bucket["reachable"] is False and "no credentials" in bucket["error"]
+    assert bucket["checksum"] == {"kind": None, "said_by": None}
+    assert site.ask("POST", "bucket/test")["reachable"] is False
+    assert "no credentials" in site.ask("POST", "bucket/setup", 502, json={})["detail"]
+    until(lambda: site.ask("GET", "status")["cache"]["resident"] is not None, "the count of files")
+    status = site.ask("GET", "status")
+    assert status["healthy"] is False and status["processes"]["drain"]["alive"] is False
+    assert status["dirty"]["files"] == 1 and status["cache"]["absent"] == {"files": 1, "bytes": 8}
+
+
+def test_the_configuration_has_no_secret(site: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPILLWAY_DRAIN_WORKERS", "7")
+    found = site.ask("GET", "configuration")["sections"]
+    assert found["drain"]["workers"]["is_overridden"] is True
+    assert found["bucket"]["name"]["value"] == "b"
+    settings = replace(
+        site.site.settings,
+        namespace=NamespaceSettings(url="postgresql://user:hush@host/db?password=hush"),
+        bucket=BucketSettings(name="b", endpoint_url="https://user:hu/sh@host:9000"),
+    )
+    shown = json.dumps(configuration.facts(settings))
+    assert "hush" not in shown and "hu/sh" not in shown
+    assert "https://***@host:9000" in shown
+    assert without_userinfo("https://host/a") == "https://host/a"
+
+
+def test_long_lists_cost_no_more_behind(site: Filled) -> None:
+    """The pages of a directory are found by an index, on both ends of the list."""
+    database = Database(site.site.settings.database_url)
+    sql, fixed = ENTRIES_BY_NAME.compiled(database.dialect)
+    with database.reader() as connection:
+        values = {**fixed, "parent": 2, "name": b"x", "most": 10}
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
+    database.close()
+    assert not [line for line in plan if "SCAN" in line or "TEMP B-TREE" in line], plan

@@ -1,0 +1,115 @@
+"""What is in the trash goes for good only if its run has a newer durable checkpoint then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway.checkpoints.__main__ import _law
+from gateway.cli.main import main
+from gateway.db.engine import Database
+from gateway.retention.law import NONE_LEFT, NOT_KNOWN, NOT_MADE, Law
+from gateway.trash import expiry
+from gateway.trash.expiry import Expiry
+from gateway.trash.rows import Entry
+from tests.support.volumes import query
+from tests.t9_checkpoints.test_trash import expiry_of, with_values
+from tests.t9_checkpoints.trashing import put, save, trash_of
+from tests.t9_checkpoints.world import World, follow
+
+
+@pytest.fixture
+def law(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Entry], str | None]]:
+    """The law of a namespace in which no grace lasts."""
+    monkeypatch.setattr(expiry, "TURN_SECONDS", 0.0)
+    with_values(world, retention={"trash_seconds": 0.0})
+    database = Database(world.settings.database_url)
+    made = Law(world.settings, database)
+    yield lambda entry: _law(made, entry)
+    database.close()
+
+
+def save_durably(world: World, path: str) -> None:
+    save(world, path)
+    for name in ("a.distcp", ".metadata"):
+        world.drain(f"{path}/{name}")
+
+
+def left(world: World, duty: Expiry) -> list[tuple[bytes, str | None]]:
+    """Return path and reason of what stays in the trash after a turn."""
+    duty.turn()
+    return [(one.path, one.stays) for one in trash_of(world).entries()]
+
+
+def test_a_checkpoint_stays_when_the_newer_ones_are_gone(
+    world: World, law: Callable[[Entry], str | None]
+) -> None:
+    duty = expiry_of(world, law)
+    for step in (1, 2):
+        save_durably(world, f"run/step-{step}")
+    put(world, trash_of(world), "run/step-1")
+    # A client removes the one that it was deleted for. The catalogue does not know that yet.
+    for name in ("a.distcp", ".metadata"):
+        world.remove(f"run/step-2/{name}")
+    world.remove("run/step-2")
+    assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
+    follow(world.follower())
+    assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
+    # A newer one that is not durable does not count, nor one of another run.
+    save(world, "run/step-3")
+    save_durably(world, "other/step-4")
+    follow(world.follower())
+    assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
+    for name in ("a.distcp", ".metadata"):
+        world.drain(f"run/step-3/{name}")
+    follow(world.follower())
+    # It is written into, which the catalogue does not know yet.
+    world.write("run/step-3/a.distcp", b"newer")
+    assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
+    world.drain("run/step-3/a.distcp")
+    follow(world.follower())
+    query(world.settings, "DELETE FROM catalogue")
+    assert left(world, duty) == [(b"run/step-1", NOT_MADE)]
+    follow(world.follower())
+    assert left(world, duty) == []
+
+
+def test_what_is_not_known_stays_and_what_has_begun_goes(
+    world: World, law: Callable[[Entry], str | None]
+) -> None:
+    duty = expiry_of(world, law)
+    for step in (1, 2, 3):
+        save_durably(world, f"run/step-{step}")
+    save(world, "alone/step-1")
+    for path in ("run/step-1", "run/step-2", "alone/step-1"):
+        put(world, trash_of(world), path)
+    # A row of an earlier release, and one that was lost: a new one knows no path.
+    query(world.settings, "UPDATE trash SET complete_ns = NULL WHERE path = :p", p=b"run/step-1")
+    query(world.settings, "DELETE FROM trash WHERE path = :p", p=b"run/step-2")
+    # Its removal has begun.
+    query(world.settings, "UPDATE trash SET state = 'expiring' WHERE run = :r", r=b"alone")
+    assert left(world, duty) == [(b"", NOT_KNOWN)]
+
+
+def test_people_are_told_what_stays(configured: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world = configured
+    save(world, "run/step-1")
+    trashed = put(world, trash_of(world), "run/step-1")
+    query(world.settings, "UPDATE trash SET expires_ns = 0")
+    follow(world.follower())
+    database = Database(world.settings.database_url)
+    made = Law(world.settings, database)
+    duty = expiry_of(world, lambda entry: _law(made, entry))
+    assert duty.turn() == expiry.TURN_SECONDS
+    file = str(world.settings.source)
+    assert main(["trash", "--config", file, "list"]) == 0
+    first, _when, why = capsys.readouterr().out.splitlines()
+    assert first.split()[3:] == ["stays", "/checkpoints/run/step-1"]
+    assert why.strip().startswith(f"{NONE_LEFT}: take it back: spillway undelete")
+    main(["status", "--config", file])
+    assert "1 stay although their grace is over: spillway trash list" in capsys.readouterr().out
+    world.namespace.close()
+    assert main(["trash", "--config", file, "empty", trashed, "--yes"]) == 0
+    assert query(world.settings, "SELECT count(*) FROM trash") == [(0,)]
+    database.close()
