@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ class GatewaySettings:
         Path("/var/lib/spillway"),
         checks.absolute,
     )
+
+
+class Version42(StrEnum):
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
 
 
 @dataclass(frozen=True)
@@ -69,10 +76,12 @@ class NfsSettings:
     max_io_bytes: int = _key(
         "Largest READ or WRITE, in bytes.", _MIB, checks.between(4096, 8 * _MIB)
     )
-    version_4_2: bool = _key(
-        "Also serve NFSv4.2 (extended attributes, fallocate, SEEK_HOLE). Only if no client uses\n"
-        "READ_PLUS, which Ganesha 4.3 answers with empty data: Linux 6.6 and later do by default.",
-        False,
+    version_4_2: str = _key(
+        "Whether NFSv4.2 (extended attributes, fallocate, SEEK_HOLE) is served: auto, on or off.\n"
+        "auto: if the NFS server is Ganesha 6 or later. Ganesha 4.3 answers READ_PLUS with empty\n"
+        "data, and Linux 6.6 and later use it by default: on is for other clients only.",
+        Version42.AUTO,
+        checks.one_of(Version42),
     )
     ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), checks.absolute)
     plugins_dir: Path = _key(

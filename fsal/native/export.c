@@ -239,8 +239,8 @@ fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
 	/* Handles and open files lead to the old directory: it is another export. */
 	if (scratch.directory != self->directory)
 		return spw_status(EINVAL);
-	PTHREAD_RWLOCK_wrlock(&module->lock);
+	PTHREAD_RWLOCK_wrlock(SPW_MODULE_LOCK(module));
 	self->revision = scratch.revision;
-	PTHREAD_RWLOCK_unlock(&module->lock);
+	PTHREAD_RWLOCK_unlock(SPW_MODULE_LOCK(module));
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }

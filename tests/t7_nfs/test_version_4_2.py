@@ -1,4 +1,4 @@
-"""NFSv4.2, if it is switched on, adds extended attributes, holes and preallocation."""
+"""NFSv4.2 adds extended attributes, holes and preallocation, and reads are right with it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import json
 
 import pytest
 
-from tests.support.client import MOUNT, PYTHON
+from gateway.cli import nfsserver
+from gateway.settings import NfsSettings
+from tests.support.client import MOUNT, PYTHON, read_back, save
 from tests.support.vm.client import ClientError, ClientVm
 from tests.t7_nfs.conftest import MakeSite
+
+DEFAULTS = NfsSettings()
 
 SCRIPT = """
 import errno, json, os
@@ -49,7 +53,7 @@ print(json.dumps(out))
 
 
 def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site(nfs={"version_4_2": True})
+    site = make_site(nfs={"version_4_2": "on"})
     vm.umount()
     vm.mount(site.gateway.port, version="4.2")
     done = vm.run([PYTHON, "-"], stdin=SCRIPT % MOUNT, timeout_seconds=60.0)
@@ -70,8 +74,24 @@ def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
     }
 
 
-def test_4_2_is_refused_unless_switched_on(vm: ClientVm, make_site: MakeSite) -> None:
+def test_a_client_of_the_newest_version_offered_reads_rightly(
+    vm: ClientVm, make_site: MakeSite
+) -> None:
     site = make_site()
+    offers_4_2 = nfsserver.release(DEFAULTS.ganesha) >= nfsserver.ANSWERS_READ_PLUS
+    vm.umount()
+    vm.mount(site.gateway.port, version="4.2" if offers_4_2 else "4.1")
+    files, _seconds = save(vm, "step_1", ranks=2, mib=4)
+    vm.run(["sh", "-c", f"cd {MOUNT}; truncate -s 3M holes; echo end >> holes; cp holes copy"])
+    vm.drop_caches()
+    assert read_back(vm, "step_1") == files
+    assert vm.run(["sh", "-c", f"cd {MOUNT}; cmp holes copy; tail -c 4 copy"]).stdout == "end\n"
+    asked = vm.run(["sh", "-c", "grep READ_PLUS: /proc/self/mountstats"], check=False).stdout
+    print(f"kernel {vm.run(['uname', '-r']).stdout.strip()}, {asked.strip()}")
+
+
+def test_4_2_is_refused_if_switched_off(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site(nfs={"version_4_2": "off"})
     vm.umount()
     with pytest.raises(ClientError):
         vm.mount(site.gateway.port, version="4.2")

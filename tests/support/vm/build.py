@@ -155,7 +155,7 @@ def load_order(modules_dep: str, modules_builtin: str, wanted: Iterable[str]) ->
 
 
 def _name(path: str) -> str:
-    """Return the name of a module's file without its ending: ``.ko``, since Debian 13 ``.ko.xz``."""
+    """Return the name of a module's file without ``.ko``, or ``.ko.xz`` (since Debian 13)."""
     return Path(path).name.partition(".ko")[0]
 
 
@@ -216,8 +216,8 @@ def _assemble(package: KernelPackage, archive: Path, busybox: Path, scratch: Pat
         (scratch / "package/lib").symlink_to("usr/lib")
     _run(["depmod", "-b", str(scratch / "package"), release])
     modules = scratch / "package/lib/modules" / release
-    lists = ((modules / name).read_text() for name in ("modules.dep", "modules.builtin"))
-    order = load_order(*lists, MODULES)
+    dependencies = (modules / "modules.dep").read_text()
+    order = load_order(dependencies, (modules / "modules.builtin").read_text(), MODULES)
 
     tree = scratch / "tree"
     for directory in ("bin", "modules", "proc", "sys"):
