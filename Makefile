@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
+.PHONY: demo check check-names check-database test test-data test-rest slow test-debian13 lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -34,6 +34,12 @@ test: build lint
 DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold
 test-data: SUITE = $(DATA_SUITES)
 test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) --ignore=tests/frameworks
+
+# Tests on Debian 13: Python 3.13, Ganesha 6.5, and Linux 6.12 as the client. As root. SUITE= for others.
+test-debian13: SUITE ?= tests/t6_fsal tests/t7_nfs
+test-debian13:
+	@$(MAKE) -s deps APT_PACKAGES=mmdebstrap
+	tests/support/debian13.sh $(BUILD)/debian13 sh -c 'make -s build && build/venv/bin/python -m pytest $(SUITE)'
 
 # For every day, in less than four minutes: no drain, no kills, one mount.
 check: build lint
