@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ class GatewaySettings:
         Path("/var/lib/spillway"),
         checks.absolute,
     )
-
-
-class Version42(StrEnum):
-    AUTO = "auto"
-    ON = "on"
-    OFF = "off"
 
 
 @dataclass(frozen=True)
@@ -80,8 +73,8 @@ class NfsSettings:
         "Whether NFSv4.2 (extended attributes, fallocate, SEEK_HOLE) is served: auto, on or off.\n"
         "auto: if the NFS server is Ganesha 6 or later. Ganesha 4.3 answers READ_PLUS with empty\n"
         "data, and Linux 6.6 and later use it by default: on is for other clients only.",
-        Version42.AUTO,
-        checks.one_of(Version42),
+        "auto",
+        checks.one_of(("auto", "on", "off")),
     )
     ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), checks.absolute)
     plugins_dir: Path = _key(

@@ -16,7 +16,7 @@ from gateway.errors import ConfigError
 from gateway.exports import blocks
 from gateway.exports.blocks import quoted
 from gateway.exports.export import Export
-from gateway.settings import Settings, Version42
+from gateway.settings import Settings
 
 PLUGIN = "libfsalpython.so"
 _MIB = 1024 * 1024
@@ -106,8 +106,7 @@ def write(settings: Settings, exports: Sequence[Export] = ()) -> bool:
 
 
 def _serves_4_2(wanted: str, release: int) -> bool:
-    said = {Version42.ON: True, Version42.OFF: False}
-    return said.get(Version42(wanted), release >= nfsserver.ANSWERS_READ_PLUS)
+    return {"on": True, "off": False}.get(wanted, release >= nfsserver.ANSWERS_READ_PLUS)
 
 
 def _rpc_buffers(max_io_bytes: int) -> str:

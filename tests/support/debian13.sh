@@ -39,6 +39,8 @@ fi
 # The rest runs in namespaces of its own. --kill-child: nothing there outlives this script.
 export root dir checkout
 exec unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
+    # A server asks the table of mounts what its root is.
+    mount --bind "$root" "$root"
     mount --bind "$checkout" "$root/spillway"
     mount --bind "$dir/build" "$root/spillway/build"
     mount -t proc proc "$root/proc"
