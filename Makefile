@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow test-debian13 lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps clean
+.PHONY: demo check check-names check-database test test-data test-rest slow test-debian13 lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -8,6 +8,7 @@ BUILD := build
 VENV := $(BUILD)/venv
 PY := $(VENV)/bin/python
 FRAMEWORKS := $(BUILD)/frameworks
+ANSIBLE := $(BUILD)/ansible
 PLUGIN := $(BUILD)/lib/libfsalpython.so
 GANESHA := $(BUILD)/ganesha
 NFSLOAD := $(BUILD)/bench/nfsload
@@ -16,11 +17,12 @@ NFS3SAVE := $(BUILD)/bench/nfs3save
 # What the gateway needs to be built and run, and what its tests and its demo need beside that.
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
-    qemu-system-x86 busybox-static cpio kmod zstd \
+    qemu-system-x86 busybox-static cpio kmod zstd systemd \
     git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
+APPLIANCE_PACKAGES := mmdebstrap e2fsprogs openssh-client
 CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 
 demo: build
@@ -137,6 +139,31 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/vulture
 
 build: deps $(PLUGIN) $(NFSLOAD) $(BUILD)/vm/.built
+
+# The Debian package, in build/package. package-test builds it a second time and compares the bytes.
+package: $(PLUGIN) $(VENV)/.installed
+	rm -rf $(BUILD)/package
+	$(PY) -m package.build $(PLUGIN) $(BUILD)/package
+
+package-test: package
+	$(PY) -m tests.package $(GANESHA) $(BUILD)/package
+
+# A bare machine becomes a gateway by the roles, is used, upgraded, rolled back and cleared. As root.
+appliance-test: build $(ANSIBLE)/.installed
+	@$(MAKE) -s deps APT_PACKAGES="$(APPLIANCE_PACKAGES)"
+	$(PY) -m tests.appliance $(BUILD)/appliance $(PLUGIN) $(ANSIBLE)
+
+ansible-lint: $(ANSIBLE)/.installed | deps
+	cd ansible && PATH="$(abspath $(ANSIBLE))/bin:$$PATH" ansible-lint
+
+$(ANSIBLE)/.installed: ansible/requirements.txt | deps
+	/usr/bin/python3 -m venv --clear $(ANSIBLE)
+	$(ANSIBLE)/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+# Takes the newest versions that pyproject.toml allows into the package.
+lock: $(VENV)/.installed
+	$(PY) -m package.lock
 
 deps:
 	@dpkg-query -W $(APT_PACKAGES) >/dev/null 2>&1 || { \

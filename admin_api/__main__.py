@@ -30,6 +30,7 @@ STOP_SECONDS = 4.5
 REQUESTS_STOP_SECONDS = 2
 """The time that requests have to end, those that stream events among them."""
 CONNECTIONS_MAX = 256
+BEAT_SECONDS = 1
 TEND_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0
 
@@ -52,13 +53,15 @@ def main() -> int:
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
-    server = uvicorn.Server(_config(app, certificate))
+    beats = Beats()
+    server = uvicorn.Server(_config(app, certificate, beats))
     process.on_stop = lambda: setattr(server, "should_exit", True)
     threading.Thread(target=_tend, args=(gateway, certificate, process.stop), daemon=True).start()
     # Its own thread: in the main thread uvicorn would take the signals.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     log.info("listening on %s", url_of(settings))
+    process.watched(settings, lambda: beats.count)
     if process.stop.is_set():
         server.should_exit = True  # the signal came before there was a server
     thread.join()
@@ -68,7 +71,17 @@ def main() -> int:
     return process.end()
 
 
-def _config(app: Any, certificate: Certificate | None) -> uvicorn.Config:
+class Beats:
+    """Counts the rounds of the loop that serves requests."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def beat(self) -> None:
+        self.count += 1
+
+
+def _config(app: Any, certificate: Certificate | None, beats: Beats) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         # Lines come from this package, with the id of the request. Uvicorn's own name no user.
@@ -78,6 +91,8 @@ def _config(app: Any, certificate: Certificate | None) -> uvicorn.Config:
         # Else a client could name any address as its own.
         proxy_headers=False,
         limit_concurrency=CONNECTIONS_MAX,
+        callback_notify=beats.beat,
+        timeout_notify=BEAT_SECONDS,
         timeout_graceful_shutdown=REQUESTS_STOP_SECONDS,
         ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 from fsal import bridge
 from fsal.verbs import Verbs
-from gateway import config
+from gateway import config, notify, port, services
 from gateway.db.models import ROOT_INO
 from gateway.errors import UserError
 from gateway.namespace.facade import Namespace
@@ -60,6 +61,10 @@ def start(config_path: str, table_address: int) -> bool:
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)
     _alive.append(namespace)
+    # The server listens only after this function has returned.
+    notify.keep_telling(
+        partial(port.answers, settings), partial(services.ready, settings, "ganesha")
+    )
     sealed, reclaimed = namespace.recovered
     logging.getLogger("spillway.fsal").info(
         "namespace open: start %d; after the last stop %d files were sealed, %d orphans reclaimed",

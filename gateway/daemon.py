@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from gateway import clock, config
+from gateway import clock, config, notify, services
 from gateway.errors import InUse
 from gateway.namespace import identity
 from gateway.settings import DEFAULT_CONFIG, Settings
@@ -80,6 +80,15 @@ class Daemon:
                 break
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+
+    def watched(self, settings: Settings, rounds: Callable[[], int]) -> None:
+        """Let the service manager, if there is one, watch the loop of this process.
+
+        Parameters: rounds, which returns how many rounds the loop has made.
+        """
+        notify.keep_telling(
+            notify.Rounds(rounds).go_on, lambda: services.ready(settings, self._name)
+        )
 
     def end(self) -> NoReturn:
         """End the process with exit status 0. No thread is waited for."""

@@ -14,6 +14,8 @@ from gateway.settings import Settings
 
 LOCK = "up.lock"
 UP = "spillway up"
+SERVICES = "unit of spillway.target"
+"""A service, which holds the data directory together with others."""
 COMMAND = "spillway command"
 """A command that changes names in place of the NFS server."""
 LEFTOVERS_SECONDS = 5.0
@@ -48,26 +50,38 @@ def locked(settings: Settings, who: str, wait_seconds: float = 0) -> Iterator[No
     the time to wait for a command that changes names. Raises: InUse when another process has it.
     The lock ends with the process, however the process ends.
     """
-    path = settings.run_dir / LOCK
-    until = clock.monotonic_seconds() + wait_seconds
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while (found := _take(fd)) is not None:
-            pid, _, name = found.partition(" ")
-            if name != COMMAND or clock.monotonic_seconds() >= until:
-                raise InUse(settings.data_dir, name or "spillway", pid or "?")
-            time.sleep(POLL_SECONDS)
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()} {who}\n".encode())
+        _hold(settings, fd, fcntl.LOCK_EX, who, wait_seconds)
         yield
     finally:
         os.close(fd)
 
 
-def _take(fd: int) -> str | None:
-    """Take the lock. Returns None, or what its holder wrote."""
+def share(settings: Settings, wait_seconds: float) -> None:
+    """Hold the data directory together with other services, for the life of this process and of the
+    program that it becomes. Parameters and errors are those of ``locked``."""
+    fd = os.open(settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _hold(settings, fd, fcntl.LOCK_SH, SERVICES, wait_seconds)
+    os.set_inheritable(fd, True)
+
+
+def _hold(settings: Settings, fd: int, how: int, who: str, wait_seconds: float) -> None:
+    until = clock.monotonic_seconds() + wait_seconds
+    while (found := _take(fd, how)) is not None:
+        pid, _, name = found.partition(" ")
+        if name != COMMAND or clock.monotonic_seconds() >= until:
+            stop = "systemctl stop spillway.target" if name == SERVICES else f"kill {pid}"
+            raise InUse(settings.data_dir, name or "spillway", pid or "?", stop)
+        time.sleep(POLL_SECONDS)
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()} {who}\n".encode(), 0)
+
+
+def _take(fd: int, how: int) -> str | None:
+    """Take the lock, alone or shared. Returns None, or what its holder wrote."""
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return os.pread(fd, 64, 0).decode(errors="replace").strip()
     return None
@@ -76,8 +90,11 @@ def _take(fd: int) -> str | None:
 def await_leftovers(settings: Settings) -> bool:
     """Wait a moment until the children of a killed ``up`` have died, so that a supervisor of the
     gateway (systemd, say) can start it again at once. Returns whether they are gone."""
+    up = state.read(settings, state.UP)
+    if state.is_of_services(up):
+        return True  # each of them holds the lock as long as it runs
     until = clock.monotonic_seconds() + LEFTOVERS_SECONDS
-    children = state.children(state.read(settings, state.UP)).values()
+    children = state.children(up).values()
     while left := any(map(state.alive, children)):
         if clock.monotonic_seconds() >= until:
             break

@@ -87,12 +87,14 @@ class ExportChanged(UserError):
 class InUse(UserError):
     """Another process has the data directory.
 
-    Parameters: directory; holder, the name of the process; pid, both as they are in the lock.
+    Parameters: directory; holder, the name of the process; pid, both as they are in the lock;
+    stop, the command that ends it (default: kill).
     """
 
-    def __init__(self, directory: object, holder: str, pid: str) -> None:
+    def __init__(self, directory: object, holder: str, pid: str, stop: str | None = None) -> None:
         super().__init__(
-            f"another {holder} (pid {pid}) runs on {directory}: stop it first: kill {pid}"
+            f"another {holder} (pid {pid}) runs on {directory}: stop it first: "
+            f"{stop or f'kill {pid}'}"
         )
         self.holder = holder
         self.pid = pid

@@ -1,11 +1,19 @@
-"""Tells whether the NFS server could listen on its port."""
+"""Tells whether the NFS server could listen on its port, and whether it answers there."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+import struct
 
 from gateway.settings import Settings
+
+ANSWER_SECONDS = 10.0
+_NULL_CALL = struct.pack(">I10I", 0x8000_0000 | 40, 1, 0, 2, 100_003, 4, 0, 0, 0, 0, 0)
+"""The procedure that does nothing, of NFS version 4, without credentials (RFC 5531 sections 9, 11;
+RFC 7530 section 16.1)."""
+_ACCEPTED = struct.pack(">II", 1, 1) + bytes(16)
+"""The answer after its length: the same number, a reply, accepted, successful."""
 
 
 def bind_error(settings: Settings) -> OSError | None:
@@ -19,3 +27,16 @@ def bind_error(settings: Settings) -> OSError | None:
         except OSError as exc:
             return exc
     return None
+
+
+def answers(settings: Settings) -> bool:
+    """Return whether the NFS server answers a call that does nothing."""
+    bind = settings.nfs.bind
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
+    try:
+        with socket.create_connection((host, settings.nfs.port), ANSWER_SECONDS) as server:
+            server.sendall(_NULL_CALL)
+            with server.makefile("rb") as lines:
+                return lines.read(4 + len(_ACCEPTED))[4:] == _ACCEPTED
+    except OSError:
+        return False

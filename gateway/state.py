@@ -38,6 +38,18 @@ def alive(entry: Any) -> bool:
     return ticks is not None and wanted in (None, ticks)
 
 
+def is_of_services(up: dict[str, Any] | None) -> bool:
+    """Return whether up.json was written by services, each for itself, and not by ``up``."""
+    return up is not None and up.get("services") is True
+
+
+def is_supervised(up: dict[str, Any] | None) -> bool:
+    """Return whether ``up``, or a service in its place, runs: then the phases in up.json count."""
+    if is_of_services(up):
+        return any(alive(entry) for entry in children(up).values())
+    return alive(up)
+
+
 def children(up: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     """Return the entries of the children in up.json, by name."""
     found = {} if up is None else up.get("children")

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "clock.h"
+#include "releases.h"
 
 static struct fsal_obj_ops plain; /* the operations that are counted */
 

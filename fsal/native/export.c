@@ -25,6 +25,7 @@
 #include "openstate.h"
 #include "python.h"
 #include "queue.h"
+#include "releases.h"
 #include "space.h"
 #include "statistics.h"
 #include "sync.h"

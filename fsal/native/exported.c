@@ -2,6 +2,7 @@
 #include "exported.h"
 
 #include "export_mgr.h"
+#include "releases.h"
 
 static struct fsal_module *own;
 

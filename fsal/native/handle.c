@@ -3,6 +3,7 @@
 
 #include "convert.h"
 #include "python.h"
+#include "releases.h"
 
 struct fsal_obj_ops spw_obj_ops;
 

@@ -14,6 +14,7 @@
 #include "fresh.h"
 #include "handle.h"
 #include "inode.h"
+#include "releases.h"
 
 #define READDIR_ENTRIES 128u /* as many as MDCACHE keeps in a chunk (Dir_Chunk) */
 #define READDIR_BYTES (READDIR_ENTRIES * 256u)

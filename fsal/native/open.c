@@ -19,6 +19,7 @@
 #include "inode.h"
 #include "names.h"
 #include "openstate.h"
+#include "releases.h"
 #include "share.h"
 #include "writer.h"
 

@@ -16,6 +16,7 @@
 #include "io.h"
 #include "names.h"
 #include "open.h"
+#include "releases.h"
 #include "share.h"
 #include "xattr.h"
 

@@ -41,6 +41,7 @@ def main() -> int:
         return 1
     evict = threading.Thread(target=_evict, args=(settings, hydrator, process.stop), daemon=True)
     evict.start()
+    process.watched(settings, lambda: hydrator.rounds)
     hydrator.run()
     return process.end()
 

@@ -75,6 +75,8 @@ class Hydrator:
         self._saver = Saver(self._board, rows, files, self._clients)
         self._workers = cache.workers
         self._shown: dict[str, Mapping[str, Any]] = {}
+        self.rounds = 0
+        """The looks for what is to be fetched, for a watchdog."""
         self._status = StatusFile(settings.run_dir / state.CACHE, self._report)
 
     @property
@@ -222,6 +224,7 @@ class Hydrator:
             self._store.address()
         self._guarded(self._finder.load)
         while not self._stop.wait(FIND_SECONDS):
+            self.rounds += 1
             has_room = self._has_room()
             with self._board.lock:
                 self._board.has_room = has_room

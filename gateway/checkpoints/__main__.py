@@ -41,7 +41,9 @@ def main() -> int:
         return 1
     duties = Duties(_duties(settings, process.stop), process.stop)
     duties.start()
-    Follower(settings, Database(settings.database_url), process.stop, duties.news).run()
+    follower = Follower(settings, Database(settings.database_url), process.stop, duties.news)
+    process.watched(settings, lambda: follower.rounds)
+    follower.run()
     duties.end()
     return process.end()
 

@@ -72,11 +72,14 @@ class Follower:
         self._save_at = 0.0
         self._count = -1
         """The number of checkpoints of which the duties know."""
+        self.rounds = 0
+        """The rounds, for a watchdog."""
 
     def run(self) -> None:
         """Follow until stop is set."""
         seconds = 0.0
         while not self._stop.wait(seconds):
+            self.rounds += 1
             started = clock.monotonic_seconds()
             try:
                 is_last = self.step()

@@ -28,6 +28,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "up": _of(("up", "Runs the NFS server, the drain, the cache, the catalogue and the pages.")),
     "admin": _of(("admin", "Serves the admin API and its pages, without spillway up.")),
+    "serve": _of(("serve drain", "Becomes the drain: the unit spillway-drain starts it so.")),
     "status": _of(
         ("status", "Shows processes, bucket, backlog, runs at risk and disk."),
         ("status --json", "The same facts for a program."),

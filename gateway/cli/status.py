@@ -107,7 +107,7 @@ def _space_text(space: dict[str, Any]) -> str:
 
 def _process_text(entry: dict[str, Any]) -> str:
     if entry["alive"]:
-        text = f"{entry['phase']}, pid {entry['pid']}"
+        text = f"{entry['phase']}, pid {entry['pid']}" if entry["pid"] else str(entry["phase"])
         if (seconds := entry.get("running_seconds")) is not None:
             text += f", for {duration(seconds)}"
     else:

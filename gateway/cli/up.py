@@ -76,20 +76,28 @@ def prepared(settings: Settings) -> Iterator[None]:
     checks.require_data_dir(settings)
     make_directories(settings)
     with datadir.locked(settings, datadir.UP, COMMAND_SECONDS):
-        try:
-            identity.require_surroundings(settings)
-        except NamespaceError as exc:
-            raise UserError(f"cannot read the namespace database: {exc}") from None
-        make_files_directory(settings)
-        checks.require_programs(settings)
-        # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
-        exports, _left_out = at_start(settings)
-        ganesha_conf.write(settings, exports)
-        datadir.await_leftovers(settings)
-        with checks.alone(Database(settings.database_url)):
-            pass  # the error names a server on another machine; else each start would fail
-        checks.require_free_port(settings)
+        check(settings)
         yield
+
+
+def check(settings: Settings) -> None:
+    """Check what must hold before the NFS server starts, and write its configuration.
+
+    The caller holds the lock of the data directory. Raises UserError.
+    """
+    try:
+        identity.require_surroundings(settings)
+    except NamespaceError as exc:
+        raise UserError(f"cannot read the namespace database: {exc}") from None
+    make_files_directory(settings)
+    checks.require_programs(settings)
+    # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
+    exports, _left_out = at_start(settings)
+    ganesha_conf.write(settings, exports)
+    datadir.await_leftovers(settings)
+    with checks.alone(Database(settings.database_url)):
+        pass  # the error names a server on another machine; else each start would fail
+    checks.require_free_port(settings)
 
 
 def commands(settings: Settings) -> list[Command]:
@@ -98,24 +106,26 @@ def commands(settings: Settings) -> list[Command]:
     return [*found, admin(settings)] if settings.admin.enabled else found
 
 
-def ganesha(settings: Settings) -> Command:
+def ganesha(settings: Settings, log: str | None = None) -> Command:
+    """Return the command of the NFS server. Parameters: log, where its lines go, as its -L takes
+    it (default: log/ganesha.log)."""
     nfs = settings.nfs
-    log = settings.log_dir / "ganesha.log"
+    file = settings.log_dir / "ganesha.log"
     plugin = nfs.plugins_dir / ganesha_conf.PLUGIN
     return Command(
         name="ganesha",
         argv=(
             *(str(nfs.ganesha), "-F", "-f", str(settings.ganesha_conf)),
-            *("-L", str(log), "-p", str(settings.run_dir / "ganesha.pid"), "-N", "EVENT"),
+            *("-L", log or str(file), "-p", str(settings.run_dir / "ganesha.pid"), "-N", "EVENT"),
         ),
         # The NFS server never talks to the bucket, so it gets no credentials.
         environ={k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
         stop_seconds=GANESHA_STOP_SECONDS,
-        advice=f"read {log}; was {plugin} built for this nfs-ganesha and this Python "
+        advice=f"read {file}; was {plugin} built for this nfs-ganesha and this Python "
         f"({sys.executable})?",
         ready=partial(_accepts, nfs.bind, nfs.port),
         ready_text=f" on {_host(nfs.bind)}:{nfs.port}; mount it: {mount_command(settings)}",
-        log=log,
+        log=file,
     )
 
 

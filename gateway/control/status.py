@@ -86,12 +86,12 @@ def gather_quickly(settings: Settings) -> dict[str, Any]:
 
 def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
     up = state.read(settings, state.UP)
-    supervisor_alive = state.alive(up)
+    supervisor_alive = state.is_supervised(up)
     found: dict[str, dict[str, Any]] = {
         "up": {
             "alive": supervisor_alive,
-            "pid": up["pid"] if up is not None and supervisor_alive else None,
-            "phase": up.get("state") if up is not None and supervisor_alive else "stopped",
+            "pid": up.get("pid") if up is not None and supervisor_alive else None,
+            "phase": _up_phase(up) if supervisor_alive else "stopped",
         }
     }
     entries = state.children(up)
@@ -110,6 +110,12 @@ def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
         if lives:
             found[name]["running_seconds"] = age_seconds(entry.get("started_ns"))
     return found
+
+
+def _up_phase(up: dict[str, Any] | None) -> str | None:
+    if up is None or state.is_of_services(up):
+        return "units of systemd"
+    return up.get("state")
 
 
 def age_seconds(since_ns: Any) -> float | None:

@@ -77,17 +77,17 @@ def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
             except InUse as exc:
                 if now >= until:
                     raise UserError(_advice(exc)) from None
-                if exc.holder == datadir.UP:
+                if exc.holder in (datadir.UP, datadir.SERVICES):
                     # The next up must find the lock free.
                     not_before = now + RESTART_SECONDS
         time.sleep(POLL_SECONDS)
 
 
 def _advice(exc: InUse) -> str:
-    if exc.holder == datadir.UP:
+    if exc.holder in (datadir.UP, datadir.SERVICES):
         return (
-            f"the NFS server does not answer: spillway up (pid {exc.pid}) is starting or stopping, "
-            "or does not come up: look at spillway status, and try again"
+            f"the NFS server does not answer: {exc.holder} (pid {exc.pid}) is starting or "
+            "stopping, or does not come up: look at spillway status, and try again"
         )
     return f"another {exc.holder} (pid {exc.pid}) runs: try again when it has ended"
 

@@ -22,11 +22,13 @@ def main() -> int:
     process = Daemon("drain", __doc__, 2 * STOP_SECONDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        drain = Drain(process.settings(), stop=process.stop)
+        settings = process.settings()
+        drain = Drain(settings, stop=process.stop)
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
     process.on_stop = drain.wake
+    process.watched(settings, lambda: drain.rounds)
     drain.run()
     drain.report_stopped()
     return process.end()

@@ -62,6 +62,9 @@ class Drain:
     Parameters: settings; store and stop, for tests. Raises NamespaceError.
     """
 
+    rounds = 0
+    """Of the loop, for a watchdog."""
+
     def __init__(
         self,
         settings: Settings,
@@ -143,6 +146,7 @@ class Drain:
     def run(self) -> None:
         """Work until stop is set. Then return soon, with everything safe for a restart."""
         while not self._context.stop.is_set():
+            self.rounds += 1
             self._wake.clear()
             try:
                 if self._lease_lost.is_set():

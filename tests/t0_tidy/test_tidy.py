@@ -94,9 +94,14 @@ ALLOWED = {
     "gateway.state": {"gateway.proc", "gateway.settings"},
     "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
     "gateway.port": {"gateway.settings"},
+    "gateway.notify": {"gateway.clock"},
+    "gateway.services": {
+        "gateway.atomic", "gateway.clock", "gateway.datadir", "gateway.errors", "gateway.proc",
+        "gateway.settings", "gateway.state",
+    },
     "gateway.daemon": {
-        "gateway.clock", "gateway.config", "gateway.errors", "gateway.settings",
-        "gateway.namespace",
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.notify", "gateway.services",
+        "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
     "gateway.text": set[str](),
@@ -229,7 +234,8 @@ ALLOWED = {
     "admin_api": {"gateway", "admin_api"},
     "gateway.cli": {"gateway", "admin_api"},
     "fsal": {"fsal", "gateway.namespace", "gateway.db", "gateway.types", "gateway.errors",
-             "gateway.config", "gateway.settings"},
+             "gateway.config", "gateway.settings", "gateway.notify", "gateway.port",
+             "gateway.services"},
     "migrations": {"gateway.db"},
 }  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""Makes the Debian package: the pinned wheels, the tree that is installed, and the archive."""

@@ -1,0 +1,1 @@
+"""The package and the roles on a machine of their own: a Debian with systemd, under qemu."""

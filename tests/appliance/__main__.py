@@ -1,0 +1,216 @@
+"""Makes a gateway of a bare machine, and does what an operator does with it afterwards:
+``python -m tests.appliance CACHE PLUGIN ANSIBLE``. As root, because the image is made as root.
+
+Each step prints how long it took. The first that fails ends the run with the output of its tool.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from package.build import build
+from tests.appliance.image import image
+from tests.appliance.machine import HOST, Machine
+from tests.appliance.playbook import Operator, Recap
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.waiting import until
+
+T = TypeVar("T")
+
+BUCKET = "checkpoints"
+DISK_BYTES = 1024**3
+NEWER, BROKEN = "0.1.0.1", "0.1.0.2"
+MOUNT = "mkdir -p /mnt/ckpt && mount -t nfs4 -o vers=4.1 127.0.0.1:/checkpoints /mnt/ckpt"
+
+
+class Run:
+    """The steps, in their order. Parameters: machine; operator; server, of the bucket; packages,
+    by version."""
+
+    def __init__(
+        self, machine: Machine, operator: Operator, server: RcloneServer, packages: dict[str, Path]
+    ) -> None:
+        self._machine = machine
+        self._operator = operator
+        self._server = server
+        self._packages = packages
+
+    def install(self) -> None:
+        """The playbook makes a gateway, and the second run changes nothing."""
+        _succeeded(self._operator.play("site.yml", "--check"))
+        first = self._operator.play("site.yml")
+        _succeeded(first)
+        assert first.changed > 10, first.output
+        mounted = self._machine.ssh("findmnt -no FSTYPE,OPTIONS /var/lib/spillway").stdout
+        assert mounted.startswith("xfs") and "noatime" in mounted
+        assert "raid0" in self._machine.ssh("cat /proc/mdstat").stdout
+
+    def repeat(self) -> None:
+        """A second run changes nothing, and the check mode says so too."""
+        for options in ((), ("--check",)):
+            again = self._operator.play("site.yml", *options)
+            _succeeded(again)
+            assert again.changed == 0, again.output
+
+    def serve(self) -> None:
+        """A client saves, and the bucket gets it. The services are what status shows."""
+        self._machine.ssh(MOUNT)
+        self._save("run/step-1/a.bin")
+        facts = self._machine.ssh("spillway status", check=False).stdout
+        assert facts.startswith("gateway     healthy"), facts
+        assert "units of systemd" in facts
+
+    def restart(self) -> None:
+        """A killed NFS server comes back, and the client continues."""
+        self._machine.ssh("systemctl kill --signal=KILL spillway-nfs")
+        self._save("run/step-2/b.bin")
+        assert (
+            "restarted once, last end: killed by KILL"
+            in self._machine.ssh("spillway status", check=False).stdout
+        )
+        failed = self._machine.ssh("systemctl --failed --plain --no-legend").stdout
+        assert failed == "", failed
+
+    def sandbox(self) -> None:
+        """The units have the exposure that the documents state, and the processes no capability
+        but that of the port."""
+        script = "grep CapEff /proc/$(systemctl show -P MainPID spillway-{})/status"
+        for name, capabilities in {"nfs": "0000000000000400", "drain": "0000000000000000"}.items():
+            assert self._machine.ssh(script.format(name)).stdout.split()[1] == capabilities
+        users = self._machine.ssh("ps -o user= -C ganesha.nfsd").stdout.split()
+        assert users == ["spillway"]
+
+    def upgrade(self) -> None:
+        """A newer package serves, and the client continues."""
+        done = self._operator.play("site.yml", spillway_package=str(self._packages[NEWER]))
+        _succeeded(done)
+        self._require_version(NEWER)
+        self._save("run/step-3/c.bin")
+
+    def fail_to_upgrade(self) -> None:
+        """A package that does not serve gives way to the one before, by itself."""
+        done = self._operator.play(
+            "site.yml", spillway_package=str(self._packages[BROKEN]), spillway_start_seconds=120
+        )
+        assert done.exit_status != 0 and "serves again" in done.output, done.output
+        self._require_version(NEWER)
+        self._save("run/step-4/d.bin")
+
+    def roll_back(self) -> None:
+        """The operator goes back to the first package."""
+        _succeeded(self._operator.play("rollback.yml"))
+        self._require_version("0.1.0")
+        self._save("run/step-5/e.bin")
+
+    def upgrade_by_hand(self) -> None:
+        """dpkg stops what runs, migrates, and starts it again."""
+        self._machine.ssh(f"dpkg -i /var/cache/spillway/spillway_{NEWER}+deb12.deb")
+        self._require_version(NEWER)
+        self._save("run/step-6/f.bin")
+
+    def uninstall(self) -> None:
+        """The package is gone, and the data are not."""
+        self._machine.ssh("umount -l /mnt/ckpt")
+        _succeeded(self._operator.play("uninstall.yml"))
+        left = self._machine.ssh("ls /var/lib/spillway /etc/spillway; id spillway").stdout
+        assert "namespace.db" in left and "spillway.toml" in left
+        assert self._machine.ssh("test -e /usr/bin/spillway", check=False).returncode != 0
+
+    def _save(self, path: str) -> None:
+        """Save a file through the mount, and wait until the bucket has it."""
+        file = f"/mnt/ckpt/{path}"
+        self._machine.ssh(f"mkdir -p $(dirname {file}) && head -c 300000 /dev/urandom > {file}")
+        digest = self._machine.ssh(f"sync {file} && md5sum < {file}").stdout
+        stored = self._server.directory / BUCKET / path
+        until(stored.is_file, f"{path} in the bucket", 300)
+        assert digest == self._machine.ssh("md5sum", stdin=stored.read_bytes()).stdout
+
+    def _require_version(self, version: str) -> None:
+        found = self._machine.ssh("spillway --version; systemctl is-active 'spillway-*'").stdout
+        assert f"{version}\n" in found and "failed" not in found, found
+
+
+def _succeeded(done: Recap) -> None:
+    assert done.exit_status == 0 and done.failed == 0, done.output
+
+
+def _packages(plugin: Path, directory: Path) -> dict[str, Path]:
+    """Build three packages: this version, a newer one, and one whose plugin is damaged."""
+    damaged = directory / plugin.name
+    # It is a library, but no plugin: Ganesha starts and cannot load it.
+    shutil.copy(next(Path("/usr/lib").rglob("libcap.so.2")), damaged)
+    return {
+        "0.1.0": build(plugin, directory),
+        NEWER: build(plugin, directory, NEWER),
+        BROKEN: build(damaged, directory, BROKEN),
+    }
+
+
+def _values(server: RcloneServer, package: Path) -> dict[str, Any]:
+    return {
+        "base_update_cache": False,
+        "storage_devices": ["/dev/nvme0n1", "/dev/nvme1n1"],
+        "storage_layout": "mdadm",
+        "firewall_ssh_clients": ["10.0.2.0/24"],
+        "firewall_nfs_clients": ["10.0.2.0/24"],
+        "monitoring_every_seconds": 3600,
+        "spillway_package": str(package),
+        "spillway_access_key_id": ACCESS_KEY,
+        "spillway_secret_access_key": SECRET_KEY,
+        "spillway_settings": {
+            "bucket": {"name": BUCKET, "endpoint_url": f"http://{HOST}:{server.port}"},
+            "nfs": {"lease_seconds": 10, "grace_seconds": 15, "clients": ["127.0.0.1 rw"]},
+            "drain": {"settle_seconds": 1.0},
+            "checkpoints": {"rule": [{"name": "ours", "path": "{run}/done-{step}", "files": 1}]},
+        },
+        "spillway_policies": [{"name": "all", "run": "*", "keep_newest": 3}],
+    }
+
+
+def main() -> int:
+    """Run all steps. Returns 0."""
+    parser = argparse.ArgumentParser(prog="python -m tests.appliance", description=__doc__)
+    for name in ("cache", "plugin", "ansible"):
+        parser.add_argument(name, type=Path)
+    args = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="appliance-")))
+        made = _timed("image", lambda: image(args.cache))
+        packages = _timed("packages", lambda: _packages(args.plugin, scratch))
+        disks = [scratch / f"disk{number}" for number in range(2)]
+        for disk in disks:
+            with disk.open("wb") as file:
+                file.truncate(DISK_BYTES)
+        server = stack.enter_context(RcloneServer(scratch / "s3"))
+        server.client().create_bucket(Bucket=BUCKET)
+        machine = Machine(made, args.cache / "console.log", disks)
+        _timed("boot", lambda: stack.enter_context(machine))
+        ansible = args.ansible.absolute() / "bin"
+        operator = Operator(ansible, scratch, machine, _values(server, packages["0.1.0"]))
+        run = Run(machine, operator, server, packages)
+        steps = (
+            *(run.install, run.repeat, run.serve, run.restart, run.sandbox, run.upgrade),
+            *(run.fail_to_upgrade, run.roll_back, run.upgrade_by_hand, run.uninstall),
+        )
+        for step in steps:
+            _timed(step.__name__.replace("_", " "), step)
+    return 0
+
+
+def _timed(name: str, step: Callable[[], T]) -> T:
+    began = time.monotonic()
+    result = step()
+    print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

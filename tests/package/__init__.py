@@ -1,0 +1,1 @@
+"""The Debian package: two builds give the same bytes."""

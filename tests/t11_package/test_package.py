@@ -1,0 +1,82 @@
+"""The pins, the scripts of dpkg, and the units."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from package.lock import lock_file
+from tests.t0_tidy.test_tidy import ROOT
+
+UNITS = ROOT / "package/systemd"
+SERVICES = sorted(path.name for path in UNITS.glob("*.service"))
+EXPOSURE_MAX = 2.0
+
+
+def test_each_dependency_is_pinned_with_its_digest() -> None:
+    text = lock_file().read_text()
+    pinned = re.findall(r"^([a-z0-9-]+)==\S+ --hash=sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    assert len(pinned) == len([line for line in text.splitlines() if not line.startswith("#")])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[\[<>=]", one)[0].lower() for one in project["dependencies"]}
+    assert names - set(pinned) == set()
+
+
+@pytest.mark.parametrize("name", ["postinst", "prerm", "postrm"])
+def test_scripts_of_dpkg_are_shell_and_remove_no_data(name: str) -> None:
+    script = ROOT / "package/debian" / name
+    subprocess.run(["sh", "-n", script], check=True)
+    removed = re.findall(r"\b(?:rm|rmdir|find|deluser|userdel)\b.*", script.read_text())
+    assert removed == (["rm -f /run/spillway.was-active"] if name == "postinst" else [])
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root directory that has the units, and what they name."""
+    root = tmp_path_factory.mktemp("machine")
+    shutil.copytree(UNITS, root / "usr/lib/systemd/system")
+    (root / "usr/bin").mkdir()
+    program = root / "usr/bin/spillway"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return root
+
+
+@pytest.mark.parametrize("unit", SERVICES)
+def test_a_unit_may_do_little(machine: Path, unit: str) -> None:
+    """The documents state the number that systemd gives."""
+    done = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", f"--root={machine}", "--no-pager", unit],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
+    found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+    assert found is not None
+    assert float(found[1]) <= EXPOSURE_MAX
+    documents = (ROOT / "docs/installing.md").read_text()
+    assert f"| `{unit.removesuffix('.service')}` | {found[1]} |" in documents
+
+
+def test_systemd_understands_the_units(machine: Path) -> None:
+    done = subprocess.run(
+        ["systemd-analyze", "verify", f"--root={machine}", *SERVICES, "spillway.target"],
+        capture_output=True,
+        text=True,
+    )
+    # The root has no other units, so it cannot be complete.
+    assert [line for line in done.stderr.splitlines() if str(machine) in line] == []
+
+
+def test_the_target_wants_each_service() -> None:
+    text = (UNITS / "spillway.target").read_text()
+    wanted = {
+        unit for line in re.findall(r"^Wants=(.*)$", text, re.MULTILINE) for unit in line.split()
+    }
+    assert wanted == set(SERVICES)
