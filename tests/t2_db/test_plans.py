@@ -38,12 +38,13 @@ WHOLE_TABLES = {
     "cache.rows._WARMING",
     "checkpoints.statements.DUE",
     "retention.statements.CHECKPOINTS",
+    "retention.statements.OF_RUN",
     "retention.statements.UNFINISHED",
 }
 """Statements that run once for each plan (``upload`` has a row for each unfinished upload), once in
 a second while files wait (``checkpoint`` has a row for each of thousands of checkpoints), for a
 disk that is too full, for the wishes of people, of which ``warming`` has the rows, for a start
-of the catalogue, or of what applies policies."""
+of the catalogue, of what applies policies, or for each removal of a checkpoint from the trash."""
 
 STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
