@@ -72,6 +72,7 @@ class Envelope:
         except Problem as problem:
             await problems.answer(Request(scope), problem)(scope, receive, answer.send)
         except Exception as exc:
+            # A client gets a problem with the id of its request, also if this was not foreseen.
             if answer.has_begun:
                 raise
             answer.forget()

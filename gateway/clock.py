@@ -54,3 +54,11 @@ def minute_of_day() -> int:
     """Return minutes since midnight, local time."""
     now = time.localtime()
     return now.tm_hour * 60 + now.tm_min
+
+
+def local_iso(time_ns: int) -> str:
+    """Return a time as ISO 8601, to the second, in the time zone of this machine.
+
+    Raises OverflowError, ValueError, OSError for a time that no calendar has.
+    """
+    return datetime.fromtimestamp(time_ns // NS).astimezone().isoformat()

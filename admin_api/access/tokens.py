@@ -41,7 +41,7 @@ LIFE_SECONDS_MAX = 100 * 366 * 86_400
 
 _FORM = re.compile("spw_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
-"""The least that OWASP advises for passwords. The secret is random: nobody can guess it."""
+"""The least that OWASP advises for passwords. The secret is random, so it cannot be guessed."""
 
 
 class Refused(Exception):

@@ -5,6 +5,7 @@ All of them can begin again after a restart: what was done is found done.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from admin_api.jobs.kinds import Kind, Work
@@ -24,26 +25,16 @@ def _evict(work: Work) -> dict[str, Any]:
     def told(count: int) -> None:
         work.progress(count, None, f"{count:,} files evicted")
 
-    failures = []
     with evicting(work.settings) as eviction:
-        for path in _paths(work):
-            try:
-                eviction.path(path, told)
-            except NotPossible as exc:
-                failures.append(str(exc))
+        failures = _each(work, lambda path: eviction.path(path, told))
         facts = eviction.facts()
     return {**facts, "failures": failures}
 
 
 def _warm(work: Work) -> dict[str, Any]:
     warming = Warming(work.settings, work.database)
-    failures = []
     with browsing(work.settings) as browser:
-        for path in _paths(work):
-            try:
-                warming.ask(browser, path)
-            except NotPossible as exc:
-                failures.append(str(exc))
+        failures = _each(work, lambda path: warming.ask(browser, path))
 
     def rest(seconds: float) -> None:
         text = f"{warming.left_files:,} of {warming.files:,} files are not there yet"
@@ -88,6 +79,17 @@ def _wait(work: Work) -> dict[str, Any]:
 
         durability.wait(context, top, path, rest)
     return {"durable": True}
+
+
+def _each(work: Work, do: Callable[[str], object]) -> list[str]:
+    """Do something for each path. Returns why it was not possible for some."""
+    failures = []
+    for path in _paths(work):
+        try:
+            do(path)
+        except NotPossible as exc:
+            failures.append(str(exc))
+    return failures
 
 
 def _paths(work: Work) -> list[str]:

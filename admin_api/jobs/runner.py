@@ -11,7 +11,6 @@ import logging
 import secrets
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any
@@ -62,7 +61,7 @@ class Runner:
         self._kinds = {kind.name: kind for kind in kinds}
         self._publish = publish
         self._pool = ThreadPoolExecutor(THREADS, "job")
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._works: dict[str, Work] = {}
         self._stopping = threading.Event()
 
@@ -85,14 +84,13 @@ class Runner:
         """Make the threads end, and wait for them for a moment. The next process decides what
         becomes of their jobs."""
         self._stopping.set()
-        with self._lock:
+        with self._changed:
             works = list(self._works.values())
         for work in works:
             work.end(Stopped)
         self._pool.shutdown(wait=False, cancel_futures=True)
-        until = clock.monotonic_seconds() + STOP_SECONDS
-        while self._works and clock.monotonic_seconds() < until:
-            time.sleep(0.01)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._works, STOP_SECONDS)
 
     def submit(
         self, kind: str, arguments: dict[str, Any], principal: Principal, request_id: str
@@ -137,7 +135,7 @@ class Runner:
                 raise Problem(404, f"there is no job {id}: old ones are forgotten")
             if not session.run(rows.CANCEL, the_id=id):
                 raise Problem(409, f"the job has ended: {row.state}")
-        with self._lock:
+        with self._changed:
             work = self._works.get(id)
         if work is not None:
             work.end(Cancelled)
@@ -158,7 +156,7 @@ class Runner:
             row.asked_by,
             _Progress(self._store, self._publish, id).tell,
         )
-        with self._lock:
+        with self._changed:
             self._works[id] = work
         if self._stopping.is_set():
             work.end(Stopped)
@@ -167,8 +165,9 @@ class Runner:
         except Stopped:
             log.info("job %s (%s) is left for the next start", id, row.kind)
         finally:
-            with self._lock:
+            with self._changed:
                 del self._works[id]
+                self._changed.notify_all()
 
     def _begin(self, id: str) -> Row | None:
         """Return the row of a job that is to run now, or None."""
@@ -203,6 +202,7 @@ class Runner:
             problem = exc if isinstance(exc, Problem) else problems.of(exc)
             return rows.FAILED, problem.detail, None, problem
         except Exception:
+            # The row must say that the job has ended: else it would run again at each start.
             log.exception("unexpected error of a job (%s)", kind.name)
             problem = Problem(
                 500, "an error that was not foreseen: the log of the admin API has it"

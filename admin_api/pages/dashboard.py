@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from admin_api.access.roles import Viewer
+from admin_api.figures import Figured
 from admin_api.gateway import Governed
 from admin_api.pages.alarms import alarms_of
 from admin_api.pages.render import page
@@ -20,9 +21,9 @@ RUNS_SHOWN = 12
 
 
 @router.get("/")
-def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+def show(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the dashboard."""
-    facts = status.gather_quickly(gateway.settings)
+    facts = figures.status()
     with gateway.database.reading() as session:
         risks = runs.facts_of(gateway.settings, measure(session), text_of)
     risks.sort(key=lambda one: (one["alarm"] is None, -one["at_risk_seconds"], one["run"]))

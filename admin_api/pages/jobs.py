@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from admin_api.access.roles import Operator, Viewer
 from admin_api.gateway import Governed
 from admin_api.jobs import rows
-from admin_api.jobs.runner import Runner
+from admin_api.jobs.runner import Working
 from admin_api.pages.flash import after
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent
@@ -54,10 +54,7 @@ def _facts(one: rows.Row) -> dict[str, Any]:
 
 
 @router.post("/{job_id}/cancel")
-def cancel(request: Request, _who: Operator, job_id: str, _sent: Sent) -> RedirectResponse:
+def cancel(runner: Working, _who: Operator, job_id: str, _sent: Sent) -> RedirectResponse:
     """Make a job end."""
-    runner: Runner | None = getattr(request.app.state, "runner", None)
-    if runner is None:
-        raise Problem(503, "this process runs no jobs: start the gateway again")
     runner.cancel(job_id)
     return after("/jobs", "ok", "The job ends. What it has done stays done.")

@@ -9,7 +9,7 @@ from typing import Any
 TIERS = 3
 """The rows of ``thin`` that a form has."""
 _CHOICES = ("keep_best.best", "keep_best.unmeasured")
-"""They have a value even where nobody wants the best."""
+"""They have a value also if no checkpoint is kept as one of the best."""
 _TEXTS = ("name", "run", "path", "keep_best.file", "keep_best.key", *_CHOICES)
 _NUMBERS = (
     *("keep_newest", "keep_every_steps", "keep_best.number"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -16,11 +15,10 @@ from admin_api.pages.flash import after
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent, path_in
 from admin_api.problems import Problem
-from gateway import clock
 from gateway.control import paths
+from gateway.control.trash import facts
 from gateway.escapes import text_of
 from gateway.namespace import identity
-from gateway.trash.rows import Entry, State, Totals
 from gateway.trash.trash import Trash
 
 router = APIRouter(prefix="/trash")
@@ -117,26 +115,4 @@ def _one(gateway: Gateway, trash_id: str) -> dict[str, Any]:
 
 
 def _every(gateway: Gateway) -> list[dict[str, Any]]:
-    trash = Trash(gateway.settings, gateway.database)
-    takes, now_ns = trash.totals(), trash.now_ns()
-    export = gateway.settings.nfs.export
-    return [_facts(export, one, takes.get(one.id, Totals()), now_ns) for one in trash.entries()]
-
-
-def _facts(export: str, entry: Entry, takes: Totals, now_ns: int) -> dict[str, Any]:
-    deleted = datetime.fromtimestamp(entry.deleted_ns // clock.NS).astimezone()
-    return {
-        "id": entry.id,
-        "path": f"{export}/{text_of(entry.path)}" if entry.path else "a path that is not known",
-        "files": entry.files,
-        "size_bytes": entry.size,
-        "local_bytes": takes.local,
-        "bucket_bytes": takes.stored,
-        "dirty_files": takes.dirty_files,
-        "dirty_bytes": takes.dirty_size,
-        "deleted": deleted.isoformat(),
-        "left_seconds": max(0, entry.expires_ns - now_ns) / clock.NS,
-        "by": entry.deleted_by,
-        "reason": entry.reason,
-        "is_expiring": entry.state == State.EXPIRING,
-    }
+    return facts(gateway.settings, Trash(gateway.settings, gateway.database), text_of)

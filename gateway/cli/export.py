@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from gateway import config
+from gateway.cli import user, verbs
 from gateway.clients import Squash
 from gateway.control.paths import names_of
 from gateway.db.engine import Database
@@ -23,13 +22,7 @@ _Act = Callable[[Settings, Exports, argparse.Namespace], int]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
-
-    def verb(name: str, text: str, act: _Act) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
-        sub.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the file")
-        sub.set_defaults(act=act)
-        return sub
+    verb = verbs.adder(parser)
 
     def named(name: str, text: str, act: _Act) -> argparse.ArgumentParser:
         sub = verb(name, text, act)
@@ -106,14 +99,14 @@ def _set(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     if path is None:
         raise UserError(f"the directory of {args.name} is not there any more: name one with --path")
     wanted = Wanted(args.name, path, clients or (), squash or Squash.NONE)
-    made = exports.put(wanted, _author(), args.version)
+    made = exports.put(wanted, user.name(), args.version)
     print(f"{made.name}: version {made.version}")
     return 0
 
 
 def _remove(_settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     _found(exports, args.name)
-    exports.remove(args.name, _author(), args.version)
+    exports.remove(args.name, user.name(), args.version)
     print(f"{args.name}: removed")
     return 0
 
@@ -132,10 +125,6 @@ def _found(exports: Exports, name: str) -> Listed:
     if found is None:
         raise UserError(f"there is no export {name}: spillway export list shows what is")
     return found
-
-
-def _author() -> str:
-    return f"{getpass.getuser()} (uid {os.getuid()})"
 
 
 def _facts(settings: Settings, found: Listed) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import getpass
 import json
-import os
 import sys
 import tomllib
 from collections.abc import Callable
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import config
-from gateway.cli import retention
+from gateway.cli import retention, user, verbs
 from gateway.control import policies
 from gateway.control import retention as control_retention
 from gateway.db import schema
@@ -29,14 +27,12 @@ _Act = Callable[[Settings, Database, argparse.Namespace], int]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    add = verbs.adder(parser)
 
     def verb(name: str, text: str, act: _Act, *options: tuple[str, dict[str, Any]]) -> None:
-        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
-        sub.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the file")
+        sub = add(name, text, act)
         for option, details in options:
             sub.add_argument(option, **details)
-        sub.set_defaults(act=act)
 
     as_json = ("--json", {"action": "store_true", "help": "the same facts as JSON"})
     name = ("name", {"metavar": "NAME"})
@@ -111,7 +107,7 @@ def _history(_settings: Settings, database: Database, args: argparse.Namespace) 
 
 def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     given = _read(args.file)
-    author = _author()
+    author = user.name()
     with database.writing() as session:
         stored = [(one.name, store.put(session, one, author)) for one in given]
     for name, version in stored:
@@ -122,7 +118,7 @@ def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> i
 
 def _remove(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.writing() as session, policies.found(args.name):
-        version = store.remove(session, args.name, _author())
+        version = store.remove(session, args.name, user.name())
     print(_line(version))
     return 0
 
@@ -137,7 +133,7 @@ def _disable(_settings: Settings, database: Database, args: argparse.Namespace) 
 
 def _switch(database: Database, name: str, is_enabled: bool) -> int:
     with database.writing() as session, policies.found(name):
-        version = store.switch(session, name, is_enabled, _author())
+        version = store.switch(session, name, is_enabled, user.name())
     print(f"{name}: unchanged" if version is None else _line(version))
     return 0
 
@@ -158,7 +154,7 @@ def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> i
 
 
 def _approve(settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    control_retention.approve(settings, database, args.plan, _author())
+    control_retention.approve(settings, database, args.plan, user.name())
     print(f"{args.plan}: approved; the gateway deletes these checkpoints within minutes")
     return 0
 
@@ -213,11 +209,3 @@ def _line(one: store.Version) -> str:
     told = ", ".join(f"{key} = {json.dumps(value)}" for key, value in says.items() if key != "name")
     when = retention.moment(one.created_ns)
     return f"{one.name} v{one.version}  {state:<8}  {when} by {one.author}  {told}".rstrip()
-
-
-def _author() -> str:
-    """Return the name of the person who runs the command."""
-    try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())

@@ -7,24 +7,20 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from gateway import clock, config, state
 from gateway.checkpoints.catalogue import rules_of
-from gateway.checkpoints.facts import State as CheckpointState
 from gateway.cli import user
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.progress import Line
+from gateway.control import promotions as control
 from gateway.control.paths import browsing, follow
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.errors import NamespaceError, NotPossible, UserError
-from gateway.namespace.lookup import is_trashed
 from gateway.promotion import members, places, store
-from gateway.promotion.members import Look
 from gateway.promotion.store import Promotion, State
 from gateway.settings import Settings
 from gateway.text import printable, shown
@@ -59,7 +55,8 @@ def promote(args: argparse.Namespace) -> int:
             made = waiting.ask(ino, name, args.note, args.wait)
             if args.wait:
                 made = waiting.until_ended(made)
-            found = _facts(settings, *_counted(database, made))
+            now, _files, copied = _counted(database, made)
+            found = control.facts(settings, now, copied)
         except NotPossible as exc:
             return refuse(exc)
     if args.json:
@@ -77,10 +74,7 @@ def promotions(args: argparse.Namespace) -> int:
     """List the promotions. Raises UserError."""
     settings = config.load(args.config)
     with opened(settings) as database, database.snapshot() as connection:
-        session = Session(connection, database.dialect)
-        found = [
-            _facts(settings, one, *store.counts(session, one.name)) for one in store.every(session)
-        ]
+        found = control.every(settings, Session(connection, database.dialect))
     if args.json:
         print(json.dumps(found, indent=2))
         return DONE
@@ -145,11 +139,11 @@ class _Waiting:
             while True:
                 began = clock.monotonic_seconds()
                 with self._database.reading() as session:
-                    path = _path_of(session, ino)
+                    path = control.source_of(session, ino)
                     seen = members.look(session, ino, self._rules)
                 if seen is None or path is None:
                     raise NotPossible("it was removed meanwhile")
-                why = _why_not(path, seen)
+                why = control.why_not_yet(path, seen)
                 if why is None:
                     break
                 if not waits:
@@ -209,40 +203,6 @@ def _continues(one: Promotion) -> str:
     return f"{one.name} then continues by itself"
 
 
-def _why_not(path: bytes, seen: Look) -> str | None:
-    """Return why a source cannot be promoted yet, or None. Raises NotPossible if it never can."""
-    special = seen.special
-    if special is not None:
-        below = b"/".join(part for part in (path, special.path) if part)
-        raise NotPossible(
-            f"{printable(below)}: only files, directories and links are promoted: remove it"
-        )
-    if not seen.files:
-        raise NotPossible(f"{printable(path)}: it has no files")
-    known = seen.checkpoint
-    if known is not None and known.state == CheckpointState.WRITING:
-        return f"the checkpoint is not complete: {known.reason}"
-    if left := seen.left:
-        left_bytes = sum(one.size for one in left)
-        first = b"/".join(part for part in (path, left[0].path) if part)
-        return (
-            f"{len(left):,} files, {size(left_bytes)} are not in the bucket yet "
-            f"({printable(first)}): look with spillway queue"
-        )
-    return None
-
-
-def _path_of(session: Session, ino: int) -> bytes | None:
-    if ino == ROOT_INO:
-        raise NotPossible("the whole export cannot be promoted: name a checkpoint")
-    if is_trashed(session, ino):
-        raise NotPossible("a policy put it into the trash: take it back: spillway undelete")
-    paths = store.paths_of(session, ino)
-    if paths and paths[0].split(b"/")[0] == RESERVED_NAME:
-        raise NotPossible(f"{printable(paths[0])}: it is the gateway's own, and stays already")
-    return paths[0] if paths else None
-
-
 def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
     """Return a promotion as it is now, its files, and those that are copied."""
     with database.reading() as session:
@@ -250,28 +210,6 @@ def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
         if now is None or now.top != one.top:
             raise NotPossible(f"{one.name}: it was demoted meanwhile")
         return now, *store.counts(session, one.name)
-
-
-def _facts(settings: Settings, one: Promotion, _files: int, copied: int) -> dict[str, Any]:
-    export, prefix = settings.nfs.export, settings.bucket.prefix
-    return {
-        "name": one.name,
-        "state": one.state,
-        "reason": one.reason,
-        "path": f"{export}/{printable(RESERVED_NAME)}/promoted/{one.name}",
-        "source": f"{export}/{printable(one.path)}",
-        "run": None if one.run is None else printable(one.run),
-        "step": one.step,
-        "note": one.note,
-        "by": one.asked_by,
-        "asked": _time(one.asked_ns),
-        "done": None if one.done_ns is None else _time(one.done_ns),
-        "files": one.files,
-        "copied_files": copied,
-        "size_bytes": one.size,
-        "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
-        "manifest": None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
-    }
 
 
 def _line(one: dict[str, Any]) -> str:
@@ -288,10 +226,6 @@ def _line(one: dict[str, Any]) -> str:
             "; its objects have no tag: exclude .spillway/promoted/ from lifecycle rules by hand"
         )
     return text
-
-
-def _time(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns // clock.NS).astimezone().isoformat()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gateway import clock, config
-from gateway.cli import checks, user
+from gateway.cli import checks, user, verbs
 from gateway.cli.quantities import DURATION
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
@@ -28,14 +28,7 @@ _Act = Callable[[Database, argparse.Namespace], int]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
-
-    def verb(name: str, text: str, act: _Act) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
-        sub.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the file")
-        sub.set_defaults(act=act)
-        return sub
-
+    verb = verbs.adder(parser)
     create = verb("create", "make a token; it is shown once", _create)
     create.add_argument("--role", required=True, choices=ROLES, help="what its owner may do")
     create.add_argument("--name", metavar="NAME", help="whose it is (default: your name)")

@@ -6,25 +6,22 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
-from gateway import clock, config
+from gateway import config
 from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
 from gateway.control.paths import names_of, shown
+from gateway.control.trash import facts
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.errors import DoorClosed, NamespaceError, NotPossible, TrashRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import printable
-from gateway.text import shown as readable
-from gateway.trash.rows import Entry, State, Totals
+from gateway.trash.rows import Entry
 from gateway.trash.trash import Trash
 from gateway.units import duration, size
-
-NOT_KNOWN = "(its path is not known)"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,16 +77,16 @@ def undelete(args: argparse.Namespace) -> int:
     return DONE
 
 
-def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and value of a line for a person, from the facts of ``status.kept``."""
-    if count := facts["entries"]:
+def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield label and value of a line for a person, from ``control.trash.summary``."""
+    if count := found["entries"]:
         noun = "checkpoint" if count == 1 else "checkpoints"
-        text = f"{count} {noun}, {size(facts['local_bytes'])} on the disk, "
-        text += f"{size(facts['bucket_bytes'])} in the bucket"
-        if facts["next_expiry_seconds"] is not None:
-            text += f"; the next is removed in {duration(facts['next_expiry_seconds'])}"
-        if facts["staying"]:
-            text += f"; {facts['staying']} stay although their grace is over: spillway trash list"
+        text = f"{count} {noun}, {size(found['local_bytes'])} on the disk, "
+        text += f"{size(found['bucket_bytes'])} in the bucket"
+        if found["next_expiry_seconds"] is not None:
+            text += f"; the next is removed in {duration(found['next_expiry_seconds'])}"
+        if found["staying"]:
+            text += f"; {found['staying']} stay although their grace is over: spillway trash list"
         yield "trash", text
 
 
@@ -108,36 +105,9 @@ def _opened(settings: Settings) -> Iterator[Trash]:
         database.close()
 
 
-def _facts(settings: Settings, trash: Trash) -> list[dict[str, Any]]:
-    takes, now_ns = trash.totals(), trash.now_ns()
-    return [_fact(settings, one, takes.get(one.id, Totals()), now_ns) for one in trash.entries()]
-
-
-def _fact(settings: Settings, entry: Entry, takes: Totals, now_ns: int) -> dict[str, Any]:
-    path = f"{settings.nfs.export}/{printable(entry.path)}" if entry.path else NOT_KNOWN
-    return {
-        "id": entry.id,
-        "path": path,
-        "run": printable(entry.run),
-        "step": entry.step,
-        "files": entry.files,
-        "size_bytes": entry.size,
-        "local_bytes": takes.local,
-        "bucket_bytes": takes.stored,
-        "dirty_files": takes.dirty_files,
-        "dirty_bytes": takes.dirty_size,
-        "deleted": datetime.fromtimestamp(entry.deleted_ns // clock.NS).astimezone().isoformat(),
-        "left_seconds": round(max(0, entry.expires_ns - now_ns) / clock.NS, 1),
-        "by": readable(entry.deleted_by),
-        "reason": readable(entry.reason),
-        "is_expiring": entry.state == State.EXPIRING,
-        "stays": entry.stays if entry.state == State.KEPT else None,
-    }
-
-
 def _list(settings: Settings, as_json: bool) -> int:
     with _opened(settings) as trash:
-        found = _facts(settings, trash)
+        found = facts(settings, trash)
     if as_json:
         print(json.dumps({"trash": found}, indent=2))
         return DONE

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
-from gateway.checkpoints.facts import Extent, State
+from gateway.checkpoints.facts import Extent
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import DoorClosed, GatewayError, NotPossible, NotThere
@@ -20,7 +20,9 @@ from gateway.promotion.store import protected
 from gateway.retention import statements as own
 from gateway.retention import store
 from gateway.retention.facts import Checkpoint, Decision, Fate, Pinned
+from gateway.retention.law import is_still
 from gateway.retention.order import Order
+from gateway.retention.planning import checkpoint_of
 from gateway.settings import Settings
 from gateway.text import printable
 from gateway.trash.trash import Trash
@@ -72,7 +74,7 @@ def check(settings: Settings, database: Database, ino: int, *, insists: bool) ->
 
 def _allowed(session: Session, catalogue: Catalogue, ino: int, insists: bool) -> Checkpoint:
     """Return the checkpoint if it may be deleted. Raises NotThere, NotPossible."""
-    checkpoints = [_checkpoint(row) for row in session.all(own.CHECKPOINTS)]
+    checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
     one = next((found for found in checkpoints if found.ino == ino), None)
     if one is None:
         raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoints")
@@ -104,12 +106,6 @@ def _kept(
             return "it is the newest complete one of its run, by step or by time"
         return "no newer one of its run is durable"
     # The catalogue may be behind the namespace.
-    now = catalogue.look(newer.stays.ino).now
-    if now is None or now.evidence != newer.stays.evidence or now.state != State.DURABLE:
+    if not is_still(catalogue, newer.stays, must_be_durable=True):
         return "the newer one of its run is not durable any more"
     return None
-
-
-def _checkpoint(row: Sequence[object]) -> Checkpoint:
-    made = Checkpoint(*row)  # type: ignore[arg-type]
-    return made._replace(path=bytes(made.path), run=bytes(made.run))

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from gateway import clock
@@ -17,7 +16,7 @@ from gateway.errors import NamespaceError, NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
 from gateway.text import Text, printable
-from gateway.types import Kind, Residency
+from gateway.types import Attr, Kind, Residency
 
 _TYPES = {
     Kind.REGULAR: ("file", stat.S_IFREG),
@@ -180,13 +179,7 @@ def facts(browser: Browser, path: str, entry: Entry, text: Text = printable) -> 
     attr = entry.attr
     found = {
         "path": path,
-        "kind": _TYPES[Kind(attr.kind)][0],
-        "ino": attr.ino,
-        "size_bytes": attr.size,
-        "used_bytes": attr.used,
-        "mode": f"{attr.mode:04o}",
-        "uid": attr.uid,
-        "gid": attr.gid,
+        **_basics(attr),
         "names": attr.nlink,
         "modified": _time(attr.mtime_ns),
         "changed": _time(attr.ctime_ns),
@@ -206,6 +199,15 @@ def brief(entry: Entry, text: Text) -> dict[str, Any]:
     attr = entry.attr
     return {
         "name": text(entry.name),
+        **_basics(attr),
+        "modified": _time(attr.mtime_ns),
+        "open_for_writing": entry.is_open,
+        "on_disk": attr.kind != Kind.REGULAR or attr.residency == Residency.RESIDENT,
+    }
+
+
+def _basics(attr: Attr) -> dict[str, Any]:
+    return {
         "kind": _TYPES[Kind(attr.kind)][0],
         "ino": attr.ino,
         "size_bytes": attr.size,
@@ -213,9 +215,6 @@ def brief(entry: Entry, text: Text) -> dict[str, Any]:
         "mode": f"{attr.mode:04o}",
         "uid": attr.uid,
         "gid": attr.gid,
-        "modified": _time(attr.mtime_ns),
-        "open_for_writing": entry.is_open,
-        "on_disk": attr.kind != Kind.REGULAR or attr.residency == Residency.RESIDENT,
     }
 
 
@@ -245,6 +244,6 @@ def _target(browser: Browser, ino: int, text: Text = printable) -> str | None:
 
 def _time(time_ns: int) -> str:
     try:
-        return datetime.fromtimestamp(time_ns // clock.NS).astimezone().isoformat()
+        return clock.local_iso(time_ns)
     except (ValueError, OSError, OverflowError):  # clients can set any time
         return f"{time_ns // clock.NS} s"

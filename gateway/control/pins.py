@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from gateway import clock
@@ -45,5 +44,5 @@ def facts(
         "ino": one.ino,
         "note": one.note,
         "pinned_by": one.pinned_by,
-        "pinned": datetime.fromtimestamp(one.pinned_ns // clock.NS).astimezone().isoformat(),
+        "pinned": clock.local_iso(one.pinned_ns),
     }

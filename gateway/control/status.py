@@ -11,13 +11,12 @@ from collections import Counter
 from typing import Any
 
 from gateway import clock, state
-from gateway.control import backlog, bucket, cached, checkpoints, retention
+from gateway.control import backlog, bucket, cached, checkpoints, retention, trash
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.namespace import space as space_report
 from gateway.promotion import store as promotions
 from gateway.settings import Settings
-from gateway.trash.rows import State, Totals
 from gateway.trash.trash import Trash
 
 STUCK_SHOWN = 5
@@ -159,26 +158,14 @@ def kept(settings: Settings) -> dict[str, Any]:
     """Return what is in the trash, and the number of promotions in each state. Raises UserError."""
     database = Database(settings.database_url)
     try:
-        trash = Trash(settings, database)
-        totals, entries, now_ns = trash.totals(), trash.entries(), trash.now_ns()
+        summary = trash.summary(Trash(settings, database))
         with database.reading() as session:
             states = Counter(one.state for one in promotions.every(session))
     except NamespaceError as exc:
         raise UserError(f"cannot read the database {database.url}: {exc}: try again") from None
     finally:
         database.close()
-    takes = [totals.get(one.id, Totals()) for one in entries]
-    staying = [one for one in entries if one.stays is not None and one.state == State.KEPT]
-    left_ns = [max(0, one.expires_ns - now_ns) for one in entries if one not in staying]
     return {
-        "trash": {
-            "entries": len(entries),
-            "local_bytes": sum(one.local for one in takes),
-            "bucket_bytes": sum(one.stored for one in takes),
-            "dirty_files": sum(one.dirty_files for one in takes),
-            "dirty_bytes": sum(one.dirty_size for one in takes),
-            "next_expiry_seconds": round(min(left_ns) / clock.NS, 1) if left_ns else None,
-            "staying": len(staying),
-        },
+        "trash": summary,
         "promotions": {str(one): states[one] for one in promotions.State},
     }

@@ -7,8 +7,9 @@ import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -43,15 +44,12 @@ class Manager:
 @contextmanager
 def service(site: Site, name: str, **env: str) -> Iterator[tuple[Running, Manager]]:
     """Run a service as its unit does."""
-    directory = site.directory / f"manager-{name}"
-    directory.mkdir(exist_ok=True)
-    (directory / "notify").unlink(missing_ok=True)
-    manager = Manager(directory)
-    watchdog = {"NOTIFY_SOCKET": str(manager.address), "WATCHDOG_USEC": "300000"}
     argv = [str(PROGRAM), "serve", name, "--config", str(site.config)]
-    with Running(argv, environ(**watchdog, **env)) as running:
-        yield running, manager
-    manager.close()
+    # The address of a socket has 107 bytes at most. The directory of a test may have more.
+    with TemporaryDirectory() as directory, closing(Manager(Path(directory))) as manager:
+        watchdog = {"NOTIFY_SOCKET": str(manager.address), "WATCHDOG_USEC": "300000"}
+        with Running(argv, environ(**watchdog, **env)) as running:
+            yield running, manager
 
 
 def shown(site: Site) -> Mapping[str, Any]:

@@ -1,0 +1,94 @@
+"""Promotions: what was promoted, and what may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gateway import clock
+from gateway.checkpoints.facts import State as CheckpointState
+from gateway.db.compiled import Session
+from gateway.db.models import RESERVED_NAME, ROOT_INO
+from gateway.errors import NotPossible
+from gateway.namespace.lookup import is_trashed
+from gateway.promotion import places, store
+from gateway.promotion.members import Look
+from gateway.promotion.store import Promotion
+from gateway.settings import Settings
+from gateway.text import Text, printable
+from gateway.units import size
+
+
+def facts(
+    settings: Settings, one: Promotion, copied: int, text: Text = printable
+) -> dict[str, Any]:
+    """Return the facts about a promotion. Parameters: copied, its files that are copied; text, of
+    names."""
+    export, prefix = settings.nfs.export, settings.bucket.prefix
+    return {
+        "name": one.name,
+        "state": one.state,
+        "reason": one.reason,
+        "path": f"{export}/{printable(RESERVED_NAME)}/promoted/{one.name}",
+        "source": f"{export}/{text(one.path)}",
+        "run": None if one.run is None else text(one.run),
+        "step": one.step,
+        "note": one.note,
+        "by": one.asked_by,
+        "asked": clock.local_iso(one.asked_ns),
+        "done": None if one.done_ns is None else clock.local_iso(one.done_ns),
+        "files": one.files,
+        "copied_files": copied,
+        "size_bytes": one.size,
+        "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
+        "manifest": None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
+    }
+
+
+def every(settings: Settings, session: Session, text: Text = printable) -> list[dict[str, Any]]:
+    """Return the facts about each promotion. Parameters: text, of names."""
+    found = []
+    for one in store.every(session):
+        _files, copied = store.counts(session, one.name)
+        found.append(facts(settings, one, copied, text))
+    return found
+
+
+def source_of(session: Session, ino: int) -> bytes | None:
+    """Return the path of what is to be promoted, or None if it was removed. Raises NotPossible if
+    it is nothing that can be."""
+    if ino == ROOT_INO:
+        raise NotPossible("the whole export cannot be promoted: name a checkpoint")
+    if is_trashed(session, ino):
+        raise NotPossible("a policy put it into the trash: take it back: spillway undelete")
+    paths = store.paths_of(session, ino)
+    if paths and paths[0].split(b"/")[0] == RESERVED_NAME:
+        raise NotPossible(f"{printable(paths[0])}: it is the gateway's own, and stays already")
+    return paths[0] if paths else None
+
+
+def why_not_yet(path: bytes, seen: Look, text: Text = printable) -> str | None:
+    """Return why a source cannot be promoted yet, or None. Raises NotPossible if it never can.
+
+    Parameters: path of the source below the export; seen, of its members; text, of names.
+    """
+    if seen.special is not None:
+        below = _below(path, seen.special.path)
+        raise NotPossible(
+            f"{text(below)}: only files, directories and links are promoted: remove it"
+        )
+    if not seen.files:
+        raise NotPossible(f"{text(path)}: it has no files")
+    known = seen.checkpoint
+    if known is not None and known.state == CheckpointState.WRITING:
+        return f"the checkpoint is not complete: {known.reason}"
+    if left := seen.left:
+        left_bytes = sum(one.size for one in left)
+        return (
+            f"{len(left):,} files, {size(left_bytes)} are not in the bucket yet "
+            f"({text(_below(path, left[0].path))}): look with spillway queue"
+        )
+    return None
+
+
+def _below(path: bytes, member: bytes) -> bytes:
+    return b"/".join(part for part in (path, member) if part)
