@@ -71,10 +71,10 @@ class NfsSettings:
     )
     version_4_2: str = _key(
         "Whether NFSv4.2 (extended attributes, fallocate, SEEK_HOLE) is served: auto, on or off.\n"
-        "auto: if the NFS server is Ganesha 6 or later. Ganesha 4.3 answers READ_PLUS with empty\n"
-        "data, and Linux 6.6 and later use it by default: on is for other clients only.",
+        "auto: from Ganesha 6 on. Ganesha 4.3 answers Linux 6.6 and later with empty data.",
         "auto",
         checks.one_of(("auto", "on", "off")),
+        was_switch=True,
     )
     ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), checks.absolute)
     plugins_dir: Path = _key(
