@@ -106,7 +106,7 @@ def write(settings: Settings, exports: Sequence[Export] = ()) -> bool:
 
 
 def _serves_4_2(wanted: str, release: int) -> bool:
-    return {"on": True, "off": False}.get(wanted, release >= nfsserver.ANSWERS_READ_PLUS)
+    return {"on": True, "off": False}.get(wanted, release >= nfsserver.TELLS_OF_READ_PLUS)
 
 
 def _rpc_buffers(max_io_bytes: int) -> str:

@@ -6,9 +6,10 @@ import re
 import subprocess
 from pathlib import Path
 
-ANSWERS_READ_PLUS = 6
-"""From this release on clients read rightly with NFSv4.2. Ganesha 4.3 answers READ_PLUS with empty
-data (Protocols/NFS/nfs4_op_read.c); Ganesha 6.5 refuses it, and the client asks with READ."""
+TELLS_OF_READ_PLUS = 6
+"""From this release on clients read rightly with NFSv4.2: the plugin sees READ_PLUS and refuses it
+(fsal/native/io.c), and the client asks with READ. Ganesha 4.3 answers READ_PLUS with empty data and
+does not tell the plugin (Protocols/NFS/nfs4_op_read.c); so do 6.0 and 6.1, which no Debian has."""
 
 MUST_FLUSH_IO = 6
 """From this release on the server ends unless it may call PR_SET_IO_FLUSHER, which needs

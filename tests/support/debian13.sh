@@ -4,8 +4,9 @@
 #
 # DIR/root is the system, made by mmdebstrap at the first call: it has apt and make, and what the
 # command installs stays in it. The checkout is /spillway there, and DIR/build is its build/, so the
-# programs and the virtual environment of this machine's own Debian are not touched. The command has
-# this machine's network, and process and mount tables of its own: what it leaves ends with it.
+# programs and the virtual environment of this machine's own Debian are not touched. Other directories
+# of this machine are not seen. The command has this machine's network, and process and mount tables
+# of its own: what it leaves ends with it.
 set -eu
 
 dir=${1:?usage: debian13.sh DIR COMMAND...}
@@ -36,13 +37,21 @@ if [ ! -e "$dir/.made" ]; then
     touch "$dir/.made"
 fi
 
+# The repository of a worktree is elsewhere. The package has the time of the commit.
+repository=$(cd "$checkout" && git rev-parse --path-format=absolute --git-common-dir 2>/dev/null || true)
+case $repository in "$checkout"/*) repository= ;; esac
+
 # The rest runs in namespaces of its own. --kill-child: nothing there outlives this script.
-export root dir checkout
+export root dir checkout repository
 exec unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
     # A server asks the table of mounts what its root is.
     mount --bind "$root" "$root"
     mount --bind "$checkout" "$root/spillway"
     mount --bind "$dir/build" "$root/spillway/build"
+    if [ -n "$repository" ]; then
+        mkdir -p "$root$repository"
+        mount --bind -o ro "$repository" "$root$repository"
+    fi
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount --rbind /dev "$root/dev"
@@ -50,6 +59,7 @@ exec unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
     for file in /etc/resolv.conf /etc/hosts; do
         [ ! -e "$file" ] || { touch "$root$file" && mount --bind "$file" "$root$file"; }
     done
-    unset checkout dir
+    unset checkout dir repository
     exec chroot "$root" /usr/bin/env --chdir=/spillway HOME=/root \
+        GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=/spillway \
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"' sh "$@"

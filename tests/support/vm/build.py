@@ -8,6 +8,7 @@ Run ``python -m tests.support.vm.build DIRECTORY`` to fill a cache ahead of the 
 
 import hashlib
 import lzma
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ from pathlib import Path
 from tests.support.tools import tool
 
 METAPACKAGE = "linux-image-amd64"
+ANOTHER_KERNEL = "SPILLWAY_TEST_KERNEL"
+"""Environment variable: the archive of a kernel package, in place of the newest that apt knows."""
 MODULES = (
     *("virtio_pci", "virtio-rng", "virtio_net", "9pnet_virtio", "9p", "overlay", "nfsv4"),
     # These are for a disk. ext4 asks for the checksum by name, and the guest loads none on demand.
@@ -96,21 +99,24 @@ class KernelPackage:
 def build_image(cache: Path) -> Image:
     """Return the client image, building it if ``cache`` does not hold the current one.
 
-    An image is current if it was made from the kernel version apt knows of, this file, the
-    agent and the busybox of this machine. A current image, or a changed agent with an unchanged
-    kernel, needs no network. Several processes may build into one cache at once.
+    An image is current if it was made from the kernel version apt knows of (or that of the archive
+    that SPILLWAY_TEST_KERNEL names), this file, the agent and the busybox of this machine. A
+    current image, or a changed agent with an unchanged kernel, needs no network. Several processes
+    may build into one cache at once.
 
     :param cache: directory for the finished images and the downloaded kernel package.
     :raises BuildError: a tool is missing, or the kernel package is not available.
     """
     cache = cache.resolve()
     cache.mkdir(parents=True, exist_ok=True)
-    package = _current_package(cache)
+    given = os.environ.get(ANOTHER_KERNEL)
+    package = _package_of(Path(given)) if given else _current_package(cache)
     busybox = _static_busybox()
     finished = cache / f"image-{package.release}-{_fingerprint(package, busybox)}"
     if not finished.is_dir():
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as scratch:
-            image = _assemble(package, _archive(package, cache), busybox, Path(scratch))
+            archive = Path(given) if given else _archive(package, cache)
+            image = _assemble(package, archive, busybox, Path(scratch))
             try:
                 image.rename(finished)
             except OSError:
@@ -177,7 +183,11 @@ def _current_package(cache: Path) -> KernelPackage:
     kept = sorted(cache.glob("linux-image-*.deb"), key=lambda path: path.stat().st_mtime)
     if not kept:
         raise BuildError(f"apt knows no package {METAPACKAGE}: run apt-get update first")
-    name, _, version = kept[-1].stem.partition("_")
+    return _package_of(kept[-1])
+
+
+def _package_of(archive: Path) -> KernelPackage:
+    name, _, version = archive.stem.partition("_")
     return KernelPackage(name, version)
 
 
