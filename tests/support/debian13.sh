@@ -3,7 +3,7 @@
 #   debian13.sh DIR COMMAND...
 #
 # DIR/root is the system, made by mmdebstrap at the first call: it has apt and make, and what the
-# command installs stays in it. The checkout is /spillway there, and DIR/build is its build/, so the
+# command installs stays in it. The checkout is /srv/checkout there, and DIR/build is its build/, so the
 # programs and the virtual environment of this machine's own Debian are not touched. Other directories
 # of this machine are not seen. The command has this machine's network, and process and mount tables
 # of its own: what it leaves ends with it.
@@ -30,7 +30,7 @@ if [ ! -e "$dir/.made" ]; then
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
         --dpkgopt='path-exclude=/usr/share/locale/*' \
         "$suite" "$root" "$mirror"
-    mkdir "$root/spillway"
+    mkdir "$root/srv/checkout"
     # An index of packages may be certified for this machine only.
     cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
     chroot "$root" update-ca-certificates >/dev/null
@@ -46,8 +46,8 @@ export root dir checkout repository
 exec unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
     # A server asks the table of mounts what its root is.
     mount --bind "$root" "$root"
-    mount --bind "$checkout" "$root/spillway"
-    mount --bind "$dir/build" "$root/spillway/build"
+    mount --bind "$checkout" "$root/srv/checkout"
+    mount --bind "$dir/build" "$root/srv/checkout/build"
     if [ -n "$repository" ]; then
         mkdir -p "$root$repository"
         mount --bind -o ro "$repository" "$root$repository"
@@ -60,6 +60,6 @@ exec unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
         [ ! -e "$file" ] || { touch "$root$file" && mount --bind "$file" "$root$file"; }
     done
     unset checkout dir repository
-    exec chroot "$root" /usr/bin/env --chdir=/spillway HOME=/root \
-        GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=/spillway \
+    exec chroot "$root" /usr/bin/env --chdir=/srv/checkout HOME=/root \
+        GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=/srv/checkout \
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"' sh "$@"
