@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean
+.PHONY: demo check check-names check-database test test-data test-rest slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,6 +37,21 @@ test: build lint
 DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold
 test-data: SUITE = $(DATA_SUITES)
 test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) --ignore=tests/frameworks
+
+# On Debian 13 (Python 3.13, Ganesha 6.5, Linux 6.12 as the client), as root: the same tests, or those of
+# SUITE=; the package; any target, as in: make debian13 DO="pynfs PYNFS=build/checkouts/pynfs".
+DEBIAN13 = tests/support/debian13.sh $(BUILD)/debian13
+test-debian13: DO = build && $(if $(SUITE),build/venv/bin/python -m pytest $(SUITE),make -s -j2 --output-sync=target test-data test-rest)
+package-debian13: DO = package-test
+debian13 test-debian13 package-debian13:
+	@$(MAKE) -s deps APT_PACKAGES=mmdebstrap
+	$(DEBIAN13) sh -c 'make -s $(DO)'
+
+# The mount with the kernel of Debian 13 as the client, and this machine's server. As root.
+test-newer-client: SUITE = tests/t7_nfs
+test-newer-client: build
+	@$(MAKE) -s debian13 DO=build/vm/.built
+	SPILLWAY_TEST_KERNEL=$$(ls -t $(BUILD)/debian13/build/vm/linux-image-*.deb | head -n 1) $(PY) -m pytest $(SUITE)
 
 # For every day, in less than four minutes: no drain, no kills, one mount.
 check: build lint
