@@ -25,8 +25,9 @@ PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
 APPLIANCE_PACKAGES := mmdebstrap e2fsprogs openssh-client
 CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 
+# KEEP=1: gateway, pages and S3 server run until Ctrl-C.
 demo: build
-	$(PY) -m tests.demo
+	$(PY) -m tests.demo $(if $(KEEP),--keep)
 
 # Two halves that take about as long, so that both cores are used. Each has a temporary directory of
 # its own: pytest changes the mode of one that it shares, and PostgreSQL runs as another user.
