@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean
+.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-admin bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -126,6 +126,10 @@ bench-drain: build
 
 bench-cold: build
 	$(BENCH) --groups cold
+
+# The admin API of a gateway with a million files.
+bench-admin: build
+	$(BENCH) --groups admin
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
