@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean
+.PHONY: demo check check-names check-database test test-data test-rest slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,8 +26,9 @@ PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
 APPLIANCE_PACKAGES := mmdebstrap e2fsprogs openssh-client
 CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 
+# KEEP=1: gateway, pages and S3 server run until Ctrl-C.
 demo: build
-	$(PY) -m tests.demo
+	$(PY) -m tests.demo $(if $(KEEP),--keep)
 
 # Two halves that take about as long, so that both cores are used. Each has a temporary directory of
 # its own: pytest changes the mode of one that it shares, and PostgreSQL runs as another user.
@@ -141,6 +142,10 @@ bench-drain: build
 
 bench-cold: build
 	$(BENCH) --groups cold
+
+# The admin API of a gateway with a million files.
+bench-admin: build
+	$(BENCH) --groups admin
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
