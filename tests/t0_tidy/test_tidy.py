@@ -32,6 +32,7 @@ LIBRARIES = {
     "gateway.namespace",
     "gateway.objectstore",
     "gateway.holds",
+    "gateway.storageclasses",
 }
 """The packages that every room of the drain, and the hydrator, may use."""
 DRAIN_BASE = {
@@ -104,6 +105,7 @@ ALLOWED = {
         "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
+    "gateway.storageclasses": set[str](),
     "gateway.text": set[str](),
     "gateway.units": set[str](),
     "gateway.door": {
@@ -149,6 +151,7 @@ ALLOWED = {
         "gateway.failpoints",
         "gateway.schedule",
         "gateway.escapes",
+        "gateway.storageclasses",
         "gateway.objectstore",
     },
     **{
@@ -210,7 +213,7 @@ ALLOWED = {
     **{
         f"gateway.retention.{name}": {
             "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
-            "gateway.checkpoints.facts",
+            "gateway.checkpoints.facts", "gateway.storageclasses",
             *(f"gateway.retention.{one}" for one in RETENTION_PURE),
         }
         for name in RETENTION_PURE
