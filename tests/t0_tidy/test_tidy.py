@@ -227,6 +227,12 @@ ALLOWED = {
         "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
         "gateway.settings", "gateway.text", "gateway.types",
     },
+    # What it knows of tables it leaves to the commands that it runs.
+    "gateway.firstboot": {
+        "gateway.adminsettings", "gateway.atomic", "gateway.checks", "gateway.clients",
+        "gateway.config", "gateway.declare", "gateway.errors", "gateway.exports.export",
+        "gateway.firstboot", "gateway.retention.policy", "gateway.settings",
+    },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
         "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.trash",
