@@ -15,25 +15,30 @@ from admin_api.envelope import Envelope
 from admin_api.figures import Figures
 from admin_api.gateway import open_gateway
 from admin_api.jobs import files as file_jobs
+from admin_api.jobs import trash as trash_jobs
 from admin_api.jobs.runner import Runner
 from admin_api.pages import site
 from admin_api.routes import (
     audit,
     bucket,
+    checkpointorders,
     checkpoints,
     configuration,
     directories,
+    exports,
     files,
     health,
     jobs,
     pins,
     policies,
+    promotions,
     queue,
     retention,
     runs,
     session,
     status,
     tokens,
+    trash,
 )
 from gateway.settings import Settings
 
@@ -45,6 +50,9 @@ ROUTERS = (
     audit.router,
     openapi.router,
     checkpoints.router,
+    checkpointorders.router,
+    promotions.router,
+    trash.router,
     runs.router,
     pins.router,
     policies.router,
@@ -52,12 +60,13 @@ ROUTERS = (
     status.router,
     files.router,
     directories.router,
+    exports.router,
     queue.router,
     bucket.router,
     jobs.router,
     configuration.router,
 )
-KINDS = file_jobs.KINDS
+KINDS = (*file_jobs.KINDS, *trash_jobs.KINDS)
 """Every kind of job."""
 
 
