@@ -49,8 +49,7 @@ def from_mapping(
         if not isinstance(value, dict):
             raise ConfigError(name, None, f"must be a section: [{name}]")
     sections = {
-        name: _section(name, cls, dict(raw.get(name, {})), environ)
-        for name, cls in SECTIONS.items()
+        name: section(name, cls, dict(raw.get(name, {})), environ) for name, cls in SECTIONS.items()
     }
     bucket = sections["bucket"]
     if bucket.kms_key and not bucket.encryption.startswith("aws:kms"):
@@ -62,7 +61,7 @@ def from_mapping(
     return Settings(**sections, source=source)
 
 
-def _section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str, str]) -> T:
+def section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str, str]) -> T:
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
     for key in raw:
