@@ -23,7 +23,7 @@ from gateway.retention.facts import Current
 
 router = APIRouter(prefix="/retention", tags=["retention"])
 
-Fate = Literal["keep", "delete", "evict"]
+Fate = Literal["keep", "delete", "evict", "move"]
 Shown = Annotated[int, Query(ge=0, le=10_000, description="Checkpoints that the answer has.")]
 SHOWN = 1000
 
@@ -40,6 +40,9 @@ class Planned(BaseModel):
     why: str = Field(examples=["it is not among the newest 3 (newest-three v2)"])
     policies: list[str] = Field(description="Those that let it go.", examples=[["newest-three v2"]])
     evicted_by: str | None = Field(description="The policies by which it leaves the local disk.")
+    moves_to: str | None = Field(description="The storage class that its objects move to now.")
+    moved_by: str | None = Field(description="The policy by which they do.")
+    storage_class: str | None = Field(description="The one that a policy moved all objects to.")
     superseded: bool = Field(description="It need not be uploaded meanwhile.")
 
 
@@ -63,6 +66,7 @@ class Plan(BaseModel):
     deleted: int
     deleted_bytes: int
     evicted: int
+    moved: int = Field(description="Their objects move to another storage class.")
     unused_policies: list[str] = Field(description="They select no checkpoint.")
     checkpoints: list[Planned] = Field(description="By run and step.")
     more_checkpoints: int = Field(description="Those that were asked for and are not shown.")
@@ -245,6 +249,8 @@ def _plan(
 def _is_wanted(one: dict[str, Any], fate: Fate | None) -> bool:
     if fate == "evict":
         return one["evicted_by"] is not None
+    if fate == "move":
+        return one["moves_to"] is not None
     return fate in (None, one["fate"])
 
 
