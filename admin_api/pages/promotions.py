@@ -20,7 +20,7 @@ from gateway.errors import NotPossible
 from gateway.escapes import text_of
 from gateway.promotion import members, places, store
 from gateway.promotion.members import Look
-from gateway.promotion.store import Promotion, State
+from gateway.promotion.store import Promotion
 
 router = APIRouter()
 
@@ -48,7 +48,7 @@ def demote(gateway: Governed, _who: Admin, name: str, _sent: Sent) -> RedirectRe
     """Remove a copy, also from the bucket."""
     with gateway.database.writing() as session:
         found = _named(session, name)
-        store.change(session, found._replace(state=State.DEMOTING.value, reason=None))
+        store.demote(session, found, releases=False)
     return after("/promotions", "ok", f"{name} is being removed.")
 
 

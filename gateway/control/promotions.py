@@ -8,11 +8,12 @@ from gateway import clock
 from gateway.checkpoints.facts import State as CheckpointState
 from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_NAME, ROOT_INO
-from gateway.errors import NotPossible
+from gateway.errors import NotPossible, UserError
 from gateway.namespace.lookup import is_trashed
+from gateway.objectstore import keys
 from gateway.promotion import places, store
 from gateway.promotion.members import Look
-from gateway.promotion.store import Promotion
+from gateway.promotion.store import Hold, Promotion
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.units import size
@@ -40,8 +41,21 @@ def facts(
         "copied_files": copied,
         "size_bytes": one.size,
         "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
+        "legal_hold": one.legal_hold == Hold.HELD,
+        "tags": one.all_tags if one.is_tagged else {},
+        "key": keys.key_of(*places.place_of(prefix, one.name, one.released, b"")),
         "manifest": None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
     }
+
+
+def require_lock(settings: Settings) -> None:
+    """Raise UserError if the bucket keeps no legal holds, BucketError if it cannot be asked."""
+    # The imports are here because boto3 takes half a second to import.
+    from gateway.objectstore.holds import HoldingStore
+    from gateway.promotion.copier import NO_LOCK
+
+    if not HoldingStore(settings).has_lock():
+        raise UserError(NO_LOCK)
 
 
 def every(settings: Settings, session: Session, text: Text = printable) -> list[dict[str, Any]]:
