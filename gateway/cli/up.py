@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -23,7 +24,7 @@ from itertools import groupby
 from types import FrameType
 from typing import Any
 
-from gateway import atomic, clock, config, datadir, state
+from gateway import atomic, clock, config, datadir, port, state
 from gateway.cli import checks, ganesha_conf
 from gateway.cli.admin import MODULE, argv
 from gateway.cli.child import Child, Command, Phase
@@ -31,6 +32,7 @@ from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
+from gateway.exports import server
 from gateway.exports.keeper import at_start
 from gateway.namespace import identity
 from gateway.proc import start_ticks
@@ -43,8 +45,11 @@ CHECKPOINTS_STOP_SECONDS = 10.0
 ADMIN_STOP_SECONDS = 10.0
 COMMAND_SECONDS = 10.0
 """The time to wait for a command that changes names in place of the server."""
-PROBE_TIMEOUT_SECONDS = 0.5
+PROBE_TIMEOUT_SECONDS = 1.0
 
+_COMPLAINT = re.compile(r":(?!DBUS|NFS CB|DISP)[A-Z0-9_ ]+ :(FATAL|MAJ|CRIT) :")
+"""A line of Ganesha's log that may say why it does not serve. It complains in every log that there
+is no D-Bus, no rpcbind and no keytab for callbacks."""
 _USERS = {
     Squash.NONE: "root is root",
     Squash.ROOT: "root is nobody",
@@ -123,9 +128,10 @@ def ganesha(settings: Settings, log: str | None = None) -> Command:
         stop_seconds=GANESHA_STOP_SECONDS,
         advice=f"read {file}; was {plugin} built for this nfs-ganesha and this Python "
         f"({sys.executable})?",
-        ready=partial(_accepts, nfs.bind, nfs.port),
+        ready=partial(_serves, settings),
         ready_text=f" on {_host(nfs.bind)}:{nfs.port}; mount it: {mount_command(settings)}",
         log=file,
+        complaint=_COMPLAINT,
     )
 
 
@@ -197,13 +203,11 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _accepts(bind: str, port: int) -> bool:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
-    try:
-        socket.create_connection((host, port), timeout=PROBE_TIMEOUT_SECONDS).close()
-    except OSError:
-        return False
-    return True
+def _serves(settings: Settings) -> bool:
+    """Return whether the NFS server answers calls and has the export. Without its plugin it
+    answers calls too, and has none."""
+    limit = PROBE_TIMEOUT_SECONDS
+    return port.answers(settings, limit) and server.serves(settings, limit)
 
 
 def say(line: str) -> None:

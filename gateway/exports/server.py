@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gateway import atomic, clock, datadir
 from gateway.door.frames import Op, Request
-from gateway.door.remote import Remote
+from gateway.door.remote import ANSWER_SECONDS, Remote
 from gateway.errors import DoorClosed, ExportRefused, InUse, UserError
 from gateway.exports import blocks
 from gateway.settings import Settings
@@ -68,10 +68,25 @@ class Told(NamedTuple):
         return max((one.reading for one in self.exports), default=0)
 
 
-def told(settings: Settings) -> Told | None:
-    """Return the exports that the running server has, or None if none answers. Raises UserError."""
+def serves(settings: Settings, seconds: float) -> bool:
+    """Return whether the running server has ``nfs.export``: its plugin is loaded, and clients find
+    the export. Parameters: seconds, the time that it has for the answer."""
     try:
-        with closing(Remote(settings)) as door:
+        now = told(settings, seconds)
+    except UserError:
+        return False
+    return now is not None and any(
+        one.number == blocks.MAIN_NUMBER and one.is_mounted for one in now.exports
+    )
+
+
+def told(settings: Settings, seconds: float = ANSWER_SECONDS) -> Told | None:
+    """Return the exports that the running server has, or None if none answers.
+
+    Parameters: seconds, the time that it has for the answer. Raises UserError.
+    """
+    try:
+        with closing(Remote(settings, seconds)) as door:
             [answer] = door.run([Request(Op.EXPORTS, 0)])
             pid = door.server_pid()
     except (FileNotFoundError, ConnectionRefusedError, DoorClosed):
