@@ -19,7 +19,8 @@ NFS3SAVE := $(BUILD)/bench/nfs3save
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
     qemu-system-x86 busybox-static cpio kmod zstd systemd \
-    git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core
+    git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core \
+    nfs-common krb5-kdc krb5-admin-server krb5-user libnss-wrapper
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 PROFILE_PACKAGES := linux-perf e2fsprogs util-linux

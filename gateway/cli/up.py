@@ -35,6 +35,7 @@ from gateway.errors import NamespaceError, UserError
 from gateway.exports import server
 from gateway.exports.keeper import at_start
 from gateway.namespace import identity
+from gateway.nfssettings import SYS
 from gateway.proc import start_ticks
 from gateway.settings import Settings
 
@@ -65,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the gateway until a signal. Raises UserError when a check before the start fails."""
     settings = config.load(args.config)
     with prepared(settings):
-        secrets = settings.credentials_file
-        if checks.readable_secrets(secrets):
-            say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
+        for secrets in (settings.credentials_file, settings.nfs.keytab):
+            if checks.readable_secrets(secrets):
+                say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
         say(f"spillway: {who_may_mount(settings)}")
         for line in further_exports(settings):
             say(f"spillway: {line}")
@@ -96,6 +97,7 @@ def check(settings: Settings) -> None:
         raise UserError(f"cannot read the namespace database: {exc}") from None
     make_files_directory(settings)
     checks.require_programs(settings)
+    checks.require_kerberos(settings)
     # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
     exports, _left_out = at_start(settings)
     ganesha_conf.write(settings, exports)
@@ -168,8 +170,10 @@ def mount_command(settings: Settings) -> str:
     """Return the mount command of a client, with the host name that this machine has for itself."""
     nfs = settings.nfs
     host = socket.gethostname() if nfs.bind in ("0.0.0.0", "::") else _host(nfs.bind)
-    options = "" if nfs.port == 2049 else f" -o port={nfs.port}"
-    return f"mount -t nfs4{options} {host}:{nfs.export} /mnt"
+    options = [] if nfs.port == 2049 else [f"port={nfs.port}"]
+    options += [] if SYS in nfs.security else [f"sec={nfs.security[0]}"]
+    given = f" -o {','.join(options)}" if options else ""
+    return f"mount -t nfs4{given} {host}:{nfs.export} /mnt"
 
 
 def who_may_mount(settings: Settings) -> str:
@@ -183,7 +187,8 @@ def who_may_mount(settings: Settings) -> str:
         f"{', '.join(client.hosts for client in group)} ({kind})"
         for kind, group in groupby(map(parse, settings.nfs.clients), rights)
     )
-    return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash)"
+    proof = ", ".join(settings.nfs.security)
+    return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash); users by {proof}"
 
 
 def further_exports(settings: Settings) -> Iterator[str]:

@@ -132,8 +132,8 @@ def taken(settings: Settings, text: str) -> Iterator[None]:
     head, mark, former = whole.partition(blocks.MARK)
     if not mark or _needs_a_restart(former, text):
         raise ExportRefused(
-            "nfs.export, nfs.max_io_bytes or the program is not what spillway up was started with: "
-            "restart spillway up first"
+            "nfs.export, nfs.max_io_bytes, nfs.security or the program is not what spillway up was "
+            "started with: restart spillway up first"
         )
     if (line := blocks.unsound(head + mark + text)) is not None:
         raise ExportRefused(f"ganesha.conf would have the line {shown(line)}, which is not written")
@@ -176,8 +176,8 @@ def _process(settings: Settings) -> Iterator[tuple[int, Told]]:
 def _needs_a_restart(former: str, text: str) -> bool:
     """Return whether a running server must not get a text after the former one."""
     before, after = blocks.read(former).fixed, blocks.read(text).fixed
-    sizes = {io_bytes for *_, io_bytes in (*before.values(), *after.values())}
-    return len(sizes) > 1 or any(
+    all_have = {(one.io_bytes, one.security) for one in (*before.values(), *after.values())}
+    return len(all_have) > 1 or any(
         before.get(number, fixed) != fixed for number, fixed in after.items()
     )
 
