@@ -85,9 +85,10 @@ ALLOWED = {
     },
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
     "gateway.adminsettings": {"gateway.checks", "gateway.declare"},
+    "gateway.nfssettings": {"gateway.checks", "gateway.clients", "gateway.declare"},
     "gateway.settings": {
         "gateway.acknowledge", "gateway.adminsettings", "gateway.checks",
-        "gateway.checkpointsettings", "gateway.clients", "gateway.declare",
+        "gateway.checkpointsettings", "gateway.declare", "gateway.nfssettings",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
