@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway import checks
+from gateway import checks, logs
 from gateway.acknowledge import AcknowledgeSettings
 from gateway.adminsettings import AdminSettings
 from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
@@ -31,6 +31,7 @@ class GatewaySettings:
         Path("/var/lib/spillway"),
         checks.absolute,
     )
+    log_format: str = _key("Form of log lines: human, json.", logs.HUMAN, checks.one_of(logs.FORMS))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Operator, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.paths import PathOrAll, PathQuery, PathText, encoded
@@ -103,19 +104,24 @@ def list_orders(gateway: Governed, _viewer: Viewer) -> list[Order]:
 
 
 @router.put("/orders", responses=describe(404, 409, 503))
-def give_order(gateway: Governed, _operator: Operator, body: Ordering) -> Order:
+def give_order(gateway: Governed, call: Recorded, _operator: Operator, body: Ordering) -> Order:
     """Hold a file or directory, or put it first. An earlier order for it is replaced."""
     with control.opened(gateway.settings) as context:
         queue.say(context, _find(context, body.path), body.order == "hold")
-    return Order(path=encoded(body.path), order=body.order)
+    given = Order(path=encoded(body.path), order=body.order)
+    call.after = given
+    return given
 
 
 @router.delete("/orders", status_code=204, responses=describe(404, 409, 503))
-def withdraw_order(gateway: Governed, _operator: Operator, path: PathQuery) -> Response:
+def withdraw_order(
+    gateway: Governed, call: Recorded, _operator: Operator, path: PathQuery
+) -> Response:
     """Release a file or directory: it waits for its turn again."""
     with control.opened(gateway.settings) as context:
         if not queue.say(context, _find(context, path), None):
             raise Problem(404, f"{encoded(path)}: nothing was said of it: read /queue/orders")
+    call.before = {"path": encoded(path)}
     return Response(status_code=204)
 
 

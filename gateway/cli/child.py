@@ -34,7 +34,8 @@ TAIL_MAX_BYTES = 16_384
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-Say = Callable[[str], None]
+Say = Callable[[str, str], None]
+"""Prints one line. Parameters: the process that says it, and the text."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Phase(StrEnum):
 class Child:
     """One child process and its restarts.
 
-    Parameters: command; say, which prints one line for a person.
+    Parameters: command; say, which prints lines.
     """
 
     def __init__(self, command: Command, say: Say) -> None:
@@ -170,10 +171,10 @@ class Child:
                 self._line = b""
 
     def _event(self, text: str) -> None:
-        self._say(f"spillway: {self.command.name} {text}")
+        self._say("spillway", f"{self.command.name} {text}")
 
     def _pass_on(self, line: bytes) -> None:
-        self._say(f"{self.command.name}: {line.decode(errors='replace').rstrip()}")
+        self._say(self.command.name, line.decode(errors="replace").rstrip())
 
     def _start(self, now: float) -> None:
         command = self.command
@@ -253,7 +254,7 @@ class Child:
         self._event(f"{what}; next start in {self._delay_seconds:g} s")
         if unready and command.log is not None:
             for line in _tail(command.log, self._log_start_bytes):
-                self._say(f"{command.log.name}: {line}")
+                self._say(command.log.name, line)
         if self._deaths_unready and self._deaths_unready % HOPELESS_DEATHS == 0:
             self._event(
                 f"died {self._deaths_unready} times in a row without serving; "

@@ -81,11 +81,12 @@ ALLOWED = {
     "gateway.acknowledge": {
         "gateway.checks", "gateway.declare", "gateway.holds", "gateway.pathpattern"
     },
+    "gateway.logs": {"gateway.clock"},
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
     "gateway.adminsettings": {"gateway.checks", "gateway.declare"},
     "gateway.settings": {
         "gateway.acknowledge", "gateway.adminsettings", "gateway.checks",
-        "gateway.checkpointsettings", "gateway.clients", "gateway.declare",
+        "gateway.checkpointsettings", "gateway.clients", "gateway.declare", "gateway.logs",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
@@ -100,8 +101,8 @@ ALLOWED = {
         "gateway.settings", "gateway.state",
     },
     "gateway.daemon": {
-        "gateway.clock", "gateway.config", "gateway.errors", "gateway.notify", "gateway.services",
-        "gateway.settings", "gateway.namespace",
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.logs", "gateway.notify",
+        "gateway.services", "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
     "gateway.text": set[str](),

@@ -272,6 +272,7 @@ SHAPED = {
     "client_weights",
     "directory_weights",
     "clients",
+    "log_format",
     "squash",
     "evict_from",
     "evict_to",
