@@ -18,16 +18,19 @@ from admin_api.events.hub import Hub
 from admin_api.figures import Figures
 from admin_api.gateway import open_gateway
 from admin_api.jobs import files as file_jobs
+from admin_api.jobs import trash as trash_jobs
 from admin_api.jobs.rows import Row
 from admin_api.jobs.runner import Runner
 from admin_api.pages import site
 from admin_api.routes import (
     audit,
     bucket,
+    checkpointorders,
     checkpoints,
     configuration,
     directories,
     events,
+    exports,
     files,
     health,
     history,
@@ -35,12 +38,14 @@ from admin_api.routes import (
     metrics,
     pins,
     policies,
+    promotions,
     queue,
     retention,
     runs,
     session,
     status,
     tokens,
+    trash,
 )
 from gateway.settings import Settings
 
@@ -52,6 +57,9 @@ ROUTERS = (
     audit.router,
     openapi.router,
     checkpoints.router,
+    checkpointorders.router,
+    promotions.router,
+    trash.router,
     runs.router,
     pins.router,
     policies.router,
@@ -59,6 +67,7 @@ ROUTERS = (
     status.router,
     files.router,
     directories.router,
+    exports.router,
     queue.router,
     bucket.router,
     jobs.router,
@@ -66,7 +75,7 @@ ROUTERS = (
     history.router,
     events.router,
 )
-KINDS = file_jobs.KINDS
+KINDS = (*file_jobs.KINDS, *trash_jobs.KINDS)
 """Every kind of job."""
 
 

@@ -169,7 +169,7 @@ def _log(settings: Settings, database: Database, args: argparse.Namespace) -> in
         path = f"{settings.nfs.export}/{printable(one.path)}"
         result = one.result or "under way"
         when = retention.moment(one.began_ns)
-        print(f"{when}  {one.what:<6} {path}: {result}: {one.reason} [{one.author}]")
+        print(f"{when}  {one.what:<10} {path}: {result}: {one.reason} [{one.author}]")
     return 0
 
 

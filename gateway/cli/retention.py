@@ -22,7 +22,8 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         yield "there are no checkpoints"
     yield (
         f"{facts['kept']:,} checkpoints are kept, {facts['deleted']:,} are deleted "
-        f"({size(facts['deleted_bytes'])}), {facts['evicted']:,} leave the local disk"
+        f"({size(facts['deleted_bytes'])}), {facts['evicted']:,} leave the local disk, "
+        f"{facts['moved']:,} move to another storage class"
     )
     if not facts["catalogue_is_made"]:
         yield "nothing is deleted: the namespace was not looked at as a whole yet"
@@ -41,7 +42,9 @@ def _line(one: dict[str, Any]) -> str:
     text = f"  {step:>10}  {fate:<6}  {one['state']:<9} {size(one['size_bytes']):>10}  {name}: "
     leaves = f"; leaves the local disk ({one['evicted_by']})" if one["evicted_by"] else ""
     held = "; superseded, and not uploaded meanwhile" if one["superseded"] else ""
-    return f"{text}{one['why']}{leaves}{held}"
+    moves = f"; moves to {one['moves_to']} ({one['moved_by']})" if one["moves_to"] else ""
+    kept = f"; in {one['storage_class']}" if one["storage_class"] else ""
+    return f"{text}{one['why']}{leaves}{moves}{kept}{held}"
 
 
 def asked_text(asked: dict[str, Any]) -> str:

@@ -59,6 +59,7 @@ def facts(
         "deleted": len(deletions),
         "deleted_bytes": sum(one.checkpoint.size for one in deletions),
         "evicted": len(planned.plan.evictions),
+        "moved": len(planned.plan.transitions),
         "unused_policies": [str(one) for one in planned.policies if str(one) not in used],
         "checkpoints": [one for one in listed if run_name in (None, one["run"])],
     }
@@ -89,6 +90,9 @@ def _facts(
         "why": decision.why,
         "policies": list(decision.policies),
         "evicted_by": decision.evict,
+        "moves_to": None if decision.transition is None else decision.transition.storage_class,
+        "moved_by": None if decision.transition is None else decision.transition.policy,
+        "storage_class": one.storage_class,
         "superseded": one.ino in superseded,
     }
 

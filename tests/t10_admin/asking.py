@@ -12,7 +12,7 @@ KEY = "Idempotency-Key"
 
 
 @schemathesis.hook
-def before_call(_context: Any, case: schemathesis.Case, _kwargs: dict[str, Any]) -> None:
+def before_call(_context: Any, case: schemathesis.Case[Any], _kwargs: dict[str, Any]) -> None:
     """Give each request a key of its own: a key of another request is refused before anything else
     is looked at. Keys that are wrong stay as they are."""
     key = case.headers.get(KEY)
