@@ -28,7 +28,7 @@ router = APIRouter(prefix="/directories", tags=["directories"])
 class Child(BaseModel):
     """A name in a directory."""
 
-    name: str
+    name: str = Field(examples=["step-1200"])
     path: str
     kind: str = Field(examples=["file"])
     ino: int

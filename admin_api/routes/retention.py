@@ -20,6 +20,7 @@ from gateway.errors import PolicyError
 from gateway.escapes import bytes_of, text_of
 from gateway.retention import policy, store
 from gateway.retention.facts import Current
+from gateway.text import shown
 
 router = APIRouter(prefix="/retention", tags=["retention"])
 
@@ -170,7 +171,7 @@ def validate(_viewer: Viewer, body: Documents) -> Validity:
     try:
         policy.read(body.model_dump())
     except PolicyError as exc:
-        return Validity(valid=False, error=str(exc))
+        return Validity(valid=False, error=shown(str(exc)))
     return Validity(valid=True, error=None)
 
 

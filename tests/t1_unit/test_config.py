@@ -284,6 +284,7 @@ SHAPED = {
     "client_weights",
     "directory_weights",
     "clients",
+    "log_format",
     "squash",
     "version_4_2",
     "evict_from",
