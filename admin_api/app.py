@@ -32,6 +32,7 @@ from admin_api.routes import (
     retention,
     runs,
     session,
+    statistics,
     status,
     tokens,
 )
@@ -50,6 +51,7 @@ ROUTERS = (
     policies.router,
     retention.router,
     status.router,
+    statistics.router,
     files.router,
     directories.router,
     queue.router,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
@@ -47,11 +46,7 @@ class Job(BaseModel):
 
 def job_of(row: rows.Row) -> Job:
     """Return a job as answers have it."""
-    values = row._asdict()
-    del values["token_id"]
-    for name in ("arguments", "result", "problem"):
-        values[name] = None if values[name] is None else json.loads(values[name])
-    return Job(**values)
+    return Job(**rows.facts(row))
 
 
 def accepted(response: Response, row: rows.Row) -> Job:
