@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-admin bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean
+.PHONY: demo check check-names check-database test test-data test-rest slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,11 +18,13 @@ NFS3SAVE := $(BUILD)/bench/nfs3save
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
     qemu-system-x86 busybox-static cpio kmod zstd systemd \
-    git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core
+    git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core \
+    prometheus packer
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
 APPLIANCE_PACKAGES := mmdebstrap e2fsprogs openssh-client
+IMAGE_PACKAGES := qemu-utils nbdkit $(APPLIANCE_PACKAGES)
 CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 
 # KEEP=1: gateway, pages and S3 server run until Ctrl-C.
@@ -37,6 +39,21 @@ test: build lint
 DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold
 test-data: SUITE = $(DATA_SUITES)
 test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) --ignore=tests/frameworks
+
+# On Debian 13 (Python 3.13, Ganesha 6.5, Linux 6.12 as the client), as root: the same tests, or those of
+# SUITE=; the package; any target, as in: make debian13 DO="pynfs PYNFS=build/checkouts/pynfs".
+DEBIAN13 = tests/support/debian13.sh $(BUILD)/debian13
+test-debian13: DO = build && $(if $(SUITE),build/venv/bin/python -m pytest $(SUITE),make -s -j2 --output-sync=target test-data test-rest)
+package-debian13: DO = package-test
+debian13 test-debian13 package-debian13:
+	@$(MAKE) -s deps APT_PACKAGES=mmdebstrap
+	$(DEBIAN13) sh -c 'make -s $(DO)'
+
+# The mount with the kernel of Debian 13 as the client, and this machine's server. As root.
+test-newer-client: SUITE = tests/t7_nfs
+test-newer-client: build
+	@$(MAKE) -s debian13 DO=build/vm/.built
+	SPILLWAY_TEST_KERNEL=$$(ls -t $(BUILD)/debian13/build/vm/linux-image-*.deb | head -n 1) $(PY) -m pytest $(SUITE)
 
 # For every day, in less than four minutes: no drain, no kills, one mount.
 check: build lint
@@ -148,9 +165,23 @@ package-test: package
 	$(PY) -m tests.package $(GANESHA) $(BUILD)/package
 
 # A bare machine becomes a gateway by the roles, is used, upgraded, rolled back and cleared. As root.
-appliance-test: build $(ANSIBLE)/.installed
+appliance-test: build ansible-lint
 	@$(MAKE) -s deps APT_PACKAGES="$(APPLIANCE_PACKAGES)"
-	$(PY) -m tests.appliance $(BUILD)/appliance $(PLUGIN) $(ANSIBLE)
+	$(PY) -m tests.appliance $(BUILD)/appliance $(PLUGIN) $(GANESHA) $(ANSIBLE)
+
+# The disk image of a gateway, in build/image: Packer runs the same roles on a Debian made here. As root.
+image: build package $(ANSIBLE)/.installed
+	@$(MAKE) -s deps APT_PACKAGES="$(IMAGE_PACKAGES)"
+	$(PY) -m package.image $(BUILD)/appliance $(BUILD)/package/*.deb $(ANSIBLE)/bin $(BUILD)/image
+
+# The image is booted, configured, mounted by a client, and asked what it has. As root, after make image.
+image-test: build
+	$(PY) -m tests.appliance.first $(BUILD)/image $(BUILD)/vm
+
+# The image loses its power at random moments. As root, after make image. CYCLES=, SEED= repeats a run.
+powercut: build $(NFSLOAD)
+	$(PY) -m tests.appliance.powercut --cycles $(or $(CYCLES),20) --seed "$(SEED)" $(POWERCUT) \
+	    $(BUILD)/image $(BUILD)/vm
 
 ansible-lint: $(ANSIBLE)/.installed | deps
 	cd ansible && PATH="$(abspath $(ANSIBLE))/bin:$$PATH" ansible-lint

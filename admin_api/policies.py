@@ -16,6 +16,7 @@ _YEARS = 36_500
 
 Pattern = Annotated[str, Field(min_length=1, max_length=4096), Storable]
 Count = Annotated[int, Field(ge=1, le=10**6)]
+StorageClass = Literal["STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"]
 
 
 class KeepBest(Body):
@@ -60,6 +61,10 @@ class PolicyDocument(Body):
         description="For so long a newer one must have been durable. Default: 1.",
     )
     evict_after_hours: float | None = Field(None, ge=0, le=24 * _YEARS, allow_inf_nan=False)
+    transition_after_days: float | None = Field(None, ge=0, le=_YEARS, allow_inf_nan=False)
+    storage_class: StorageClass | None = Field(
+        None, description="To which objects move after `transition_after_days`."
+    )
 
     def written(self) -> dict[str, Any]:
         """Return the document as a person writes it: what was not said is not in it."""

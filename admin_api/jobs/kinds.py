@@ -33,6 +33,8 @@ class Kind:
     remedy: str | None = None
     """None: after a restart it begins again, and skips what was done. Otherwise the job ends as
     interrupted, with this text, which says what to do."""
+    waits: bool = False
+    """Whether it mostly waits for other processes. Then it takes no thread of those that work."""
 
 
 class Work:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Viewer
+from admin_api.calls import Recorded
 from admin_api.figures import Figured
 from admin_api.gateway import Gateway, Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
@@ -24,7 +25,7 @@ from gateway.retention.planning import Planned as Planning
 
 router = APIRouter(prefix="/retention", tags=["retention"])
 
-Fate = Literal["keep", "delete", "evict"]
+Fate = Literal["keep", "delete", "evict", "move"]
 Shown = Annotated[int, Query(ge=0, le=10_000, description="Checkpoints that the answer has.")]
 SHOWN = 1000
 
@@ -41,6 +42,9 @@ class Planned(BaseModel):
     why: str = Field(examples=["it is not among the newest 3 (newest-three v2)"])
     policies: list[str] = Field(description="Those that let it go.", examples=[["newest-three v2"]])
     evicted_by: str | None = Field(description="The policies by which it leaves the local disk.")
+    moves_to: str | None = Field(description="The storage class that its objects move to now.")
+    moved_by: str | None = Field(description="The policy by which they do.")
+    storage_class: str | None = Field(description="The one that a policy moved all objects to.")
     superseded: bool = Field(description="It need not be uploaded meanwhile.")
 
 
@@ -64,6 +68,7 @@ class Plan(BaseModel):
     deleted: int
     deleted_bytes: int
     evicted: int
+    moved: int = Field(description="Their objects move to another storage class.")
     unused_policies: list[str] = Field(description="They select no checkpoint.")
     checkpoints: list[Planned] = Field(description="By run and step.")
     more_checkpoints: int = Field(description="Those that were asked for and are not shown.")
@@ -185,9 +190,11 @@ def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
 
 
 @router.post("/approvals", responses=describe(403, 409, 503))
-def approve(gateway: Governed, admin: Admin, body: PlanId) -> Approval:
+def approve(gateway: Governed, call: Recorded, admin: Admin, body: PlanId) -> Approval:
     """Approve a plan that deletes much. The gateway deletes its checkpoints within minutes."""
-    return _approval(retention.approve(gateway.settings, gateway.database, body.plan, admin.name))
+    made = retention.approve(gateway.settings, gateway.database, body.plan, admin.name)
+    call.after = approval = _approval(made)
+    return approval
 
 
 @router.get("/log", responses=describe(400, 503))
@@ -220,10 +227,12 @@ def read_clock(gateway: Governed, _viewer: Viewer) -> Clock:
 
 
 @router.post("/clock/confirm", responses=describe(403, 503))
-def confirm_clock(gateway: Governed, _admin: Admin) -> Clock:
+def confirm_clock(gateway: Governed, call: Recorded, admin: Admin) -> Clock:
     """Say that the clock of this machine is right."""
+    call.before = read_clock(gateway, admin)
     retention.confirm_clock(gateway.database)
-    return read_clock(gateway, _admin)
+    call.after = made = read_clock(gateway, admin)
+    return made
 
 
 def _answer(

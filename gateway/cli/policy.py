@@ -210,7 +210,7 @@ def _done(one: dict[str, Any]) -> tuple[str, ...]:
 
 def _done_line(cells: tuple[str, ...]) -> str:
     when, what, path, result, reason, author = cells
-    return f"{when}  {what:<6} {path}: {result}: {reason} [{author}]"
+    return f"{when}  {what:<10} {path}: {result}: {reason} [{author}]"
 
 
 def _clock(_settings: Settings, database: Database, args: argparse.Namespace) -> int:

@@ -96,16 +96,17 @@ def demote(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     with opened(settings) as database:
         with database.writing() as session:
-            found = store.one_named(session, args.name)
-            if found is None:
-                raise UserError(f"no promotion {shown(args.name)}: look with spillway promotions")
+            try:
+                found = control.named(session, args.name)
+            except NotPossible as exc:
+                raise UserError(str(exc)) from None
             if not args.yes:
                 print(
                     f"{found.name}: {found.files:,} files, {size(found.size)} would be removed, "
                     "also from the bucket: add --yes"
                 )
                 return NOT_POSSIBLE
-            store.change(session, found._replace(state=State.DEMOTING.value, reason=None))
+            control.demote(session, found)
         if args.wait:
             _Waiting(settings, database, False).until_gone(found)
     print(f"{args.name}: {'removed' if args.wait else 'is being removed'}")

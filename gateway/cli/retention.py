@@ -31,7 +31,8 @@ def _summary(facts: dict[str, Any]) -> Iterator[str]:
         yield f"... and {facts['more_checkpoints']:,} more: --run RUN shows those of one run"
     yield (
         f"{facts['kept']:,} checkpoints are kept, {facts['deleted']:,} are deleted "
-        f"({size(facts['deleted_bytes'])}), {facts['evicted']:,} leave the local disk"
+        f"({size(facts['deleted_bytes'])}), {facts['evicted']:,} leave the local disk, "
+        f"{facts['moved']:,} move to another storage class"
     )
     if not facts["catalogue_is_made"]:
         yield "nothing is deleted: the namespace was not looked at as a whole yet"
@@ -49,7 +50,10 @@ def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     name = one["path"].rpartition("/")[2]
     leaves = f"; leaves the local disk ({one['evicted_by']})" if one["evicted_by"] else ""
     held = "; superseded, and not uploaded meanwhile" if one["superseded"] else ""
-    return step, fate, one["state"], size(one["size_bytes"]), name, f"{one['why']}{leaves}{held}"
+    moves = f"; moves to {one['moves_to']} ({one['moved_by']})" if one["moves_to"] else ""
+    kept = f"; in {one['storage_class']}" if one["storage_class"] else ""
+    why = f"{one['why']}{leaves}{moves}{kept}{held}"
+    return step, fate, one["state"], size(one["size_bytes"]), name, why
 
 
 def _line(cells: tuple[str, ...]) -> str:

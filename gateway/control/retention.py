@@ -73,7 +73,7 @@ def facts(
     """Return what a plan says.
 
     Parameters: run_name, of the only run whose checkpoints are listed, or None; text, of names;
-    fate (keep, delete or evict) of those that are listed, or None; most, of them, or None.
+    fate (keep, delete, evict or move) of those that are listed, or None; most, of them, or None.
     """
     decisions = planned.plan.decisions
     deletions = planned.plan.deletions
@@ -90,6 +90,7 @@ def facts(
         "deleted": len(deletions),
         "deleted_bytes": sum(one.checkpoint.size for one in deletions),
         "evicted": len(planned.plan.evictions),
+        "moved": len(planned.plan.transitions),
         "unused_policies": [str(one) for one in planned.policies if not _is_used(one, decisions)],
         "checkpoints": [_facts(settings, one, planned.superseded, text) for one in shown],
         "more_checkpoints": len(listed) - len(shown),
@@ -104,8 +105,16 @@ def _listed(
         run = one.checkpoint.run
         if run_name is not None and names.setdefault(run, text(run)) != run_name:
             continue
-        if fate is None or (one.evict is not None if fate == "evict" else str(one.fate) == fate):
+        if fate is None or _becomes(one, fate):
             yield one
+
+
+def _becomes(one: Decision, fate: str) -> bool:
+    if fate == "evict":
+        return one.evict is not None
+    if fate == "move":
+        return one.transition is not None
+    return str(one.fate) == fate
 
 
 def _is_used(current: Current, decisions: Sequence[Decision]) -> bool:
@@ -131,6 +140,9 @@ def _facts(
         "why": decision.why,
         "policies": list(decision.policies),
         "evicted_by": decision.evict,
+        "moves_to": None if decision.transition is None else decision.transition.storage_class,
+        "moved_by": None if decision.transition is None else decision.transition.policy,
+        "storage_class": one.storage_class,
         "superseded": one.ino in superseded,
     }
 

@@ -51,6 +51,9 @@ class Checkpoint(Base):
     be read again."""
     dirty_since_ns: Mapped[int | None]
     """The time of the oldest change of a file that is not in the bucket. NULL: all are."""
+    storage_class: Mapped[str | None] = mapped_column(String)
+    """The storage class that policies moved the objects of all members to. NULL: not all of them,
+    or to several."""
 
     __table_args__ = (Index("ix_checkpoint_parent", "parent"),)
 

@@ -36,6 +36,7 @@ endpoint: Any = drainmodels.Endpoint.__table__
 upload: Any = drainmodels.Upload.__table__
 tombstone: Any = drainmodels.Tombstone.__table__
 rekey: Any = drainmodels.Rekey.__table__
+transition: Any = drainmodels.Transition.__table__
 lease: Any = drainmodels.Lease.__table__
 claim: Any = drainmodels.Claim.__table__
 retry: Any = drainmodels.Retry.__table__

@@ -216,10 +216,18 @@ class Gateway:
 
         A client closes a file some time after its last read.
         """
-        until(
-            lambda: self.spillway("evict", *paths, check=False).returncode == 0,
-            f"the eviction of {' '.join(paths)}",
-        )
+        said = ""
+
+        def check() -> bool:
+            nonlocal said
+            done = self.spillway("evict", *paths, check=False)
+            said = done.stdout + done.stderr
+            return done.returncode == 0
+
+        try:
+            until(check, f"the eviction of {' '.join(paths)}")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}: {said}") from None
 
     def until_drained(self, timeout_seconds: float = 60.0) -> None:
         """Wait until the bucket has everything and nothing is queued."""

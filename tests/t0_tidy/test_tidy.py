@@ -32,6 +32,7 @@ LIBRARIES = {
     "gateway.namespace",
     "gateway.objectstore",
     "gateway.holds",
+    "gateway.storageclasses",
 }
 """The packages that every room of the drain, and the hydrator, may use."""
 DRAIN_BASE = {
@@ -104,6 +105,7 @@ ALLOWED = {
         "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
+    "gateway.storageclasses": set[str](),
     "gateway.text": set[str](),
     "gateway.units": set[str](),
     "gateway.door": {
@@ -149,6 +151,7 @@ ALLOWED = {
         "gateway.failpoints",
         "gateway.schedule",
         "gateway.escapes",
+        "gateway.storageclasses",
         "gateway.objectstore",
     },
     **{
@@ -210,7 +213,7 @@ ALLOWED = {
     **{
         f"gateway.retention.{name}": {
             "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
-            "gateway.checkpoints.facts",
+            "gateway.checkpoints.facts", "gateway.storageclasses",
             *(f"gateway.retention.{one}" for one in RETENTION_PURE),
         }
         for name in RETENTION_PURE
@@ -223,6 +226,12 @@ ALLOWED = {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.datadir", "gateway.db",
         "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
         "gateway.settings", "gateway.text", "gateway.types",
+    },
+    # What it knows of tables it leaves to the commands that it runs.
+    "gateway.firstboot": {
+        "gateway.adminsettings", "gateway.atomic", "gateway.checks", "gateway.clients",
+        "gateway.config", "gateway.declare", "gateway.errors", "gateway.exports.export",
+        "gateway.firstboot", "gateway.retention.policy", "gateway.settings",
     },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",

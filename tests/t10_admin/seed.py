@@ -122,7 +122,7 @@ def _drain(world: World, paths: Sequence[str]) -> None:
             connection.execute(
                 text(
                     "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'md5:c', :now"
-                    " FROM inode WHERE ino = :ino"
+                    ", NULL FROM inode WHERE ino = :ino"
                 ),
                 {"ino": ino, "key": key, "now": clock.now_ns()},
             )

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from admin_api import sampling
 from tests.t10_admin.places import PLACES
 from tests.t10_admin.seeded import Seeded, Watched, chromium, log_in, seeded_site
 
@@ -155,17 +154,6 @@ def test_what_was_changed_meanwhile_is_not_deleted_or_switched(
         assert answer.status == 412, path
         assert "meanwhile" in answer.text(), path
     page.close()
-
-
-def test_what_is_sent_while_nothing_becomes_dirty_was_written_too(site: Seeded) -> None:
-    gateway = site.app.state.gateway
-    sampler = sampling.Sampler(site.settings, gateway.store)
-    sampler.take()
-    sampler.take()
-    with gateway.store.reading() as session:
-        last = sampling.since(session, 0)[-1]
-    assert last.dirty_bytes > 300 * 10**9
-    assert (last.written_bytes_per_second, last.sent_bytes_per_second) == (284e6, 284e6)
 
 
 def test_who_is_not_logged_in_comes_back_to_the_page(site: Seeded, browser: Browser) -> None:

@@ -17,6 +17,7 @@ from admin_api.access.principal import Role
 from admin_api.access.roles import role_of
 from admin_api.pages import site as pages
 from admin_api.pages.render import STATIC, static
+from gateway import clock
 from tests.t10_admin.site import AdminSite, admin_site
 
 VENDOR = STATIC / "vendor"
@@ -163,18 +164,17 @@ def test_the_history_is_condensed_and_says_what_was_written(
 ) -> None:
     log_in(site, http, Role.VIEWER)
     assert http.get("/live/history").json() == [[], [], [], []]
-    sampler = sampling.Sampler(site.settings, site.gateway.store)
-    sampler.take()
-    sampler.take()
-    assert [column[-2:] for column in http.get("/live/history").json()[1:]] == [
-        [0, 0],
-        [None, 0.0],
-        [0.0, 0.0],
-    ]
-    two = [sampling.Sample(1, 5, None, 2.0), sampling.Sample(2, 3, 8.0, 4.0)]
-    assert sampling.condensed(two, 2) == two
-    assert sampling.condensed(two, 1) == [sampling.Sample(2, 5, 8.0, 3.0)]
-    assert sampling.condensed([], 1) == []
+    sampling.Sampler(site.settings, site.gateway.store, site.app.state.figures.status).take()
+    # Nothing runs: no rate is known.
+    assert [column[-1] for column in http.get("/live/history").json()[1:]] == [0, None, None]
+    with site.gateway.store.writing() as session:
+        for minutes in (40, 30):
+            at_ns = clock.now_ns() - minutes * 60 * clock.NS
+            sampling.put(session, sampling.Sample(at_ns, minutes, 8.0, 4.0))
+    hour = http.get("/live/history").json()
+    assert [column[:2] for column in hour[1:]] == [[40, 30], [8.0, 8.0], [4.0, 4.0]]
+    month = http.get("/live/history", params={"seconds": 31 * 86_400}).json()
+    assert len(month[0]) <= 2 and max(month[1]) == 40
 
 
 def test_news_come_at_once_and_when_a_report_is_written(
