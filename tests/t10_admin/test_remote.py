@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
 from admin_api.access.principal import Role
@@ -29,8 +31,8 @@ from tests.t9_checkpoints.keeping import catch_up, put, save
 from tests.t9_checkpoints.world import World
 
 ONLY_HERE = {
-    *("init", "up", "admin", "serve", "export", "trash", "undelete", "promote", "promotions"),
-    *("demote", "drain", "bucket", "upgrade", "adopt", "fsck"),
+    *("init", "up", "admin", "serve", "drain", "bucket", "upgrade", "adopt", "fsck"),
+    "first-boot",
 }
 """The commands that run on the gateway only."""
 CHANGING = ("ages_until_ns", "disk", "restarts", "last_exit")
@@ -130,7 +132,9 @@ READERS = (
     "policy show newest --version 1", "policy history", "policy history --json", "policy plan",
     "policy plan --json --run jobs/a", "policy log", "policy clock", "pins --json", "pins",
     "queue", "queue --json --limit 1", "queue list d", "status", "status --json", "statistics",
-    "token list", "jobs list",
+    "token list", "jobs list", "export list", "export list --json", "export show /none",
+    "trash list", "trash list --json", "trash empty --all", "undelete none", "promotions",
+    "promotions --json", "demote none",
 )  # fmt: skip
 
 
@@ -185,9 +189,36 @@ def test_orders_are_given_from_afar(run: Run, remote: Remote) -> None:
     jobs = json.loads(done(run, "jobs", "list", "--json"))
     [job] = [one for one in jobs if one["state"] == "cancelled"]
     assert "cancelled" in run("jobs", "show", job["id"])[1]
-    assert run("jobs", "cancel", job["id"])[::2] == (1, "spillway: the job has ended: cancelled\n")
+    assert run("jobs", "cancel", job["id"])[::2] == (2, "spillway: the job has ended: cancelled\n")
     assert "asked for: spillway jobs show" in done(run, "warm", "d/a")
     assert "on the disk" in done(run, "warm", "--wait", "d/a")
+
+
+def test_exports_promotions_and_the_trash_are_changed_from_afar(run: Run, remote: Remote) -> None:
+    client = ("--client", "10.0.0.0/8 ro")
+    assert done(run, "export", "set", "/mine", "--path", "jobs", *client) == "/mine: version 1\n"
+    assert done(run, "export", "set", "/mine", "--squash", "all") == "/mine: version 2\n"
+    assert "10.0.0.0/8 ro, squash all" in done(run, "export", "show", "/mine")
+    assert "has version 2, not 1" in run("export", "remove", "/mine", "--version", "1")[2]
+    assert done(run, "export", "remove", "/mine") == "/mine: removed\n"
+    status, _out, err = run("promote", "--no-wait", "--as", "best", "jobs/b/step-1")
+    assert status == 1 and "not in the bucket yet" in err
+    made = done(run, "promote", "--no-wait", "--as", "best", "jobs/a/step-4", "--note", "good")
+    assert made.startswith("best  copying  2 files")
+    assert "would be removed" in run("demote", "best")[1]
+    assert done(run, "demote", "best", "--yes", "--no-wait") == "best: is being removed\n"
+    ino = json.loads(done(run, "stat", "--json", "jobs/a/step-1"))[0]["ino"]
+    token = (remote.files / "admin").read_text().strip()
+    trust = ssl.create_default_context(cafile=str(remote.certificate))
+    path = f"{remote.url}/api/v1/checkpoints/{ino}?force=true"
+    answer = httpx.delete(path, headers={"Authorization": f"Bearer {token}"}, verify=trust)
+    trashed = answer.json()["id"]
+    assert trashed in done(run, "trash", "list")
+    assert done(run, "undelete", "jobs/a/step-1").startswith("/checkpoints/jobs/a/step-1: it is")
+    assert run("undelete", trashed)[0] == 1
+    trashed = httpx.delete(path, headers={"Authorization": f"Bearer {token}"}, verify=trust).json()
+    assert "add --yes" in run("trash", "empty", "--all")[2]
+    assert done(run, "trash", "empty", "--all", "--yes") == f"{trashed['id']}: removed\n"
 
 
 def test_policies_and_tokens_are_changed_from_afar(
@@ -204,9 +235,9 @@ def test_policies_and_tokens_are_changed_from_afar(
     assert done(run, "policy", "remove", "mine").startswith("mine v4  removed")
     assert "mine v4" in done(run, "policy", "history")
     assert "mine" not in done(run, "policy", "list")
-    assert run("policy", "show", "mine", "--version", "9")[0] == 1
+    assert run("policy", "show", "mine", "--version", "9")[0] == 2
     status, _out, err = run("policy", "approve", "0123456789ab")
-    assert status == 1 and "there is no such plan" in err
+    assert status == 2 and "there is no such plan" in err
     made = json.loads(done(run, "token", "create", "--role", "viewer", "--name", "x", "--json"))
     assert made["token"].startswith("spw_") and made["state"] == "valid"
     assert done(run, "token", "revoke", made["id"]) == f"{made['id']}: revoked\n"
