@@ -200,7 +200,8 @@ class Runner:
         """Return state, text, result and problem of a job after its run. Raises Stopped."""
         try:
             work.check()
-            return rows.DONE, None, kind.run(work), None
+            result = kind.run(work)
+            return rows.DONE, work.text, result, None
         except Cancelled:
             return rows.CANCELLED, "cancelled; what was done stays done", None, None
         except Stopped:

@@ -22,6 +22,7 @@ from gateway.db.engine import Database
 from gateway.errors import NamespaceError, NotPossible, UserError
 from gateway.promotion import members, places, store
 from gateway.promotion.store import Promotion, State
+from gateway.promotion.wishes import NO_WISHES, Wishes, wishes_of
 from gateway.settings import Settings
 from gateway.text import printable, shown
 from gateway.units import size
@@ -35,6 +36,12 @@ DEAD_SECONDS = 10.0
 def promote_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as", dest="name", required=True, metavar="NAME", help="its new name")
     parser.add_argument("--note", default="", metavar="TEXT", help="why, for other people")
+    tag = "of its objects, beside spillway=promoted; may be repeated"
+    parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="K=V", help=tag)
+    parser.add_argument("--to", metavar="PREFIX", help="its keys begin so, outside of our prefix")
+    parser.add_argument(
+        "--legal-hold", action="store_true", help="no program deletes its objects (Object Lock)"
+    )
     parser.add_argument(
         "--wait",
         action=argparse.BooleanOptionalAction,
@@ -49,11 +56,14 @@ def promote(args: argparse.Namespace) -> int:
     """Promote a checkpoint. Returns exit status 1 if it cannot be promoted. Raises UserError."""
     settings = config.load(args.config)
     name = places.checked(args.name, settings.drain.hold_patterns)
+    wishes = wishes_of(settings.bucket.prefix, args.legal_hold, args.tags, args.to)
+    if wishes.legal_hold:
+        control.require_lock(settings)
     with browsing(settings) as browser, opened(settings) as database:
         try:
             ino = follow(browser, settings, args.path).found().attr.ino
             waiting = _Waiting(settings, database, args.json)
-            made = waiting.ask(ino, name, args.note, args.wait)
+            made = waiting.ask(ino, name, args.note, args.wait, wishes)
             if args.wait:
                 made = waiting.until_ended(made)
             now, _files, copied = _counted(database, made)
@@ -110,6 +120,7 @@ def _cells(one: dict[str, Any]) -> tuple[str, ...]:
 
 def demote_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="remove the copy, also in the bucket")
+    parser.add_argument("--release-hold", action="store_true", help="end its legal hold first")
     parser.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("name", metavar="NAME", help="as spillway promotions shows it")
 
@@ -125,7 +136,10 @@ def demote(args: argparse.Namespace) -> int:
                 raise UserError(str(exc)) from None
             if not args.yes:
                 return show_unconfirmed(found.name, found.files, found.size)
-            control.demote(session, found)
+            try:
+                store.demote(session, found, args.release_hold)
+            except NotPossible as exc:
+                return refuse(exc)
         if args.wait:
             _Waiting(settings, database, False).until_gone(found)
     return show_demoted(args.name, args.wait)
@@ -169,7 +183,9 @@ class _Waiting:
         self._line = Line(quiet)
         self._alive_at = clock.monotonic_seconds()
 
-    def ask(self, ino: int, name: str, note: str, waits: bool) -> Promotion:
+    def ask(
+        self, ino: int, name: str, note: str, waits: bool, wishes: Wishes = NO_WISHES
+    ) -> Promotion:
         """Record a promotion, as soon as the bucket has all of its source. Raises NotPossible,
         UserError."""
         try:
@@ -191,7 +207,8 @@ class _Waiting:
             self._line.end()
         prefix = self._settings.bucket.prefix
         with self._database.writing() as session:
-            return members.record(session, prefix, name, path, seen, note, user.name())
+            by = user.name()
+            return members.record(session, prefix, name, path, seen, note, by, wishes)
 
     def until_ended(self, one: Promotion) -> Promotion:
         """Wait until a promotion is done or has failed. Raises NotPossible."""
@@ -255,6 +272,8 @@ def _line(one: dict[str, Any]) -> str:
         text += f": {shown(one['reason'])}"
     elif one["note"]:
         text += f": {shown(one['note'])}"
+    if one["legal_hold"]:
+        text += "; under a legal hold"
     if one["run"] is None:
         text += "; no rule recognised it as a checkpoint"
     if one["state"] == State.DONE and not one["is_tagged"]:

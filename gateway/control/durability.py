@@ -141,7 +141,8 @@ def _missing(session: Session, homes: Homes, top: int, rules: Rules) -> Iterator
         (directory, inside), after = waiting.pop(), b""
         while True:
             rows = session.all(stored.MEMBERS, parent=directory, after=after, most=PAGE)
-            for name, _ctime_ns, is_stored, key, _stored_ns, ino, kind, length, is_open, *_ in rows:
+            for name, _ctime_ns, is_stored, key, _stored_ns, _class, *entry in rows:
+                ino, kind, length, is_open = entry[:4]
                 after = name
                 if kind == Kind.DIRECTORY:
                     waiting.append((ino, leftovers.below(ino, inside)))

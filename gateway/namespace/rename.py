@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.db import statements as sql
+from gateway.db.models import TRASH_INO
 from gateway.db.writer import Tx
 from gateway.errors import (
     AccessDenied,
@@ -51,8 +52,9 @@ def rename(
 
     Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
     Data files are named by inode number, so no byte moves. A reserved inode stays in reserved
-    directories. Raises NotFound, Exists and the type errors, NotEmpty, CrossesItself, AccessDenied,
-    NotPermitted, ReadOnly, Stale.
+    directories, unless the gateway takes it out of the trash. What goes into the trash is reserved
+    there, so that a client that still has its handle changes nothing of it. Raises NotFound, Exists
+    and the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly, Stale.
     """
     check_name(old_name)
     check_new_name(new_parent, new_name)
@@ -61,7 +63,8 @@ def rename(
         source_dir, _ = _directories(tx, old_parent, new_parent)
         permissions.require_entry_change(source_dir, cred)
         raise NotFound
-    if moved.reserved and not get_directory(tx, new_parent).reserved:
+    is_taken_back = cred.is_gateway and old_parent == TRASH_INO
+    if moved.reserved and not is_taken_back and not get_directory(tx, new_parent).reserved:
         raise ReadOnly
     replaced = find(tx, new_parent, new_name)
     if replaced is not None or moved.kind == Kind.DIRECTORY:
@@ -101,6 +104,8 @@ def rename(
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
         removed = lose_name(tx, replaced)
     note_renamed(tx, moved)
+    if target_dir.reserved != moved.reserved:
+        tx.run(sql.RESERVE_TREE, top=moved.ino, wanted=target_dir.reserved)
     return count_name(tx, moved.ino, 0), removed
 
 

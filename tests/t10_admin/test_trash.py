@@ -138,6 +138,7 @@ NAMED = {"name": "x"}
 def test_jobs_about_a_checkpoint_follow_its_name(site: Filled) -> None:
     ino = site.ino("a/step-3")
     warmed = job(site, "POST", f"checkpoints/{ino}/warm")
+    assert warmed["text"] == "0 files came, 2 were there before"
     assert (warmed["state"], warmed["result"]["resident_before_files"]) == ("done", 2)
     assert recorded(site)["after"]["job"] == warmed["id"]
     # The bucket has no credentials.

@@ -45,7 +45,8 @@ def demote(args: argparse.Namespace, api: Api) -> int:
     found = api.get(_address(args.name))
     if not args.yes:
         return promoting.show_unconfirmed(args.name, found["files"], found["size_bytes"])
-    api.call("DELETE", _address(args.name))
+    query = {"release_hold": args.release_hold}
+    api.call("DELETE", _address(args.name), query=query)
     line = Line(quiet=False)
     try:
         while args.wait and _is_there(api, args.name):
