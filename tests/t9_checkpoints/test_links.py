@@ -134,7 +134,7 @@ def _save(client: nfs4.Client, step: int, is_killed: Callable[[], bool]) -> bool
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None:
-    values = {
+    values: dict[str, dict[str, float]] = {
         "nfs": {"lease_seconds": 5, "grace_seconds": 5},
         "drain": {"settle_seconds": 0.1, "poll_seconds": 0.1, "retry_max_seconds": 0.5},
     }
