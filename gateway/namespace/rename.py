@@ -51,10 +51,9 @@ def rename(
     """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
 
     Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
-    Data files are named by inode number, so no byte moves. A reserved inode stays in reserved
-    directories, unless the gateway takes it out of the trash. What goes into the trash is reserved
-    there, so that a client that still has its handle changes nothing of it. Raises NotFound, Exists
-    and the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly, Stale.
+    Data files are named by inode number, so no byte moves. What the gateway puts into the trash is
+    reserved until it takes it back: clients may have its handle. Raises NotFound, Exists and the
+    type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly, Stale.
     """
     check_name(old_name)
     check_new_name(new_parent, new_name)
