@@ -56,7 +56,9 @@ def main() -> int:
     beats = Beats()
     server = uvicorn.Server(_config(app, certificate, beats))
     process.on_stop = lambda: setattr(server, "should_exit", True)
-    threading.Thread(target=_tend, args=(gateway, certificate, process.stop), daemon=True).start()
+    sampler = Sampler(settings, gateway.store, app.state.figures.status)
+    tending = (gateway, sampler, certificate, process.stop)
+    threading.Thread(target=_tend, args=tending, daemon=True).start()
     # Its own thread: in the main thread uvicorn would take the signals.
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
@@ -98,10 +100,11 @@ def _config(app: Any, certificate: Certificate | None, beats: Beats) -> uvicorn.
     )
 
 
-def _tend(gateway: Gateway, certificate: Certificate | None, stop: threading.Event) -> None:
+def _tend(
+    gateway: Gateway, sampler: Sampler, certificate: Certificate | None, stop: threading.Event
+) -> None:
     """Take samples, delete old rows and renew the certificate until stop is set."""
     prune_at = 0.0
-    sampler = Sampler(gateway.settings, gateway.store)
     while True:
         try:
             if certificate is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from admin_api.recent import Recent
-from gateway.control import bucket, cached, status
+from gateway.control import alarms, bucket, cached, status
 from gateway.db.engine import Database
 from gateway.errors import GatewayError
 from gateway.settings import Settings
@@ -40,6 +40,23 @@ class Figures:
         found = self._status.value()
         counts = self._counts.ready() or {"resident": None, "absent": None}
         return {**found, "cache": {**found["cache"], **counts}}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures that change while a save drains. Raises as ``status`` does."""
+        found = self._status.value()
+        drain, space = found["drain"] or {}, found["space"] or {}
+        at_risk = found["catalogue"]["at_risk"]
+        return {
+            "healthy": found["healthy"],
+            "dirty_files": found["dirty"]["files"],
+            "dirty_bytes": found["dirty"]["bytes"],
+            "sent_bytes_per_second": drain.get("bytes_per_second") if drain.get("alive") else None,
+            "uploads": len(drain.get("uploads") or ()) if drain.get("alive") else 0,
+            "space_level": space.get("level"),
+            "headroom_bytes": space.get("headroom_bytes"),
+            "rpo_seconds": max((one["at_risk_seconds"] for one in at_risk), default=0.0),
+            "alarms": {name: count for name, count in alarms.of(found).items() if count},
+        }
 
     def probe(self) -> dict[str, Any]:
         """Return whether the bucket answers, as it was some seconds ago at most."""

@@ -55,3 +55,17 @@ def key_of(cursor: str | None, *kinds: type | tuple[type, ...]) -> list[Any] | N
     ):
         raise Problem(400, "cursor: it is not one of this list: begin without a cursor")
     return key
+
+
+def cursor_of_name(name: bytes) -> str:
+    """Return the cursor of a name in a directory."""
+    return cursor_of([name.hex()])
+
+
+def name_of(cursor: str | None) -> bytes:
+    """Return the name that a cursor of a directory has, b"" without one. Raises Problem."""
+    key = key_of(cursor, str)
+    try:
+        return b"" if key is None else bytes.fromhex(key[0])
+    except ValueError:
+        raise Problem(400, "cursor: it is not one of this list: begin without a cursor") from None

@@ -21,7 +21,9 @@ from starlette.exceptions import HTTPException
 
 from gateway.errors import (
     BucketError,
+    Changed,
     DoorClosed,
+    ExportChanged,
     NamespaceError,
     NotPossible,
     NotThere,
@@ -110,6 +112,8 @@ def of(exc: Exception) -> Problem:
         return Problem(503, detail, {"Retry-After": "5"})
     if isinstance(exc, BucketError):
         return Problem(502, detail)
+    if isinstance(exc, Changed | ExportChanged):
+        return Problem(412, detail)
     if isinstance(exc, NotThere):
         return Problem(404, detail)
     if isinstance(exc, UserError | TrashRefused | NotPossible):

@@ -162,10 +162,9 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
     """Show a checkpoint."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-        own = next((row for row in pinned.every(session) if row.ino == ino), None)
         is_held = pinned.Pins(session).cover(ino)
         copies = checkpoints.promotions(session, ino)
-        pin = None if own is None else pins.facts(gateway.settings, session, own, text_of)
+        pin = pins.of(gateway.settings, session, ino, text_of)
     facts: dict[str, Any] = {"one": found, "pin": pin, "is_held": is_held, "copies": copies}
     return page(request, "checkpoint.html", who, **facts, here="checkpoints")
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from admin_api.access.roles import Admin, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages.flash import after
 from admin_api.pages.render import page
@@ -37,9 +38,11 @@ def summary(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 
 
 @router.post("/approve")
-def approve(gateway: Governed, who: Admin, sent: Sent) -> RedirectResponse:
+def approve(gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> RedirectResponse:
     """Approve the deletions of a plan."""
-    retention.approve(gateway.settings, gateway.database, sent.get("plan", ""), who.name)
+    plan = sent.get("plan", "")
+    made = retention.approve(gateway.settings, gateway.database, plan, who.name)
+    call.after = {"plan": made.plan, "checkpoints": made.checkpoints, "bytes": made.size}
     return after("/policies", "ok", "Approved. The gateway puts them into the trash in minutes.")
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.calls import Recorded
 from admin_api.figures import Figured
 from admin_api.gateway import Governed
 from admin_api.problems import describe
@@ -76,8 +77,11 @@ def test_bucket(gateway: Governed, _operator: Operator) -> Probe:
 
 
 @router.post("/setup", responses=describe(409, 502, 503))
-def set_up_bucket(gateway: Governed, _admin: Admin, body: SettingUp) -> SetUp:
+def set_up_bucket(gateway: Governed, call: Recorded, _admin: Admin, body: SettingUp) -> SetUp:
     """Look at the bucket's own settings, find out which checksum it verifies, and, if that is
     asked for, add the rule that ends unfinished uploads."""
     facts, is_well = bucket.set_up(gateway.settings, body.apply)
-    return SetUp(**facts, is_well=is_well)
+    made = SetUp(**facts, is_well=is_well)
+    if body.apply:
+        call.after = made
+    return made

@@ -12,9 +12,9 @@ from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.jobs import files as jobs
 from admin_api.jobs.runner import Working
-from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of_name, name_of
 from admin_api.paths import PathQuery, PathText, encoded, path_of
-from admin_api.problems import Problem, describe
+from admin_api.problems import describe
 from admin_api.routes.files import Entry, changing, read_file, require_inode
 from admin_api.routes.jobs import Job, accepted
 from admin_api.shapes import INTEGER_MAX, Body
@@ -59,18 +59,17 @@ def list_directory(
     cursor: Cursor = None,
 ) -> Page[Child]:
     """List a directory by name. A page costs the same wherever it is in the list."""
-    key = key_of(cursor, str)
     with browsing(gateway.settings) as browser:
         place = resolve(browser, gateway.settings, path)
         place.found()
         if not place.is_directory:
             raise NotPossible(f"{place.path}: it is no directory: read it with /files")
-        found = browser.page(place.found().attr.ino, _name(key), limit + 1)
+        found = browser.page(place.found().attr.ino, name_of(cursor), limit + 1)
     above = path_of(gateway.settings, b"/".join(names_of(gateway.settings.nfs.export, path)))
     children = [brief(entry, text_of) for entry in found[:limit]]
     return Page(
         items=[Child(path=f"{above}/{one['name']}", **one) for one in children],
-        next=cursor_of([found[limit - 1].name.hex()]) if len(found) > limit else None,
+        next=cursor_of_name(found[limit - 1].name) if len(found) > limit else None,
     )
 
 
@@ -111,12 +110,4 @@ def remove_directory(
         found = place.found().attr.ino
     call.before = {"path": encoded(path), "ino": found}
     arguments = {"paths": [encoded(path)], "ino": found}
-    return accepted(response, runner.submit(jobs.REMOVE, arguments, admin, call.request_id))
-
-
-def _name(key: list[str] | None) -> bytes:
-    """Return the name that a cursor has. Raises Problem."""
-    try:
-        return b"" if key is None else bytes.fromhex(key[0])
-    except ValueError:
-        raise Problem(400, "cursor: it is not one of this list: begin without a cursor") from None
+    return accepted(response, call, runner.submit(jobs.REMOVE, arguments, admin, call.request_id))

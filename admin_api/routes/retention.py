@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.policies import PolicyDocument, policies_of
@@ -181,9 +182,11 @@ def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
 
 
 @router.post("/approvals", responses=describe(403, 409, 503))
-def approve(gateway: Governed, admin: Admin, body: PlanId) -> Approval:
+def approve(gateway: Governed, call: Recorded, admin: Admin, body: PlanId) -> Approval:
     """Approve a plan that deletes much. The gateway deletes its checkpoints within minutes."""
-    return _approval(retention.approve(gateway.settings, gateway.database, body.plan, admin.name))
+    made = retention.approve(gateway.settings, gateway.database, body.plan, admin.name)
+    call.after = approval = _approval(made)
+    return approval
 
 
 @router.get("/log", responses=describe(400, 503))
@@ -216,10 +219,12 @@ def read_clock(gateway: Governed, _viewer: Viewer) -> Clock:
 
 
 @router.post("/clock/confirm", responses=describe(403, 503))
-def confirm_clock(gateway: Governed, _admin: Admin) -> Clock:
+def confirm_clock(gateway: Governed, call: Recorded, admin: Admin) -> Clock:
     """Say that the clock of this machine is right."""
+    call.before = read_clock(gateway, admin)
     retention.confirm_clock(gateway.database)
-    return read_clock(gateway, _admin)
+    call.after = made = read_clock(gateway, admin)
+    return made
 
 
 def _plan(

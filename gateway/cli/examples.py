@@ -29,6 +29,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "up": _of(("up", "Runs the NFS server, the drain, the cache, the catalogue and the pages.")),
     "admin": _of(("admin", "Serves the admin API and its pages, without spillway up.")),
     "serve": _of(("serve drain", "Becomes the drain: the unit spillway-drain starts it so.")),
+    "first-boot": _of(
+        ("first-boot --check spillway.toml", "Says whether the file of the drive is right."),
+        ("first-boot", "Makes a gateway of this machine: the unit configure-spillway starts it."),
+    ),
     "status": _of(
         ("status", "Shows processes, bucket, backlog, runs at risk and disk."),
         ("status --json", "The same facts for a program."),

@@ -6,17 +6,16 @@ import argparse
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from gateway import config
 from gateway.cli import user, verbs
 from gateway.clients import Squash
+from gateway.control import exports as control
 from gateway.control.paths import names_of
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import NamespaceError, NotThere, UserError
 from gateway.exports.keeper import Exports, Listed, Wanted
 from gateway.settings import Settings
-from gateway.text import printable
 
 _Act = Callable[[Settings, Exports, argparse.Namespace], int]
 
@@ -72,7 +71,7 @@ def _opened(settings: Settings) -> Iterator[Exports]:
 def _list(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     found = exports.listed()
     if args.json:
-        print(json.dumps([_facts(settings, one) for one in found], indent=2))
+        print(json.dumps([control.facts(settings, one) for one in found], indent=2))
         return 0
     print(f"{settings.nfs.export}: everything, to {_hosts(settings.nfs.clients)} (nfs.clients)")
     for one in found:
@@ -82,7 +81,8 @@ def _list(settings: Settings, exports: Exports, args: argparse.Namespace) -> int
 
 def _show(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     found = _found(exports, args.name)
-    print(json.dumps(_facts(settings, found), indent=2) if args.json else _line(settings, found))
+    facts = control.facts(settings, found)
+    print(json.dumps(facts, indent=2) if args.json else _line(settings, found))
     return 0
 
 
@@ -121,39 +121,21 @@ def _reload(_settings: Settings, exports: Exports, _args: argparse.Namespace) ->
 
 
 def _found(exports: Exports, name: str) -> Listed:
-    found = exports.get(name)
-    if found is None:
-        raise UserError(f"there is no export {name}: spillway export list shows what is")
-    return found
-
-
-def _facts(settings: Settings, found: Listed) -> dict[str, Any]:
-    export = found.export
-    return {
-        "name": export.name,
-        "version": export.version,
-        "path": None if found.path is None else _path(settings, found.path),
-        "inode": export.directory,
-        "clients": list(export.clients),
-        "squash": export.squash,
-        "served": found.is_served,
-        "changed_ns": export.created_ns,
-        "changed_by": export.author,
-    }
+    try:
+        return control.found(exports, name)
+    except NotThere as exc:
+        raise UserError(str(exc)) from None
 
 
 def _line(settings: Settings, found: Listed) -> str:
     export = found.export
-    where = "its directory is gone" if found.path is None else _path(settings, found.path)
+    gone = "its directory is gone"
+    where = gone if found.path is None else control.path_of(settings, found.path)
     line = (
         f"{export.name}: {where}, to {_hosts(export.clients)}, squash {export.squash}, "
         f"version {export.version}"
     )
     return f"{line} (not served: spillway export reload)" if found.is_served is False else line
-
-
-def _path(settings: Settings, path: bytes) -> str:
-    return f"{settings.nfs.export}/{printable(path)}" if path else settings.nfs.export
 
 
 def _hosts(clients: tuple[str, ...]) -> str:

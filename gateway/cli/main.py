@@ -25,6 +25,7 @@ from gateway.cli import (
     drain,
     evict,
     export,
+    first_boot,
     init,
     look,
     manifest,
@@ -66,6 +67,9 @@ SUBCOMMANDS = (
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
     Subcommand("admin", "run the admin API by itself", admin.arguments, admin.run),
     Subcommand("serve", "run one process, for systemd", serve.arguments, serve.run),
+    Subcommand(
+        "first-boot", "configure a machine of an image", first_boot.arguments, first_boot.run
+    ),
     Subcommand("status", "show how the gateway is", status.arguments, status.run),
     Subcommand("statistics", "what clients ask for", statistics.arguments, statistics.run),
     Subcommand("export", "further directories that hosts may mount", export.arguments, export.run),

@@ -107,9 +107,10 @@ def demote(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     with opened(settings) as database:
         with database.writing() as session:
-            found = store.one_named(session, args.name)
-            if found is None:
-                raise UserError(f"no promotion {shown(args.name)}: look with spillway promotions")
+            try:
+                found = control.named(session, args.name)
+            except NotPossible as exc:
+                raise UserError(str(exc)) from None
             if not args.yes:
                 print(
                     f"{found.name}: {found.files:,} files, {size(found.size)} would be removed, "

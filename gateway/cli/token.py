@@ -34,6 +34,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--name", metavar="NAME", help="whose it is (default: your name)")
     create.add_argument("--expires", metavar=DURATION.metavar, help="when it ends, like 30d")
     create.add_argument("--json", action="store_true", help="the token and its facts as JSON")
+    add = verb("add", "add an admin's token that was prepared for a first boot", _add)
+    add.add_argument("--name", metavar="NAME", required=True, help="whose it is")
+    add.add_argument("id", metavar="ID")
+    add.add_argument("hash", metavar="HASH")
     listing = verb("list", "list the tokens", _list)
     listing.add_argument("--json", action="store_true", help="the same facts as JSON")
     verb("revoke", "end a token at once", _revoke).add_argument("id", metavar="ID")
@@ -80,6 +84,22 @@ def _create(store: Database, args: argparse.Namespace) -> int:
         return 0
     print(text)
     print("it is shown this once: who has it may do what its role may", file=sys.stderr)
+    return 0
+
+
+def _add(store: Database, args: argparse.Namespace) -> int:
+    from admin_api.access.tokens import prepared
+    from admin_api.store import tokens
+
+    token = prepared(shown(args.name), args.id, args.hash, user.name())
+    with store.writing() as session:
+        known = tokens.find(session, token.id)
+        if known is not None:
+            print(f"{token.id}: unchanged")
+            return 0
+        tokens.add(session, token)
+        _note(session, "add", token)
+    print(f"{token.id}: added")
     return 0
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from gateway import config
 from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
+from gateway.control import trash as control
 from gateway.control.paths import names_of, shown
-from gateway.control.trash import facts
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.errors import DoorClosed, NamespaceError, NotPossible, TrashRefused, UserError
@@ -68,8 +68,7 @@ def undelete(args: argparse.Namespace) -> int:
         try:
             trash.reconcile()
             entry = _chosen(trash.entries(), export, args.what)
-            to = None if args.to is None else names_of(export, args.to)
-            path = trash.undelete(entry.id, to)
+            path = control.undelete(settings, trash, entry.id, args.to)
         except (NotPossible, TrashRefused) as exc:
             return refuse(NotPossible(str(exc)))
     print(f"{export}/{printable(path)}: it is back")
@@ -107,7 +106,7 @@ def _opened(settings: Settings) -> Iterator[Trash]:
 
 def _list(settings: Settings, as_json: bool) -> int:
     with _opened(settings) as trash:
-        found = facts(settings, trash)
+        found = control.facts(settings, trash)
     if as_json:
         print(json.dumps({"trash": found}, indent=2))
         return DONE

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -23,7 +24,7 @@ from itertools import groupby
 from types import FrameType
 from typing import Any
 
-from gateway import atomic, clock, config, datadir, state
+from gateway import atomic, clock, config, datadir, port, state
 from gateway.cli import checks, ganesha_conf
 from gateway.cli.admin import MODULE, argv
 from gateway.cli.child import Child, Command, Phase
@@ -31,8 +32,10 @@ from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
+from gateway.exports import server
 from gateway.exports.keeper import at_start
 from gateway.namespace import identity
+from gateway.nfssettings import SYS
 from gateway.proc import start_ticks
 from gateway.settings import Settings
 
@@ -43,8 +46,11 @@ CHECKPOINTS_STOP_SECONDS = 10.0
 ADMIN_STOP_SECONDS = 10.0
 COMMAND_SECONDS = 10.0
 """The time to wait for a command that changes names in place of the server."""
-PROBE_TIMEOUT_SECONDS = 0.5
+PROBE_TIMEOUT_SECONDS = 1.0
 
+_COMPLAINT = re.compile(r":(?!DBUS|NFS CB|DISP)[A-Z0-9_ ]+ :(FATAL|MAJ|CRIT) :")
+"""A line of Ganesha's log that may say why it does not serve. It complains in every log that there
+is no D-Bus, no rpcbind and no keytab for callbacks."""
 _USERS = {
     Squash.NONE: "root is root",
     Squash.ROOT: "root is nobody",
@@ -60,9 +66,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the gateway until a signal. Raises UserError when a check before the start fails."""
     settings = config.load(args.config)
     with prepared(settings):
-        secrets = settings.credentials_file
-        if checks.readable_secrets(secrets):
-            say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
+        for secrets in (settings.credentials_file, settings.nfs.keytab):
+            if checks.readable_secrets(secrets):
+                say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
         say(f"spillway: {who_may_mount(settings)}")
         for line in further_exports(settings):
             say(f"spillway: {line}")
@@ -91,6 +97,7 @@ def check(settings: Settings) -> None:
         raise UserError(f"cannot read the namespace database: {exc}") from None
     make_files_directory(settings)
     checks.require_programs(settings)
+    checks.require_kerberos(settings)
     # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
     exports, _left_out = at_start(settings)
     ganesha_conf.write(settings, exports)
@@ -123,9 +130,10 @@ def ganesha(settings: Settings, log: str | None = None) -> Command:
         stop_seconds=GANESHA_STOP_SECONDS,
         advice=f"read {file}; was {plugin} built for this nfs-ganesha and this Python "
         f"({sys.executable})?",
-        ready=partial(_accepts, nfs.bind, nfs.port),
+        ready=partial(_serves, settings),
         ready_text=f" on {_host(nfs.bind)}:{nfs.port}; mount it: {mount_command(settings)}",
         log=file,
+        complaint=_COMPLAINT,
     )
 
 
@@ -162,8 +170,10 @@ def mount_command(settings: Settings) -> str:
     """Return the mount command of a client, with the host name that this machine has for itself."""
     nfs = settings.nfs
     host = socket.gethostname() if nfs.bind in ("0.0.0.0", "::") else _host(nfs.bind)
-    options = "" if nfs.port == 2049 else f" -o port={nfs.port}"
-    return f"mount -t nfs4{options} {host}:{nfs.export} /mnt"
+    options = [] if nfs.port == 2049 else [f"port={nfs.port}"]
+    options += [] if SYS in nfs.security else [f"sec={nfs.security[0]}"]
+    given = f" -o {','.join(options)}" if options else ""
+    return f"mount -t nfs4{given} {host}:{nfs.export} /mnt"
 
 
 def who_may_mount(settings: Settings) -> str:
@@ -177,7 +187,8 @@ def who_may_mount(settings: Settings) -> str:
         f"{', '.join(client.hosts for client in group)} ({kind})"
         for kind, group in groupby(map(parse, settings.nfs.clients), rights)
     )
-    return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash)"
+    proof = ", ".join(settings.nfs.security)
+    return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash); users by {proof}"
 
 
 def further_exports(settings: Settings) -> Iterator[str]:
@@ -197,13 +208,11 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _accepts(bind: str, port: int) -> bool:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
-    try:
-        socket.create_connection((host, port), timeout=PROBE_TIMEOUT_SECONDS).close()
-    except OSError:
-        return False
-    return True
+def _serves(settings: Settings) -> bool:
+    """Return whether the NFS server answers calls and has the export. Without its plugin it
+    answers calls too, and has none."""
+    limit = PROBE_TIMEOUT_SECONDS
+    return port.answers(settings, limit) and server.serves(settings, limit)
 
 
 def say(line: str) -> None:

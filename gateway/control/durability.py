@@ -50,30 +50,52 @@ def find(settings: Settings, path: str) -> int:
         return follow(browser, settings, path).found().attr.ino
 
 
+class Waiting:
+    """Looks again and again whether everything at or below an inode is durable.
+
+    Parameters: context; top, the inode; path, to be shown.
+    """
+
+    def __init__(self, context: Context, top: int, path: str) -> None:
+        self._context = context
+        self._top = top
+        self._path = path
+        self._first: Missing | None = None
+        self._rules = rules_of(context.settings)
+
+    def look(self) -> float | None:
+        """Return the time in seconds until the next look, or None if everything is durable. Raises
+        NotPossible if it was removed, TryAgain."""
+        before = clock.monotonic_seconds()
+        with self._context.reading() as view:
+            if self._is_durable(view.session):
+                return None
+        return max(POLL_SECONDS, REST * (clock.monotonic_seconds() - before))
+
+    def _is_durable(self, session: Session) -> bool:
+        top = self._top
+        if file_of(session, top) is None:
+            raise NotThere(f"{shown(self._path)} was removed meanwhile")
+        if is_trashed(session, top):
+            raise NotPossible(
+                f"{shown(self._path)} is not sent: a policy put it into the trash: take it back: "
+                "spillway undelete"
+            )
+        homes = Homes(session, self._context.settings.bucket.prefix)
+        if self._first is None or not _is_waited_for(session, homes, top, self._first.ino):
+            self._first = next(_missing(session, homes, top, self._rules), None)
+        return self._first is None
+
+
 def wait(context: Context, top: int, path: str, rest: Callable[[float], None]) -> None:
     """Wait until everything at or below an inode is durable.
 
     Parameters: path, to be shown; rest, called after each look with the time in seconds until the
     next one: what it raises ends the wait. Raises NotPossible if it was removed, TryAgain.
     """
-    first: Missing | None = None
-    rules = rules_of(context.settings)
-    while True:
-        before = clock.monotonic_seconds()
-        with context.reading() as view:
-            if file_of(view.session, top) is None:
-                raise NotThere(f"{shown(path)} was removed meanwhile")
-            if is_trashed(view.session, top):
-                raise NotPossible(
-                    f"{shown(path)} is not sent: a policy put it into the trash: take it back: "
-                    "spillway undelete"
-                )
-            homes = Homes(view.session, context.settings.bucket.prefix)
-            if first is None or not _is_waited_for(view.session, homes, top, first.ino):
-                first = next(_missing(view.session, homes, top, rules), None)
-                if first is None:
-                    return
-        rest(max(POLL_SECONDS, REST * (clock.monotonic_seconds() - before)))
+    waiting = Waiting(context, top, path)
+    while (seconds := waiting.look()) is not None:
+        rest(seconds)
 
 
 def why(context: Context, top: int) -> str:

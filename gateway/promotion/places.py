@@ -48,12 +48,12 @@ def checked(text: str, hold_patterns: Sequence[str]) -> str:
     try:
         name = os.fsencode(text).decode()
     except UnicodeDecodeError:
-        raise UserError("the name of a promotion must be UTF-8: choose another --as") from None
+        raise UserError("the name of a promotion must be UTF-8: choose another name") from None
     why = _why_not(name)
     if why is None and Holds(list(hold_patterns)).holds((), name.encode()):
         why = "drain.hold_patterns has a pattern of it"
     if why is not None:
-        raise UserError(f"{name!a} cannot be the name of a promotion: {why}: choose another --as")
+        raise UserError(f"{name!a} cannot be the name of a promotion: {why}: choose another name")
     return name
 
 

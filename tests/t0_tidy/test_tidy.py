@@ -85,9 +85,10 @@ ALLOWED = {
     },
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
     "gateway.adminsettings": {"gateway.checks", "gateway.declare"},
+    "gateway.nfssettings": {"gateway.checks", "gateway.clients", "gateway.declare"},
     "gateway.settings": {
         "gateway.acknowledge", "gateway.adminsettings", "gateway.checks",
-        "gateway.checkpointsettings", "gateway.clients", "gateway.declare",
+        "gateway.checkpointsettings", "gateway.declare", "gateway.nfssettings",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
@@ -228,6 +229,12 @@ ALLOWED = {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.datadir", "gateway.db",
         "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
         "gateway.settings", "gateway.text", "gateway.types",
+    },
+    # What it knows of tables it leaves to the commands that it runs.
+    "gateway.firstboot": {
+        "gateway.adminsettings", "gateway.atomic", "gateway.checks", "gateway.clients",
+        "gateway.config", "gateway.declare", "gateway.errors", "gateway.exports.export",
+        "gateway.firstboot", "gateway.retention.policy", "gateway.settings",
     },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",

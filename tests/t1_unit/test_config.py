@@ -93,6 +93,9 @@ def test_places_below_the_data_directory() -> None:
         ("cache", "limits", ["scratch=5GB"], 'must look like "NAME=500GiB"'),
         ("cache", "limits", ["5GiB"], 'must look like "NAME=500GiB"'),
         ("cache", "restore_tier", "Fast", "must be one of Standard, Bulk, Expedited"),
+        ("nfs", "version_4_2", "yes", "must be one of auto, on, off"),
+        ("nfs", "version_4_2", 1, "a string"),
+        ("nfs", "squash", True, "a string"),
         ("nfs", "ganesha", "ganesha.nfsd", "an absolute path"),
         ("nfs", "plugins_dir", 3, "a path in quotes"),
         ("nfs", "lease_seconds", 181, "between 5 and 180"),
@@ -193,6 +196,15 @@ def test_the_environment_wins() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"), [(True, "on"), (False, "off"), ("auto", "auto"), ("off", "off")]
+)
+def test_a_switch_of_an_earlier_version_is_read_as_a_word(given: bool | str, meant: str) -> None:
+    text = str(given).lower()
+    assert read(with_key("nfs", "version_4_2", given)).nfs.version_4_2 == meant
+    assert read(MINIMAL, SPILLWAY_NFS_VERSION_4_2=text).nfs.version_4_2 == meant
+
+
+@pytest.mark.parametrize(
     ("variable", "text", "remedy"),
     [
         ("SPILLWAY_NFS_PORT", "many", "write it as in the TOML file"),
@@ -273,6 +285,7 @@ SHAPED = {
     "directory_weights",
     "clients",
     "squash",
+    "version_4_2",
     "evict_from",
     "evict_to",
     "limits",

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,7 +135,7 @@ def _save(client: nfs4.Client, step: int, is_killed: Callable[[], bool]) -> bool
 
 @pytest.mark.timeout(120 + 2 * SECONDS)
 def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None:
-    values: dict[str, dict[str, float]] = {
+    values: dict[str, dict[str, Any]] = {
         "nfs": {"lease_seconds": 5, "grace_seconds": 5},
         "drain": {"settle_seconds": 0.1, "poll_seconds": 0.1, "retry_max_seconds": 0.5},
     }

@@ -68,7 +68,7 @@ def test_a_checkpoint_goes_comes_back_and_is_removed(world: World) -> None:
     assert (entry.run, entry.step, entry.files, entry.state) == (b"run", 1, 3, "kept")
     assert (entry.deleted_by, entry.expires_ns - entry.since_ns) == ("policy keep-3", 7 * DAY_NS)
     # Its files are no backlog: a.distcp was drained, the two others take their bytes on the disk.
-    takes = trash.totals()[trashed]
+    takes = trash.totals(trash.entries())[trashed]
     assert (takes.dirty_files, takes.stored) == (2, len("a.distcp"))
     assert entry.dirty_used == takes.dirty_size == len("deep/b.distcp") + len(".metadata")
     assert world.namespace.dirty_bytes() == len("a.distcp") + len(".metadata")

@@ -132,6 +132,7 @@ class ClientVm:
         cpus: int = 1,
         processor: str = PROCESSOR,
         disk: Path | None = None,
+        hardware: Sequence[str] = (),
         deadline_seconds: float = BOOT_DEADLINE_SECONDS,
     ) -> Self:
         """Boot a client and wait until it accepts commands.
@@ -141,6 +142,7 @@ class ClientVm:
             with the host name of a killed client to show the server that client's reboot.
         :param disk: image of the disk /dev/vda. A kill of the guest loses exactly the bytes that
             the guest did not flush to this disk.
+        :param hardware: further options of qemu.
         :raises ClientError: qemu is missing or failed, or the deadline passed; the message ends
             with the tail of the console.
         """
@@ -159,7 +161,7 @@ class ClientVm:
             }
             try:
                 machine = ("-cpu", processor, "-smp", str(cpus), "-m", str(memory_mib))
-                argv = _qemu_argv(image, parameters, machine, disk)
+                argv = [*_qemu_argv(image, parameters, machine, disk), *hardware]
                 vm._spawn(argv)
                 connection = vm._accept(listener, token, deadline)
             except BaseException:
@@ -241,6 +243,8 @@ class ClientVm:
         version: str = "4.1",
         options: str = "hard,timeo=50,retrans=2",
         address: str = HOST_ADDRESS,
+        host: str | None = None,
+        security: str = "sys",
         timeout_seconds: float = 30.0,
     ) -> None:
         """Mount an export of an NFS server.
@@ -251,11 +255,13 @@ class ClientVm:
         :param options: further mount options as the kernel's NFS client takes them. Two mounts
             of one export share their caches and options unless "nosharecache" is among them.
         :param address: of the server; by default the host's loopback interface.
+        :param host: the server's name, by which Kerberos knows it; by default the address.
+        :param security: "sys", "krb5", "krb5i" or "krb5p".
         :raises ClientError: the kernel refused, or gave up on the server, or the time is over.
         """
-        fixed = f"addr={address},clientaddr={GUEST_ADDRESS},proto=tcp,sec=sys"
+        fixed = f"addr={address},clientaddr={GUEST_ADDRESS},proto=tcp,sec={security}"
         text = f"vers={version},port={port},{fixed},{options}"
-        source = f"{address}:{export}"
+        source = f"{host or address}:{export}"
         self.run([*AGENT, "mount", source, target, "nfs4", text], timeout_seconds=timeout_seconds)
         self._mounted.append(target)
 
