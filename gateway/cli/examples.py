@@ -89,7 +89,11 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         (
             'promote /checkpoints/run7/step100 --as llama-v3 --note "for the evaluation"',
             "Makes a copy that stays.",
-        )
+        ),
+        (
+            "promote /checkpoints/run7/step100 --as v3 --to models --tag stage=prod --legal-hold",
+            "Publishes it below models/v3, where no program can delete it.",
+        ),
     ),
     "promotions": _of(("promotions", "Lists the copies that stay.")),
     "demote": _of(("demote llama-v3 --yes", "Removes such a copy, also from the bucket.")),
