@@ -61,6 +61,10 @@ class AdminSettings:
         30,
         checks.between(1, 3650),
     )
+    metrics_public: bool = _key(
+        "Serve /metrics without a token, if bind is a loopback address. Otherwise it needs one.",
+        False,
+    )
     audit_days: int = _key(
         "For how many days the audit log is kept.", 365, checks.between(1, 36_500)
     )

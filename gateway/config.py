@@ -93,9 +93,9 @@ def _value(
     where = f"{section}.{spec.name}"
     if variable in environ:
         where = variable
-        value = _from_text(where, environ[variable], hint)
+        value = _from_text(where, _renewed(spec, environ[variable]), hint)
     elif spec.name in raw:
-        value = _from_toml(where, raw[spec.name], hint)
+        value = _from_toml(where, _renewed(spec, raw[spec.name]), hint)
     elif spec.default is MISSING:
         raise ConfigError(where, None, f"is required; set it in [{section}] or as {variable}")
     else:
@@ -104,6 +104,13 @@ def _value(
     if check is not None and (problem := check(value)) is not None:
         raise ConfigError(where, str(value) if isinstance(value, Path) else value, problem)
     return value
+
+
+def _renewed(spec: Field[Any], given: Any) -> Any:
+    """Return what is given for a key; on or off if it is true or false of an earlier version."""
+    if not spec.metadata["was_switch"] or not isinstance(given, (bool, str)):
+        return given
+    return {"true": "on", "false": "off"}.get(str(given).lower(), given)
 
 
 def _from_toml(where: str, value: Any, hint: Any) -> Any:

@@ -73,14 +73,60 @@ def test_what_clients_depend_on() -> None:
     assert found["FSAL", "Name"] == "PYTHON"
 
 
+def test_kerberos() -> None:
+    found = options(ganesha_conf.render(settings()))
+    assert found["EXPORT", "SecType"] == "sys"
+    assert found["NFS_KRB5", "Active_krb5"] == "false"
+    both = ["krb5i", "krb5p"]
+    given = settings(security=both, keytab="/k", idmap_conf="/i", port=20490)
+    text = ganesha_conf.render(given)
+    found = options(text)
+    assert found["EXPORT", "SecType"] == "krb5i, krb5p"
+    assert found["NFS_KRB5", "Active_krb5"] == "true"
+    assert found["NFS_KRB5", "KeytabPath"] == '"/k"'
+    assert found["NFS_KRB5", "CCacheDir"] == '"/nvme/run/krb5"'
+    assert found["NFSV4", "IdmapConf"] == '"/i"'
+    assert blocks.unsound(text) is None
+    assert "mount -t nfs4 -o port=20490,sec=krb5i " in up.mount_command(given)
+    for wrong in ([], ["krb5", "krb5"], ["krb6"]):
+        with pytest.raises(ConfigError, match="each once"):
+            settings(security=wrong)
+
+
 def test_what_must_stay_off() -> None:
     found = options(ganesha_conf.render(settings()))
-    assert found["NFSV4", "Minor_Versions"] == "0, 1", "READ_PLUS of 4.2 answers with no data"
     assert found["NFSV4", "Delegations"] == "false"
     assert found["NFS_CORE_PARAM", "Protocols"] == found["EXPORT", "Protocols"] == "4"
     for side_service in ("Enable_NLM", "Enable_RQUOTA", "Enable_UDP"):
         assert found["NFS_CORE_PARAM", side_service] == "false"
     assert found["NFS_KRB5", "Active_krb5"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "serves_4_2", "may_lack_flusher"),
+    [
+        ("NFS-Ganesha Release = V4.3", "auto", False, False),  # READ_PLUS answers with no data
+        ("NFS-Ganesha Release = V5.9", "auto", False, False),
+        ("NFS-Ganesha Release = V6.5", "auto", True, True),
+        ("NFS-Ganesha Release = V10.1", "auto", True, True),
+        ("NFS-Ganesha Release = V6.5", "off", False, True),
+        ("NFS-Ganesha Release = V4.3", "on", True, False),
+        ("Ganesha of another kind", "auto", False, False),
+        (None, "auto", False, False),  # it is not installed yet
+    ],
+)
+def test_what_depends_on_the_server(
+    tmp_path: Path, said: str | None, wanted: str, serves_4_2: bool, may_lack_flusher: bool
+) -> None:
+    server = tmp_path / "ganesha.nfsd"
+    if said is not None:
+        server.write_text(f'#!/bin/sh\n[ "$*" = -v ] && echo "{said}"\n')
+        server.chmod(0o755)
+    made = settings(ganesha=str(server), version_4_2=wanted)
+    found = options(ganesha_conf.render(made))
+    assert found["NFSV4", "Minor_Versions"] == ("0, 1, 2" if serves_4_2 else "0, 1")
+    # Ganesha 4.3 does not know this option.
+    assert (("NFS_CORE_PARAM", "allow_set_io_flusher_fail") in found) == may_lack_flusher
 
 
 def test_the_plugin_is_told_where_python_and_the_configuration_are() -> None:
@@ -195,7 +241,7 @@ def test_who_may_mount_is_told_in_one_line_and_in_order() -> None:
     assert up.who_may_mount(settings(clients=clients)) == (
         "hosts that may mount: 10.0.0.7 (read, every user is nobody); "
         "10.0.0.0/8, ::1 (read and write, root is root); "
-        "10.0.0.8 (read, every user is nobody); no others (nfs.clients, nfs.squash)"
+        "10.0.0.8 (read, every user is nobody); no others (nfs.clients, nfs.squash); users by sys"
     )
     assert "root is nobody" in up.who_may_mount(settings(squash="root"))
 
@@ -207,7 +253,9 @@ def test_every_line_has_a_form_that_the_server_can_read(tmp_path: Path) -> None:
     text = ganesha_conf.render(made, [export, export._replace(name="/two", number=3)])
     assert blocks.unsound(text) is None
     read = blocks.read(text.partition(blocks.MARK)[2])
-    assert read.fixed == {1: ("/é=x", 0, MIB), 2: ("/one", 16, MIB), 3: ("/two", 16, MIB)}
+    assert read.fixed == {
+        1: ("/é=x", 0, MIB, "sys"), 2: ("/one", 16, MIB, "sys"), 3: ("/two", 16, MIB, "sys"),
+    }  # fmt: skip
     for wrong in ("{", "}", "x", "EXPORT {{", "a = b", "a = b; }", 'a = "b;', "%include x"):
         assert blocks.unsound(text + wrong + "\n") is not None
 
