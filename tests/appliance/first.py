@@ -159,7 +159,9 @@ class Run:
     def _once(self) -> str:
         """Return digests of what is made once, and the tokens."""
         files = f"sha256sum $(ls -d {' '.join(_MADE_ONCE)})"
-        return self._machine.ssh(f"{files}; runuser -u spillway -- spillway token list").stdout
+        # What follows the name is when it was used.
+        tokens = "runuser -u spillway -- spillway token list | cut -d: -f1"
+        return self._machine.ssh(f"{files}; {tokens}").stdout
 
 
 def main() -> int:

@@ -69,7 +69,10 @@ class Confirmed:
         self.steps = 0
 
     def read(self) -> int:
-        """Read what has come. Returns how many steps were confirmed so far."""
+        """Read what has come. Returns how many steps were confirmed so far. Raises ClientError with
+        what the program says if it has ended: the client must go on by itself."""
+        if self._program.done:
+            self._program.wait()
         try:
             while data := self._connection.recv(65_536):
                 self.steps += data.count(b"\n")
