@@ -15,12 +15,14 @@ GANESHA := $(BUILD)/ganesha
 NFSLOAD := $(BUILD)/bench/nfsload
 NFS3SAVE := $(BUILD)/bench/nfs3save
 
+# Debian 13 has no Packer: the image is made on Debian 12.
+PACKER := $(if $(filter 12%,$(file < /etc/debian_version)),packer)
 # What the gateway needs to be built and run, and what its tests and its demo need beside that.
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
     qemu-system-x86 busybox-static cpio kmod zstd systemd \
     git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core \
-    prometheus packer nfs-common krb5-kdc krb5-admin-server krb5-user libnss-wrapper
+    prometheus $(PACKER) nfs-common krb5-kdc krb5-admin-server krb5-user libnss-wrapper
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
