@@ -109,7 +109,7 @@ ALLOWED = {
     },
     "gateway.holds": set[str](),
     "gateway.storageclasses": set[str](),
-    "gateway.released": {"gateway.db", "gateway.objectstore.keys"},
+    "gateway.released": {"gateway.db", "gateway.objectstore"},
     "gateway.text": set[str](),
     "gateway.units": set[str](),
     "gateway.door": {
