@@ -124,6 +124,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ),
     ),
     "bucket": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
+    "jobs": _of(
+        ("jobs list", "Lists what was asked for through the admin API, and how far it is."),
+        ("jobs cancel 0123456789abcdef", "Ends a job. What it has done stays done."),
+    ),
     "token": _of(
         ("token create --role admin", "Prints a token for the pages."),
         ("token create --role viewer --name grafana --expires 365d", "Makes one that only reads."),

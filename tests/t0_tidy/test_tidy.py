@@ -83,12 +83,13 @@ ALLOWED = {
     "gateway.acknowledge": {
         "gateway.checks", "gateway.declare", "gateway.holds", "gateway.pathpattern"
     },
+    "gateway.logs": {"gateway.clock"},
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
     "gateway.adminsettings": {"gateway.checks", "gateway.declare"},
     "gateway.nfssettings": {"gateway.checks", "gateway.clients", "gateway.declare"},
     "gateway.settings": {
         "gateway.acknowledge", "gateway.adminsettings", "gateway.checks",
-        "gateway.checkpointsettings", "gateway.declare", "gateway.nfssettings",
+        "gateway.checkpointsettings", "gateway.declare", "gateway.logs", "gateway.nfssettings",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
@@ -103,8 +104,8 @@ ALLOWED = {
         "gateway.settings", "gateway.state",
     },
     "gateway.daemon": {
-        "gateway.clock", "gateway.config", "gateway.errors", "gateway.notify", "gateway.services",
-        "gateway.settings", "gateway.namespace",
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.logs", "gateway.notify",
+        "gateway.services", "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
     "gateway.storageclasses": set[str](),

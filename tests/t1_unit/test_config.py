@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from gateway import checks, config
@@ -284,6 +283,7 @@ SHAPED = {
     "client_weights",
     "directory_weights",
     "clients",
+    "log_format",
     "squash",
     "version_4_2",
     "evict_from",
@@ -293,6 +293,7 @@ SHAPED = {
     "tls",
     "rule",
     "ask_share",
+    "security",
 }
 
 
@@ -322,7 +323,6 @@ def test_an_address_cannot_carry_the_buckets_name() -> None:
     ).bucket.path_style
 
 
-@run_settings(deadline=None)
 @given(st.data())
 def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
     values: dict[str, dict[str, Any]] = {}
