@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from admin_api.access.roles import Viewer
+from admin_api.figures import Figured
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages.render import page
 from admin_api.pages.timeline import line_of
@@ -170,12 +171,13 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
 
 
 @router.get("/{ino}/fate")
-def fate(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLResponse:
+def fate(
+    request: Request, gateway: Governed, figures: Figured, who: Viewer, ino: Ino
+) -> HTMLResponse:
     """Show what the policies make of a checkpoint now, and why."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-    planned = retention.planned(gateway.settings, gateway.database, ())
-    said = retention.facts(gateway.settings, planned, found["run"], text_of)["checkpoints"]
+    said = retention.facts(gateway.settings, figures.plan(), found["run"], text_of)["checkpoints"]
     mine = next((other for other in said if other["path"] == found["path"]), None)
     return page(request, "checkpoint-fate.html", who, one=found, fate=mine, here="checkpoints")
 

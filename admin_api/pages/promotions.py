@@ -51,7 +51,7 @@ def demote(
     with gateway.database.writing() as session:
         before = control.named(session, name)
         call.before = _facts(gateway, session, before)
-        call.after = _facts(gateway, session, control.demote(session, before))
+        call.after = _facts(gateway, session, store.demote(session, before, releases=False))
     return after("/promotions", "ok", f"{name} is being removed.")
 
 
