@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock audit ansible-lint appliance-test clean
+.PHONY: demo check check-names check-database test test-data test-rest slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -15,20 +15,24 @@ GANESHA := $(BUILD)/ganesha
 NFSLOAD := $(BUILD)/bench/nfsload
 NFS3SAVE := $(BUILD)/bench/nfs3save
 
+# Debian 13 has no Packer: the image is made on Debian 12.
+PACKER := $(if $(filter 12%,$(file < /etc/debian_version)),packer)
 # What the gateway needs to be built and run, and what its tests and its demo need beside that.
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
     qemu-system-x86 busybox-static cpio kmod zstd systemd \
     git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core \
-    nfs-common krb5-kdc krb5-admin-server krb5-user libnss-wrapper
+    prometheus $(PACKER) nfs-common krb5-kdc krb5-admin-server krb5-user libnss-wrapper
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
 APPLIANCE_PACKAGES := mmdebstrap e2fsprogs openssh-client
+IMAGE_PACKAGES := qemu-utils nbdkit $(APPLIANCE_PACKAGES)
 CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 
+# KEEP=1: gateway, pages and S3 server run until Ctrl-C.
 demo: build
-	$(PY) -m tests.demo
+	$(PY) -m tests.demo $(if $(KEEP),--keep)
 
 # Two halves that take about as long, so that both cores are used. Each has a temporary directory of
 # its own: pytest changes the mode of one that it shares, and PostgreSQL runs as another user.
@@ -38,6 +42,21 @@ test: build lint
 DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold
 test-data: SUITE = $(DATA_SUITES)
 test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) --ignore=tests/frameworks
+
+# On Debian 13 (Python 3.13, Ganesha 6.5, Linux 6.12 as the client), as root: the same tests, or those of
+# SUITE=; the package; any target, as in: make debian13 DO="pynfs PYNFS=build/checkouts/pynfs".
+DEBIAN13 = tests/support/debian13.sh $(BUILD)/debian13
+test-debian13: DO = build && $(if $(SUITE),build/venv/bin/python -m pytest $(SUITE),make -s -j2 --output-sync=target test-data test-rest)
+package-debian13: DO = package-test
+debian13 test-debian13 package-debian13:
+	@$(MAKE) -s deps APT_PACKAGES=mmdebstrap
+	$(DEBIAN13) sh -c 'make -s $(DO)'
+
+# The mount with the kernel of Debian 13 as the client, and this machine's server. As root.
+test-newer-client: SUITE = tests/t7_nfs
+test-newer-client: build
+	@$(MAKE) -s debian13 DO=build/vm/.built
+	SPILLWAY_TEST_KERNEL=$$(ls -t $(BUILD)/debian13/build/vm/linux-image-*.deb | head -n 1) $(PY) -m pytest $(SUITE)
 
 # For every day, in less than four minutes: no drain, no kills, one mount.
 check: build lint
@@ -51,12 +70,13 @@ test-data test-rest check-names check-database:
 	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest $(SUITE)
 
 # The property test at length, on both engines, a reader of the journal that was away for a million
-# changes, the bad hour of the bucket, two minutes a server, and the rename of a directory of 100,000
-# drained files.
+# changes, the bad hour of the bucket, two minutes a server, the admin API asked at length by
+# schemathesis, and the rename of a directory of 100,000 drained files.
 slow: build
 	SPILLWAY_PROPERTY_STEPS=10000 $(PY) -m pytest -s tests/t3_namespace/test_model.py
 	SPILLWAY_JOURNAL_ROWS=1000000 $(PY) -m pytest -s --timeout=1800 tests/t2_db/test_journal.py
 	SPILLWAY_FAULT_SECONDS=120 $(PY) -m pytest -s tests/t4_drain/test_faults.py
+	SPILLWAY_CONTRACT_EXAMPLES=200 $(PY) -m pytest -s --timeout=7200 tests/t10_admin/test_contract.py
 	SPILLWAY_RENAMED_FILES=100000 $(PY) -m pytest -s --timeout=7200 tests/t4_drain/test_rename.py -k "a_large_directory and rclone"
 
 # The drain's suite on Ceph's object gateway, a third kind of server.
@@ -128,6 +148,10 @@ bench-drain: build
 bench-cold: build
 	$(BENCH) --groups cold
 
+# The admin API of a gateway with a million files.
+bench-admin: build
+	$(BENCH) --groups admin
+
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -145,9 +169,23 @@ package-test: package
 	$(PY) -m tests.package $(GANESHA) $(BUILD)/package
 
 # A bare machine becomes a gateway by the roles, is used, upgraded, rolled back and cleared. As root.
-appliance-test: build $(ANSIBLE)/.installed
+appliance-test: build ansible-lint
 	@$(MAKE) -s deps APT_PACKAGES="$(APPLIANCE_PACKAGES)"
-	$(PY) -m tests.appliance $(BUILD)/appliance $(PLUGIN) $(ANSIBLE)
+	$(PY) -m tests.appliance $(BUILD)/appliance $(PLUGIN) $(GANESHA) $(ANSIBLE)
+
+# The disk image of a gateway, in build/image: Packer runs the same roles on a Debian made here. As root.
+image: build package $(ANSIBLE)/.installed
+	@$(MAKE) -s deps APT_PACKAGES="$(IMAGE_PACKAGES)"
+	$(PY) -m package.image $(BUILD)/appliance $(BUILD)/package/*.deb $(ANSIBLE)/bin $(BUILD)/image
+
+# The image is booted, configured, mounted by a client, and asked what it has. As root, after make image.
+image-test: build
+	$(PY) -m tests.appliance.first $(BUILD)/image $(BUILD)/vm
+
+# The image loses its power at random moments. As root, after make image. CYCLES=, SEED= repeats a run.
+powercut: build $(NFSLOAD)
+	$(PY) -m tests.appliance.powercut --cycles $(or $(CYCLES),20) --seed "$(SEED)" $(POWERCUT) \
+	    $(BUILD)/image $(BUILD)/vm
 
 ansible-lint: $(ANSIBLE)/.installed | deps
 	cd ansible && PATH="$(abspath $(ANSIBLE))/bin:$$PATH" ansible-lint

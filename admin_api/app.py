@@ -10,30 +10,43 @@ from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from admin_api import openapi, problems
+from admin_api.access import roles
 from admin_api.calls import Replayed
 from admin_api.envelope import Envelope
+from admin_api.events.checkpoints import Looker
+from admin_api.events.hub import Hub
 from admin_api.figures import Figures
 from admin_api.gateway import open_gateway
 from admin_api.jobs import files as file_jobs
+from admin_api.jobs import trash as trash_jobs
+from admin_api.jobs.rows import Row
 from admin_api.jobs.runner import Runner
 from admin_api.pages import site
 from admin_api.routes import (
     audit,
     bucket,
+    checkpointorders,
     checkpoints,
     configuration,
     directories,
+    events,
+    exports,
     files,
     health,
+    history,
     jobs,
+    metrics,
     pins,
     policies,
+    promotions,
     queue,
     retention,
     runs,
     session,
+    statistics,
     status,
     tokens,
+    trash,
 )
 from gateway.settings import Settings
 
@@ -45,19 +58,26 @@ ROUTERS = (
     audit.router,
     openapi.router,
     checkpoints.router,
+    checkpointorders.router,
+    promotions.router,
+    trash.router,
     runs.router,
     pins.router,
     policies.router,
     retention.router,
     status.router,
+    statistics.router,
     files.router,
     directories.router,
+    exports.router,
     queue.router,
     bucket.router,
     jobs.router,
     configuration.router,
+    history.router,
+    events.router,
 )
-KINDS = file_jobs.KINDS
+KINDS = (*file_jobs.KINDS, *trash_jobs.KINDS)
 """Every kind of job."""
 
 
@@ -74,25 +94,35 @@ def create_app(settings: Settings) -> FastAPI:
     )
     gateway = app.state.gateway = open_gateway(settings)
     app.state.figures = Figures(settings, gateway.database)
-    app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS)
-    problems.install(app)
+    looker = Looker(settings, gateway.database)
+    hub = app.state.hub = Hub(looker.look, lambda: ("status", app.state.figures.summary()))
+
+    def publish(row: Row) -> None:
+        hub.publish("job", jobs.job_of(row).model_dump())
+
+    app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS, publish)
+    problems.install(app, roles.require_sender)
     app.add_exception_handler(Replayed, _again)
     app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
+    app.include_router(metrics.router_of(settings))
     openapi.complete(app)
-    site.add(app, PREFIX)
+    app.state.pages = site.add(app, PREFIX)
     return app
 
 
 @asynccontextmanager
 async def _serving(app: FastAPI) -> AsyncIterator[None]:
-    """Run jobs as long as requests are served."""
+    """Run jobs and take events as long as requests are served."""
     runner: Runner = app.state.runner
+    hub: Hub = app.state.hub
+    hub.open()
     await run_in_threadpool(runner.start)
     try:
         yield
     finally:
+        hub.close()
         await run_in_threadpool(runner.stop)
 
 

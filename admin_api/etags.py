@@ -33,13 +33,32 @@ def require_match(
     """
     if if_match is None:
         raise Problem(428, "If-Match is missing: read it first, and send its ETag as If-Match")
-    tags = [tag.strip() for tag in if_match.split(",")]
+    tags = _tags(if_match)
     if version is not None and ("*" in tags or etag_of(version) in tags):
         return
-    raise Problem(
+    raise changed(version, current, **({} if difference is None else {"difference": difference()}))
+
+
+def changed(version: int | str | None, current: Any, **members: Any) -> Problem:
+    """Return the problem of a change that was not made for what is there.
+
+    Parameters: version that is there, or None if there is nothing; current, its representation;
+    members, what else the answer shows.
+    """
+    return Problem(
         412,
         "it was changed meanwhile: compare `current` with yours, and send the new ETag",
         None if version is None else {"ETag": etag_of(version)},
         current=current,
-        **({} if difference is None else {"difference": difference()}),
+        **members,
     )
+
+
+def versions_of(if_match: str | None) -> frozenset[str] | None:
+    """Return the versions for which a change is made, or None for any."""
+    tags = ["*"] if if_match is None else _tags(if_match)
+    return None if "*" in tags else frozenset(tag.strip('"') for tag in tags)
+
+
+def _tags(if_match: str) -> list[str]:
+    return [tag.strip() for tag in if_match.split(",")]

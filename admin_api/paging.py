@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -46,7 +45,9 @@ def key_of(cursor: str | None, *kinds: type | tuple[type, ...]) -> list[Any] | N
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (ValueError, binascii.Error):
+        # Half a surrogate pair is no text of a database.
+        json.dumps(key, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         key = None
     if (
         not isinstance(key, list)
@@ -55,3 +56,17 @@ def key_of(cursor: str | None, *kinds: type | tuple[type, ...]) -> list[Any] | N
     ):
         raise Problem(400, "cursor: it is not one of this list: begin without a cursor")
     return key
+
+
+def cursor_of_name(name: bytes) -> str:
+    """Return the cursor of a name in a directory."""
+    return cursor_of([name.hex()])
+
+
+def name_of(cursor: str | None) -> bytes:
+    """Return the name that a cursor of a directory has, b"" without one. Raises Problem."""
+    key = key_of(cursor, str)
+    try:
+        return b"" if key is None else bytes.fromhex(key[0])
+    except ValueError:
+        raise Problem(400, "cursor: it is not one of this list: begin without a cursor") from None

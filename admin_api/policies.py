@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from admin_api.shapes import Body, Storable
 from gateway.retention import policy
@@ -16,6 +16,7 @@ _YEARS = 36_500
 
 Pattern = Annotated[str, Field(min_length=1, max_length=4096), Storable]
 Count = Annotated[int, Field(ge=1, le=10**6)]
+StorageClass = Literal["STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"]
 
 
 class KeepBest(Body):
@@ -44,6 +45,11 @@ class PolicyDocument(Body):
     checkpoints; what none holds is deleted.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "newest-three", "run": "jobs/llama*", "keep_newest": 3}]
+        }
+    )
     name: str = Field(pattern=NAME, examples=["newest-three"])
     run: Pattern | None = Field(None, description="Pattern of runs.", examples=["jobs/llama*"])
     path: Pattern | None = Field(None, description="Pattern of paths.", examples=["scratch/*"])
@@ -60,6 +66,10 @@ class PolicyDocument(Body):
         description="For so long a newer one must have been durable. Default: 1.",
     )
     evict_after_hours: float | None = Field(None, ge=0, le=24 * _YEARS, allow_inf_nan=False)
+    transition_after_days: float | None = Field(None, ge=0, le=_YEARS, allow_inf_nan=False)
+    storage_class: StorageClass | None = Field(
+        None, description="To which objects move after `transition_after_days`."
+    )
 
     def written(self) -> dict[str, Any]:
         """Return the document as a person writes it: what was not said is not in it."""

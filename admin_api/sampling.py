@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import insert, select
+from sqlalchemy import Integer, func, insert, literal_column, select
 
 from admin_api.store import models
-from gateway import clock, state
-from gateway.control import backlog
+from gateway import clock
+from gateway.control import alarms
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
+from gateway.door import statistics
+from gateway.errors import DoorClosed
 from gateway.settings import Settings
 
 _sample: Any = models.Sample.__table__
 INSERT = Statement(insert(_sample))
-SINCE = Statement(select(_sample).where(_sample.c.at_ns >= b("since")).order_by(_sample.c.at_ns))
 
 
 class Sample(NamedTuple):
@@ -27,33 +28,120 @@ class Sample(NamedTuple):
     dirty_bytes: int
     """Bytes that only this gateway has."""
     written_bytes_per_second: float | None
-    """By clients, since the sample before: what became dirty and what was sent meanwhile."""
-    sent_bytes_per_second: float
-    """To the bucket, in the last minute."""
+    """By clients, since the sample before."""
+    sent_bytes_per_second: float | None
+    """To the bucket, since the sample before."""
+    fetched_bytes_per_second: float | None = None
+    """From the bucket, for files that were evicted."""
+    dirty_limit_bytes: int | None = None
+    headroom_bytes: int | None = None
+    """Until nothing more is accepted."""
+    disk_used_bytes: int | None = None
+    disk_size_bytes: int | None = None
+    rpo_seconds: float | None = None
+    """Of the run with the most at risk."""
+    alarms: int | None = None
+    """How many alarms there were."""
+
+
+# The admin API's own database is SQLite, which divides integers without a rest.
+_STEP = literal_column("(at_ns - :from_ns) / :step_ns", Integer)
+_MOST = ("dirty_bytes", "rpo_seconds", "alarms", "disk_used_bytes")
+"""Of these the largest of a step is shown: a mean would hide the peak."""
+_LEAST = ("headroom_bytes",)
+FIGURES = Sample._fields[1:]
+
+
+def _condensed(name: str) -> Any:
+    value = func.json_extract(_sample.c.figures, f"$.{name}")
+    if name in _MOST:
+        return func.max(value)
+    return func.min(value) if name in _LEAST else func.avg(value)
+
+
+STEPS = Statement(
+    select(_STEP, *(_condensed(name).label(name) for name in FIGURES))
+    .where(_sample.c.at_ns >= b("from_ns"), _sample.c.at_ns < b("to_ns"))
+    .group_by(_STEP)
+    .order_by(_STEP)
+)
+
+
+class _Count(NamedTuple):
+    """A count that begins again with the process that counts."""
+
+    who: Any
+    """Another value: the count began again."""
+    total: int
 
 
 class Sampler:
-    """Takes samples of one gateway. Parameters: settings; store."""
+    """Takes samples of one gateway.
 
-    def __init__(self, settings: Settings, store: Database) -> None:
+    Parameters: settings; store; facts, which returns those of ``gateway.control.status``.
+    """
+
+    def __init__(
+        self, settings: Settings, store: Database, facts: Callable[[], dict[str, Any]]
+    ) -> None:
         self._settings = settings
         self._store = store
-        self._before: tuple[float, int] | None = None
+        self._facts = facts
+        self._before: dict[str, _Count] = {}
+        self._before_at = 0.0
 
     def take(self) -> None:
         """Store the figures of now. Raises UserError, NamespaceError, OSError."""
-        dirty_bytes = backlog.measure(self._settings).dirty_bytes
-        report = state.read(self._settings, state.DRAIN)
-        sent = float(report.get("bytes_per_second") or 0) if report and state.alive(report) else 0.0
-        now = clock.monotonic_seconds()
-        written = None
-        if self._before is not None and now > self._before[0]:
-            then, dirty_then = self._before
-            # What is deleted before it was sent makes the difference too small.
-            written = max(0.0, (dirty_bytes - dirty_then) / (now - then) + sent)
-        self._before = now, dirty_bytes
+        facts = self._facts()
+        rates = self._rates(_counts(self._settings, facts))
+        space, disk = facts["space"] or {}, facts["disk"]
+        at_risk = facts["catalogue"]["at_risk"]
+        sample = Sample(
+            clock.now_ns(),
+            facts["dirty"]["bytes"],
+            rates.get("written"),
+            rates.get("sent"),
+            rates.get("fetched"),
+            space.get("dirty_limit_bytes"),
+            space.get("headroom_bytes"),
+            disk["used_bytes"],
+            disk["total_bytes"],
+            max((one["at_risk_seconds"] for one in at_risk), default=0.0),
+            sum(count > 0 for count in alarms.of(facts).values()),
+        )
         with self._store.writing() as session:
-            put(session, Sample(clock.now_ns(), dirty_bytes, written, sent))
+            put(session, sample)
+
+    def _rates(self, counts: dict[str, _Count]) -> dict[str, float]:
+        """Return how much each count grew in a second. A count that began again has no rate."""
+        now = clock.monotonic_seconds()
+        seconds, before = now - self._before_at, self._before
+        self._before, self._before_at = counts, now
+        return {
+            name: round((count.total - before[name].total) / seconds, 1)
+            for name, count in counts.items()
+            if seconds > 0 and name in before and before[name].who == count.who
+        }
+
+
+def _counts(settings: Settings, facts: Mapping[str, Any]) -> dict[str, _Count]:
+    """Return the bytes so far: those that clients wrote, that were sent, that were fetched."""
+    found = {}
+    reports = (
+        ("sent", facts["drain"], "bytes"),
+        ("fetched", facts["cache"]["hydrator"], "fetched_bytes"),
+    )
+    for name, report, key in reports:
+        total = ((report or {}).get("counters") or {}).get(key)
+        if total is not None and report["alive"]:
+            found[name] = _Count((report["pid"], report.get("start_ticks")), total)
+    if facts["processes"]["ganesha"]["alive"]:
+        try:
+            told = statistics.read(settings)
+            found["written"] = _Count(told.started_ns, told.operations["write"].bytes)
+        except DoorClosed:
+            pass  # it starts or stops: a rate is missing
+    return found
 
 
 def put(session: Session, sample: Sample) -> None:
@@ -62,24 +150,10 @@ def put(session: Session, sample: Sample) -> None:
     session.run(INSERT, at_ns=figures.pop("at_ns"), figures=json.dumps(figures))
 
 
-def since(session: Session, since_ns: int) -> list[Sample]:
-    """Return the samples from a moment on, the oldest first."""
-    return [Sample(at_ns, **json.loads(text)) for at_ns, text in session.all(SINCE, since=since_ns)]
+def steps(session: Session, from_ns: int, to_ns: int, step_ns: int) -> list[Sample]:
+    """Return the samples of a time by steps: means of rates, the most of what may be too much.
 
-
-def condensed(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """Return as many samples as a chart can show: means of rates, the most of what was dirty."""
-    count = -(-len(samples) // most) or 1
-    groups = [samples[at : at + count] for at in range(0, len(samples), count)]
-    return [_one_of(group) for group in groups]
-
-
-def _one_of(group: Sequence[Sample]) -> Sample:
-    written = [one.written_bytes_per_second for one in group]
-    known = [one for one in written if one is not None]
-    return Sample(
-        group[-1].at_ns,
-        max(one.dirty_bytes for one in group),
-        sum(known) / len(known) if known else None,
-        sum(one.sent_bytes_per_second for one in group) / len(group),
-    )
+    Steps without a sample are missing: the gateway did not run then.
+    """
+    rows = session.all(STEPS, from_ns=from_ns, to_ns=to_ns, step_ns=step_ns)
+    return [Sample(from_ns + step * step_ns, *figures) for step, *figures in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,19 @@ from gateway.declare import key as _key
 TLS_OFF = "off"
 TLS_SELF_SIGNED = "self-signed"
 TLS_FILES = "files"
+
+_HASH = re.compile(r"\$argon2id\$v=19\$[a-z0-9=,]+\$[A-Za-z0-9+/]+\$[A-Za-z0-9+/]+")
+_AS_PREPARED = "must be what spillway first-boot --prepare-token printed"
+
+
+def token_id(value: str) -> str | None:
+    """Return what is wrong with the id of a token that was made elsewhere, or None."""
+    return None if re.fullmatch("[0-9a-f]{12}", value) else _AS_PREPARED
+
+
+def token_hash(value: str) -> str | None:
+    """Return what is wrong with the hash of a token that was made elsewhere, or None."""
+    return None if _HASH.fullmatch(value) else _AS_PREPARED
 
 
 @dataclass(frozen=True)
@@ -46,6 +60,10 @@ class AdminSettings:
         "For how many days the figures of the dashboard are kept, one sample a minute.",
         30,
         checks.between(1, 3650),
+    )
+    metrics_public: bool = _key(
+        "Serve /metrics without a token, if bind is a loopback address. Otherwise it needs one.",
+        False,
     )
     audit_days: int = _key(
         "For how many days the audit log is kept.", 365, checks.between(1, 36_500)

@@ -49,8 +49,7 @@ def from_mapping(
         if not isinstance(value, dict):
             raise ConfigError(name, None, f"must be a section: [{name}]")
     sections = {
-        name: _section(name, cls, dict(raw.get(name, {})), environ)
-        for name, cls in SECTIONS.items()
+        name: section(name, cls, dict(raw.get(name, {})), environ) for name, cls in SECTIONS.items()
     }
     bucket = sections["bucket"]
     if bucket.kms_key and not bucket.encryption.startswith("aws:kms"):
@@ -62,7 +61,7 @@ def from_mapping(
     return Settings(**sections, source=source)
 
 
-def _section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str, str]) -> T:
+def section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str, str]) -> T:
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
     for key in raw:
@@ -94,9 +93,9 @@ def _value(
     where = f"{section}.{spec.name}"
     if variable in environ:
         where = variable
-        value = _from_text(where, environ[variable], hint)
+        value = _from_text(where, _renewed(spec, environ[variable]), hint)
     elif spec.name in raw:
-        value = _from_toml(where, raw[spec.name], hint)
+        value = _from_toml(where, _renewed(spec, raw[spec.name]), hint)
     elif spec.default is MISSING:
         raise ConfigError(where, None, f"is required; set it in [{section}] or as {variable}")
     else:
@@ -105,6 +104,13 @@ def _value(
     if check is not None and (problem := check(value)) is not None:
         raise ConfigError(where, str(value) if isinstance(value, Path) else value, problem)
     return value
+
+
+def _renewed(spec: Field[Any], given: Any) -> Any:
+    """Return what is given for a key; on or off if it is true or false of an earlier version."""
+    if not spec.metadata["was_switch"] or not isinstance(given, (bool, str)):
+        return given
+    return {"true": "on", "false": "off"}.get(str(given).lower(), given)
 
 
 def _from_toml(where: str, value: Any, hint: Any) -> Any:

@@ -9,10 +9,17 @@ from gateway import checks
 
 
 def key(
-    doc: str, default: Any = MISSING, check: checks.Check | None = None, *, secret: bool = False
+    doc: str,
+    default: Any = MISSING,
+    check: checks.Check | None = None,
+    *,
+    secret: bool = False,
+    was_switch: bool = False,
 ) -> Any:
     """Declare a key: its documentation, its default (a key without one is required), its check.
 
     Parameters: secret, whether the value may hold a password; errors then do not quote the value.
+    was_switch, whether earlier versions had true and false here, which are read as on and off.
     """
-    return field(default=default, metadata={"doc": doc, "check": check, "secret": secret})
+    about = {"doc": doc, "check": check, "secret": secret, "was_switch": was_switch}
+    return field(default=default, metadata=about)

@@ -15,7 +15,8 @@
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           └── WrongBytes    the bytes that came are not those that were stored
     ├── NotPossible               what a person asked for cannot be done with this path or thing
-    │   └── NotThere              there is no such path or thing
+    │   ├── NotThere              there is no such path or thing
+    │   └── Changed               it is not any more what the caller saw
     ├── DoorClosed                the NFS server, or the connection to it, went away
     ├── TrashRefused              a checkpoint is not as expected: it is not put into the trash
     ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
@@ -131,6 +132,10 @@ class NotPossible(GatewayError):
 
 class NotThere(NotPossible):
     """There is nothing with the path, name or number that a person wrote."""
+
+
+class Changed(NotPossible):
+    """Something is not any more what the caller saw. Nothing was done to it."""
 
 
 class DoorClosed(GatewayError):

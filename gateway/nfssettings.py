@@ -67,10 +67,12 @@ class NfsSettings:
     max_io_bytes: int = _key(
         "Largest READ or WRITE, in bytes.", _MIB, checks.between(4096, 8 * _MIB)
     )
-    version_4_2: bool = _key(
-        "Also serve NFSv4.2 (extended attributes, fallocate, SEEK_HOLE). Only if no client uses\n"
-        "READ_PLUS, which Ganesha 4.3 answers with empty data: Linux 6.6 and later do by default.",
-        False,
+    version_4_2: str = _key(
+        "Whether NFSv4.2 (extended attributes, fallocate, SEEK_HOLE) is served: auto, on or off.\n"
+        "auto: from Ganesha 6 on. Ganesha 4.3 answers Linux 6.6 and later with empty data.",
+        "auto",
+        checks.one_of(("auto", "on", "off")),
+        was_switch=True,
     )
     ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), checks.absolute)
     plugins_dir: Path = _key(

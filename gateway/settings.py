@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway import checks
+from gateway import checks, logs
 from gateway.acknowledge import AcknowledgeSettings
 from gateway.adminsettings import AdminSettings
 from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
@@ -30,6 +30,12 @@ class GatewaySettings:
         "logs. Put it on the NVMe that takes the burst.",
         Path("/var/lib/spillway"),
         checks.absolute,
+    )
+    log_format: str = _key(
+        "Form of the lines that the processes log. human: text. json: an object a line, with the\n"
+        "id of the request that it belongs to. The NFS server's own log is always text.",
+        logs.HUMAN,
+        checks.one_of(logs.FORMS),
     )
 
 

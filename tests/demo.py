@@ -2,21 +2,25 @@
 the gateway knows that it is one, what a policy would do with it, and how to keep it.
 
 ``make demo`` runs it with an S3 server, a gateway, and a virtual machine with the Linux kernel's
-own NFS client. The exit status is 0 only if every sha256 is the same from end to end.
+own NFS client. The exit status is 0 only if every sha256 is the same from end to end. With
+``--keep`` (``make demo KEEP=1``) the gateway, its pages and the S3 server run until Ctrl-C.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import signal
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.client import read_back, save
-from tests.support.gateway import Gateway
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.gateway import PROGRAM, Gateway
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, free_port
 from tests.support.vm.build import build_image
 from tests.support.vm.client import ClientVm
 
@@ -117,7 +121,23 @@ def compare(saved: dict[str, str], through_nfs: dict[str, str], bucket: Path) ->
     return wrong
 
 
-def demo(directory: Path, stack: ExitStack) -> int:
+def show_pages(gateway: Gateway, port: int) -> None:
+    """Print the address of the pages, and a token to log in with."""
+    token = gateway.spillway("token", "create", "--role", "admin", "--name", "demo").stdout.strip()
+    say(f"the pages are at http://127.0.0.1:{port}/ ; to log in paste this token:")
+    say(token)
+
+
+def wait_for_a_signal() -> None:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    say("stopping")
+
+
+def demo(directory: Path, stack: ExitStack, keeps: bool) -> int:
+    pages_port = free_port()
     server = stack.enter_context(RcloneServer(directory / "s3"))
     server.client().create_bucket(Bucket=BUCKET)
     say(f"S3 server (rclone serve s3) at {server.url}, bucket {BUCKET}")
@@ -128,31 +148,48 @@ def demo(directory: Path, stack: ExitStack) -> int:
             endpoint_url=server.url,
             access_key_id=ACCESS_KEY,
             secret_access_key=SECRET_KEY,
-            values={"checkpoints": {"rule": [RULE]}},
+            values={
+                "checkpoints": {"rule": [RULE]},
+                "admin": {"enabled": True, "port": pages_port},
+            },
             say=say,
+            # Ctrl-C must reach only this process, which stops the gateway before the S3 server.
+            process_group=0 if keeps else None,
         )
     )
+    show_pages(gateway, pages_port)
+    status = show(gateway, server, directory)
+    if keeps:
+        show_pages(gateway, pages_port)
+        say(f"mount it: mount -t nfs4 -o port={gateway.port} 127.0.0.1:/checkpoints /mnt")
+        say(f"ask it: {PROGRAM} status --config {gateway.config}")
+        say("all of it runs until Ctrl-C")
+        wait_for_a_signal()
+    return status
+
+
+def show(gateway: Gateway, server: RcloneServer, directory: Path) -> int:
+    """Run the demonstration. Returns the exit status."""
     say("booting a client (Debian's kernel under qemu, software emulation)")
-    vm = stack.enter_context(
-        ClientVm.boot(build_image(CACHE), console_log=directory / "console.log")
-    )
-    vm.mount(gateway.port)
-    say(f"client: Linux {vm.run(['uname', '-r']).stdout.strip()}, mounted on /mnt/ckpt")
-    say(f"client: {RANKS} ranks save {SHARD_MIB} MiB each: write .tmp, fsync, rename")
-    saved, seconds = save(vm, DIRECTORY, ranks=RANKS, mib=SHARD_MIB)
-    say(f"client: saved {len(saved)} shards in {seconds:.1f} s")
-    drained = watch_drain(gateway)
-    say(f"client: {RANKS} ranks save the next checkpoint, {NEXT}")
-    save(vm, NEXT, ranks=RANKS, mib=1)
-    drained = watch_drain(gateway) and drained
-    durable = show_checkpoints(gateway, 2)
-    kept = keep_one(directory, gateway)
-    evicted = run(gateway, "evict", DIRECTORY)
-    through_nfs = read_back(vm, DIRECTORY)
-    say("client: read all of it back, from the bucket")
-    promoted = read_back(vm, f".spillway/promoted/{PROMOTED}") == saved
-    say(f"client: read the promoted copy, .spillway/promoted/{PROMOTED}")
-    vm.umount()
+    console = directory / "console.log"
+    with ClientVm.boot(build_image(CACHE), console_log=console) as vm:
+        vm.mount(gateway.port)
+        say(f"client: Linux {vm.run(['uname', '-r']).stdout.strip()}, mounted on /mnt/ckpt")
+        say(f"client: {RANKS} ranks save {SHARD_MIB} MiB each: write .tmp, fsync, rename")
+        saved, seconds = save(vm, DIRECTORY, ranks=RANKS, mib=SHARD_MIB)
+        say(f"client: saved {len(saved)} shards in {seconds:.1f} s")
+        drained = watch_drain(gateway)
+        say(f"client: {RANKS} ranks save the next checkpoint, {NEXT}")
+        save(vm, NEXT, ranks=RANKS, mib=1)
+        drained = watch_drain(gateway) and drained
+        durable = show_checkpoints(gateway, 2)
+        kept = keep_one(directory, gateway)
+        evicted = run(gateway, "evict", DIRECTORY)
+        through_nfs = read_back(vm, DIRECTORY)
+        say("client: read all of it back, from the bucket")
+        promoted = read_back(vm, f".spillway/promoted/{PROMOTED}") == saved
+        say(f"client: read the promoted copy, .spillway/promoted/{PROMOTED}")
+        vm.umount()
     bucket = server.directory / BUCKET
     wrong = compare(saved, through_nfs, bucket)
     manifests = sorted((bucket / ".spillway" / "checkpoints").rglob("*.json"))
@@ -173,8 +210,11 @@ def demo(directory: Path, stack: ExitStack) -> int:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="let all of it run until Ctrl-C")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="spillway-demo-") as directory, ExitStack() as stack:
-        return demo(Path(directory), stack)
+        return demo(Path(directory), stack, args.keep)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,17 @@ def csrf_from(secret: str) -> str:
     return hmac.digest(secret.encode(errors="replace"), b"spillway csrf", "sha256").hex()
 
 
+def is_open(gateway: Gateway, secret: str) -> bool:
+    """Return whether a session is valid, with its token. Parameters: secret, of its cookie. Raises
+    Refused if the token has ended, TryAgain."""
+    with gateway.store.reading() as session:
+        found = tokens.of_session(session, _id_of(secret))
+    if found is None or found[1] <= clock.now_ns():
+        return False
+    gateway.verifier.principal(found[0])
+    return True
+
+
 def principal_of(gateway: Gateway, request: Request, call: Call, csrf: str | None) -> Principal:
     """Return whose session a request has. Raises Problem.
 

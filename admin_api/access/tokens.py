@@ -23,7 +23,7 @@ from admin_api.access.limiter import Limiter
 from admin_api.access.principal import Principal, Role
 from admin_api.store import tokens
 from admin_api.store.tokens import Token
-from gateway import clock
+from gateway import adminsettings, clock
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
@@ -59,6 +59,13 @@ class MustWait(Exception):
 def create(
     session: Session, name: str, role: Role, expires_ns: int | None, by: str
 ) -> tuple[Token, str]:
+    """Make and add a token. Parameters, result and errors as of ``made``."""
+    token, text = made(name, role, expires_ns, by)
+    tokens.add(session, token)
+    return token, text
+
+
+def made(name: str, role: Role, expires_ns: int | None, by: str) -> tuple[Token, str]:
     """Make a token. Returns its row, and the text that its owner sends, which is not kept.
 
     Parameters: name, for people; expires_ns, or None; by, who asked for it. Raises UserError if it
@@ -72,8 +79,18 @@ def create(
         *(token_id, name, role.word, _HASHER.hash(secret), now_ns, by, expires_ns),
         *(None, None),
     )
-    tokens.add(session, token)
     return token, f"spw_{token_id}_{secret}"
+
+
+def prepared(name: str, token_id: str, hashed: str, by: str) -> Token:
+    """Return the row of an admin's token that was made elsewhere. Raises UserError if id or hash
+    have not the form of ours."""
+    for problem in (adminsettings.token_id(token_id), adminsettings.token_hash(hashed)):
+        if problem is not None:
+            raise UserError(f"the id and the hash of a token {problem}")
+    return Token(
+        *(token_id, name, Role.ADMIN.word, hashed, clock.now_ns(), by), *(None, None, None)
+    )
 
 
 class Verifier:

@@ -5,6 +5,7 @@ All of them can begin again after a restart: what was done is found done.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +14,12 @@ from admin_api.paths import decoded, encoded
 from gateway.control import durability, queue
 from gateway.control.evicting import evicting
 from gateway.control.names import Asker, Names, reason
-from gateway.control.paths import browsing
+from gateway.control.paths import browsing, shown
 from gateway.control.warming import Warming
+from gateway.db.models import RESERVED_NAME
 from gateway.door.door import opened
 from gateway.errors import NotPossible, NotThere
+from gateway.promotion.store import paths_of
 
 EVICT, WARM, REMOVE, WAIT = "evict", "warm", "remove", "wait"
 
@@ -46,14 +49,19 @@ def _warm(work: Work) -> dict[str, Any]:
     error = warming.wait(rest)
     if error is not None:
         failures.append(error)
-    return {**warming.facts(), "failures": failures}
+    facts = warming.facts()
+    text = f"{facts['files'] - facts['left_files']:,} files came"
+    if facts["resident_before_files"]:
+        text += f", {facts['resident_before_files']:,} were there before"
+    work.progress(warming.done_bytes, warming.total_bytes, text)
+    return {**facts, "failures": failures}
 
 
 def _remove(work: Work) -> dict[str, Any]:
     def told(count: int) -> None:
         work.progress(count, None, f"{count:,} names removed")
 
-    [path] = _paths(work)
+    [path] = [decoded(one) for one in work.arguments["paths"]]
     with browsing(work.settings) as browser, opened(work.settings) as door:
         names = Names(work.settings, browser, Asker(door))
         try:
@@ -78,6 +86,7 @@ def _wait(work: Work) -> dict[str, Any]:
             work.rest(seconds)
 
         durability.wait(context, top, path, rest)
+    work.progress(1, 1, "it is durable")
     return {"durable": True}
 
 
@@ -93,7 +102,20 @@ def _each(work: Work, do: Callable[[str], object]) -> list[str]:
 
 
 def _paths(work: Work) -> list[str]:
-    return [decoded(path) for path in work.arguments["paths"]]
+    """Return the paths of a job. A checkpoint has the path that it has now. Raises NotThere."""
+    given = [decoded(path) for path in work.arguments["paths"]]
+    if "ino" not in work.arguments:
+        return given
+    with work.database.reading() as session:
+        below = next(iter(paths_of(session, work.arguments["ino"])), None)
+    if below is None or below.split(b"/")[0] == RESERVED_NAME:
+        raise NotThere(f"{shown(given[0])}: it was removed, or is in the trash: look again")
+    return [f"{work.settings.nfs.export}/{os.fsdecode(below)}"]
 
 
-KINDS = (Kind(EVICT, _evict), Kind(WARM, _warm), Kind(REMOVE, _remove), Kind(WAIT, _wait))
+KINDS = (
+    Kind(EVICT, _evict),
+    Kind(WARM, _warm, waits=True),
+    Kind(REMOVE, _remove),
+    Kind(WAIT, _wait, waits=True),
+)

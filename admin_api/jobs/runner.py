@@ -23,7 +23,7 @@ from admin_api.jobs import rows
 from admin_api.jobs.kinds import Cancelled, Kind, Stopped, Work
 from admin_api.jobs.rows import Row
 from admin_api.problems import Problem
-from gateway import clock
+from gateway import clock, logs
 from gateway.db.engine import Database
 from gateway.errors import BucketError, GatewayError, NamespaceError
 from gateway.settings import Settings
@@ -31,6 +31,8 @@ from gateway.settings import Settings
 log = logging.getLogger("admin.jobs")
 
 THREADS = 4
+WAITERS = 32
+"""Threads of jobs that mostly wait: one for each trainer that waits for its save, say."""
 WAITING_MAX = 1000
 SAVE_SECONDS = 1.0
 """Progress is saved, and told, this often at most."""
@@ -60,7 +62,8 @@ class Runner:
         self._store = store
         self._kinds = {kind.name: kind for kind in kinds}
         self._publish = publish
-        self._pool = ThreadPoolExecutor(THREADS, "job")
+        self._workers = ThreadPoolExecutor(THREADS, "job")
+        self._waiters = ThreadPoolExecutor(WAITERS, "waiting-job")
         self._changed = threading.Condition()
         self._works: dict[str, Work] = {}
         self._stopping = threading.Event()
@@ -78,7 +81,7 @@ class Runner:
             elif row.state == rows.RUNNING and kind.remedy is not None:
                 self._end(row.id, rows.INTERRUPTED, f"the gateway was restarted: {kind.remedy}")
             else:
-                self._pool.submit(self._run, row.id)
+                self._queue(kind, row.id)
 
     def stop(self) -> None:
         """Make the threads end, and wait for them for a moment. The next process decides what
@@ -88,7 +91,8 @@ class Runner:
             works = list(self._works.values())
         for work in works:
             work.end(Stopped)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._workers, self._waiters):
+            pool.shutdown(wait=False, cancel_futures=True)
         with self._changed:
             self._changed.wait_for(lambda: not self._works, STOP_SECONDS)
 
@@ -124,7 +128,7 @@ class Runner:
             session.run(rows.INSERT, **row._asdict())
         self._publish(row)
         if not self._stopping.is_set():
-            self._pool.submit(self._run, row.id)
+            self._queue(self._kinds[kind], row.id)
         return row
 
     def cancel(self, id: str) -> Row:
@@ -144,8 +148,11 @@ class Runner:
         with self._store.reading() as session:
             return rows.get(session, id) or row
 
+    def _queue(self, kind: Kind, id: str) -> None:
+        (self._waiters if kind.waits else self._workers).submit(self._run, id)
+
     def _run(self, id: str) -> None:
-        """Run a job on a thread of the pool."""
+        """Run a job on a thread of its pool."""
         row = self._begin(id)
         if row is None:
             return
@@ -161,13 +168,23 @@ class Runner:
         if self._stopping.is_set():
             work.end(Stopped)
         try:
-            self._end(id, *self._outcome(self._kinds[row.kind], work))
-        except Stopped:
-            log.info("job %s (%s) is left for the next start", id, row.kind)
+            # The lines of a job have the id of the request that began it.
+            with logs.of_request(row.request_id):
+                self._work(row, work)
         finally:
             with self._changed:
                 del self._works[id]
                 self._changed.notify_all()
+
+    def _work(self, row: Row, work: Work) -> None:
+        """Do the work of a job, and record its end unless the process ends."""
+        logs.event(log, logging.INFO, job=row.id, kind=row.kind, state=rows.RUNNING)
+        try:
+            state, text, result, problem = self._outcome(self._kinds[row.kind], work)
+            self._end(row.id, state, text, result, problem)
+        except Stopped:
+            state = "left for the next start"
+        logs.event(log, logging.INFO, job=row.id, kind=row.kind, state=state)
 
     def _begin(self, id: str) -> Row | None:
         """Return the row of a job that is to run now, or None."""
@@ -193,7 +210,8 @@ class Runner:
         """Return state, text, result and problem of a job after its run. Raises Stopped."""
         try:
             work.check()
-            return rows.DONE, None, kind.run(work), None
+            result = kind.run(work)
+            return rows.DONE, work.text, result, None
         except Cancelled:
             return rows.CANCELLED, "cancelled; what was done stays done", None, None
         except Stopped:

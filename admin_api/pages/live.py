@@ -23,6 +23,7 @@ from gateway.errors import NamespaceError
 router = APIRouter(prefix="/live")
 POINTS = 600
 """The points of a chart."""
+MINUTE_SECONDS = 60
 MONTH_SECONDS = 31 * 86_400
 LOOK_SECONDS = 1.0
 QUIET_SECONDS = 15.0
@@ -38,9 +39,10 @@ def history(
     gateway: Governed, _who: Viewer, seconds: Annotated[int, Query(ge=60, le=MONTH_SECONDS)] = 3600
 ) -> list[list[float | None]]:
     """Return times and figures as columns: dirty, written per second, sent per second. Bytes."""
+    now_ns, step_ns = clock.now_ns(), max(MINUTE_SECONDS, -(-seconds // POINTS)) * clock.NS
     with gateway.store.reading() as session:
-        found = sampling.since(session, clock.now_ns() - seconds * clock.NS)
-    shown = sampling.condensed(found, POINTS)
+        # One more: the sample of now must be in a step.
+        shown = sampling.steps(session, now_ns - seconds * clock.NS, now_ns + 1, step_ns)
     return [
         [round(one.at_ns / clock.NS) for one in shown],
         [one.dirty_bytes for one in shown],

@@ -10,10 +10,10 @@ TIERS = 3
 """The rows of ``thin`` that a form has."""
 _CHOICES = ("keep_best.best", "keep_best.unmeasured")
 """They have a value also if no checkpoint is kept as one of the best."""
-_TEXTS = ("name", "run", "path", "keep_best.file", "keep_best.key", *_CHOICES)
+_TEXTS = ("name", "run", "path", "keep_best.file", "keep_best.key", "storage_class", *_CHOICES)
 _NUMBERS = (
     *("keep_newest", "keep_every_steps", "keep_best.number"),
-    *("delete_after_days", "wait_hours", "evict_after_hours"),
+    *("delete_after_days", "wait_hours", "evict_after_hours", "transition_after_days"),
 )
 _TIER = ("older_than_days", "one_per_hours")
 FIELDS = (*_TEXTS, *_NUMBERS, *(f"thin.{row}.{key}" for row in range(TIERS) for key in _TIER))

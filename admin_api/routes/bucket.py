@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.calls import Recorded
 from admin_api.figures import Figured
 from admin_api.gateway import Governed
 from admin_api.problems import describe
@@ -28,13 +29,13 @@ class Probe(BaseModel):
     """Whether the bucket can be used."""
 
     reachable: bool
-    error: str | None
+    error: str | None = Field(description="Why not, for people.")
 
 
 class Bucket(Probe):
     """The bucket, as it is configured and as it answered some seconds ago."""
 
-    name: str
+    name: str = Field(examples=["checkpoints"])
     endpoint_url: str = Field(description="Empty: AWS. User and password are masked.")
     prefix: str
     checksum: Checksum
@@ -76,8 +77,11 @@ def test_bucket(gateway: Governed, _operator: Operator) -> Probe:
 
 
 @router.post("/setup", responses=describe(409, 502, 503))
-def set_up_bucket(gateway: Governed, _admin: Admin, body: SettingUp) -> SetUp:
+def set_up_bucket(gateway: Governed, call: Recorded, _admin: Admin, body: SettingUp) -> SetUp:
     """Look at the bucket's own settings, find out which checksum it verifies, and, if that is
     asked for, add the rule that ends unfinished uploads."""
     facts, is_well = bucket.set_up(gateway.settings, body.apply)
-    return SetUp(**facts, is_well=is_well)
+    made = SetUp(**facts, is_well=is_well)
+    if body.apply:
+        call.after = made
+    return made

@@ -1,4 +1,4 @@
-"""The checkpoints of the catalogue, and what people say of one: pin it, delete it."""
+"""The checkpoints of the catalogue. ``checkpointorders`` has what people may do with one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from admin_api.access.roles import Admin, Operator, Viewer
-from admin_api.etags import IfMatch, etag_of, require_match
+from admin_api.access.roles import Viewer
+from admin_api.etags import etag_of
 from admin_api.gateway import Gateway, Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.problems import Problem, describe
-from admin_api.shapes import INTEGER_MAX, Body, Ino, Note, RunQuery, Storable
-from gateway.control import checkpoints, deletion, pins
+from admin_api.shapes import INTEGER_MAX, Ino, RunQuery, Storable
+from gateway.control import checkpoints
 from gateway.control.checkpoints import Key, Sort, Wanted
 from gateway.db.compiled import Session
 from gateway.escapes import bytes_of, text_of
-from gateway.namespace import lookup
 from gateway.namespace.pins import Pins
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
@@ -50,19 +49,6 @@ class OneCheckpoint(Checkpoint):
 
     pinned: bool = Field(description="Whether it, or a directory above it, is pinned.")
     promotions: list[str] = Field(description="The names of its promotions.", examples=[["best"]])
-
-
-class Pinning(Body):
-    """A pin to be made."""
-
-    note: Note = ""
-
-
-class Deleted(BaseModel):
-    """A checkpoint in the trash."""
-
-    id: str = Field(description="Its id in the trash.", examples=["t1234"])
-    path: str = Field(description="The path that it had.")
 
 
 _SORTS = Literal["run", "-run", "complete", "-complete", "size", "-size"]
@@ -120,65 +106,12 @@ def read_checkpoint(
 ) -> OneCheckpoint:
     """Read one checkpoint."""
     with gateway.database.reading() as session:
-        found = _one(gateway, session, ino)
+        found = read_one(gateway, session, ino)
     response.headers["ETag"] = etag_of(found.evidence)
     return found
 
 
-@router.put("/{ino}/pin", responses=describe(403, 404, 409, 503))
-def pin_checkpoint(gateway: Governed, operator: Operator, ino: Ino, body: Pinning) -> OneCheckpoint:
-    """Keep a checkpoint on the local disk and from all policies."""
-    with gateway.database.writing() as session:
-        found = _one(gateway, session, ino)
-        attr = lookup.get(session, ino)
-        pins.pin(session, attr, found.path, body.note, operator.name)
-        return _one(gateway, session, ino)
-
-
-@router.delete("/{ino}/pin", responses=describe(403, 404, 503))
-def unpin_checkpoint(gateway: Governed, _operator: Operator, ino: Ino) -> OneCheckpoint:
-    """End the pin of a checkpoint. A pin of a directory above it stays."""
-    with gateway.database.writing() as session:
-        found = _one(gateway, session, ino)
-        pins.unpin(session, ino, found.path)
-        return _one(gateway, session, ino)
-
-
-@router.delete("/{ino}", responses=describe(403, 404, 409, 412, 503))
-def delete_checkpoint(
-    gateway: Governed,
-    admin: Admin,
-    ino: Ino,
-    force: Annotated[
-        bool, Query(description="Although a law of retention keeps it: see the detail of the 409.")
-    ] = False,
-    reason: Annotated[
-        str, Query(max_length=1000, description="Why, for other people."), Storable
-    ] = "a person deleted it",
-    if_match: IfMatch = None,
-) -> Deleted:
-    """Put a whole checkpoint into the trash, from where it can be taken back for a while.
-
-    The laws of retention hold: it must be complete, not promoted, and a newer one of its run must
-    be durable. `force` overrides these. What is pinned or being promoted stays in any case, and so
-    does a checkpoint with a file that is open for writing.
-    """
-    with gateway.database.reading() as session:
-        found = _one(gateway, session, ino)
-    if if_match is not None:
-        require_match(if_match, found.evidence, found.model_dump())
-    trash_id = deletion.delete(
-        gateway.settings,
-        gateway.database,
-        ino,
-        author=admin.name,
-        reason=reason,
-        insists=force,
-    )
-    return Deleted(id=trash_id, path=found.path)
-
-
-def _one(gateway: Gateway, session: Session, ino: int) -> OneCheckpoint:
+def read_one(gateway: Gateway, session: Session, ino: int) -> OneCheckpoint:
     """Return a checkpoint. Raises Problem."""
     rows = checkpoints.page(session, gateway.settings, 1, wanted=Wanted(ino=ino), text=text_of)
     if not rows:

@@ -143,7 +143,7 @@ def evict_files(
     """Free the local disk of files that the bucket has. Directories: of all files below."""
     arguments = {"paths": [encoded(path) for path in body.paths]}
     row = runner.submit(jobs.EVICT, arguments, operator, call.request_id)
-    return accepted(response, row)
+    return accepted(response, call, row)
 
 
 @router.post("/warm", status_code=202, responses=describe(503))
@@ -152,7 +152,7 @@ def warm_files(
 ) -> Job:
     """Bring evicted files back to the local disk. Directories: all files below."""
     arguments = {"paths": [encoded(path) for path in body.paths]}
-    return accepted(response, runner.submit(jobs.WARM, arguments, operator, call.request_id))
+    return accepted(response, call, runner.submit(jobs.WARM, arguments, operator, call.request_id))
 
 
 @router.post("/wait", status_code=202, responses=describe(503))
@@ -161,7 +161,7 @@ def wait_for_file(
 ) -> Job:
     """Begin a job that is done as soon as the bucket alone could restore a file or a tree."""
     arguments = {"paths": [encoded(body.path)]}
-    return accepted(response, runner.submit(jobs.WAIT, arguments, operator, call.request_id))
+    return accepted(response, call, runner.submit(jobs.WAIT, arguments, operator, call.request_id))
 
 
 def require_inode(place: Place, ino: int | None) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Operator, Viewer
+from admin_api.calls import Call, Recorded
 from admin_api.gateway import Governed
 from admin_api.jobs import rows
 from admin_api.jobs.runner import Working
@@ -47,15 +47,12 @@ class Job(BaseModel):
 
 def job_of(row: rows.Row) -> Job:
     """Return a job as answers have it."""
-    values = row._asdict()
-    del values["token_id"]
-    for name in ("arguments", "result", "problem"):
-        values[name] = None if values[name] is None else json.loads(values[name])
-    return Job(**values)
+    return Job(**rows.facts(row))
 
 
-def accepted(response: Response, row: rows.Row) -> Job:
+def accepted(response: Response, call: Call, row: rows.Row) -> Job:
     """Answer that a job was begun (202, with its address)."""
+    call.after = {"job": row.id, "kind": row.kind, "arguments": rows.facts(row)["arguments"]}
     response.status_code = 202
     response.headers["Location"] = f"/api/v1/jobs/{row.id}"
     return job_of(row)
@@ -93,6 +90,12 @@ def read_job(gateway: Governed, _viewer: Viewer, id: JobId) -> Job:
 
 
 @router.post("/{id}/cancel", responses=describe(404, 409, 503))
-def cancel_job(_operator: Operator, runner: Working, id: JobId) -> Job:
+def cancel_job(
+    gateway: Governed, call: Recorded, _operator: Operator, runner: Working, id: JobId
+) -> Job:
     """Make a job end. What it has done stays done. It may take a few seconds."""
-    return job_of(runner.cancel(id))
+    with gateway.store.reading() as session:
+        before = rows.get(session, id)
+    call.before = None if before is None else job_of(before)
+    call.after = made = job_of(runner.cancel(id))
+    return made

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Operator, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.paths import PathText
@@ -52,19 +53,21 @@ def list_pins(
 
 
 @router.post("", status_code=201, responses=describe(403, 404, 409, 503))
-def pin(gateway: Governed, operator: Operator, body: NewPin) -> Pin:
+def pin(gateway: Governed, call: Recorded, operator: Operator, body: NewPin) -> Pin:
     """Pin a file or directory. A pin that it has is replaced."""
     with browsing(gateway.settings) as browser:
         place = resolve(browser, gateway.settings, body.path)
         attr = place.found().attr
     with gateway.database.writing() as session:
+        call.before = pins.of(gateway.settings, session, attr.ino, text_of)
         pins.pin(session, attr, place.path, body.note, operator.name)
-        [made] = [one for one in every(session) if one.ino == attr.ino]
-        return Pin(**pins.facts(gateway.settings, session, made, text_of))
+        call.after = pins.of(gateway.settings, session, attr.ino, text_of)
+    return Pin.model_validate(call.after)
 
 
 @router.delete("/{ino}", status_code=204, responses=describe(403, 404, 503))
-def unpin(gateway: Governed, _operator: Operator, ino: Ino) -> None:
+def unpin(gateway: Governed, call: Recorded, _operator: Operator, ino: Ino) -> None:
     """End a pin, also of what has no path any more."""
     with gateway.database.writing() as session:
+        call.before = pins.of(gateway.settings, session, ino, text_of)
         pins.unpin(session, ino, str(ino))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Viewer
+from admin_api.calls import Call, Recorded
 from admin_api.etags import IfMatch, etag_of, require_match
 from admin_api.gateway import Gateway, Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
@@ -39,12 +40,16 @@ class Version(BaseModel):
 
 @router.get("", responses=describe(400, 503))
 def list_policies(
-    gateway: Governed, _viewer: Viewer, limit: Limit = LIMIT, cursor: Cursor = None
+    gateway: Governed,
+    _viewer: Viewer,
+    removed: Annotated[bool, Query(description="Also those that were removed.")] = False,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
 ) -> Page[Version]:
     """List the policies that are in force, also those that are disabled, by name."""
     key = key_of(cursor, str)
     with gateway.database.reading() as session:
-        found = [one for one in store.versions(session) if one.document is not None]
+        found = [one for one in store.versions(session) if removed or one.document is not None]
     rest = [one for one in found if key is None or one.name > key[0]]
     return Page(
         items=[_version(one) for one in rest[:limit]],
@@ -54,7 +59,7 @@ def list_policies(
 
 @router.post("", status_code=201, responses=describe(403, 409, 503))
 def create_policy(
-    gateway: Governed, admin: Admin, body: PolicyDocument, response: Response
+    gateway: Governed, call: Recorded, admin: Admin, body: PolicyDocument, response: Response
 ) -> Version:
     """Store a new policy. It is in force at once: ask `/retention/plan` with it before."""
     policy = body.policy()
@@ -69,6 +74,7 @@ def create_policy(
         store.put(session, policy, admin.name)
         made = _current(session, policy.name)
     response.headers["Location"] = f"/api/v1/policies/{policy.name}"
+    call.after = policies.facts(made)
     return _answer(made, response)
 
 
@@ -82,6 +88,7 @@ def read_policy(gateway: Governed, _viewer: Viewer, name: Name, response: Respon
 @router.put("/{name}", responses=describe(403, 404, 412, 428, 503))
 def update_policy(
     gateway: Governed,
+    call: Recorded,
     admin: Admin,
     name: Name,
     body: PolicyDocument,
@@ -93,32 +100,48 @@ def update_policy(
     if policy.name != name:
         raise Problem(422, f"name: the body has {policy.name}: a policy cannot be renamed")
     with gateway.database.writing() as session:
-        before = _matched(session, name, if_match, body)
-        return _answer(store.put(session, policy, admin.name) or before, response)
+        before = _matched(call, session, name, if_match, body)
+        made = store.put(session, policy, admin.name) or before
+    call.after = policies.facts(made)
+    return _answer(made, response)
 
 
 @router.delete("/{name}", responses=describe(403, 404, 412, 428, 503))
-def remove_policy(gateway: Governed, admin: Admin, name: Name, if_match: IfMatch = None) -> Version:
+def remove_policy(
+    gateway: Governed, call: Recorded, admin: Admin, name: Name, if_match: IfMatch = None
+) -> Version:
     """Remove a policy. Its versions stay in the history."""
     with gateway.database.writing() as session:
-        _matched(session, name, if_match)
-        return _version(store.remove(session, name, admin.name))
+        _matched(call, session, name, if_match)
+        made = store.remove(session, name, admin.name)
+    call.after = policies.facts(made)
+    return _version(made)
 
 
 @router.post("/{name}/enable", responses=describe(403, 404, 412, 428, 503))
 def enable_policy(
-    gateway: Governed, admin: Admin, name: Name, response: Response, if_match: IfMatch = None
+    gateway: Governed,
+    call: Recorded,
+    admin: Admin,
+    name: Name,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> Version:
     """Have a policy keep and delete again."""
-    return _switch(gateway, admin.name, name, response, if_match, is_enabled=True)
+    return _switch(gateway, call, admin.name, name, response, if_match, is_enabled=True)
 
 
 @router.post("/{name}/disable", responses=describe(403, 404, 412, 428, 503))
 def disable_policy(
-    gateway: Governed, admin: Admin, name: Name, response: Response, if_match: IfMatch = None
+    gateway: Governed,
+    call: Recorded,
+    admin: Admin,
+    name: Name,
+    response: Response,
+    if_match: IfMatch = None,
 ) -> Version:
     """Have a policy neither keep nor delete."""
-    return _switch(gateway, admin.name, name, response, if_match, is_enabled=False)
+    return _switch(gateway, call, admin.name, name, response, if_match, is_enabled=False)
 
 
 @router.get("/{name}/versions", responses=describe(400, 404, 503))
@@ -140,6 +163,7 @@ def list_versions(
 
 def _switch(
     gateway: Gateway,
+    call: Call,
     author: str,
     name: str,
     response: Response,
@@ -148,16 +172,22 @@ def _switch(
     is_enabled: bool,
 ) -> Version:
     with gateway.database.writing() as session:
-        before = _matched(session, name, if_match)
-        return _answer(store.switch(session, name, is_enabled, author) or before, response)
+        before = _matched(call, session, name, if_match)
+        made = store.switch(session, name, is_enabled, author) or before
+    call.after = policies.facts(made)
+    return _answer(made, response)
 
 
 def _matched(
-    session: Session, name: str, if_match: str | None, sent: PolicyDocument | None = None
+    call: Call,
+    session: Session,
+    name: str,
+    if_match: str | None,
+    sent: PolicyDocument | None = None,
 ) -> store.Version:
     """Return the version in force, if it is the one that was read. Raises Problem."""
     found = _current(session, name)
-    facts = policies.facts(found)
+    call.before = facts = policies.facts(found)
     require_match(
         if_match,
         found.version,

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Operator, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.paths import PathOrAll, PathQuery, PathText, encoded
@@ -103,31 +104,40 @@ def list_orders(gateway: Governed, _viewer: Viewer) -> list[Order]:
 
 
 @router.put("/orders", responses=describe(404, 409, 503))
-def give_order(gateway: Governed, _operator: Operator, body: Ordering) -> Order:
+def give_order(gateway: Governed, call: Recorded, _operator: Operator, body: Ordering) -> Order:
     """Hold a file or directory, or put it first. An earlier order for it is replaced."""
     with control.opened(gateway.settings) as context:
-        queue.say(context, _find(context, body.path), body.order == "hold")
+        ino = _find(context, body.path)
+        call.before = control.order(context, ino, text_of)
+        queue.say(context, ino, body.order == "hold")
+        call.after = control.order(context, ino, text_of)
     return Order(path=encoded(body.path), order=body.order)
 
 
 @router.delete("/orders", status_code=204, responses=describe(404, 409, 503))
-def withdraw_order(gateway: Governed, _operator: Operator, path: PathQuery) -> Response:
+def withdraw_order(
+    gateway: Governed, call: Recorded, _operator: Operator, path: PathQuery
+) -> Response:
     """Release a file or directory: it waits for its turn again."""
     with control.opened(gateway.settings) as context:
-        if not queue.say(context, _find(context, path), None):
+        ino = _find(context, path)
+        call.before = control.order(context, ino, text_of)
+        if not queue.say(context, ino, None):
             raise Problem(404, f"{encoded(path)}: nothing was said of it: read /queue/orders")
     return Response(status_code=204)
 
 
 @router.post("/retry", responses=describe(404, 409, 503))
-def try_again(gateway: Governed, _operator: Operator, body: Retrying) -> Retried:
+def try_again(gateway: Governed, call: Recorded, _operator: Operator, body: Retrying) -> Retried:
     """Have what failed about a file tried again now, although its pause is not over.
 
     There is no order to cancel an upload: hold the file, and the drain sends nothing more of it
     once the present upload has ended; or remove it, which ends the upload.
     """
     with control.opened(gateway.settings) as context:
-        return Retried(had_failed=queue.retry(context, _find(context, body.path)))
+        made = Retried(had_failed=queue.retry(context, _find(context, body.path)))
+    call.after = {"path": encoded(body.path), "had_failed": made.had_failed}
+    return made
 
 
 def _find(context: Context, path: str) -> int:

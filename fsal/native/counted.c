@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "clock.h"
+#include "releases.h"
 
 static struct fsal_obj_ops plain; /* the operations that are counted */
 
@@ -123,31 +124,34 @@ static fsal_status_t fallocate_(struct fsal_obj_handle *obj, struct state_t *sta
 
 static fsal_status_t mkdir_(struct fsal_obj_handle *dir, const char *name,
 			    struct fsal_attrlist *attrs, struct fsal_obj_handle **obj,
-			    struct fsal_attrlist *out)
+			    struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
 {
 	uint64_t began = spw_clock_ns();
 
-	return spw_counted(SPW_COUNTED_MKDIR, began, plain.mkdir(dir, name, attrs, obj, out), 0);
+	return spw_counted(SPW_COUNTED_MKDIR, began,
+			   plain.mkdir(dir, name, attrs, obj, out SPW_DIR_ARGUMENTS(dir)), 0);
 }
 
 static fsal_status_t mknode(struct fsal_obj_handle *dir, const char *name,
 			    object_file_type_t type, struct fsal_attrlist *attrs,
-			    struct fsal_obj_handle **obj, struct fsal_attrlist *out)
+			    struct fsal_obj_handle **obj,
+			    struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
 {
 	uint64_t began = spw_clock_ns();
 
 	return spw_counted(SPW_COUNTED_MKNOD, began,
-			   plain.mknode(dir, name, type, attrs, obj, out), 0);
+			   plain.mknode(dir, name, type, attrs, obj, out SPW_DIR_ARGUMENTS(dir)), 0);
 }
 
 static fsal_status_t symlink_(struct fsal_obj_handle *dir, const char *name, const char *target,
 			      struct fsal_attrlist *attrs, struct fsal_obj_handle **obj,
-			      struct fsal_attrlist *out)
+			      struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
 {
 	uint64_t began = spw_clock_ns();
 
-	return spw_counted(SPW_COUNTED_SYMLINK, began,
-			   plain.symlink(dir, name, target, attrs, obj, out), 0);
+	return spw_counted(
+		SPW_COUNTED_SYMLINK, began,
+		plain.symlink(dir, name, target, attrs, obj, out SPW_DIR_ARGUMENTS(dir)), 0);
 }
 
 static fsal_status_t readlink_(struct fsal_obj_handle *obj, struct gsh_buffdesc *content,
@@ -159,29 +163,34 @@ static fsal_status_t readlink_(struct fsal_obj_handle *obj, struct gsh_buffdesc 
 }
 
 static fsal_status_t link_(struct fsal_obj_handle *obj, struct fsal_obj_handle *dir,
-			   const char *name)
+			   const char *name SPW_DIR_PARAMETERS(dir))
 {
 	uint64_t began = spw_clock_ns();
 
-	return spw_counted(SPW_COUNTED_LINK, began, plain.link(obj, dir, name), 0);
+	return spw_counted(SPW_COUNTED_LINK, began,
+			   plain.link(obj, dir, name SPW_DIR_ARGUMENTS(dir)), 0);
 }
 
 static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle *old_dir,
 			     const char *old_name, struct fsal_obj_handle *new_dir,
-			     const char *new_name)
+			     const char *new_name SPW_DIR_PARAMETERS(old)
+				     SPW_DIR_PARAMETERS(new))
 {
 	uint64_t began = spw_clock_ns();
 
 	return spw_counted(SPW_COUNTED_RENAME, began,
-			   plain.rename(obj, old_dir, old_name, new_dir, new_name), 0);
+			   plain.rename(obj, old_dir, old_name, new_dir,
+					new_name SPW_DIR_ARGUMENTS(old) SPW_DIR_ARGUMENTS(new)),
+			   0);
 }
 
 static fsal_status_t unlink_(struct fsal_obj_handle *dir, struct fsal_obj_handle *obj,
-			     const char *name)
+			     const char *name SPW_DIR_PARAMETERS(dir))
 {
 	uint64_t began = spw_clock_ns();
 
-	return spw_counted(SPW_COUNTED_REMOVE, began, plain.unlink(dir, obj, name), 0);
+	return spw_counted(SPW_COUNTED_REMOVE, began,
+			   plain.unlink(dir, obj, name SPW_DIR_ARGUMENTS(dir)), 0);
 }
 
 static fsal_status_t getxattrs(struct fsal_obj_handle *obj, xattrkey4 *key, xattrvalue4 *value)
@@ -221,12 +230,13 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 			   fsal_openflags_t openflags, enum fsal_create_mode createmode,
 			   const char *name, struct fsal_attrlist *attrs, fsal_verifier_t verifier,
 			   struct fsal_obj_handle **made, struct fsal_attrlist *out,
-			   bool *caller_perm_check)
+			   bool *caller_perm_check SPW_DIR_PARAMETERS(parent))
 {
 	bool creates = name != NULL && createmode != FSAL_NO_CREATE;
 	uint64_t began = spw_clock_ns();
 	fsal_status_t status = plain.open2(obj, state, openflags, createmode, name, attrs, verifier,
-					   made, out, caller_perm_check);
+					   made, out,
+					   caller_perm_check SPW_DIR_ARGUMENTS(parent));
 
 	return spw_counted(creates ? SPW_COUNTED_CREATE : SPW_COUNTED_OPEN, began, status, 0);
 }

@@ -25,6 +25,7 @@
 #include "openstate.h"
 #include "python.h"
 #include "queue.h"
+#include "releases.h"
 #include "space.h"
 #include "statistics.h"
 #include "sync.h"
@@ -203,8 +204,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 	self->export.exp_ops.create_handle = create_handle;
 	self->export.exp_ops.get_fs_dynamic_info = dynamic_info;
 	self->export.exp_ops.get_write_verifier = write_verifier;
-	self->export.exp_ops.alloc_state = spw_alloc_state;
-	self->export.exp_ops.free_state = spw_free_state;
+	spw_state_ops(&self->export.exp_ops);
 
 	rc = load_config_from_node(parse_node, &export_block, self, true, err_type);
 	if (rc != 0)
@@ -240,8 +240,8 @@ fsal_status_t spw_update_export(struct fsal_module *module, void *parse_node,
 	/* Handles and open files lead to the old directory: it is another export. */
 	if (scratch.directory != self->directory)
 		return spw_status(EINVAL);
-	PTHREAD_RWLOCK_wrlock(&module->lock);
+	PTHREAD_RWLOCK_wrlock(SPW_MODULE_LOCK(module));
 	self->revision = scratch.revision;
-	PTHREAD_RWLOCK_unlock(&module->lock);
+	PTHREAD_RWLOCK_unlock(SPW_MODULE_LOCK(module));
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }

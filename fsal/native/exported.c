@@ -2,6 +2,7 @@
 #include "exported.h"
 
 #include "export_mgr.h"
+#include "releases.h"
 
 static struct fsal_module *own;
 
@@ -27,7 +28,7 @@ uint32_t spw_exported(struct spw_exported *list, uint32_t most)
 	struct glist_head *at;
 	uint32_t count = 0;
 
-	PTHREAD_RWLOCK_rdlock(&own->lock);
+	PTHREAD_RWLOCK_rdlock(SPW_MODULE_LOCK(own));
 	glist_for_each(at, &own->exports) {
 		const struct spw_export *self = container_of(
 			glist_entry(at, struct fsal_export, exports), struct spw_export, export);
@@ -39,7 +40,7 @@ uint32_t spw_exported(struct spw_exported *list, uint32_t most)
 				.revision = self->revision,
 			};
 	}
-	PTHREAD_RWLOCK_unlock(&own->lock);
+	PTHREAD_RWLOCK_unlock(SPW_MODULE_LOCK(own));
 	for (uint32_t i = 0; i < count; i++)
 		complete(&list[i]);
 	return count;

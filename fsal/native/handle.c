@@ -3,6 +3,7 @@
 
 #include "convert.h"
 #include "python.h"
+#include "releases.h"
 
 struct fsal_obj_ops spw_obj_ops;
 
@@ -10,7 +11,7 @@ struct fsal_obj_handle *spw_handle_new(struct spw_attr *attr, uint64_t asked)
 {
 	struct spw_handle *self = gsh_calloc(1, sizeof(*self));
 
-	fsal_obj_handle_init(&self->obj, op_ctx->fsal_export, (object_file_type_t)attr->kind);
+	spw_obj_begin(&self->obj, op_ctx->fsal_export, (object_file_type_t)attr->kind);
 	self->obj.obj_ops = &spw_obj_ops;
 	self->obj.fileid = attr->ino;
 	self->obj.fsid.major = spw_python.volume_id >> 32;

@@ -127,7 +127,7 @@ static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_c
 
 	arg->io_amount = 0;
 	arg->end_of_file = false;
-	if (arg->info != NULL) /* READ_PLUS: Ganesha 4.3 answers it with empty data */
+	if (arg->info != NULL) /* READ_PLUS; once refused, a client asks with READ */
 		status = fsalstat(ERR_FSAL_NOTSUPP, 0);
 	else if (arg->state == NULL)
 		status = spw_share_check(spw_handle_of(obj)->inode, FSAL_O_READ, bypass);

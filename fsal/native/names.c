@@ -14,6 +14,7 @@
 #include "fresh.h"
 #include "handle.h"
 #include "inode.h"
+#include "releases.h"
 
 #define READDIR_ENTRIES 128u /* as many as MDCACHE keeps in a chunk (Dir_Chunk) */
 #define READDIR_BYTES (READDIR_ENTRIES * 256u)
@@ -153,7 +154,7 @@ static fsal_status_t readdir_(struct fsal_obj_handle *dir, fsal_cookie_t *whence
 
 static fsal_status_t mkdir_(struct fsal_obj_handle *dir, const char *name,
 			    struct fsal_attrlist *attrs_in, struct fsal_obj_handle **obj,
-			    struct fsal_attrlist *out)
+			    struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 	uint64_t began = spw_fresh_begin();
@@ -169,7 +170,7 @@ static fsal_status_t mkdir_(struct fsal_obj_handle *dir, const char *name,
 
 static fsal_status_t mknode(struct fsal_obj_handle *dir, const char *name, object_file_type_t type,
 			    struct fsal_attrlist *attrs_in, struct fsal_obj_handle **obj,
-			    struct fsal_attrlist *out)
+			    struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 
@@ -184,7 +185,7 @@ static fsal_status_t mknode(struct fsal_obj_handle *dir, const char *name, objec
 
 static fsal_status_t symlink_(struct fsal_obj_handle *dir, const char *name, const char *target,
 			      struct fsal_attrlist *attrs_in, struct fsal_obj_handle **obj,
-			      struct fsal_attrlist *out)
+			      struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 
@@ -218,7 +219,7 @@ static fsal_status_t readlink_(struct fsal_obj_handle *obj, struct gsh_buffdesc 
 }
 
 static fsal_status_t link_(struct fsal_obj_handle *obj, struct fsal_obj_handle *dir,
-			   const char *name)
+			   const char *name SPW_DIR_PARAMETERS(dir))
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 	struct spw_reply reply;
@@ -229,7 +230,8 @@ static fsal_status_t link_(struct fsal_obj_handle *obj, struct fsal_obj_handle *
 
 static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle *old_dir,
 			     const char *old_name, struct fsal_obj_handle *new_dir,
-			     const char *new_name)
+			     const char *new_name SPW_DIR_PARAMETERS(old)
+				     SPW_DIR_PARAMETERS(new))
 {
 	struct spw_request request = spw_request_for(ino_of(old_dir), old_name);
 	struct spw_reply reply;
@@ -242,7 +244,7 @@ static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle
 }
 
 static fsal_status_t unlink_(struct fsal_obj_handle *dir, struct fsal_obj_handle *obj,
-			     const char *name)
+			     const char *name SPW_DIR_PARAMETERS(dir))
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 	struct spw_reply reply;

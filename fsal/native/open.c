@@ -19,6 +19,7 @@
 #include "inode.h"
 #include "names.h"
 #include "openstate.h"
+#include "releases.h"
 #include "share.h"
 #include "writer.h"
 
@@ -224,7 +225,8 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 			   fsal_openflags_t openflags, enum fsal_create_mode createmode,
 			   const char *name, struct fsal_attrlist *attrs_in,
 			   fsal_verifier_t verifier, struct fsal_obj_handle **new_obj,
-			   struct fsal_attrlist *out, bool *caller_perm_check)
+			   struct fsal_attrlist *out,
+			   bool *caller_perm_check SPW_DIR_PARAMETERS(parent))
 {
 	uint64_t parent = spw_handle_of(obj)->fh.ino;
 	struct spw_attr found;
@@ -279,7 +281,7 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 {
 	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	struct spw_state *self = spw_state_of(state);
-	fsal_openflags_t old = self->fd.openflags;
+	fsal_openflags_t old = self->openflags;
 	bool wrote = (old & FSAL_O_WRITE) && atomic_load(&self->closing.writes);
 	bool writes = (openflags & FSAL_O_WRITE) != 0;
 	fsal_status_t status = { ERR_FSAL_NO_ERROR, 0 };
@@ -314,6 +316,12 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 	return status;
 }
 
+static fsal_openflags_t status2(struct fsal_obj_handle *obj, struct state_t *state)
+{
+	(void)obj;
+	return spw_state_of(state)->openflags;
+}
+
 static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 {
 	(void)obj;
@@ -332,6 +340,7 @@ void spw_open_ops(struct fsal_obj_ops *ops)
 {
 	ops->open2 = open2;
 	ops->reopen2 = reopen2;
+	ops->status2 = status2;
 	ops->close2 = close2;
 	ops->close = close_;
 	ops->check_verifier = check_verifier;

@@ -8,17 +8,39 @@
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
 				struct state_t *related)
 {
-	return init_state(gsh_calloc(1, sizeof(struct spw_state)), export, type, related);
+	struct state_t *state = gsh_calloc(1, sizeof(struct spw_state));
+
+#if FSAL_MAJOR_VERSION == 11
+	return init_state(state, export, type, related);
+#else
+	(void)export;
+	return init_state(state, spw_free_state, type, related);
+#endif
 }
 
 /* Ganesha 4.3 frees a state without close2 if its cache fails after open2, for example to read the
  * attributes of the directory again (mdcache_file.c, mdcache_open2; nfs4_op_open.c, open4_ex). The
  * file would stay open for ever, and closing.c would read the freed state. */
-void spw_free_state(struct fsal_export *export, struct state_t *state)
+void spw_free_state(struct state_t *state)
 {
-	(void)export;
 	spw_state_closed(state);
 	gsh_free(spw_state_of(state));
+}
+
+#if FSAL_MAJOR_VERSION == 11
+static void free_state_of(struct fsal_export *export, struct state_t *state)
+{
+	(void)export;
+	spw_free_state(state);
+}
+#endif
+
+void spw_state_ops(struct export_ops *ops)
+{
+	ops->alloc_state = spw_alloc_state;
+#if FSAL_MAJOR_VERSION == 11
+	ops->free_state = free_state_of; /* API 13 asks the state itself (init_state) */
+#endif
 }
 
 void spw_state_opened(struct state_t *state, struct spw_inode *inode, fsal_openflags_t openflags)
@@ -26,7 +48,7 @@ void spw_state_opened(struct state_t *state, struct spw_inode *inode, fsal_openf
 	struct spw_state *self = spw_state_of(state);
 
 	/* TRUNC and RECLAIM are left out: the next upgrade would truncate again. */
-	self->fd.openflags = FSAL_O_NFS_FLAGS(openflags);
+	self->openflags = FSAL_O_NFS_FLAGS(openflags);
 	if (self->inode == NULL) {
 		spw_inode_hold(inode);
 		self->inode = inode;
@@ -53,12 +75,12 @@ void spw_state_end_writer(struct state_t *state)
 void spw_state_closed(struct state_t *state)
 {
 	struct spw_state *self = spw_state_of(state);
-	fsal_openflags_t old = self->fd.openflags;
+	fsal_openflags_t old = self->openflags;
 
 	/* A lock state opens nothing of its own. */
 	if (self->inode == NULL)
 		return;
-	self->fd.openflags = FSAL_O_CLOSED;
+	self->openflags = FSAL_O_CLOSED;
 	(void)spw_share_change(self->inode, old, FSAL_O_CLOSED);
 	spw_state_end_writer(state);
 	spw_fd_release(self->inode);

@@ -6,10 +6,9 @@
 #include "ganesha.h"
 #include "inode.h"
 
-/* The default status2 expects a struct fsal_fd right behind the state (default_methods.c). */
 struct spw_state {
 	struct state_t state;
-	struct fsal_fd fd;
+	fsal_openflags_t openflags; /* of its open; FSAL_O_CLOSED: none */
 	struct spw_inode *inode; /* that it has open, with a handle on it; NULL: none */
 	struct spw_closing closing;
 };
@@ -19,12 +18,15 @@ static inline struct spw_state *spw_state_of(struct state_t *state)
 	return container_of(state, struct spw_state, state);
 }
 
-/* Makes a state for Ganesha, with room for the flags of its open. */
+/* Sets the operations of an export that make and free states. */
+void spw_state_ops(struct export_ops *ops);
+
+/* Makes a state for Ganesha, with room for what we keep of its open. */
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
 				struct state_t *related);
 
 /* Closes a state, if it is open, and frees it. */
-void spw_free_state(struct fsal_export *export, struct state_t *state);
+void spw_free_state(struct state_t *state);
 
 /* Notes that a state has an inode open. The caller has changed the share, holds the descriptor and
  * has begun the writer. */

@@ -16,6 +16,7 @@
 #include "io.h"
 #include "names.h"
 #include "open.h"
+#include "releases.h"
 #include "share.h"
 #include "xattr.h"
 
@@ -23,7 +24,7 @@ static void release(struct fsal_obj_handle *obj)
 {
 	struct spw_handle *self = spw_handle_of(obj);
 
-	fsal_obj_handle_fini(obj);
+	spw_obj_end(obj);
 	spw_inode_put(self->inode);
 	gsh_free(self);
 }

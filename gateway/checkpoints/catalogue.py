@@ -62,6 +62,7 @@ class Row(NamedTuple):
     due_ns: int | None
     evidence: str
     dirty_since_ns: int | None
+    storage_class: str | None
 
 
 class Look(NamedTuple):
@@ -175,6 +176,7 @@ class Catalogue:
             verdict.due_ns,
             evidence,
             tally.dirty_since_ns,
+            tally.storage_class,
         )
         return Look(row.ino, before, row, wanted)
 

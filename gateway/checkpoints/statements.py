@@ -66,6 +66,7 @@ _STORED_COLUMNS = (
     IS_STORED.label("is_stored"),
     object_.c.key,
     object_.c.stored_ns,
+    object_.c.storage_class,
 )
 MEMBERS = Statement(
     select(dirent.c.name, *_STORED_COLUMNS, *ENTRY_COLUMNS)

@@ -38,6 +38,7 @@ class Tally:
         """The time when the last of the members was stored that the bucket has."""
         self.dirty_since_ns: int | None = None
         """The oldest change of a file that the bucket does not have."""
+        self._classes: set[str | None] = set()
         self._hash.update(repr((node.parts, found)).encode())
         row = view.session.one(own.STORED, ino=node.entry.ino)
         if found.extent is Extent.FILE and row is not None:
@@ -57,6 +58,11 @@ class Tally:
         """Return a hash of the members. Evictions do not change it."""
         return self._hash.hexdigest()
 
+    @property
+    def storage_class(self) -> str | None:
+        """The storage class that the objects of all members were moved to, if it is one."""
+        return next(iter(self._classes)) if len(self._classes) == 1 else None
+
     def _walk(self, directory: int, path: Parts) -> None:
         for rows in self._view.pages(own.MEMBERS, directory):
             below = []
@@ -64,7 +70,7 @@ class Tally:
                 entry, inner = entry_of(row), (*path, bytes(row[0]))
                 if entry.kind != Kind.DIRECTORY:
                     if not self._is_leftover(entry, inner[-1]):
-                        self._add(row[1:5], entry, inner)
+                        self._add(row[1:6], entry, inner)
                 elif self._is_deep:
                     self._note(entry, inner, row[1])
                     below.append((entry.ino, inner))
@@ -88,13 +94,14 @@ class Tally:
 
         Parameters: row, with the columns of the statement STORED; entry; path in the checkpoint.
         """
-        ctime_ns, is_stored, key, stored_ns = row
+        ctime_ns, is_stored, key, stored_ns, storage_class = row
         self._note(entry, path, ctime_ns)
         if not entry.is_file:
             return
         self.files += 1
         self.size += entry.size
         self._open_files += entry.is_open
+        self._classes.add(storage_class)
         if self._unmatched:
             self._match(text_of(b"/".join(path)))
         if is_stored and self._homes.is_at_home(entry.ino, key):

@@ -37,7 +37,8 @@ LOG_MAX_BYTES = 1024 * 1024
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-Say = Callable[[str], None]
+Say = Callable[[str, str], None]
+"""Prints one line. Parameters: the process that says it, and the text."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Phase(StrEnum):
 class Child:
     """One child process and its restarts.
 
-    Parameters: command; say, which prints one line for a person.
+    Parameters: command; say, which prints lines.
     """
 
     def __init__(self, command: Command, say: Say) -> None:
@@ -177,10 +178,10 @@ class Child:
                 self._line = b""
 
     def _event(self, text: str) -> None:
-        self._say(f"spillway: {self.command.name} {text}")
+        self._say("spillway", f"{self.command.name} {text}")
 
     def _pass_on(self, line: bytes) -> None:
-        self._say(f"{self.command.name}: {line.decode(errors='replace').rstrip()}")
+        self._say(self.command.name, line.decode(errors="replace").rstrip())
 
     def _start(self, now: float) -> None:
         command = self.command
@@ -245,7 +246,7 @@ class Child:
         lines = _lines(log, self._log_start_bytes)
         complaints = [line for line in lines if complaint is not None and complaint.search(line)]
         for line in complaints[:LOG_LINES] or lines[-LOG_LINES:]:
-            self._say(f"{log.name}: {line}")
+            self._say(log.name, line)
 
     def _died(self, status: int, now: float) -> None:
         assert self._process is not None

@@ -1,7 +1,7 @@
 """Renders the configuration of NFS-Ganesha from the settings. `spillway up` overwrites the file.
 
-Option names and ranges are those of Ganesha 4.3 (support/nfs_read_conf.c). The exports are at the
-end (gateway.exports.blocks).
+Option names and ranges are those of Ganesha 4.3 and 6.5 (support/nfs_read_conf.c). The exports are
+at the end (gateway.exports.blocks).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from gateway import atomic
+from gateway.cli import nfsserver
 from gateway.errors import ConfigError
 from gateway.exports import blocks
 from gateway.exports.blocks import quoted
@@ -42,14 +43,14 @@ NFS_CORE_PARAM {{
     Enable_UDP = false;
     Plugins_Dir = {plugins_dir};
     RPC_Ioq_ThrdMax = 200;
-{rpc_buffers}}}
+{rpc_buffers}{io_flusher}}}
 
 NFSV4 {{
     # Clients reclaim their opens after a restart; the server remembers them in RecoveryRoot.
     Graceless = false;
     RecoveryBackend = fs;
     RecoveryRoot = {recovery_root};
-    # Not 2 unless asked for: in Ganesha 4.3 READ_PLUS answers reads with no data.
+    # In Ganesha 4.3 READ_PLUS, which is of version 2, answers reads with no data.
     Minor_Versions = {minor_versions};
     Lease_Lifetime = {lease_seconds};
     Grace_Period = {grace_seconds};
@@ -74,6 +75,11 @@ PYTHON {{
 }}
 """
 
+_IO_FLUSHER = """\
+    # The server writes to disks of this machine, not through a mount of its own.
+    allow_set_io_flusher_fail = true;
+"""
+
 
 def render(settings: Settings, exports: Sequence[Export] = ()) -> str:
     """Return the text of ganesha.conf. Parameters: exports, beside ``nfs.export``.
@@ -81,6 +87,7 @@ def render(settings: Settings, exports: Sequence[Export] = ()) -> str:
     Raises: ConfigError when a path cannot be written in Ganesha's syntax, or nfs.bind is a name.
     """
     nfs = settings.nfs
+    release = nfsserver.release(nfs.ganesha)
     head = _TEMPLATE.format(
         source=quoted("the path of the configuration", settings.source.absolute())[1:-1],
         port=nfs.port,
@@ -88,7 +95,8 @@ def render(settings: Settings, exports: Sequence[Export] = ()) -> str:
         plugins_dir=quoted("nfs.plugins_dir", nfs.plugins_dir),
         rpc_buffers=_rpc_buffers(nfs.max_io_bytes),
         recovery_root=quoted("gateway.data_dir", settings.recovery_dir),
-        minor_versions="0, 1, 2" if nfs.version_4_2 else "0, 1",
+        io_flusher=_IO_FLUSHER if release >= nfsserver.MUST_FLUSH_IO else "",
+        minor_versions="0, 1, 2" if _serves_4_2(nfs.version_4_2, release) else "0, 1",
         lease_seconds=nfs.lease_seconds,
         grace_seconds=nfs.grace_seconds,
         **_kerberos(settings),
@@ -102,6 +110,10 @@ def render(settings: Settings, exports: Sequence[Export] = ()) -> str:
 def write(settings: Settings, exports: Sequence[Export] = ()) -> bool:
     """Bring ganesha.conf up to date. Returns False if it was. Raises ConfigError, OSError."""
     return atomic.replace(settings.ganesha_conf, render(settings, exports), 0o644)
+
+
+def _serves_4_2(wanted: str, release: int) -> bool:
+    return {"on": True, "off": False}.get(wanted, release >= nfsserver.TELLS_OF_READ_PLUS)
 
 
 def _rpc_buffers(max_io_bytes: int) -> str:

@@ -24,10 +24,10 @@ from itertools import groupby
 from types import FrameType
 from typing import Any
 
-from gateway import atomic, clock, config, datadir, port, state
+from gateway import atomic, clock, config, datadir, logs, port, state
 from gateway.cli import checks, ganesha_conf
 from gateway.cli.admin import MODULE, argv
-from gateway.cli.child import Child, Command, Phase
+from gateway.cli.child import Child, Command, Phase, Say
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
@@ -65,14 +65,15 @@ def arguments(_parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the gateway until a signal. Raises UserError when a check before the start fails."""
     settings = config.load(args.config)
+    say = logs.Output(settings.gateway.log_format).say
     with prepared(settings):
         for secrets in (settings.credentials_file, settings.nfs.keytab):
             if checks.readable_secrets(secrets):
-                say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
-        say(f"spillway: {who_may_mount(settings)}")
+                say("spillway", f"warning: others can read {secrets}: chmod 600 {secrets}")
+        say("spillway", who_may_mount(settings))
         for line in further_exports(settings):
-            say(f"spillway: {line}")
-        Supervisor(settings, commands(settings)).run()
+            say("spillway", line)
+        Supervisor(settings, commands(settings), say).run()
     return 0
 
 
@@ -215,24 +216,16 @@ def _serves(settings: Settings) -> bool:
     return port.answers(settings, limit) and server.serves(settings, limit)
 
 
-def say(line: str) -> None:
-    """Print one line. When the reader is gone, supervision continues without output."""
-    try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-    except OSError:
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
 class Supervisor:
     """Runs the children until a signal ends them.
 
-    Parameters: settings; commands in the order of starting (they are stopped in reverse).
+    Parameters: settings; commands in the order of starting (they are stopped in reverse); say,
+    which prints lines.
     It must be made and run on the main thread: signals and the children's lives are tied to it.
     """
 
-    def __init__(self, settings: Settings, commands: Sequence[Command]) -> None:
+    def __init__(self, settings: Settings, commands: Sequence[Command], say: Say) -> None:
+        self._say = say
         self._state_path = settings.run_dir / state.UP
         self._source = settings.source
         self._children = [Child(command, say) for command in commands]
@@ -253,7 +246,7 @@ class Supervisor:
                 for child in self._children:
                     child.reap()
                 self._publish("stopped")
-        say("spillway: stopped")
+        self._say("spillway", "stopped")
 
     def _step(self, wakeup: int) -> bool:
         """Handle signals, children and state file, then wait. Returns True if all have stopped."""
@@ -284,12 +277,12 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         if self._stopping:
-            say("spillway: second signal: killing")
+            self._say("spillway", "second signal: killing")
             for child in self._children:
                 child.stop()
                 child.kill()
             return
-        say(f"spillway: stopping ({signal.Signals(number).name})")
+        self._say("spillway", f"stopping ({signal.Signals(number).name})")
         self._stopping = True
         for child in self._children:
             child.retire()
@@ -329,7 +322,7 @@ class Supervisor:
         except OSError as exc:
             # A full disk must not end the server, which keeps the clients' data reachable.
             if not self._publish_failed:
-                say(f"spillway: cannot write {self._state_path}: {exc.strerror}; going on")
+                self._say("spillway", f"cannot write {self._state_path}: {exc.strerror}; going on")
             self._publish_failed = True
             return
         self._published = facts

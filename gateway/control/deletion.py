@@ -8,13 +8,13 @@ deleted while the catalogue may lack checkpoints. Each deletion is recorded as o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.checkpoints.facts import Extent
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import DoorClosed, GatewayError, NotPossible, NotThere
+from gateway.errors import Changed, DoorClosed, GatewayError, NotPossible, NotThere
 from gateway.namespace import identity
 from gateway.promotion.store import protected
 from gateway.retention import statements as own
@@ -36,14 +36,17 @@ def delete(
     author: str,
     reason: str,
     insists: bool,
+    seen: Collection[str] | None = None,
 ) -> str:
     """Put a checkpoint into the trash. Returns its id there.
 
     Parameters: ino of the checkpoint; author, the person; reason, for other people; insists,
-    whether it is deleted although a law of retention keeps it. Raises NotThere, NotPossible,
-    TrashRefused; UserError, DoorClosed, NamespaceError, OSError.
+    whether it is deleted although a law of retention keeps it; seen, the evidence that the person
+    saw, or None for any. The transaction that reads what is deleted compares it, and what changes
+    later is not deleted. Raises NotThere, Changed, NotPossible, TrashRefused; UserError,
+    DoorClosed, NamespaceError, OSError.
     """
-    one = check(settings, database, ino, insists=insists)
+    one = check(settings, database, ino, insists=insists, seen=seen)
     with database.writing() as session:
         action = store.begin(session, "trash", Decision(one, Fate.DELETE, reason), author, reason)
     result = "failed: it is not known whether it is in the trash: spillway trash list"
@@ -61,7 +64,14 @@ def delete(
     return made
 
 
-def check(settings: Settings, database: Database, ino: int, *, insists: bool) -> Checkpoint:
+def check(
+    settings: Settings,
+    database: Database,
+    ino: int,
+    *,
+    insists: bool,
+    seen: Collection[str] | None = None,
+) -> Checkpoint:
     """Return the checkpoint if ``delete`` may be asked for it now. Nothing is changed.
 
     Parameters and errors are those of ``delete``.
@@ -69,16 +79,20 @@ def check(settings: Settings, database: Database, ino: int, *, insists: bool) ->
     identity.require_surroundings(settings)
     catalogue = catalogue_of(settings, database)
     with database.reading() as session:
-        return _allowed(session, catalogue, ino, insists)
+        return _allowed(session, catalogue, ino, insists, seen)
 
 
-def _allowed(session: Session, catalogue: Catalogue, ino: int, insists: bool) -> Checkpoint:
-    """Return the checkpoint if it may be deleted. Raises NotThere, NotPossible."""
+def _allowed(
+    session: Session, catalogue: Catalogue, ino: int, insists: bool, seen: Collection[str] | None
+) -> Checkpoint:
+    """Return the checkpoint if it may be deleted. Raises NotThere, Changed, NotPossible."""
     checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
     one = next((found for found in checkpoints if found.ino == ino), None)
     if one is None:
         raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoints")
     path = printable(one.path)
+    if seen is not None and one.evidence not in seen:
+        raise Changed(f"{path} has changed meanwhile: look at it, and delete it again")
     if session.one(own.IS_MADE) is None:
         raise NotPossible(f"{path} stays: the namespace was not looked at as a whole yet: wait")
     said = protected(session)

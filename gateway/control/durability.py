@@ -16,6 +16,7 @@ from gateway.checkpoints import statements as stored
 from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.leftovers import Inside, Leftovers
 from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.texts import entry_of
 from gateway.control.paths import browsing, follow
 from gateway.control.queue import path_of
 from gateway.db.compiled import Session
@@ -50,30 +51,52 @@ def find(settings: Settings, path: str) -> int:
         return follow(browser, settings, path).found().attr.ino
 
 
+class Waiting:
+    """Looks again and again whether everything at or below an inode is durable.
+
+    Parameters: context; top, the inode; path, to be shown.
+    """
+
+    def __init__(self, context: Context, top: int, path: str) -> None:
+        self._context = context
+        self._top = top
+        self._path = path
+        self._first: Missing | None = None
+        self._rules = rules_of(context.settings)
+
+    def look(self) -> float | None:
+        """Return the time in seconds until the next look, or None if everything is durable. Raises
+        NotPossible if it was removed, TryAgain."""
+        before = clock.monotonic_seconds()
+        with self._context.reading() as view:
+            if self._is_durable(view.session):
+                return None
+        return max(POLL_SECONDS, REST * (clock.monotonic_seconds() - before))
+
+    def _is_durable(self, session: Session) -> bool:
+        top = self._top
+        if file_of(session, top) is None:
+            raise NotThere(f"{shown(self._path)} was removed meanwhile")
+        if is_trashed(session, top):
+            raise NotPossible(
+                f"{shown(self._path)} is not sent: a policy put it into the trash: take it back: "
+                "spillway undelete"
+            )
+        homes = Homes(session, self._context.settings.bucket.prefix)
+        if self._first is None or not _is_waited_for(session, homes, top, self._first.ino):
+            self._first = next(_missing(session, homes, top, self._rules), None)
+        return self._first is None
+
+
 def wait(context: Context, top: int, path: str, rest: Callable[[float], None]) -> None:
     """Wait until everything at or below an inode is durable.
 
     Parameters: path, to be shown; rest, called after each look with the time in seconds until the
     next one: what it raises ends the wait. Raises NotPossible if it was removed, TryAgain.
     """
-    first: Missing | None = None
-    rules = rules_of(context.settings)
-    while True:
-        before = clock.monotonic_seconds()
-        with context.reading() as view:
-            if file_of(view.session, top) is None:
-                raise NotThere(f"{shown(path)} was removed meanwhile")
-            if is_trashed(view.session, top):
-                raise NotPossible(
-                    f"{shown(path)} is not sent: a policy put it into the trash: take it back: "
-                    "spillway undelete"
-                )
-            homes = Homes(view.session, context.settings.bucket.prefix)
-            if first is None or not _is_waited_for(view.session, homes, top, first.ino):
-                first = next(_missing(view.session, homes, top, rules), None)
-                if first is None:
-                    return
-        rest(max(POLL_SECONDS, REST * (clock.monotonic_seconds() - before)))
+    waiting = Waiting(context, top, path)
+    while (seconds := waiting.look()) is not None:
+        rest(seconds)
 
 
 def why(context: Context, top: int) -> str:
@@ -119,14 +142,15 @@ def _missing(session: Session, homes: Homes, top: int, rules: Rules) -> Iterator
         (directory, inside), after = waiting.pop(), b""
         while True:
             rows = session.all(stored.MEMBERS, parent=directory, after=after, most=PAGE)
-            for name, _ctime_ns, is_stored, key, _stored_ns, ino, kind, length, is_open, *_ in rows:
-                after = name
-                if kind == Kind.DIRECTORY:
-                    waiting.append((ino, leftovers.below(ino, inside)))
-                elif kind != Kind.REGULAR or (is_stored and homes.is_at_home(ino, key)):
+            for row in rows:
+                after, _ctime_ns, is_stored, key, *_ = row
+                one = entry_of(row)
+                if one.kind == Kind.DIRECTORY:
+                    waiting.append((one.ino, leftovers.below(one.ino, inside)))
+                elif not one.is_file or (is_stored and homes.is_at_home(one.ino, key)):
                     continue
-                elif is_open or not leftovers.has(inside, kind, bytes(name)):
-                    yield Missing(ino, length)
+                elif one.is_open or not leftovers.has(inside, one.kind, bytes(after)):
+                    yield Missing(one.ino, one.size)
             if len(rows) < PAGE:
                 break
 

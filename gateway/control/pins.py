@@ -34,6 +34,14 @@ def unpin(session: Session, ino: int, path: str) -> None:
         raise NotThere(f"{path}: it is not pinned by itself: look with spillway pins")
 
 
+def of(
+    settings: Settings, session: Session, ino: int, text: Text = printable
+) -> dict[str, Any] | None:
+    """Return the facts about the pin of an inode, or None. Parameters: text, of names."""
+    own = next((one for one in pins.every(session) if one.ino == ino), None)
+    return None if own is None else facts(settings, session, own, text)
+
+
 def facts(
     settings: Settings, session: Session, one: pins.Pin, text: Text = printable
 ) -> dict[str, Any]:

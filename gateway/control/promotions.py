@@ -5,16 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from gateway import clock
+from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.facts import State as CheckpointState
 from gateway.db.compiled import Session
+from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO
-from gateway.errors import NotPossible
+from gateway.errors import NotPossible, NotThere, UserError
 from gateway.namespace.lookup import is_trashed
-from gateway.promotion import places, store
+from gateway.objectstore import keys
+from gateway.promotion import members, places, store
 from gateway.promotion.members import Look
-from gateway.promotion.store import Promotion
+from gateway.promotion.store import Hold, Promotion
+from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.settings import Settings
-from gateway.text import Text, printable
+from gateway.text import Text, printable, shown
 from gateway.units import size
 
 
@@ -40,8 +44,21 @@ def facts(
         "copied_files": copied,
         "size_bytes": one.size,
         "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
+        "legal_hold": one.legal_hold == Hold.HELD,
+        "tags": one.all_tags if one.is_tagged else {},
+        "key": keys.key_of(*places.place_of(prefix, one.name, one.released, b"")),
         "manifest": None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
     }
+
+
+def require_lock(settings: Settings) -> None:
+    """Raise UserError if the bucket keeps no legal holds, BucketError if it cannot be asked."""
+    # The imports are here because boto3 takes half a second to import.
+    from gateway.objectstore.holds import HoldingStore
+    from gateway.promotion.copier import NO_LOCK
+
+    if not HoldingStore(settings).has_lock():
+        raise UserError(NO_LOCK)
 
 
 def every(settings: Settings, session: Session, text: Text = printable) -> list[dict[str, Any]]:
@@ -51,6 +68,44 @@ def every(settings: Settings, session: Session, text: Text = printable) -> list[
         _files, copied = store.counts(session, one.name)
         found.append(facts(settings, one, copied, text))
     return found
+
+
+def named(session: Session, name: str) -> Promotion:
+    """Return the promotion with a name. Raises NotThere."""
+    found = store.one_named(session, name)
+    if found is None:
+        raise NotThere(f"no promotion {shown(name)}: look with spillway promotions")
+    return found
+
+
+def promote(
+    settings: Settings,
+    database: Database,
+    ino: int,
+    name: str,
+    note: str,
+    by: str,
+    text: Text = printable,
+    wishes: Wishes = NO_WISHES,
+) -> Promotion:
+    """Record a promotion of what the bucket has by now. The gateway copies by itself.
+
+    Parameters: ino of the source; name of the copy, as a person wrote it; note, and by, the person,
+    for the record; text, of names; wishes, of the person. Raises NotThere, NotPossible, UserError,
+    TryAgain, and BucketError if the bucket cannot be asked for what the wishes need.
+    """
+    checked = places.checked(name, settings.drain.hold_patterns)
+    if wishes.legal_hold:
+        require_lock(settings)
+    with database.reading() as session:
+        path, seen = source_of(session, ino), members.look(session, ino, rules_of(settings))
+    if path is None or seen is None:
+        raise NotThere("it was removed meanwhile: look again")
+    if (why := why_not_yet(path, seen, text)) is not None:
+        raise NotPossible(f"{text(path)}: {why}")
+    with database.writing() as session:
+        prefix = settings.bucket.prefix
+        return members.record(session, prefix, checked, path, seen, note, by, wishes)
 
 
 def source_of(session: Session, ino: int) -> bytes | None:

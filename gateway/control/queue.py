@@ -66,13 +66,20 @@ def facts(
 
 def orders(context: Context, text: Text = printable) -> list[dict[str, Any]]:
     """Return the orders that people gave and did not withdraw. Raises TryAgain."""
-    return [
-        {
-            "path": path_of(context.settings, one.path, text),
-            "said": "hold" if one.hold else "bump",
-        }
-        for one in queue.said(context)
-    ]
+    return [_order(context, one, text) for one in queue.said(context)]
+
+
+def order(context: Context, ino: int, text: Text = printable) -> dict[str, Any] | None:
+    """Return the order that people gave for an inode itself, or None. Raises TryAgain."""
+    found = [one for one in queue.said(context) if one.ino == ino]
+    return _order(context, found[0], text) if found else None
+
+
+def _order(context: Context, one: queue.Said, text: Text) -> dict[str, Any]:
+    return {
+        "path": path_of(context.settings, one.path, text),
+        "said": "hold" if one.hold else "bump",
+    }
 
 
 def _seconds(duration_ns: int) -> float:

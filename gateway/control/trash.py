@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from gateway import clock
+from gateway.control.paths import names_of
+from gateway.errors import NotThere, TrashRefused
+from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
 from gateway.trash.rows import Entry, State, Totals
@@ -13,18 +18,77 @@ from gateway.trash.trash import Trash
 NOT_KNOWN = "(its path is not known)"
 
 
-def facts(settings: Settings, trash: Trash, text: Text = printable) -> list[dict[str, Any]]:
-    """Return the facts about each checkpoint in the trash. Parameters: text, of names."""
-    takes, now_ns = trash.totals(), trash.now_ns()
+def facts(
+    settings: Settings,
+    trash: Trash,
+    text: Text = printable,
+    entries: Sequence[Entry] | None = None,
+) -> list[dict[str, Any]]:
+    """Return the facts about each checkpoint in the trash.
+
+    Parameters: text, of names; entries, only these, which follow each other in the trash.
+    """
+    wanted = trash.entries() if entries is None else entries
+    takes, now_ns = trash.totals(wanted), trash.now_ns()
     export = settings.nfs.export
+    return [_facts_of(export, one, takes.get(one.id, Totals()), now_ns, text) for one in wanted]
+
+
+def found(trash: Trash, trash_id: str) -> Entry:
+    """Return what has an id in the trash. Raises NotThere."""
+    for one in trash.entries():
+        if one.id == trash_id:
+            return one
+    raise NotThere(f"{shown(trash_id)} is not in the trash: see spillway trash list")
+
+
+def undelete(settings: Settings, trash: Trash, trash_id: str, to: str | None = None) -> bytes:
+    """Take a checkpoint back. Returns its path below the export's root.
+
+    Parameters: to, another path than the one that it had. Raises NotThere; TrashRefused,
+    UserError, DoorClosed, NamespaceError, OSError.
+    """
+    trash.reconcile()
+    entry = found(trash, trash_id)
+    return trash.undelete(entry.id, None if to is None else names_of(settings.nfs.export, to))
+
+
+def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[Entry]:
+    """Return what is to be removed for good.
+
+    Parameters: ids, only these, or None for all; until_ns, ``Trash.now_ns`` of the moment at which
+    a person chose: what came into the trash later stays, also under an id that was chosen.
+    """
+    trash.reconcile()
     return [
-        _facts_of(export, one, takes.get(one.id, Totals()), now_ns, text) for one in trash.entries()
+        one
+        for one in trash.entries()
+        if one.since_ns <= until_ns and (ids is None or one.id in ids)
     ]
+
+
+def remove(trash: Trash, entries: Sequence[Entry], told: Callable[[int, int], None]) -> list[str]:
+    """Remove entries for good. Returns why some stay.
+
+    Parameters: told, called now and then with the number of entries that are done and of the names
+    of the next one that are removed: what it raises ends the removal. Raises UserError,
+    DoorClosed, NamespaceError, OSError.
+    """
+    identity.require_surroundings(trash.settings)
+    failures = []
+    for at, entry in enumerate(entries):
+        told(at, 0)
+        try:
+            trash.remove(entry, partial(told, at))
+        except TrashRefused as exc:
+            failures.append(str(exc))
+    return failures
 
 
 def summary(trash: Trash) -> dict[str, Any]:
     """Return what all of it takes, and when the next is removed."""
-    takes, now_ns, entries = trash.totals(), trash.now_ns(), trash.entries()
+    entries = trash.entries()
+    takes, now_ns = trash.totals(entries), trash.now_ns()
     each = [takes.get(one.id, Totals()) for one in entries]
     left = [_left_seconds(one, now_ns) for one in entries if _stays(one) is None]
     return {

@@ -51,6 +51,9 @@ class Checkpoint(Base):
     be read again."""
     dirty_since_ns: Mapped[int | None]
     """The time of the oldest change of a file that is not in the bucket. NULL: all are."""
+    storage_class: Mapped[str | None] = mapped_column(String)
+    """The storage class that policies moved the objects of all members to. NULL: not all of them,
+    or to several."""
 
     __table_args__ = (Index("ix_checkpoint_parent", "parent"),)
 
@@ -173,6 +176,12 @@ class Promotion(Base):
     """Whether its objects have the tag. NULL: the store was not asked yet."""
     manifest_etag: Mapped[str | None] = mapped_column(String)
     """ETag of the manifest in the bucket. NULL: it is not known to be there."""
+    legal_hold: Mapped[int] = mapped_column(Integer, server_default="0")
+    """1: its objects are under a legal hold of the store."""
+    tags: Mapped[str | None] = mapped_column(String)
+    """A JSON object of the tags that a person wanted. NULL: none."""
+    released: Mapped[str | None] = mapped_column(String)
+    """The beginning of the keys of its objects. NULL: ``<prefix>/.spillway/promoted``."""
 
 
 class PromotionMember(Base):

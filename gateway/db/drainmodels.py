@@ -25,6 +25,8 @@ class Object(Base):
     made by another program."""
     stored_ns: Mapped[int]
     """For a snapshot (content_version > the inode's drained_version), the moment that it shows."""
+    storage_class: Mapped[str | None] = mapped_column(String)
+    """The one that the store told after a transition. NULL: it has the one in which it was sent."""
 
 
 class BlockDigest(Base):
@@ -89,6 +91,27 @@ class Tombstone(Base):
     deleted_ns: Mapped[int]
     generation: Mapped[int] = mapped_column(server_default="0")
     """Generation of the inode. 0 means not known (a row older than this column)."""
+
+
+class Transition(Base):
+    """An object that is to be copied onto itself, into another storage class. The row outlives its
+    inode, so that a copy which was requested always has a row."""
+
+    __tablename__ = "transition"
+    ino: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    content_version: Mapped[int]
+    """The version that is moved, and no other."""
+    storage_class: Mapped[str] = mapped_column(String)
+    """Empty: the order was taken back after a copy was requested."""
+    action: Mapped[int]
+    """The row of ``action`` that this is a part of."""
+    key: Mapped[str | None] = mapped_column(String)
+    """The key at which a copy was requested. NULL: none was."""
+    until_ns: Mapped[int | None]
+    """The order is carried out, and a copy that was given up may reach the store until then. NULL:
+    it is not."""
+
+    __table_args__ = (Index("ix_transition_key", "key"),)
 
 
 class Rekey(Base):

@@ -37,6 +37,7 @@ class Work(Enum):
     COPY = "copies"
     DELETE = "deletes"
     CLEAN_UP = "clean-ups"
+    TRANSITION = "transitions"
     CHECKSUM = "checksums"
     BLOCK_DIGEST = "block_digests"
 
@@ -52,6 +53,7 @@ _PHRASES = {
     Work.COPY: "move to",
     Work.DELETE: "deletion of",
     Work.CLEAN_UP: "clean-up of",
+    Work.TRANSITION: "storage class of",
     Work.CHECKSUM: "checksum of",
     Work.BLOCK_DIGEST: "block digests of",
 }
@@ -69,7 +71,7 @@ class JobId(NamedTuple):
     @property
     def file(self) -> int:
         """The inode of the file that the job brings nearer to the bucket, or 0 if there is none."""
-        return 0 if self.work in (Work.DELETE, Work.CLEAN_UP) else self.ino
+        return 0 if self.work in (Work.DELETE, Work.CLEAN_UP, Work.TRANSITION) else self.ino
 
     def __str__(self) -> str:
         """Return the job as people see it."""

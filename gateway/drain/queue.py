@@ -11,11 +11,15 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from sqlalchemy import select, tuple_
+
 from gateway import clock
 from gateway.db import statements as sql
+from gateway.db.compiled import Statement, b
 from gateway.db.drainmodels import HYDRATE
 from gateway.db.journal import BELOW, CHANGED
 from gateway.db.models import ROOT_INO
+from gateway.db.statements import IS_DIRTY, inode, upload
 from gateway.drain import statements as own
 from gateway.drain.admission.retries import (
     NO_FAILURE,
@@ -32,6 +36,18 @@ from gateway.errors import UserError
 from gateway.types import Kind
 
 PAGE = 2048
+WAITING = Statement(
+    select(*(inode.c[name] for name in File._fields), upload.c.started_ns)
+    .select_from(inode.outerjoin(upload, upload.c.ino == inode.c.ino))
+    .where(
+        *IS_DIRTY,
+        inode.c.nlink > 0,
+        tuple_(inode.c.drain_after_ns, inode.c.ino) < tuple_(b("after_ns"), b("after_ino")),
+    )
+    .order_by(inode.c.drain_after_ns.desc(), inode.c.ino.desc())
+    .limit(b("most"))
+)
+"""Selects dirty files, also open and settling ones, the newest first."""
 NEWEST = (1 << 62, 1 << 62)
 """The place before the newest file."""
 
@@ -181,7 +197,7 @@ def page(
     elsewhere are left out, so the list may be empty before the last page.
     """
     reasons = _Reasons(view, ahead_ns)
-    rows = view.session.all(own.QUEUE, after_ns=after[0], after_ino=after[1], most=most)
+    rows = view.session.all(WAITING, after_ns=after[0], after_ino=after[1], most=most)
     found: list[Entry] = []
     for at, row in enumerate(rows):
         file = File(*row[:-1])

@@ -44,6 +44,8 @@ class Object(NamedTuple):
     content_version: int
     size: int
     etag: str
+    storage_class: str | None
+    """The one that the store told after a transition. None: the one in which it was sent."""
 
 
 class Intent(NamedTuple):

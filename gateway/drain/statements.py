@@ -36,6 +36,7 @@ from gateway.db.statements import (
     rekey,
     superseded,
     tombstone,
+    transition,
     upload,
 )
 from gateway.drain.rows import File, Intent, Object
@@ -79,7 +80,10 @@ BEFORE_UPLOAD = Statement(
             _OTHER.c.ino != _WANTED.c.ino,
             _OTHER.c.upload_id.is_not(None),
         ),
-        _any(tombstone.c.ino, tombstone.c.key == _WANTED.c.key),
+        or_(
+            _any(tombstone.c.ino, tombstone.c.key == _WANTED.c.key),
+            _any(transition.c.ino, transition.c.key == _WANTED.c.key),
+        ),
     ).select_from(
         _WANTED.join(inode, inode.c.ino == _WANTED.c.ino)
         .outerjoin(damage, damage.c.ino == inode.c.ino)
@@ -332,19 +336,6 @@ CLAIMED_BY_OTHERS = Statement(
 CLAIM_DELETE = Statement(
     delete(claim).where(claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.lease == b("the_lease"))
 )
-
-QUEUE = Statement(
-    select(*_FILE, upload.c.started_ns)
-    .select_from(inode.outerjoin(upload, upload.c.ino == inode.c.ino))
-    .where(
-        *IS_DIRTY,
-        inode.c.nlink > 0,
-        tuple_(inode.c.drain_after_ns, inode.c.ino) < tuple_(b("after_ns"), b("after_ino")),
-    )
-    .order_by(inode.c.drain_after_ns.desc(), inode.c.ino.desc())
-    .limit(b("most"))
-)
-"""Selects dirty files, also open and settling ones, the newest first."""
 
 OVERRIDES = Statement(select(override.c.ino, override.c.hold))
 HOLDS = Statement(

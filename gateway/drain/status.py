@@ -19,6 +19,7 @@ class Counters:
     uploads: int = 0
     copies: int = 0
     deletes: int = 0
+    transitions: int = 0
     checksums: int = 0
     block_digests: int = 0
     """Batches of files that got block digests after their upload."""

@@ -28,7 +28,7 @@ from gateway.drain.context import Context
 from gateway.drain.dispatcher import Dispatcher
 from gateway.drain.job import Lane, Sweep, Work
 from gateway.drain.paths import is_unfinished
-from gateway.drain.plan import sweeps
+from gateway.drain.plan import sweeps, transitions
 from gateway.drain.plan.backfill import Backfill
 from gateway.drain.plan.digests import Digests
 from gateway.drain.plan.renames import Renames
@@ -140,7 +140,8 @@ class Drain:
             found.insert(-1, Sweep(self._snapshots.plan, Work.SNAPSHOT, Lane.UPLOAD))
         if self._settings.drain.checksum_at_seal:
             found.insert(0, Sweep(self._digests.plan, Work.CHECKSUM, Lane.DISK))
-        # The backfill comes last: nothing waits for it.
+        # These come last: nothing waits for them.
+        found.append(Sweep(transitions.plan, Work.TRANSITION, Lane.CHORE))
         return [*found, Sweep(self._backfill.plan, Work.BLOCK_DIGEST, Lane.DISK)]
 
     def run(self) -> None:

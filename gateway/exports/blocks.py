@@ -113,13 +113,17 @@ def render(settings: Settings, exports: Sequence[Export]) -> str:
         settings.nfs.squash,
     )  # fmt: skip
     # Ganesha changes no path of an export that it has: it must not depend on the directory's name.
-    others = [
-        _Block(one.number, f"/inode/{one.directory}", *_rest(one))
-        for one in sorted(exports, key=lambda one: one.number)
-    ]
+    others = [_block_of(one) for one in sorted(exports, key=lambda one: one.number)]
     text = "".join(_render(settings, block, _NO_REVISION) for block in (whole, *others))
     revision = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
     return text.replace(f"Revision = {_NO_REVISION};", f"Revision = {revision};")
+
+
+def render_one(settings: Settings, export: Export) -> str:
+    """Return the block of an export for a person: without the revision, which belongs to a whole
+    text."""
+    text = _render(settings, _block_of(export), _NO_REVISION)
+    return text.replace(f"        Revision = {_NO_REVISION};\n", "").strip()
 
 
 def read(text: str) -> Written:
@@ -177,8 +181,9 @@ class _Block(NamedTuple):
     squash: str
 
 
-def _rest(export: Export) -> tuple[str, int, Sequence[str], str]:
-    return export.name, export.directory, export.clients, export.squash
+def _block_of(one: Export) -> _Block:
+    path = f"/inode/{one.directory}"
+    return _Block(one.number, path, one.name, one.directory, one.clients, one.squash)
 
 
 def _render(settings: Settings, block: _Block, revision: str) -> str:

@@ -39,6 +39,10 @@ class Export(NamedTuple):
     """When this version was stored, ns since 1970."""
     author: str
 
+    def is_like(self, other: Export) -> bool:
+        """Return whether two versions are the same to a server and its clients."""
+        return self[2:6] == other[2:6]
+
 
 def overlap(name: str, other: str) -> bool:
     """Return whether one of two names is the other one, or below it."""

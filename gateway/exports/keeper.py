@@ -31,6 +31,18 @@ class Listed(NamedTuple):
     """None: no NFS server answers."""
 
 
+class Preview(NamedTuple):
+    """What a change would do."""
+
+    before: Export | None
+    """The export as it is, or None: there is none of this name."""
+    after: Export
+    text: str
+    """The block that NFS-Ganesha would be told."""
+    is_running: bool
+    """Whether a server would take it at once. False: the next start takes it."""
+
+
 class Wanted(NamedTuple):
     """An export as somebody wants it."""
 
@@ -92,21 +104,11 @@ class Exports:
         Parameters: expected_version, as of ``store.require_version``. Raises ExportRefused,
         ExportChanged, TryAgain, UserError while the server starts or stops, OSError.
         """
-        clients = tuple(wanted.clients)
-        require_clients(clients, wanted.squash)
         with self._alone() as is_running:
             with self._database.reading() as session:
-                store.require_version(session, wanted.name, expected_version)
-                current = {one.name: one for one in store.exports(session)}
-                main = self._settings.nfs.export
-                require_name(wanted.name, [main, *(current.keys() - {wanted.name})])
-                directory = directory_of(session, wanted.path)
-                export = store.prepare(
-                    session, wanted.name, directory, clients, wanted.squash, author,
-                    expected_version,
-                )  # fmt: skip
+                current, export = self._prepared(session, wanted, author, expected_version)
             before = current.get(wanted.name)
-            if before is not None and before[2:6] == export[2:6]:
+            if before is not None and before.is_like(export):
                 return before
             with ExitStack() as stack:
                 if before is not None and before.number != export.number:
@@ -118,6 +120,35 @@ class Exports:
                 session = stack.enter_context(self._database.writing())
                 store.put(session, export, expected_version)
         return export
+
+    def preview(self, wanted: Wanted, expected_version: int | None = None) -> Preview:
+        """Return what ``put`` would do. Nothing is changed, and no other change is waited for.
+        Parameters and errors as of ``put``."""
+        is_running = server.told(self._settings) is not None
+        with self._database.reading() as session:
+            current, export = self._prepared(session, wanted, "", expected_version)
+            exports = {**current, export.name: export}.values()
+            text = blocks.render(self._settings, self._servable(session, exports))
+        if is_running:
+            server.changed_conf(self._settings, text)
+        shown = blocks.render_one(self._settings, export)
+        return Preview(current.get(wanted.name), export, shown, is_running)
+
+    def _prepared(
+        self, session: Session, wanted: Wanted, author: str, expected_version: int | None
+    ) -> tuple[dict[str, Export], Export]:
+        """Return the exports by name as they are, and the wanted one, which was checked."""
+        clients = tuple(wanted.clients)
+        require_clients(clients, wanted.squash)
+        store.require_version(session, wanted.name, expected_version)
+        current = {one.name: one for one in store.exports(session)}
+        main = self._settings.nfs.export
+        require_name(wanted.name, [main, *(current.keys() - {wanted.name})])
+        directory = directory_of(session, wanted.path)
+        export = store.prepare(
+            session, wanted.name, directory, clients, wanted.squash, author, expected_version
+        )
+        return current, export
 
     def remove(self, name: str, author: str, expected_version: int | None = None) -> None:
         """Remove an export. Its clients lose the files that they have open on it.

@@ -128,19 +128,12 @@ def taken(settings: Settings, text: str) -> Iterator[None]:
 
     Parameters: text, of ``blocks.render``. Raises ExportRefused, OSError.
     """
-    whole = settings.ganesha_conf.read_text(encoding="utf-8")
-    head, mark, former = whole.partition(blocks.MARK)
-    if not mark or _needs_a_restart(former, text):
-        raise ExportRefused(
-            "nfs.export, nfs.max_io_bytes, nfs.security or the program is not what spillway up was "
-            "started with: restart spillway up first"
-        )
-    if (line := blocks.unsound(head + mark + text)) is not None:
-        raise ExportRefused(f"ganesha.conf would have the line {shown(line)}, which is not written")
+    whole, changed = changed_conf(settings, text)
+    former = whole.partition(blocks.MARK)[2]
     log_bytes = _log_bytes(settings)
     with _process(settings) as (process, before):
         try:
-            atomic.replace(settings.ganesha_conf, head + mark + text, 0o644)
+            atomic.replace(settings.ganesha_conf, changed, 0o644)
             if not _reload(settings, process, before, text):
                 why = _complaint(settings, log_bytes)
                 raise ExportRefused(f"the NFS server did not take the exports{why}")
@@ -155,6 +148,24 @@ def taken(settings: Settings, text: str) -> Iterator[None]:
             if isinstance(exc, ExportRefused):
                 raise ExportRefused(f"{exc}: the former ones are in force") from None
             raise
+
+
+def changed_conf(settings: Settings, text: str) -> tuple[str, str]:
+    """Return ganesha.conf as it is, and as it would be. Nothing is changed.
+
+    Parameters: text, of ``blocks.render``. Raises ExportRefused if a running server must not read
+    it, OSError.
+    """
+    whole = settings.ganesha_conf.read_text(encoding="utf-8")
+    head, mark, former = whole.partition(blocks.MARK)
+    if not mark or _needs_a_restart(former, text):
+        raise ExportRefused(
+            "nfs.export, nfs.max_io_bytes, nfs.security or the program is not what spillway up was "
+            "started with: restart spillway up first"
+        )
+    if (line := blocks.unsound(head + mark + text)) is not None:
+        raise ExportRefused(f"ganesha.conf would have the line {shown(line)}, which is not written")
+    return whole, head + mark + text
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import ssl
 from functools import cached_property
+from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -80,6 +81,11 @@ class Connection:
         self._pace = pace
         self._attempts = attempts
         self._address = address
+        # Two threads may want the same at once, and boto3 cannot make two clients at once. Since
+        # Python 3.12 cached_property does not hold one of them back.
+        self._making = RLock()
+        self._wire: Wire | None = None
+        self._client: S3Client | None = None
         self._session = botocore.session.Session()
         if settings.credentials_file.exists():
             _use_credentials(self._session, settings)
@@ -101,9 +107,15 @@ class Connection:
         )
         return probe.partition("?")[0].removesuffix("k")
 
-    @cached_property
+    @property
     def wire(self) -> Wire:
         """The way of the requests that carry bodies."""
+        with self._making:
+            if self._wire is None:
+                self._wire = self._new_wire()
+            return self._wire
+
+    def _new_wire(self) -> Wire:
         return Wire(
             self._settings,
             self._session,
@@ -113,10 +125,16 @@ class Connection:
             self._ca_bundle,
         )
 
-    @cached_property
+    @property
     def client(self) -> S3Client:
         """The way of all other requests. To make it takes a third of a second of processor time, so
         a process that only sends bodies never makes one."""
+        with self._making:
+            if self._client is None:
+                self._client = self._new_client()
+            return self._client
+
+    def _new_client(self) -> S3Client:
         made = _client(self._settings, self._session, self._attempts, self._ca_bundle)
         if self._pace is not None:
             self._pace.attach(made)

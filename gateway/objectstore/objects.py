@@ -65,6 +65,8 @@ class Head(NamedTuple):
     """The object is encrypted with a key of the store: its ETag looks like an MD5 but is none."""
     sum: Sum | None = None
     """Of the whole object, beside the ETag, where it was asked for and the store tells."""
+    storage_class: str = ""
+    """Empty: the store does not say. S3 says nothing of STANDARD."""
 
 
 class Stored(NamedTuple):

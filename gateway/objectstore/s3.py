@@ -13,16 +13,14 @@ does.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
-
-from botocore.exceptions import ClientError
 
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
 from gateway.objectstore import client
 from gateway.objectstore.body import Body
 from gateway.objectstore.checksums import Kind, Sum, sum_of
+from gateway.objectstore.deletions import Deletions
 from gateway.objectstore.objects import (
     COPY_MAX_BYTES,
     COPY_PART_BYTES,
@@ -42,13 +40,7 @@ from gateway.objectstore.objects import (
     sum_in,
 )
 from gateway.objectstore.pace import Gate
-from gateway.objectstore.request import Requests
 from gateway.settings import Settings
-
-DELETE_MAX = 1000
-"""The most keys of one DeleteObjects."""
-DELETES = 8
-"""Deletions at a time if the store takes only one key in each request."""
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 """Answers about a multipart upload that the store does not know, or that was completed. Ceph
@@ -57,7 +49,7 @@ answers the second one to a request for its parts."""
 T = TypeVar("T")
 
 
-class S3Store(Requests):
+class S3Store(Deletions):
     """One bucket. It is safe to use from several threads.
 
     Parameters: those of Requests; copy_max_bytes, the limit for one CopyObject.
@@ -75,8 +67,6 @@ class S3Store(Requests):
         super().__init__(settings, pace, attempts, address, kind)
         self._bucket = settings.bucket.name
         self._copy_max_bytes = copy_max_bytes
-        self._deletes_each = False
-        """Whether the store has shown that it has no DeleteObjects."""
 
     def head(self, key: str, with_sum: bool = False) -> Head | None:
         """Return what is stored at a key, or None. Raises BucketError.
@@ -101,6 +91,7 @@ class S3Store(Requests):
             {name.lower(): value for name, value in answer["Metadata"].items()},
             is_opaque(answer),
             sum_in(answer, self.kind),
+            answer.get("StorageClass", ""),
         )
 
     def put(self, key: str, body: Body, metadata: Mapping[str, str]) -> Stored:
@@ -123,12 +114,10 @@ class S3Store(Requests):
 
         Raises BucketError. After StoreUnavailable, an upload with an unknown id may exist.
         """
-        return self._begin(key, metadata, self._checksum_of_parts())
+        return self._begin(key, metadata, self._checksum_of_parts() | self._kept_as)
 
     def _begin(self, key: str, metadata: Mapping[str, str], how: Mapping[str, str]) -> str:
-        answer = self._call(
-            "create_multipart_upload", key, Metadata=metadata, **how, **self._kept_as
-        )
+        answer = self._call("create_multipart_upload", key, Metadata=metadata, **how)
         upload_id: str = answer["UploadId"]
         return upload_id
 
@@ -214,56 +203,57 @@ class S3Store(Requests):
             if client.code_in(exc) not in _UNKNOWN_UPLOAD:
                 raise
 
-    def delete_many(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
-        """Delete up to 1,000 objects, in one request if the store can (Google's cannot).
-
-        It is no error if an object is gone already. Returns what went wrong, by key. Raises
-        BucketError when the request itself failed.
-        """
-        if self._deletes_each:
-            return self._delete_each(keys)
-        try:
-            answer = self._call(
-                "delete_objects",
-                None,
-                Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
-            )
-        except StoreRefused as exc:
-            if not client.is_lacking(exc):
-                raise
-            each = self._delete_each(keys)
-            # A deletion that worked shows that the store refused the kind of request.
-            self._deletes_each = None in each.values()
-            return each
-        results: dict[str, BucketError | None] = dict.fromkeys(keys)
-        for error in answer.get("Errors", []):
-            key, code = error.get("Key", ""), error.get("Code", "")
-            if key in results and code not in ("NoSuchKey", "404"):
-                answered = ClientError({"Error": error}, "DeleteObjects")
-                results[key] = client.typed(self._settings, "delete_objects", key, answered)
-        return results
-
-    def _delete_each(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
-        def delete(key: str) -> BucketError | None:
-            try:
-                self._call("delete_object", key)
-            except ObjectRefused as exc:
-                return None if client.code_in(exc) in ("404", "NoSuchKey", "NotFound") else exc
-            except BucketError as exc:
-                return exc
-            return None
-
-        with ThreadPoolExecutor(min(len(keys), DELETES), thread_name_prefix="delete") as pool:
-            return dict(zip(keys, pool.map(delete, keys), strict=True))
-
-    def copy(self, source: str, target: str, head: Head, metadata: Mapping[str, str]) -> Head:
+    def copy(
+        self,
+        source: str,
+        target: str,
+        head: Head,
+        metadata: Mapping[str, str],
+        storage_class: str | None = None,
+    ) -> Head:
         """Copy an object inside the store and verify the copy.
 
         Parameters: head of the source (if the source has changed since, the store refuses);
-        metadata of the copy. Raises BucketError; the target is then untouched, or complete.
+        metadata of the copy; storage_class, None for that of all that is sent. Raises BucketError;
+        the target is then untouched, or complete.
         """
-        copied = head.size > self._copy_max_bytes and self._copy_parts(
-            source, target, head, metadata
+        part_bytes = 0
+        if head.size > self._copy_max_bytes:
+            part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
+        return self._copy(source, target, head, metadata, part_bytes, self._keep(storage_class))
+
+    def keep_in(self, key: str, head: Head, storage_class: str) -> Head:
+        """Copy an object onto itself, into another storage class, and verify it.
+
+        It is copied in the parts that it was sent in. So its ETag stays, except where the store
+        makes ETags of other things than bytes. Parameters: as of ``copy``. Raises BucketError.
+        """
+        part_bytes = 0
+        if not is_plain_md5(head.etag) or head.size > self._copy_max_bytes:
+            # An object that another program sent does not say in which parts.
+            found = head.metadata.get(PART_BYTES, "")
+            part_bytes = part_bytes_of(head.size, int(found)) if found.isdecimal() else 0
+        if head.size > self._copy_max_bytes and not part_bytes:
+            part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
+        kept = self._keep(storage_class)
+        return self._copy(key, key, head, head.metadata, part_bytes, kept)
+
+    def _keep(self, storage_class: str | None) -> dict[str, str]:
+        return self._kept_as | ({"StorageClass": storage_class} if storage_class else {})
+
+    def _copy(
+        self,
+        source: str,
+        target: str,
+        head: Head,
+        metadata: Mapping[str, str],
+        part_bytes: int,
+        kept_as: Mapping[str, str],
+    ) -> Head:
+        """Copy an object. Parameters: part_bytes, 0 to copy it whole; kept_as, how the store is to
+        keep the copy."""
+        copied = part_bytes > 0 and self._copy_parts(
+            source, target, head, metadata, part_bytes, kept_as
         )
         if not copied:
             self._call(
@@ -271,7 +261,7 @@ class S3Store(Requests):
                 target,
                 CopySource={"Bucket": self._bucket, "Key": source},
                 **_changed(head, metadata),
-                **self._kept_as,
+                **kept_as,
                 **_if_still(head),
             )
         plain = is_plain_md5(head.etag) and not head.opaque_etag and not copied
@@ -305,11 +295,16 @@ class S3Store(Requests):
             marker = found_next
 
     def _copy_parts(
-        self, source: str, target: str, head: Head, metadata: Mapping[str, str]
+        self,
+        source: str,
+        target: str,
+        head: Head,
+        metadata: Mapping[str, str],
+        part_bytes: int,
+        kept_as: Mapping[str, str],
     ) -> bool:
         """Copy in ranges. Returns False if the server cannot, though it may answer 200 (rclone)."""
-        part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
-        upload_id = self._begin(target, {**metadata, PART_BYTES: str(part_bytes)}, {})
+        upload_id = self._begin(target, {**metadata, PART_BYTES: str(part_bytes)}, kept_as)
         done: list[dict[str, Any]] = []
         try:
             for number, start in enumerate(range(0, head.size, part_bytes), 1):

@@ -13,6 +13,7 @@ from botocore.parsers import ResponseParserError
 from gateway.errors import BucketError, ObjectRefused, StoreRefused
 from gateway.objectstore import client
 from gateway.settings import Settings
+from gateway.storageclasses import ARCHIVES
 
 RULE_ID = "spillway-abort-incomplete-uploads"
 ABORT_DAYS = 7
@@ -20,7 +21,6 @@ ABORT_DAYS = 7
 _NONE = {"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"}
 _NOT_TOLD = {"NotImplemented", "MethodNotAllowed", "AccessDenied", "NoSuchKey"}
 _NOT_TOLD |= {"501", "405", "404", "403"}
-_ARCHIVES = {"GLACIER", "DEEP_ARCHIVE"}
 
 Rule = Mapping[str, Any]
 
@@ -40,7 +40,7 @@ class Transition(NamedTuple):
     @property
     def archives(self) -> bool:
         """Whether the object can neither be read nor copied until a person restores it."""
-        return self.storage_class in _ARCHIVES
+        return self.storage_class in ARCHIVES
 
 
 class Found(NamedTuple):

@@ -28,6 +28,8 @@ from gateway.retention.evicting import UnusedFiles
 from gateway.retention.facts import Checkpoint, Decision, Pinned
 from gateway.retention.law import is_still
 from gateway.retention.planning import Planned, Planning
+from gateway.retention.transitions import WHAT as TRANSITION
+from gateway.retention.transitions import Transitions
 from gateway.settings import Settings
 from gateway.text import printable
 
@@ -70,6 +72,7 @@ class Applier:
         self._catalogue = catalogue_of(settings, database)
         self._planning = Planning(settings, self._catalogue)
         self._unused = UnusedFiles(settings, database)
+        self._transitions = Transitions(database, self._catalogue, stop)
         self._next_at = 0.0
         self._is_tidy = False
         self._pauses: dict[tuple[str, str], float] = {}
@@ -92,7 +95,7 @@ class Applier:
             raise
         except (GatewayError, OSError) as exc:
             # The disk may not be mounted, or the database be an older one.
-            said = f"nothing is deleted or evicted now: {exc}"
+            said = f"nothing is deleted, evicted or moved now: {exc}"
         if said and said != self._said:
             log.warning("%s", said)
         self._said = said
@@ -109,17 +112,18 @@ class Applier:
         if not planned.policies and planned.known is None:
             return
         self._save(planned)
-        if not planned.admitted and not planned.plan.evictions:
-            return
-        identity.require_surroundings(self._settings)
+        plan = planned.plan
+        if planned.admitted or plan.evictions or plan.transitions:
+            identity.require_surroundings(self._settings)
         for decision in planned.admitted:
             if self._stop.is_set():
                 return
             self._delete(decision, planned)
-        for decision in planned.plan.evictions:
+        for decision in plan.evictions:
             if self._stop.is_set():
                 return
             self._evict(decision, planned)
+        self._transitions.turn(planned)
 
     def _save(self, planned: Planned) -> None:
         """Record the known time, the plan that is asked about, what need not be uploaded, and the
@@ -232,6 +236,8 @@ class Applier:
         with self._database.reader() as connection:
             left = store.unfinished(Session(connection, self._database.dialect))
         for action in left:
+            if action.what == TRANSITION:
+                continue
             now = self._catalogue.look(action.ino).now
             is_there = now is not None and now.path == action.path
             place = "it is still there" if is_there else "it is not at its path any more"

@@ -27,6 +27,8 @@ class Checkpoint(NamedTuple):
     complete_ns: int | None
     durable_ns: int | None
     evidence: str
+    storage_class: str | None = None
+    """The one that all of its objects were moved to."""
 
     @property
     def is_complete(self) -> bool:
@@ -111,6 +113,16 @@ class Fate(StrEnum):
     DELETE = "delete"
 
 
+class Transition(NamedTuple):
+    """The objects of a checkpoint move to another storage class."""
+
+    storage_class: str
+    policy: str
+    """The policy, with its version."""
+    why: str
+    """One line, for people."""
+
+
 class Decision(NamedTuple):
     """What becomes of a checkpoint."""
 
@@ -124,6 +136,8 @@ class Decision(NamedTuple):
     """Of one to delete: a newer durable one of its run, which stays."""
     evict: str | None = None
     """The policies by which its bytes leave the local disk now. None: they stay."""
+    transition: Transition | None = None
+    """None: its objects stay in the storage class that they have."""
 
     @property
     def token(self) -> str:
@@ -151,6 +165,10 @@ class Plan:
     @cached_property
     def evictions(self) -> Sequence[Decision]:
         return [one for one in self.decisions if one.evict is not None]
+
+    @cached_property
+    def transitions(self) -> Sequence[Decision]:
+        return [one for one in self.decisions if one.transition is not None]
 
 
 def id_of(tokens: Collection[str]) -> str:

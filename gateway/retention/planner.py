@@ -8,6 +8,9 @@ none of the laws below holds it:
 - a newer one of its run is durable and stays (gateway.retention.order). So it is neither the
   newest complete one nor the newest durable one;
 - the catalogue has all checkpoints.
+
+The objects of a checkpoint move to another storage class only if it stays, is durable, and is
+neither promoted nor pinned.
 """
 
 from __future__ import annotations
@@ -26,10 +29,11 @@ from gateway.retention.facts import (
     Plan,
     Protected,
     Situation,
+    Transition,
 )
 from gateway.retention.keeps import held, lets_go
 from gateway.retention.order import Newer, Order
-from gateway.retention.policy import HOUR_NS
+from gateway.retention.policy import DAY_NS, HOUR_NS
 from gateway.text import printable
 
 
@@ -48,7 +52,10 @@ def plan(situation: Situation, measure: Measuring) -> Plan:
             if any(current.policy.deletes for current in under):
                 selected.add(one.ino)
             decision = _decide(run, one, under, situation.protected, pinned)
-            decisions.append(decision._replace(evict=run.evicts(decision, under)))
+            decision = decision._replace(evict=run.evicts(decision, under))
+            if not _protected(one, situation.protected, pinned):
+                decision = decision._replace(transition=run.transition(decision, under))
+            decisions.append(decision)
     return Plan(decisions, selected)
 
 
@@ -94,6 +101,27 @@ class _Run:
         after_ns = max(current.policy.evict_after_ns or 0 for current in mine)
         age_ns = self.now_ns - max(one.durable_ns or 0, self.order.born_ns(one))
         return ", ".join(map(str, mine)) if age_ns >= after_ns else None
+
+    def transition(self, decision: Decision, under: Sequence[Current]) -> Transition | None:
+        """Return the storage class to which the objects of a checkpoint move now, or None. Of
+        several policies the one with the longest time decides."""
+        one = decision.checkpoint
+        if decision.fate is Fate.DELETE or not one.is_durable or not self.is_made:
+            return None
+        age_ns = self.now_ns - self.order.born_ns(one)
+        due = [
+            (after_ns, str(current), storage_class)
+            for current in under
+            if (after_ns := current.policy.transition_after_ns) is not None
+            and (storage_class := current.policy.storage_class) is not None
+            and age_ns >= after_ns
+        ]
+        if not due:
+            return None
+        after_ns, name, storage_class = max(due)
+        if storage_class == one.storage_class:
+            return None
+        return Transition(storage_class, name, f"it is older than {after_ns / DAY_NS:g} days")
 
 
 def _decide(

@@ -16,6 +16,7 @@ from typing import Any
 from gateway import checks
 from gateway.errors import PolicyError
 from gateway.holds import text_of
+from gateway.storageclasses import ARCHIVES, READ_AT_ONCE
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
@@ -61,6 +62,8 @@ class Policy:
     delete_after_ns: int | None
     wait_ns: int
     evict_after_ns: int | None
+    transition_after_ns: int | None
+    storage_class: str | None
     document: Mapping[str, Any] = field(compare=False)
     """As it was written."""
 
@@ -139,8 +142,12 @@ def _read(name: str, table: Mapping[str, Any]) -> Policy:
         delete_after_ns=_ns(table, "delete_after_days", DAY_NS),
         wait_ns=_ns({"wait_hours": 1, **table}, "wait_hours", HOUR_NS) or 0,
         evict_after_ns=_ns(table, "evict_after_hours", HOUR_NS),
+        transition_after_ns=_ns(table, "transition_after_days", DAY_NS),
+        storage_class=table.get("storage_class"),
         document=dict(table),
     )
+    if (policy.storage_class is None) != (policy.transition_after_ns is None):
+        raise _Wrong('storage_class and transition_after_days go together: "STANDARD_IA", 30')
     if "wait_hours" in table and not policy.deletes:
         raise _Wrong("wait_hours: deletes nothing without a keep, thin or delete_after_days")
     return policy
@@ -211,6 +218,12 @@ def _tables(value: Sequence[object]) -> str | None:
     return "must be tables, like [{older_than_days = 1, one_per_hours = 1}]"
 
 
+def _storage_class(value: str) -> str | None:
+    if value in ARCHIVES:
+        return "its objects cannot be read at once: use a lifecycle rule of the bucket"
+    return checks.one_of(READ_AT_ONCE)(value)
+
+
 def _any(_value: object) -> str | None:
     return None
 
@@ -227,6 +240,8 @@ _KEYS: Mapping[str, tuple[type, checks.Check]] = {
     "delete_after_days": (float, checks.between(0.001, _AGES_MAX)),
     "wait_hours": (float, checks.between(0, 24 * _AGES_MAX)),
     "evict_after_hours": (float, checks.between(0, 24 * _AGES_MAX)),
+    "transition_after_days": (float, checks.between(0, _AGES_MAX)),
+    "storage_class": (str, _storage_class),
 }
 _BEST_KEYS: Mapping[str, tuple[type, checks.Check]] = {
     "number": (int, _COUNT),

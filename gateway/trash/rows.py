@@ -38,6 +38,8 @@ from gateway.db.statements import (
 from gateway.elapsed import Moment
 from gateway.namespace.lookup import way_up
 
+_INTEGER_MAX = (1 << 63) - 1
+
 
 class State(StrEnum):
     """How far an entry is."""
@@ -134,9 +136,10 @@ ELAPSED_INSERT = Statement(insert(elapsed))
 _TOP = (
     select(trash.c.id, trash.c.ino)
     .where(
+        trash.c.since_ns.between(b("first_ns"), b("last_ns")),
         exists().where(
             dirent.c.parent == literal_column(f"{TRASH_INO}"), dirent.c.ino == trash.c.ino
-        )
+        ),
     )
     .cte("below", recursive=True)
 )
@@ -191,9 +194,13 @@ def has_directories(session: Session, ino: int) -> bool:
     return session.one(DIRECTORIES_IN, parent=ino) is not None
 
 
-def totals(session: Session) -> dict[str, Totals]:
-    """Return what each entry takes, by id. It reads all inodes in the trash."""
-    return {row[0]: Totals(*map(int, row[1:])) for row in session.all(TOTALS)}
+def totals(session: Session, first_ns: int = 0, last_ns: int = _INTEGER_MAX) -> dict[str, Totals]:
+    """Return what each entry takes, by id. It reads all inodes of these entries.
+
+    Parameters: first_ns and last_ns, ``since_ns`` of the first and the last entry.
+    """
+    found = session.all(TOTALS, first_ns=first_ns, last_ns=last_ns)
+    return {row[0]: Totals(*map(int, row[1:])) for row in found}
 
 
 def wanted(session: Session) -> set[int]:

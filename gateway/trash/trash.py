@@ -172,10 +172,15 @@ class Trash:
             found = rows.entries(session)
         return [one for one in found if one.state != State.PUTTING]
 
-    def totals(self) -> dict[str, Totals]:
-        """Return what entries take, by id. It reads all inodes in the trash."""
+    def totals(self, entries: Sequence[Entry]) -> dict[str, Totals]:
+        """Return what entries take, by id. It reads all their inodes.
+
+        Parameters: entries, which follow each other in ``entries()``.
+        """
+        if not entries:
+            return {}
         with self._database.reading() as session:
-            return rows.totals(session)
+            return rows.totals(session, entries[0].since_ns, entries[-1].since_ns)
 
     def wanted(self) -> set[int]:
         """Return the inodes of what is pinned or being copied, and of the directories above it."""

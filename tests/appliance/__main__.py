@@ -1,5 +1,6 @@
-"""Makes a gateway of a bare machine, and does what an operator does with it afterwards:
-``python -m tests.appliance CACHE PLUGIN ANSIBLE``. As root, because the image is made as root.
+"""Makes a gateway of a bare machine, and does what an operator does with it afterwards.
+
+``python -m tests.appliance CACHE PLUGIN GANESHA ANSIBLE``, as root: so the machine's disk is made.
 
 Each step prints how long it took. The first that fails ends the run with the output of its tool.
 """
@@ -8,26 +9,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
+import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from package.build import build
 from tests.appliance.image import image
-from tests.appliance.machine import HOST, Machine
+from tests.appliance.machine import HOST, Machine, bare
+from tests.appliance.packages import BROKEN, NEWER, PREVIOUS, THIS, packages
 from tests.appliance.playbook import Operator, Recap
+from tests.appliance.steps import timed
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.waiting import until
 
-T = TypeVar("T")
-
 BUCKET = "checkpoints"
 DISK_BYTES = 1024**3
-NEWER, BROKEN = "0.1.0.1", "0.1.0.2"
 MOUNT = "mkdir -p /mnt/ckpt && mount -t nfs4 -o vers=4.1 127.0.0.1:/checkpoints /mnt/ckpt"
 
 
@@ -42,6 +39,8 @@ class Run:
         self._operator = operator
         self._server = server
         self._packages = packages
+        self._saved: dict[str, str] = {}
+        """The digests of the files that were saved, by their paths."""
 
     def install(self) -> None:
         """The playbook makes a gateway, and the second run changes nothing."""
@@ -88,33 +87,53 @@ class Run:
         users = self._machine.ssh("ps -o user= -C ganesha.nfsd").stdout.split()
         assert users == ["spillway"]
 
+    def fail_to_upgrade(self) -> None:
+        """A package that does not serve gives way to the one before, by itself, with the database
+        as it was before the migration."""
+        done = self._operator.play(
+            "site.yml", spillway_package=str(self._packages[BROKEN]), spillway_start_seconds=120
+        )
+        assert done.exit_status != 0 and "serves again" in done.output, done.output
+        self._require_version(PREVIOUS)
+        self._save("run/step-3/c.bin")
+
+    def upgrade_from_the_version_before(self) -> None:
+        """This version takes the database over, and the client continues. There is a way back
+        unless the database was migrated, because clients have used it since."""
+        this = str(self._packages[THIS])
+        _succeeded(self._operator.play("site.yml", spillway_package=this))
+        self._require_version(THIS)
+        self._save("run/step-4/d.bin")
+        self._require_saved()
+        last = self._machine.ssh("cat /var/lib/spillway/upgrades/last.json").stdout
+        back = self._operator.play("rollback.yml")
+        if json.loads(last)["migrated"]:
+            assert back.exit_status != 0 and "the upgrade migrated the database" in back.output
+        else:
+            _succeeded(back)
+            self._require_version(PREVIOUS)
+            _succeeded(self._operator.play("site.yml", spillway_package=this))
+        self._require_version(THIS)
+
     def upgrade(self) -> None:
         """A newer package serves, and the client continues."""
         done = self._operator.play("site.yml", spillway_package=str(self._packages[NEWER]))
         _succeeded(done)
         self._require_version(NEWER)
-        self._save("run/step-3/c.bin")
-
-    def fail_to_upgrade(self) -> None:
-        """A package that does not serve gives way to the one before, by itself."""
-        done = self._operator.play(
-            "site.yml", spillway_package=str(self._packages[BROKEN]), spillway_start_seconds=120
-        )
-        assert done.exit_status != 0 and "serves again" in done.output, done.output
-        self._require_version(NEWER)
-        self._save("run/step-4/d.bin")
+        self._save("run/step-5/e.bin")
 
     def roll_back(self) -> None:
-        """The operator goes back to the first package."""
+        """The operator goes back to this version, whose schema is the same."""
         _succeeded(self._operator.play("rollback.yml"))
-        self._require_version("0.1.0")
-        self._save("run/step-5/e.bin")
+        self._require_version(THIS)
+        self._save("run/step-6/f.bin")
+        self._require_saved()
 
     def upgrade_by_hand(self) -> None:
         """dpkg stops what runs, migrates, and starts it again."""
         self._machine.ssh(f"dpkg -i /var/cache/spillway/spillway_{NEWER}+deb12.deb")
         self._require_version(NEWER)
-        self._save("run/step-6/f.bin")
+        self._save("run/step-7/g.bin")
 
     def uninstall(self) -> None:
         """The package is gone, and the data are not."""
@@ -132,6 +151,13 @@ class Run:
         stored = self._server.directory / BUCKET / path
         until(stored.is_file, f"{path} in the bucket", 300)
         assert digest == self._machine.ssh("md5sum", stdin=stored.read_bytes()).stdout
+        self._saved[file] = digest
+
+    def _require_saved(self) -> None:
+        """Require that everything that was saved so far is there, as it was."""
+        self._machine.ssh("echo 3 > /proc/sys/vm/drop_caches")
+        for file, digest in self._saved.items():
+            assert self._machine.ssh(f"md5sum < {file}").stdout == digest, file
 
     def _require_version(self, version: str) -> None:
         found = self._machine.ssh("spillway --version; systemctl is-active 'spillway-*'").stdout
@@ -140,18 +166,6 @@ class Run:
 
 def _succeeded(done: Recap) -> None:
     assert done.exit_status == 0 and done.failed == 0, done.output
-
-
-def _packages(plugin: Path, directory: Path) -> dict[str, Path]:
-    """Build three packages: this version, a newer one, and one whose plugin is damaged."""
-    damaged = directory / plugin.name
-    # It is a library, but no plugin: Ganesha starts and cannot load it.
-    shutil.copy(next(Path("/usr/lib").rglob("libcap.so.2")), damaged)
-    return {
-        "0.1.0": build(plugin, directory),
-        NEWER: build(plugin, directory, NEWER),
-        BROKEN: build(damaged, directory, BROKEN),
-    }
 
 
 def _values(server: RcloneServer, package: Path) -> dict[str, Any]:
@@ -178,38 +192,32 @@ def _values(server: RcloneServer, package: Path) -> dict[str, Any]:
 def main() -> int:
     """Run all steps. Returns 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.appliance", description=__doc__)
-    for name in ("cache", "plugin", "ansible"):
+    for name in ("cache", "plugin", "ganesha", "ansible"):
         parser.add_argument(name, type=Path)
     args = parser.parse_args()
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="appliance-")))
-        made = _timed("image", lambda: image(args.cache))
-        packages = _timed("packages", lambda: _packages(args.plugin, scratch))
+        made = timed("image", lambda: image(args.cache))
+        built = timed("packages", lambda: packages(args.plugin, args.ganesha, scratch))
         disks = [scratch / f"disk{number}" for number in range(2)]
         for disk in disks:
             with disk.open("wb") as file:
                 file.truncate(DISK_BYTES)
         server = stack.enter_context(RcloneServer(scratch / "s3"))
         server.client().create_bucket(Bucket=BUCKET)
-        machine = Machine(made, args.cache / "console.log", disks)
-        _timed("boot", lambda: stack.enter_context(machine))
+        machine = Machine(bare(made, disks), made.key, args.cache / "console.log")
+        timed("boot", lambda: stack.enter_context(machine))
         ansible = args.ansible.absolute() / "bin"
-        operator = Operator(ansible, scratch, machine, _values(server, packages["0.1.0"]))
-        run = Run(machine, operator, server, packages)
+        operator = Operator(ansible, scratch, machine, _values(server, built[PREVIOUS]))
+        run = Run(machine, operator, server, built)
         steps = (
-            *(run.install, run.repeat, run.serve, run.restart, run.sandbox, run.upgrade),
-            *(run.fail_to_upgrade, run.roll_back, run.upgrade_by_hand, run.uninstall),
+            *(run.install, run.repeat, run.serve, run.restart, run.sandbox),
+            *(run.fail_to_upgrade, run.upgrade_from_the_version_before, run.upgrade),
+            *(run.roll_back, run.upgrade_by_hand, run.uninstall),
         )
         for step in steps:
-            _timed(step.__name__.replace("_", " "), step)
+            timed(step.__name__.replace("_", " "), step)
     return 0
-
-
-def _timed(name: str, step: Callable[[], T]) -> T:
-    began = time.monotonic()
-    result = step()
-    print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-    return result
 
 
 if __name__ == "__main__":

@@ -1,81 +1,130 @@
-"""Boots the machine and runs commands on it, through ssh."""
+"""Boots a machine and runs commands on it, through ssh."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
-from tests.appliance.image import Image
+from package.base import ROOT_DEVICE, Base
 from tests.support.s3server import free_port
 
 HOST = "10.0.2.2"
 """This machine, as the machine sees it."""
-BOOT_SECONDS = 600.0
+BOOT_SECONDS = 900.0
 MEMORY_MIB = 2048
 
 
-class Machine:
-    """A running machine; a context manager. It dies with this process, and forgets all changes of
-    its first disk.
+def bare(base: Base, disks: Sequence[Path] = ()) -> list[str]:
+    """Return the options of qemu for a machine that forgets all changes of its first disk.
 
-    Parameters: image; console, the file that gets its console; disks, raw files that it has as NVMe
-    devices; ports, its ports that are to be reached from here.
+    Parameters: disks, raw files that it has as NVMe devices.
+    """
+    return [
+        *("-kernel", str(base.kernel), "-initrd", str(base.initramfs)),
+        *("-append", f"root={ROOT_DEVICE} rw console=ttyS0 panic=1 systemd.show_status=1"),
+        *("-drive", f"file={base.disk},format=raw,if=virtio,snapshot=on"),
+        *(
+            word
+            for number, disk in enumerate(disks)
+            for word in (
+                *("-drive", f"file={disk},format=raw,if=none,id=disk{number}"),
+                *("-device", f"nvme,serial=spillway{number},drive=disk{number}"),
+            )
+        ),
+    ]
+
+
+class Machine:
+    """A machine; as a context manager it runs and answers. It dies with this process.
+
+    Parameters: hardware, options of qemu for its disks; key, that opens it; console, the file that
+    gets its console; ports, those of this machine by the ports of the machine to which they lead,
+    that of ssh among them (default: only that).
     """
 
     def __init__(
-        self, image: Image, console: Path, disks: Sequence[Path] = (), ports: Sequence[int] = ()
+        self,
+        hardware: Sequence[str],
+        key: Path,
+        console: Path,
+        ports: Mapping[int, int] | None = None,
     ) -> None:
-        self._image = image
-        self._disks = disks
+        self._hardware = hardware
+        self._key = key
         self.console = console
-        self.ports = {port: free_port() for port in (22, *ports)}
-        """The ports of this machine that lead to those of the machine."""
+        self.ports = {22: free_port()} if ports is None else ports
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
-        self.boot_seconds = 0.0
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Switch it on."""
         self._log = self.console.open("wb")
         self._process = subprocess.Popen(
             self._argv(), stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT
         )
-        began = time.monotonic()
-        until = began + BOOT_SECONDS
-        while self.ssh("true", check=False, seconds=30).returncode != 0:
+
+    def until_reached(self) -> None:
+        """Wait until it has booted. Raises AssertionError."""
+        until = time.monotonic() + BOOT_SECONDS
+        while self.ssh("true", check=False, seconds=60).returncode != 0:
+            assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > until:
-                self.__exit__()
+                self.kill()
                 raise AssertionError(f"the machine did not boot: {self.said()}")
             time.sleep(1.0)
+
+    def until_off(self, seconds: float = 300.0) -> None:
+        """Wait until it has switched itself off. Raises TimeoutExpired."""
+        assert self._process is not None
+        self._process.wait(seconds)
+        self.kill()
+
+    def kill(self) -> None:
+        """Cut its power."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._log is not None:
+            self._log.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        self.until_reached()
         self.ssh("systemctl is-system-running --wait", check=False)
-        self.boot_seconds = time.monotonic() - began
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process is not None
-        assert self._log is not None
-        self._process.kill()
-        self._process.wait()
-        self._log.close()
+        self.kill()
+
+    def shown(self) -> str:
+        """Return all that the console shows."""
+        return self.console.read_text(errors="replace")
 
     def said(self) -> str:
         """Return the end of the console."""
-        return self.console.read_text(errors="replace")[-4000:]
+        return self.shown()[-4000:]
 
     def ssh(
         self, script: str, *, check: bool = True, seconds: float = 600.0, stdin: bytes = b""
     ) -> subprocess.CompletedProcess[str]:
         """Run a shell script as root. Raises AssertionError with its output when it fails."""
         done = subprocess.run(
-            ["ssh", *self.ssh_options(), "-p", str(self.ports[22]), "root@127.0.0.1", script],
-            input=stdin, capture_output=True, timeout=seconds,
-        )  # fmt: skip
+            self.ssh_command(script), input=stdin, capture_output=True, timeout=seconds
+        )
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         if check and done.returncode != 0:
             raise AssertionError(f"{script}: exit status {done.returncode}\n{out}{err}")
         return subprocess.CompletedProcess(script, done.returncode, out, err)
+
+    def ssh_command(self, script: str) -> list[str]:
+        """Return the command that runs a shell script as root."""
+        return [
+            *("ssh", *self.ssh_options(), "-p", str(self.ports[22])),
+            *("root@127.0.0.1", script),
+        ]
 
     def put(self, file: Path, target: str) -> None:
         """Copy a file to the machine."""
@@ -84,7 +133,7 @@ class Machine:
     def ssh_options(self) -> list[str]:
         """Return the options with which ssh reaches the machine without a question."""
         return [
-            *("-i", str(self._image.key.absolute()), "-o", "StrictHostKeyChecking=no"),
+            *("-i", str(self._key.absolute()), "-o", "StrictHostKeyChecking=no"),
             *("-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"),
             *("-o", "ConnectTimeout=20", "-o", "BatchMode=yes"),
         ]
@@ -93,22 +142,11 @@ class Machine:
         forwards = "".join(
             f",hostfwd=tcp:127.0.0.1:{here}-:{there}" for there, here in self.ports.items()
         )
-        disks = [
-            word
-            for number, disk in enumerate(self._disks)
-            for word in (
-                *("-drive", f"file={disk},format=raw,if=none,id=disk{number}"),
-                *("-device", f"nvme,serial=spillway{number},drive=disk{number}"),
-            )
-        ]
         return [
             *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
             *("-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "2", "-m", str(MEMORY_MIB)),
             *("-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"),
             *("-serial", "stdio", "-device", "virtio-rng-pci"),
-            *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initramfs)),
-            *("-append", "root=/dev/vda rw console=ttyS0 panic=1 systemd.show_status=1"),
-            *("-drive", f"file={self._image.disk},format=raw,if=virtio,snapshot=on"),
-            *disks,
+            *self._hardware,
             *("-netdev", f"user,id=net{forwards}", "-device", "virtio-net-pci,netdev=net,romfile="),
         ]

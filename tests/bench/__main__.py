@@ -20,6 +20,7 @@ from tests.bench import (
     contention,
     drain,
     experiments,
+    governed,
     hanging,
     journalled,
     names,
@@ -38,9 +39,14 @@ DRAIN_ALTERNATIONS = 5
 
 GROUPS = (
     *("bytes", "tmpfs", "names", "contention", "listings", "memory", "saves", "drain", "cold"),
-    "catalogue",
+    *("catalogue", "admin"),
 )
-MODULES = {"drain": (drain,), "cold": (cold, hanging), "catalogue": (catalogued,)}
+MODULES = {
+    "drain": (drain,),
+    "cold": (cold, hanging),
+    "catalogue": (catalogued,),
+    "admin": (governed,),
+}
 """The groups that start gateways of their own."""
 QUICK_GROUPS = ("bytes", "tmpfs", "names", "contention", "listings")
 
@@ -173,6 +179,7 @@ TITLES = {
     "drain": "The drain",
     "cold": "Cold reads",
     "catalogue": "A save beside the catalogue",
+    "admin": "The admin API",
 }
 
 

@@ -30,6 +30,7 @@ from tests.support.gateway import Gateway, Values
 from tests.support.nfs4 import Client
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.waiting import until
 
 BUCKET = "bench"
 CONNECTIONS = 8
@@ -186,15 +187,18 @@ class Site:
     def fetched(self, files: Files, _number: int) -> list[float]:
         """Have many clients read one evicted file at once. Returns fetched bytes per byte."""
         self.gateway.evict(files.directory)
-        before = self._fetched_bytes()
+        before = self._counters()
         name = self._first(files)
         threads = [threading.Thread(target=self._read, args=(files, name)) for _ in range(READERS)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        time.sleep(1.5)  # the report is written once a second
-        return [(self._fetched_bytes() - before) / (files.mib * MIB)]
+        # A file arrives once it is whole, so that nothing of it is fetched later.
+        after = until(
+            lambda: self._arrived_since(before["files_arrived"]), "the arrival of the file"
+        )
+        return [(after["fetched_bytes"] - before["fetched_bytes"]) / (files.mib * MIB)]
 
     def _read(self, files: Files, name: str) -> None:
         with Client(self.gateway.port) as client:
@@ -202,10 +206,14 @@ class Site:
             for offset in range(0, files.mib * MIB, MIB):
                 client.read(handle, offset, MIB)
 
-    def _fetched_bytes(self) -> int:
+    def _arrived_since(self, files: int) -> dict[str, int] | None:
+        counters = self._counters()
+        return counters if counters["files_arrived"] > files else None
+
+    def _counters(self) -> dict[str, int]:
         report = json.loads((self.gateway.data_dir / "run" / "cache.json").read_text())
-        fetched: int = report["counters"]["fetched_bytes"]
-        return fetched
+        counters: dict[str, int] = report["counters"]
+        return counters
 
 
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:

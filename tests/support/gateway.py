@@ -34,7 +34,8 @@ class Gateway:
     """A gateway in a directory of its own; a context manager that runs ``spillway up``.
 
     Parameters: directory, to be made; bucket, endpoint_url and keys of the S3 server; values,
-    configuration by section and key; say, called with each line that ``up`` prints.
+    configuration by section and key; say, called with each line that ``up`` prints; process_group,
+    of ``up`` (0: its own one; default: ours).
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Gateway:
         secret_access_key: str,
         values: Values | None = None,
         say: Callable[[str], None] = lambda line: None,
+        process_group: int | None = None,
     ) -> None:
         self.port = free_port()
         self.config = directory / "spillway.toml"
         self.data_dir = directory / "data"
         self.lines: list[str] = []
         self._say = say
+        self._process_group = process_group
         self._process: subprocess.Popen[str] | None = None
         self._environ = {
             name: value for name, value in os.environ.items() if not name.startswith("AWS_")
@@ -127,6 +130,7 @@ class Gateway:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            process_group=self._process_group,
         )
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
 
@@ -212,10 +216,18 @@ class Gateway:
 
         A client closes a file some time after its last read.
         """
-        until(
-            lambda: self.spillway("evict", *paths, check=False).returncode == 0,
-            f"the eviction of {' '.join(paths)}",
-        )
+        said = ""
+
+        def check() -> bool:
+            nonlocal said
+            done = self.spillway("evict", *paths, check=False)
+            said = done.stdout + done.stderr
+            return done.returncode == 0
+
+        try:
+            until(check, f"the eviction of {' '.join(paths)}")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}: {said}") from None
 
     def until_drained(self, timeout_seconds: float = 60.0) -> None:
         """Wait until the bucket has everything and nothing is queued."""

@@ -82,6 +82,8 @@ class Server(ABC):
                 stderr=output,
                 env=environment,
                 preexec_fn=die_with_parent,
+                # Ctrl-C at a terminal must not end it before those that use it have ended.
+                process_group=0,
             )
         deadline = time.monotonic() + START_DEADLINE_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:

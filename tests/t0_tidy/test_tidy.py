@@ -32,6 +32,8 @@ LIBRARIES = {
     "gateway.namespace",
     "gateway.objectstore",
     "gateway.holds",
+    "gateway.storageclasses",
+    "gateway.released",
 }
 """The packages that every room of the drain, and the hydrator, may use."""
 DRAIN_BASE = {
@@ -81,12 +83,13 @@ ALLOWED = {
     "gateway.acknowledge": {
         "gateway.checks", "gateway.declare", "gateway.holds", "gateway.pathpattern"
     },
+    "gateway.logs": {"gateway.clock"},
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
     "gateway.adminsettings": {"gateway.checks", "gateway.declare"},
     "gateway.nfssettings": {"gateway.checks", "gateway.clients", "gateway.declare"},
     "gateway.settings": {
         "gateway.acknowledge", "gateway.adminsettings", "gateway.checks",
-        "gateway.checkpointsettings", "gateway.declare", "gateway.nfssettings",
+        "gateway.checkpointsettings", "gateway.declare", "gateway.logs", "gateway.nfssettings",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
@@ -101,10 +104,12 @@ ALLOWED = {
         "gateway.settings", "gateway.state",
     },
     "gateway.daemon": {
-        "gateway.clock", "gateway.config", "gateway.errors", "gateway.notify", "gateway.services",
-        "gateway.settings", "gateway.namespace",
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.logs", "gateway.notify",
+        "gateway.services", "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
+    "gateway.storageclasses": set[str](),
+    "gateway.released": {"gateway.db", "gateway.objectstore"},
     "gateway.text": set[str](),
     "gateway.units": set[str](),
     "gateway.door": {
@@ -150,6 +155,7 @@ ALLOWED = {
         "gateway.failpoints",
         "gateway.schedule",
         "gateway.escapes",
+        "gateway.storageclasses",
         "gateway.objectstore",
     },
     **{
@@ -184,11 +190,11 @@ ALLOWED = {
     **{
         f"gateway.promotion.{name}": {
             *LIBRARIES, "gateway.text", "gateway.checkpoints.facts",
-            *(f"gateway.promotion.{one}" for one in ("store", "places")),
+            *(f"gateway.promotion.{one}" for one in ("store", "places", "wishes")),
             *(("gateway.checkpoints.leftovers", "gateway.checkpoints.rules")
               if name == "members" else ()),
         }
-        for name in ("store", "places", "members")
+        for name in ("store", "places", "members", "wishes")
     },
     "gateway.promotion": {
         *LIBRARIES, *DRAIN_BASE, "gateway.text", "gateway.door", "gateway.drain.endpoint",
@@ -211,19 +217,25 @@ ALLOWED = {
     **{
         f"gateway.retention.{name}": {
             "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
-            "gateway.checkpoints.facts",
+            "gateway.checkpoints.facts", "gateway.storageclasses",
             *(f"gateway.retention.{one}" for one in RETENTION_PURE),
         }
         for name in RETENTION_PURE
     },
     "gateway.retention": {
         *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
-        "gateway.promotion.store", "gateway.retention",
+        "gateway.promotion.store", "gateway.promotion.wishes", "gateway.retention",
     },
     "gateway.exports": {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.datadir", "gateway.db",
         "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
         "gateway.settings", "gateway.text", "gateway.types",
+    },
+    # What it knows of tables it leaves to the commands that it runs.
+    "gateway.firstboot": {
+        "gateway.adminsettings", "gateway.atomic", "gateway.checks", "gateway.clients",
+        "gateway.config", "gateway.declare", "gateway.errors", "gateway.exports.export",
+        "gateway.firstboot", "gateway.retention.policy", "gateway.settings",
     },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
@@ -336,7 +348,7 @@ def test_only_some_packages_see_the_object_store() -> None:
             {
                 *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.manifests"),
                 "gateway.control",
-                *("gateway.promotion", "gateway.objectstore", "tests"),
+                *("gateway.promotion", "gateway.objectstore", "gateway.released", "tests"),
             },
         )
     } == set()

@@ -9,7 +9,9 @@ from typing import Any
 
 import httpx
 
+from admin_api.jobs import rows
 from tests.support.namespace import Namespace
+from tests.support.waiting import until
 from tests.t9_checkpoints.keeping import catch_up, save
 from tests.t9_checkpoints.world import World
 from tests.t10_admin.site import AdminSite, admin_site
@@ -63,3 +65,20 @@ def filled(directory: Path) -> Iterator[Filled]:
 def tag(answer: httpx.Response) -> dict[str, str]:
     """Return the header by which a change is made for what an answer has."""
     return {"If-Match": answer.headers["ETag"]}
+
+
+def job(site: Filled, verb: str, path: str, **more: Any) -> dict[str, Any]:
+    """Begin a job. Returns it when it has ended."""
+    answer = site.http.request(verb, path, **more)
+    assert answer.status_code == 202, answer.text
+    assert answer.headers["Location"] == f"/api/v1/jobs/{answer.json()['id']}"
+    return ended(site, answer.json()["id"])
+
+
+def ended(site: Filled, id: str) -> dict[str, Any]:
+    def state() -> Any:
+        return site.ask("GET", f"jobs/{id}")["state"] not in (rows.WAITING, rows.RUNNING)
+
+    until(state, f"the end of job {id}")
+    found: dict[str, Any] = site.ask("GET", f"jobs/{id}")
+    return found

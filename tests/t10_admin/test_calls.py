@@ -5,17 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import httpx
 import pytest
 from fastapi import APIRouter
+from fastapi.routing import iter_route_contexts
 
 from admin_api.access.limiter import Limiter
 from admin_api.access.principal import Role
-from admin_api.access.roles import Operator
+from admin_api.access.roles import Operator, role_of
 from admin_api.app import PREFIX, create_app
-from admin_api.calls import KEY, KEY_MAX, Recorded
+from admin_api.calls import KEY, KEY_MAX, SAFE, Recorded
 from admin_api.envelope import BODY_BYTES_MAX, HEADERS
 from admin_api.gateway import Governed
 from admin_api.store import audit
@@ -94,6 +95,23 @@ def test_the_audit_has_each_call_that_changes_something(site: AdminSite) -> None
     assert found[0]["path"] == f"{PREFIX}/probes/works"
     assert found[1]["detail"] == "it cannot be done: do something else"
     assert "needs the role operator" in found[4]["detail"]
+
+
+STORES_NOTHING = {
+    *("/logout", "/retention/plan", "/retention/validate", "/exports/validate", "/bucket/test")
+}
+
+
+def test_each_route_that_changes_something_says_what_it_was_and_is(site: AdminSite) -> None:
+    silent = set()
+    for context in iter_route_contexts(site.app.routes):
+        route: Any = context
+        dependencies = getattr(route, "dependant", None)
+        if not dependencies or role_of(dependencies) is None or set(route.methods) <= SAFE:
+            continue
+        if Recorded not in get_type_hints(route.endpoint, include_extras=True).values():
+            silent.add(route.path.removeprefix(PREFIX))
+    assert silent == STORES_NOTHING, "a parameter of type admin_api.calls.Recorded is missing"
 
 
 def test_the_audit_is_listed_by_who_path_and_time(site: AdminSite) -> None:

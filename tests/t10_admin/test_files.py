@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from admin_api.app import KINDS
 from admin_api.jobs import kinds, rows
 from admin_api.jobs.kinds import Kind
-from admin_api.jobs.runner import Runner
+from admin_api.jobs.runner import THREADS, Runner
 from admin_api.problems import Problem
 from gateway.control import configuration, warming
 from gateway.control.masking import without_userinfo
@@ -24,7 +25,7 @@ from gateway.types import ROOT_CRED, SetAttr
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t9_checkpoints.world import World
-from tests.t10_admin.filled import Filled
+from tests.t10_admin.filled import Filled, ended, job
 from tests.t10_admin.site import ADMIN, admin_site
 
 ODD = b"b\xff%41"
@@ -56,23 +57,6 @@ def _fill(world: World) -> None:
 
 def _mkdir(parent: int, name: bytes) -> tuple[Any, ...]:
     return (ROOT_CRED, parent, name, SetAttr(mode=0o755))
-
-
-def job(site: Filled, verb: str, path: str, **more: Any) -> dict[str, Any]:
-    """Begin a job. Returns it when it has ended."""
-    answer = site.http.request(verb, path, **more)
-    assert answer.status_code == 202, answer.text
-    assert answer.headers["Location"] == f"/api/v1/jobs/{answer.json()['id']}"
-    return ended(site, answer.json()["id"])
-
-
-def ended(site: Filled, id: str) -> dict[str, Any]:
-    def state() -> Any:
-        return site.ask("GET", f"jobs/{id}")["state"] not in (rows.WAITING, rows.RUNNING)
-
-    until(state, f"the end of job {id}")
-    found: dict[str, Any] = site.ask("GET", f"jobs/{id}")
-    return found
 
 
 def test_a_file_has_all_that_is_known_of_it(site: Filled) -> None:
@@ -258,6 +242,23 @@ def test_jobs_end_with_the_process_and_bounds_hold(
     other.start()
     assert ended(site, id)["state"] == "cancelled"
     other.stop()
+
+
+def test_jobs_that_wait_keep_no_others_from_work(site: Filled) -> None:
+    gateway = site.site.gateway
+    go_on = threading.Event()
+
+    def wait(_work: kinds.Work) -> dict[str, Any]:
+        assert go_on.wait(30)
+        return {}
+
+    given = Kind("waits", wait, waits=True), Kind("works", lambda _work: {})
+    runner = Runner(gateway.settings, gateway.database, gateway.store, given)
+    waiting = [runner.submit("waits", {}, ADMIN, "r").id for _ in range(THREADS + 1)]
+    assert ended(site, runner.submit("works", {}, ADMIN, "r").id)["state"] == "done"
+    go_on.set()
+    assert {ended(site, id)["state"] for id in waiting} == {"done"}
+    runner.stop()
 
 
 def test_an_unforeseen_error_of_a_job_is_not_shown(site: Filled) -> None:

@@ -17,6 +17,7 @@ from admin_api.access.principal import Role
 from admin_api.access.roles import role_of
 from admin_api.pages import site as pages
 from admin_api.pages.render import STATIC, static
+from gateway import clock
 from tests.t10_admin.site import AdminSite, admin_site
 
 VENDOR = STATIC / "vendor"
@@ -110,6 +111,7 @@ def test_pages_without_anything_to_show_say_what_comes(site: AdminSite, http: ht
         ("/promotions", "Nothing is promoted"),
         ("/trash", "The trash is empty"),
         ("/jobs", "No jobs"),
+        ("/exports", "No directory is exported beside"),
         ("/audit?by=nobody", "No entry fits"),
         ("/settings", "[bucket]"),
     ):
@@ -126,6 +128,10 @@ def test_errors_are_pages_here_and_problems_in_the_api(site: AdminSite, http: ht
         ("/checkpoints/list?cursor=odd", 400, "begin without a cursor"),
         ("/policy/nothing", 404, "There is no policy nothing"),
         ("/files?path=/checkpoints/nothing", 404, "no such file or directory"),
+        ("/files?cursor=odd", 400, "begin without a cursor"),
+        ("/exports/edit?name=/nothing", 404, "There is no export /nothing"),
+        ("/trash/t1/remove", 404, "is not in the trash"),
+        ("/promotions/nothing/demote", 404, "No promotion nothing"),
         ("/checkpoints/list?text=%2500", 200, "No checkpoint fits"),
         ("/files?path=%2500", 422, "no NUL byte"),
     ):
@@ -163,18 +169,17 @@ def test_the_history_is_condensed_and_says_what_was_written(
 ) -> None:
     log_in(site, http, Role.VIEWER)
     assert http.get("/live/history").json() == [[], [], [], []]
-    sampler = sampling.Sampler(site.settings, site.gateway.store)
-    sampler.take()
-    sampler.take()
-    assert [column[-2:] for column in http.get("/live/history").json()[1:]] == [
-        [0, 0],
-        [None, 0.0],
-        [0.0, 0.0],
-    ]
-    two = [sampling.Sample(1, 5, None, 2.0), sampling.Sample(2, 3, 8.0, 4.0)]
-    assert sampling.condensed(two, 2) == two
-    assert sampling.condensed(two, 1) == [sampling.Sample(2, 5, 8.0, 3.0)]
-    assert sampling.condensed([], 1) == []
+    sampling.Sampler(site.settings, site.gateway.store, site.app.state.figures.status).take()
+    # Nothing runs: no rate is known.
+    assert [column[-1] for column in http.get("/live/history").json()[1:]] == [0, None, None]
+    with site.gateway.store.writing() as session:
+        for minutes in (40, 30):
+            at_ns = clock.now_ns() - minutes * 60 * clock.NS
+            sampling.put(session, sampling.Sample(at_ns, minutes, 8.0, 4.0))
+    hour = http.get("/live/history").json()
+    assert [column[:2] for column in hour[1:]] == [[40, 30], [8.0, 8.0], [4.0, 4.0]]
+    month = http.get("/live/history", params={"seconds": 31 * 86_400}).json()
+    assert len(month[0]) <= 2 and max(month[1]) == 40
 
 
 def test_news_come_at_once_and_when_a_report_is_written(

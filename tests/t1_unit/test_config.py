@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from gateway import checks, config
@@ -96,6 +95,9 @@ def test_places_below_the_data_directory() -> None:
         ("cache", "limits", ["scratch=5GB"], 'must look like "NAME=500GiB"'),
         ("cache", "limits", ["5GiB"], 'must look like "NAME=500GiB"'),
         ("cache", "restore_tier", "Fast", "must be one of Standard, Bulk, Expedited"),
+        ("nfs", "version_4_2", "yes", "must be one of auto, on, off"),
+        ("nfs", "version_4_2", 1, "a string"),
+        ("nfs", "squash", True, "a string"),
         ("nfs", "ganesha", "ganesha.nfsd", "an absolute path"),
         ("nfs", "plugins_dir", 3, "a path in quotes"),
         ("nfs", "lease_seconds", 181, "between 5 and 180"),
@@ -196,6 +198,15 @@ def test_the_environment_wins() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"), [(True, "on"), (False, "off"), ("auto", "auto"), ("off", "off")]
+)
+def test_a_switch_of_an_earlier_version_is_read_as_a_word(given: bool | str, meant: str) -> None:
+    text = str(given).lower()
+    assert read(with_key("nfs", "version_4_2", given)).nfs.version_4_2 == meant
+    assert read(MINIMAL, SPILLWAY_NFS_VERSION_4_2=text).nfs.version_4_2 == meant
+
+
+@pytest.mark.parametrize(
     ("variable", "text", "remedy"),
     [
         ("SPILLWAY_NFS_PORT", "many", "write it as in the TOML file"),
@@ -275,8 +286,10 @@ SHAPED = {
     "client_weights",
     "directory_weights",
     "clients",
+    "log_format",
     "squash",
     "security",
+    "version_4_2",
     "evict_from",
     "evict_to",
     "limits",
@@ -284,6 +297,7 @@ SHAPED = {
     "tls",
     "rule",
     "ask_share",
+    "security",
 }
 
 
@@ -313,7 +327,6 @@ def test_an_address_cannot_carry_the_buckets_name() -> None:
     ).bucket.path_style
 
 
-@run_settings(deadline=None)
 @given(st.data())
 def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
     values: dict[str, dict[str, Any]] = {}

@@ -97,12 +97,38 @@ def test_kerberos() -> None:
 
 def test_what_must_stay_off() -> None:
     found = options(ganesha_conf.render(settings()))
-    assert found["NFSV4", "Minor_Versions"] == "0, 1", "READ_PLUS of 4.2 answers with no data"
     assert found["NFSV4", "Delegations"] == "false"
     assert found["NFS_CORE_PARAM", "Protocols"] == found["EXPORT", "Protocols"] == "4"
     for side_service in ("Enable_NLM", "Enable_RQUOTA", "Enable_UDP"):
         assert found["NFS_CORE_PARAM", side_service] == "false"
     assert found["NFS_KRB5", "Active_krb5"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "serves_4_2", "may_lack_flusher"),
+    [
+        ("NFS-Ganesha Release = V4.3", "auto", False, False),  # READ_PLUS answers with no data
+        ("NFS-Ganesha Release = V5.9", "auto", False, False),
+        ("NFS-Ganesha Release = V6.5", "auto", True, True),
+        ("NFS-Ganesha Release = V10.1", "auto", True, True),
+        ("NFS-Ganesha Release = V6.5", "off", False, True),
+        ("NFS-Ganesha Release = V4.3", "on", True, False),
+        ("Ganesha of another kind", "auto", False, False),
+        (None, "auto", False, False),  # it is not installed yet
+    ],
+)
+def test_what_depends_on_the_server(
+    tmp_path: Path, said: str | None, wanted: str, serves_4_2: bool, may_lack_flusher: bool
+) -> None:
+    server = tmp_path / "ganesha.nfsd"
+    if said is not None:
+        server.write_text(f'#!/bin/sh\n[ "$*" = -v ] && echo "{said}"\n')
+        server.chmod(0o755)
+    made = settings(ganesha=str(server), version_4_2=wanted)
+    found = options(ganesha_conf.render(made))
+    assert found["NFSV4", "Minor_Versions"] == ("0, 1, 2" if serves_4_2 else "0, 1")
+    # Ganesha 4.3 does not know this option.
+    assert (("NFS_CORE_PARAM", "allow_set_io_flusher_fail") in found) == may_lack_flusher
 
 
 def test_the_plugin_is_told_where_python_and_the_configuration_are() -> None:

@@ -34,7 +34,8 @@ def test_no_kernel_without_package_lists() -> None:
 
 
 def test_modules_load_after_what_they_need_and_once() -> None:
-    assert load_order(MODULES_DEP, ["9p", "nfs", "lockd"]) == [
+    built_in = "kernel/drivers/virtio/virtio_pci.ko\n"
+    assert load_order(MODULES_DEP, built_in, ["virtio_pci", "9p", "nfs", "lockd"]) == [
         "kernel/fs/9p.ko",
         "kernel/net/sunrpc.ko",
         "kernel/fs/lockd.ko",
@@ -44,7 +45,11 @@ def test_modules_load_after_what_they_need_and_once() -> None:
 
 def test_unknown_module_is_named() -> None:
     with pytest.raises(BuildError, match=r"no module nfsv5\.ko"):
-        load_order(MODULES_DEP, ["nfsv5"])
+        load_order(MODULES_DEP, "", ["nfsv5"])
+
+
+def test_packed_modules_are_found() -> None:
+    assert load_order("kernel/fs/9p.ko.xz:\n", "", ["9p"]) == ["kernel/fs/9p.ko.xz"]
 
 
 def test_kernel_is_unpacked_whatever_surrounds_it() -> None:

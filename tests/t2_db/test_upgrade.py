@@ -45,7 +45,8 @@ DATA: list[tuple[str, dict[str, object]]] = [
        {"parent": parent, "name": name, "ino": ino, "cookie": ino})
       for parent, name, ino in ((2, b"dir", 16), (16, b"file", 17), (16, b"link", 18),
                                 (16, b"open\xff", 19))),
-    ("INSERT INTO object VALUES (17, 'dir/file', 1, 5, 'e', 'md5:0', 1)", {}),
+    ("INSERT INTO object (ino, key, content_version, size, etag, checksum, stored_ns)"
+     " VALUES (17, 'dir/file', 1, 5, 'e', 'md5:0', 1)", {}),
     ("INSERT INTO rekey VALUES (16, 1)", {}),
 ]  # fmt: skip
 """Rows that fit into revision 0001 and every later revision."""

@@ -147,7 +147,8 @@ class ContentRules(Pair):
         self.sql(
             *(f"DELETE FROM {table} WHERE ino = {ino}" for table in STORED_IN),
             f"UPDATE inode SET ino = ino{drained} WHERE ino = {ino}",
-            f"INSERT INTO object VALUES ({ino}, '{ino}', {node.version}, {size}, 'e', 'c', 1)",
+            f"INSERT INTO object VALUES ({ino}, '{ino}', {node.version}, {size}, 'e', 'c', 1,"
+            " NULL)",
             f"INSERT INTO block_digest VALUES ({ino}, 4194304, '12345678')",
         )
 

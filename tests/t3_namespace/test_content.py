@@ -41,7 +41,7 @@ def drained(settings: Settings, ino: int, key: str) -> None:
     )
     query(
         settings,
-        "INSERT INTO object VALUES (:ino, :key, :version, 1, 'e', 'c', 1)",
+        "INSERT INTO object VALUES (:ino, :key, :version, 1, 'e', 'c', 1, NULL)",
         ino=ino,
         key=key,
         version=version,

@@ -57,7 +57,7 @@ def prepare(ns: Namespace, settings: Settings) -> Scene:
         query(settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
         query(
             settings,
-            "INSERT INTO object VALUES (:ino, :key, 1, 5, 'e', 'c', 1)",
+            "INSERT INTO object VALUES (:ino, :key, 1, 5, 'e', 'c', 1, NULL)",
             ino=ino,
             key=key,
         )

@@ -63,7 +63,7 @@ def test_what_is_safe_is_repaired(
 UNSAFE = {
     "numbers": "UPDATE volume SET next_ino = 3",
     "size": "UPDATE inode SET size = 6 WHERE kind = 1",
-    "object version": "INSERT INTO object SELECT ino, 'k', 5, 5, 'e', 'c', 1 FROM inode"
+    "object version": "INSERT INTO object SELECT ino, 'k', 5, 5, 'e', 'c', 1, NULL FROM inode"
     " WHERE kind = 1",
     "entry in a non-directory": "UPDATE dirent SET parent = (SELECT ino FROM inode WHERE kind = 6)"
     " WHERE ino = (SELECT ino FROM inode WHERE kind = 4)",
@@ -121,7 +121,7 @@ def test_an_inode_without_a_name_is_kept_in_lost_and_found(
     inside = mkdir(healthy, b"inside", directory.ino)
     query(
         settings,
-        "INSERT INTO object VALUES (:ino, 'precious', 1, 10, 'e', 'c', 1)",
+        "INSERT INTO object VALUES (:ino, 'precious', 1, 10, 'e', 'c', 1, NULL)",
         ino=file.ino,
     )
     query(settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=file.ino)
@@ -151,7 +151,7 @@ def test_an_orphan_that_owns_an_object_stops_no_start(
     healthy.files.path(file.ino, file.epoch).write_bytes(b"checkpoint")
     healthy.seal(file.ino, Sealed(10, 4096, 1, 1))
     healthy.close()
-    query(settings, "INSERT INTO object VALUES (:ino, 'f', 1, 10, 'e', 'c', 1)", ino=file.ino)
+    query(settings, "INSERT INTO object VALUES (:ino, 'f', 1, 10, 'e', 'c', 1, NULL)", ino=file.ino)
     query(settings, "DELETE FROM dirent WHERE ino = :ino", ino=file.ino)
     query(settings, "UPDATE inode SET nlink = 0 WHERE ino = :ino", ino=file.ino)
     Namespace(settings).close()

@@ -144,7 +144,7 @@ def test_files_of_another_namespace_are_never_adopted(stopped: Settings) -> None
 
 def test_adopting_an_empty_disk_keeps_files_and_objects(stopped: Settings) -> None:
     [(ino,)] = query(stopped, "SELECT ino FROM inode WHERE kind = 1")
-    query(stopped, "INSERT INTO object VALUES (:ino, 'k', 1, 5, 'e', 'c', 1)", ino=ino)
+    query(stopped, "INSERT INTO object VALUES (:ino, 'k', 1, 5, 'e', 'c', 1, NULL)", ino=ino)
     query(stopped, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
     unmount(stopped)
     database = Database(stopped.database_url)
@@ -279,7 +279,7 @@ def test_a_first_start_wants_some_of_the_bytes(stopped: Settings) -> None:
 def test_a_lost_data_file_is_not_sealed_as_empty(settings: Settings) -> None:
     namespace = Namespace(settings)
     ino = save(namespace, b"f", b"checkpoint\n")
-    query(settings, "INSERT INTO object VALUES (:ino, 'f', 1, 11, 'e', 'c', 1)", ino=ino)
+    query(settings, "INSERT INTO object VALUES (:ino, 'f', 1, 11, 'e', 'c', 1, NULL)", ino=ino)
     query(settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=ino)
     namespace.open_write(ino)
     namespace.close()
@@ -325,7 +325,7 @@ def test_another_bucket_or_prefix_is_refused_once_something_was_drained(
 ) -> None:
     at_bucket(bucket_site, name="a-typo")
     at_bucket(bucket_site, prefix="p")
-    query(bucket_site, "INSERT INTO object VALUES (2, 'p/k', 1, 5, 'e', 'c', 1)")
+    query(bucket_site, "INSERT INTO object VALUES (2, 'p/k', 1, 5, 'e', 'c', 1, NULL)")
     at_bucket(bucket_site, prefix="p")
     for other in ({"name": "other", "prefix": "p"}, {"prefix": "q"}):
         with pytest.raises(IdentityError, match=r"put bucket\.name and bucket\.prefix back"):
@@ -342,7 +342,7 @@ def test_an_adopted_bucket_gets_everything_again(bucket_site: Settings) -> None:
     for one, key in ((ino, "f"), (promoted, ".spillway/promoted/kept")):
         query(
             bucket_site,
-            "INSERT INTO object VALUES (:ino, :key, 1, 5, 'e', 'c', 1)",
+            "INSERT INTO object VALUES (:ino, :key, 1, 5, 'e', 'c', 1, NULL)",
             ino=one,
             key=key,
         )

@@ -26,7 +26,7 @@ def record_object(settings: Settings, ino: int, key: str) -> None:
     query(settings, "UPDATE inode SET drained_version = content_version WHERE ino = :ino", ino=ino)
     query(
         settings,
-        "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', 1 FROM inode"
+        "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', 1, NULL FROM inode"
         " WHERE ino = :ino",
         ino=ino,
         key=key,

@@ -103,7 +103,7 @@ def test_the_gateways_names_say_what_the_bucket_has(
     with pytest.raises(errors.NoAttribute):
         namespace.getxattr(ROOT_CRED, ino, b"spillway.state")
     query(settings, "UPDATE inode SET drained_version = content_version WHERE ino = :i", i=ino)
-    query(settings, "INSERT INTO object VALUES (:i, 'd/f', 1, 0, 'tag', 'md5:0', 1)", i=ino)
+    query(settings, "INSERT INTO object VALUES (:i, 'd/f', 1, 0, 'tag', 'md5:0', 1, NULL)", i=ino)
     given = {b"state": b"durable", b"etag": b"tag", b"checksum": b"md5:0"}
     for name, value in given.items():
         assert namespace.getxattr(ROOT_CRED, ino, b"spillway." + name) == value

@@ -76,6 +76,7 @@ def test_the_server_starts_with_it(tmp_path: Path, bind: str, max_io_bytes: int)
     log_text = said()
     assert "Configuration file successfully parsed" in log_text
     complaints = [line for line in log_text.splitlines() if ":CONFIG :" in line]
-    expected = "Missing RADOS URLs backend library"
-    assert [line for line in complaints if expected not in line] == []
+    # The plugin would read the second, and is not loaded here; Ganesha 6.5 tells that it is unread.
+    expected = ("Missing RADOS URLs backend library", "Unknown block (PYTHON)")
+    assert [line for line in complaints if not any(text in line for text in expected)] == []
     assert (directory / "recovery" / "v4recov").is_dir()

@@ -25,7 +25,11 @@ def used(site: Site) -> Iterator[Site]:
     namespace.seal(attr.ino, Sealed(5, 4096, 1, 1))
     namespace.close()
     query(site.settings, "UPDATE volume SET bucket = 'b', prefix = ''")
-    query(site.settings, "INSERT INTO object VALUES (:ino, 'f', 1, 5, 'e', 'c', 1)", ino=attr.ino)
+    query(
+        site.settings,
+        "INSERT INTO object VALUES (:ino, 'f', 1, 5, 'e', 'c', 1, NULL)",
+        ino=attr.ino,
+    )
     query(site.settings, "UPDATE inode SET drained_version = 1 WHERE ino = :ino", ino=attr.ino)
     yield site
 

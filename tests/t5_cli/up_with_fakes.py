@@ -12,7 +12,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from gateway import config
+from gateway import config, logs
 from gateway.cli import up
 
 
@@ -35,7 +35,7 @@ def main() -> int:
         for one in up.commands(settings)[1:]
     ]
     with up.prepared(settings):
-        up.Supervisor(settings, [server, *others]).run()
+        up.Supervisor(settings, [server, *others], logs.Output().say).run()
     return 0
 
 

@@ -13,12 +13,12 @@ from gateway.types import ROOT_CRED, SetAttr
 from tests.support.client import MOUNT, PYTHON, start_program
 from tests.support.namespace import Namespace
 from tests.support.vm.client import ClientVm
-from tests.t7_nfs.conftest import MakeSite
+from tests.t7_nfs.conftest import OFFERED, MakeSite
 
 FILL_BATCH = 256
 
 
-@pytest.mark.parametrize("version", ["4.0", "4.1"])
+@pytest.mark.parametrize("version", OFFERED)
 def test_what_programs_expect(version: str, vm: ClientVm, make_site: MakeSite) -> None:
     site = make_site()
     if version != "4.1":

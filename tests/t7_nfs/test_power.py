@@ -18,9 +18,9 @@ import pytest
 
 from gateway import config
 from tests.support.client import MOUNT, start_program
+from tests.support.confirmed import check, files_in
 from tests.support.disks import make_ext4, mounted
 from tests.support.gateway import PROGRAM, Gateway
-from tests.support.guest.confirm import KEPT, content
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.site import BUCKET
 from tests.support.vm.build import build_image
@@ -85,13 +85,6 @@ def confirmed_steps(vm: ClientVm, directory: str) -> int:
             return CONFIRMED + len(lines.readlines())
 
 
-def files_in(vm: ClientVm, directory: str) -> dict[str, str]:
-    """Return the sha256 of every file by name, and the target of the link "latest"."""
-    look = f"cd {MOUNT / directory} && sha256sum *.pt && readlink latest"
-    *sums, latest = vm.run(look).stdout.splitlines()
-    return {"latest": latest, **{name: found for found, name in map(str.split, sums)}}
-
-
 @pytest.mark.timeout(3600)  # the gateway runs on emulated processors
 def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
@@ -143,25 +136,3 @@ def files_below(directory: Path) -> dict[str, str]:
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()
     }
-
-
-def check(found: dict[str, str], steps: int) -> None:
-    """Require the files of every confirmed step, and none of those that it removed.
-
-    One further step may be complete although its line did not reach us, and the next may be half
-    done.
-    """
-    digests = {step_of(name): digest for name, digest in found.items() if name != "latest"}
-    assert step_of(found["latest"]) in range(steps - 1, steps + 2)
-    assert set(sure(steps)) <= set(digests) <= set(range(steps - KEPT, steps + 2))
-    for step, digest in digests.items():
-        assert digest == hashlib.sha256(content(step)).hexdigest()
-
-
-def step_of(name: str) -> int:
-    return int(name.removesuffix(".pt"))
-
-
-def sure(steps: int) -> range:
-    """Return the steps whose files must be there after ``steps`` confirmed steps."""
-    return range(steps - KEPT + 2, steps)

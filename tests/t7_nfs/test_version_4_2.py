@@ -1,4 +1,4 @@
-"""NFSv4.2, if it is switched on, adds extended attributes, holes and preallocation."""
+"""NFSv4.2 adds extended attributes, holes and preallocation, and reads are right with it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from tests.support.client import MOUNT, PYTHON
+from tests.support.client import MOUNT, PYTHON, read_back
+from tests.support.site import BUCKET
 from tests.support.vm.client import ClientError, ClientVm
-from tests.t7_nfs.conftest import MakeSite
+from tests.t7_nfs.conftest import OFFERED, MakeSite
 
 SCRIPT = """
 import errno, json, os
@@ -48,8 +49,49 @@ print(json.dumps(out))
 """
 
 
+RECEIPT = """
+import os
+for name in ("state", "etag"):
+    print(os.getxattr("%s/f", f"user.spillway.{name}").decode())
+"""
+
+SPARSE = """
+import hashlib, json, os, random, subprocess
+directory, can_punch = %r, %r
+os.mkdir(directory)
+os.chdir(directory)
+seeded = random.Random(directory)
+MIB = 1 << 20
+expected = {}
+for name, size, parts in (
+    ("front", 3 * MIB, [(2 * MIB, MIB)]),
+    ("middle", 3 * MIB, [(0, MIB), (2 * MIB, MIB)]),
+    ("end", 3 * MIB, [(0, MIB)]),
+    ("hole", 5 * MIB, []),
+    ("odd", MIB + 5, [(7, 100), (70_001, 4096), (MIB - 1, 3)]),
+    ("many", 4 * MIB, [(at, 4096) for at in range(0, 4 * MIB, 65536)]),
+    ("punched", 2 * MIB, [(0, 2 * MIB)]),
+):
+    body = bytearray(size)
+    with open(name, "wb") as file:
+        file.truncate(size)
+        for at, length in parts:
+            body[at : at + length] = seeded.randbytes(length)
+            file.seek(at)
+            file.write(body[at : at + length])
+    if name == "punched" and can_punch:
+        subprocess.run(
+            ["fallocate", "--punch-hole", "--offset", "5000", "--length", str(MIB), name],
+            check=True,
+        )
+        body[5000 : 5000 + MIB] = bytes(MIB)
+    expected[name] = hashlib.sha256(body).hexdigest()
+print(json.dumps(expected))
+"""
+
+
 def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site(nfs={"version_4_2": True})
+    site = make_site(nfs={"version_4_2": "on"})
     vm.umount()
     vm.mount(site.gateway.port, version="4.2")
     done = vm.run([PYTHON, "-"], stdin=SCRIPT % MOUNT, timeout_seconds=60.0)
@@ -68,10 +110,39 @@ def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
         "no data": "ENXIO",
         "allocated": 2 << 20,
     }
+    site.gateway.until_drained()
+    receipt = vm.run([PYTHON, "-c", RECEIPT % MOUNT]).stdout.split()
+    [etag] = [
+        item["ETag"].strip('"')
+        for item in site.server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
+        if item["Key"] == "f"
+    ]
+    assert receipt == ["durable", etag]
 
 
-def test_4_2_is_refused_unless_switched_on(vm: ClientVm, make_site: MakeSite) -> None:
+def test_sparse_files_are_read_rightly(vm: ClientVm, make_site: MakeSite) -> None:
+    """With each version that is offered. Linux 6.6 and later ask with READ_PLUS in 4.2."""
     site = make_site()
+    kernel = vm.run(["uname", "-r"]).stdout.strip()
+    for version in OFFERED:
+        vm.umount()
+        vm.mount(site.gateway.port, version=version)
+        name = f"sparse-{version}"
+        made = vm.run([PYTHON, "-"], stdin=SPARSE % (str(MOUNT / name), version == "4.2"))
+        expected = json.loads(made.stdout)
+        assert len(set(expected.values())) == len(expected) > 5
+        assert read_back(vm, name) == expected
+        vm.run(["cp", "-r", str(MOUNT / name), str(MOUNT / f"{name}-copy")])
+        assert read_back(vm, f"{name}-copy") == expected
+        counts = vm.run(["grep", "-E", "\\sREAD(_PLUS)?:", "/proc/self/mountstats"]).stdout
+        asked = {line.split(":")[0].strip(): int(line.split()[1]) for line in counts.splitlines()}
+        print(f"kernel {kernel}, NFSv{version}: {asked}")
+        # It asks in vain once or a few times, until it knows.
+        assert asked["READ"] > 10 > asked.get("READ_PLUS", 0)
+
+
+def test_4_2_is_refused_if_switched_off(vm: ClientVm, make_site: MakeSite) -> None:
+    site = make_site(nfs={"version_4_2": "off"})
     vm.umount()
     with pytest.raises(ClientError):
         vm.mount(site.gateway.port, version="4.2")

@@ -65,8 +65,8 @@ def make_large(site: ColdSite) -> list[int]:
     crcs = (crc64nvme(BLOCK).to_bytes(8, "big") * blocks).hex()
     for change in (
         f"UPDATE inode SET size = {SIZE}, drained_version = 1, residency = 0 WHERE kind = 1",
-        "INSERT INTO object SELECT ino, 'key-' || ino, content_version, size, 'etag', NULL, 0 "
-        "FROM inode WHERE kind = 1",
+        "INSERT INTO object SELECT ino, 'key-' || ino, content_version, size, 'etag', NULL, 0,"
+        " NULL FROM inode WHERE kind = 1",
         f"INSERT INTO block_digest SELECT ino, {BLOCK_BYTES}, x'{crcs}' FROM object",
     ):
         site.rows(f"{change} RETURNING 1")

@@ -22,7 +22,7 @@ FILES = ("__0_0.distcp", ".metadata")
 BIN = "bin.tmp"
 DRAINED = (
     "UPDATE inode SET drained_version = content_version WHERE ino = :ino",
-    "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', :now FROM inode"
+    "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', :now, NULL FROM inode"
     " WHERE ino = :ino",
     "INSERT INTO block_digest VALUES (:ino, 4194304, x'0000000000000000')",
     "INSERT INTO journal (what, inos) VALUES (4, '[' || :ino || ']')",

@@ -258,3 +258,26 @@ def test_bytes_leave_the_disk_after_a_time() -> None:
     plan = made(ones, {"evict_after_hours": 2, "keep_newest": 5}, now_ns=7 * HOUR_NS)
     assert deleted(plan) == {1}
     assert {one.checkpoint.ino for one in plan.evictions} == {2, 3, 4, 5}
+
+
+def test_objects_move_to_another_storage_class_after_a_time() -> None:
+    warm = {"storage_class": "STANDARD_IA", "transition_after_days": 98}
+    cold = {"storage_class": "GLACIER_IR", "transition_after_days": 99.9}
+    ones = [*five(), checkpoint(6, 60, State.COMPLETE), checkpoint(7, 70)]
+
+    def moves(plan: Plan) -> dict[int, str]:
+        found = {one.checkpoint.ino: one.transition for one in plan.transitions}
+        return {ino: one.storage_class for ino, one in found.items() if one is not None}
+
+    wanted = {1: "GLACIER_IR", 2: "GLACIER_IR"} | dict.fromkeys((3, 4, 5, 7), "STANDARD_IA")
+    assert moves(made(ones, warm, cold)) == wanted
+    transition = made(ones, warm, cold).transitions[0].transition
+    assert transition is not None
+    assert (transition.policy, transition.why) == ("p1 v2", "it is older than 99.9 days")
+    # Those that are there, are deleted, promoted or pinned, or of a part of the namespace.
+    ones[2] = ones[2]._replace(storage_class="STANDARD_IA")
+    said = Said(frozenset({4}), frozenset({b"r/c5/file"}))
+    plan = made(ones, warm, {**cold, "keep_newest": 6}, said=said)
+    assert deleted(plan) == {1}
+    assert moves(plan) == {2: "GLACIER_IR", 7: "STANDARD_IA"}
+    assert moves(made(ones, warm, is_made=False)) == {}

@@ -108,7 +108,7 @@ class World:
             "DELETE FROM block_digest WHERE ino = :ino",
             "DELETE FROM object WHERE ino = :ino OR key = :key",
             "UPDATE inode SET drained_version = content_version WHERE ino = :ino",
-            "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'md5:c', :now"
+            "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'md5:c', :now, NULL"
             " FROM inode WHERE ino = :ino",
             "INSERT INTO block_digest VALUES (:ino, 4194304, :crcs)",
             "DELETE FROM rekey",

@@ -57,7 +57,7 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
         gateway = _gateway(directory, server, postgres)
         with gateway:
             kills = _tortured(gateway, postgres, directory, plan, say)
-            stuck = _drain_error(gateway)
+            stuck = drain_error(gateway)
         say(f"{time.monotonic():.6f} stopped; comparing")
         # A loss may be the cause of all other errors, so the names are compared first.
         found = verify.tree(config.load(gateway.config, {}), TOP)
@@ -65,7 +65,7 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
         leftovers = verify.verify_fsck(gateway)
         if stuck:
             raise verify.Lost(stuck)
-        verify.verify_bucket(found, _objects(server))
+        verify.verify_bucket(found, objects(server))
     return (
         f"{plan.engine}: {kills.total()} kills ({_counted(kills)}), "
         f"{outcome.acknowledged} requests acknowledged, "
@@ -140,7 +140,7 @@ def _tortured(
     return killer.kills
 
 
-def _drain_error(gateway: Gateway) -> str:
+def drain_error(gateway: verify.Commands) -> str:
     """Return why the drain does not converge, or an empty text if it has and nothing is queued."""
     done = gateway.spillway(
         *("drain", "--wait", "--json", "--timeout", str(DRAIN_SECONDS)),
@@ -157,7 +157,8 @@ def _drain_error(gateway: Gateway) -> str:
     return ""
 
 
-def _objects(server: RcloneServer) -> dict[str, bytes]:
+def objects(server: RcloneServer) -> dict[str, bytes]:
+    """Return what the bucket has of the writers, by path below their directory."""
     root = server.directory / BUCKET / TOP
     return {
         str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()

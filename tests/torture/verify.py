@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 import struct
+import subprocess
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gateway.data.layout import DataFiles
 from gateway.db.models import ROOT_INO
 from gateway.settings import Settings
 from gateway.types import Kind
-from tests.support.gateway import Gateway
 from tests.support.volumes import query
 from tests.torture.file import HOLE, UNIT_BYTES, Impossible, Runs
 from tests.torture.history import Entries, History
@@ -24,6 +24,18 @@ _OWNER = re.compile(r"(?:shared\d+/)?(w\d+)(?:[-/]|$)")
 
 Tree = dict[str, bytes | None]
 """Contents by path; a directory is None."""
+
+
+class Commands(Protocol):
+    """A gateway whose commands can be run."""
+
+    def spillway(
+        self, *arguments: str, check: bool = True, timeout_seconds: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a ``spillway`` command to its end."""
+
+    def status(self) -> dict[str, Any]:
+        """Return the report of ``spillway status --json``."""
 
 
 class Lost(AssertionError):
@@ -139,7 +151,7 @@ def verify_bucket(found: Tree, objects: dict[str, bytes]) -> None:
         raise Lost("\n".join(f"{path}: {why}" for path, why in sorted(wrong.items())))
 
 
-def verify_fsck(gateway: Gateway) -> int:
+def verify_fsck(gateway: Commands) -> int:
     """Require that fsck finds nothing except data files of deleted rows.
 
     Returns how many of them it set aside. Raises Lost.

@@ -13,7 +13,7 @@ from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work, run_alone
 from gateway.drain.paths import object_at, objects_at
 from gateway.drain.rows import Intent
 from gateway.drain.tidy import doubt, garbage, move
-from gateway.objectstore.s3 import DELETE_MAX
+from gateway.objectstore.deletions import DELETE_MAX
 
 DELETIONS_PAGE = DELETE_MAX
 

@@ -81,8 +81,9 @@ class Standing(NamedTuple):
     """The inode whose object is at the key."""
     is_reserved: bool
     """Whether a multipart upload of another inode may still reach the key."""
-    has_tombstone: bool
-    """Whether there is a tombstone for what is at the key."""
+    may_change: bool
+    """Whether an earlier request may still change what is at the key: a deletion, or the copy of
+    an object onto itself."""
 
     @property
     def is_whole(self) -> bool:
@@ -101,7 +102,7 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
         is_damaged = next(cells) is not None
         begun = Intent(*islice(cells, len(Intent._fields)))
         stored = Object(*islice(cells, len(Object._fields)))
-        occupant, is_reserved, has_tombstone = cells
+        occupant, is_reserved, may_change = cells
         if file.nlink > 0:
             found[file.ino] = Standing(
                 file,
@@ -110,7 +111,7 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
                 None if stored.ino is None else stored,
                 occupant,
                 bool(is_reserved),
-                bool(has_tombstone),
+                bool(may_change),
             )
     return found
 
@@ -265,9 +266,9 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
         blocks.append((file.ino, sent.blocks))
         if started.snapshot_ns is None:
             drained.append((file.ino, version))
-        if standing.has_tombstone:
+        if standing.may_change:
             # The upload replaced whatever was at the key, of any inode. A drain that was killed may
-            # have asked for the deletion, and the store may still carry that out.
+            # have asked for the change, and the store may still carry that out.
             replaced.append((key,))
             view.doubt_later(key, file.ino)
         if view.paths.key_of(file.ino) != key:

@@ -131,8 +131,8 @@ def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _
         standing = found.get(one.ino)
         if standing is None or not _is_right(context, view, standing, one):
             continue
-        if standing.has_tombstone:
-            # A deletion that was requested may reach the store after the copy.
+        if standing.may_change:
+            # What was requested may reach the store after the copy.
             view.doubt_later(one.target, one.ino)
         begun[one.ino] = _Begun(one, standing, view.paths.rest_of(one.ino))
     view.add_tombstones([one.tombstone(one.move.target) for one in begun.values()])
@@ -177,7 +177,8 @@ def _copy(context: Context, begun: _Begun) -> Head:
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
     try:
-        return context.store.copy(old_key, target, head, with_rest(begun.rest, head.metadata))
+        metadata = with_rest(begun.rest, head.metadata)
+        return context.store.copy(old_key, target, head, metadata, stored.storage_class)
     except StoreUnavailable:
         # A copy in parts may have left some parts.
         context.note_doubts((ino, target))

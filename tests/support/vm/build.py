@@ -8,6 +8,7 @@ Run ``python -m tests.support.vm.build DIRECTORY`` to fill a cache ahead of the 
 
 import hashlib
 import lzma
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +21,8 @@ from pathlib import Path
 from tests.support.tools import tool
 
 METAPACKAGE = "linux-image-amd64"
+ANOTHER_KERNEL = "SPILLWAY_TEST_KERNEL"
+"""Environment variable: the archive of a kernel package, in place of the newest that apt knows."""
 MODULES = (
     *("virtio_pci", "virtio-rng", "virtio_net", "9pnet_virtio", "9p", "overlay", "nfsv4"),
     # These are for Kerberos. The guest loads no module on demand.
@@ -98,21 +101,24 @@ class KernelPackage:
 def build_image(cache: Path) -> Image:
     """Return the client image, building it if ``cache`` does not hold the current one.
 
-    An image is current if it was made from the kernel version apt knows of, this file, the
-    agent and the busybox of this machine. A current image, or a changed agent with an unchanged
-    kernel, needs no network. Several processes may build into one cache at once.
+    An image is current if it was made from the kernel version apt knows of (or that of the archive
+    that SPILLWAY_TEST_KERNEL names), this file, the agent and the busybox of this machine. A
+    current image, or a changed agent with an unchanged kernel, needs no network. Several processes
+    may build into one cache at once.
 
     :param cache: directory for the finished images and the downloaded kernel package.
     :raises BuildError: a tool is missing, or the kernel package is not available.
     """
     cache = cache.resolve()
     cache.mkdir(parents=True, exist_ok=True)
-    package = _current_package(cache)
+    given = os.environ.get(ANOTHER_KERNEL)
+    package = _package_of(Path(given)) if given else _current_package(cache)
     busybox = _static_busybox()
     finished = cache / f"image-{package.release}-{_fingerprint(package, busybox)}"
     if not finished.is_dir():
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as scratch:
-            image = _assemble(package, _archive(package, cache), busybox, Path(scratch))
+            archive = Path(given) if given else _archive(package, cache)
+            image = _assemble(package, archive, busybox, Path(scratch))
             try:
                 image.rename(finished)
             except OSError:
@@ -131,10 +137,11 @@ def parse_metapackage(description: str) -> KernelPackage | None:
     return KernelPackage(found[1], found[2]) if found else None
 
 
-def load_order(modules_dep: str, wanted: Iterable[str]) -> list[str]:
+def load_order(modules_dep: str, modules_builtin: str, wanted: Iterable[str]) -> list[str]:
     """Put the wanted modules and all they need into an order in which each one can be loaded.
 
     :param modules_dep: contents of depmod's ``modules.dep``.
+    :param modules_builtin: contents of ``modules.builtin``; what is built in is not loaded.
     :param wanted: module file names without directory and ``.ko``.
     :return: paths relative to the kernel's module directory, without duplicates.
     :raises BuildError: the kernel has no such module.
@@ -143,13 +150,21 @@ def load_order(modules_dep: str, wanted: Iterable[str]) -> list[str]:
     for line in modules_dep.splitlines():
         path, _, required = line.partition(":")
         # depmod lists the modules that a module needs in the reverse of the loading order.
-        needs[Path(path).stem] = [*reversed(required.split()), path]
+        needs[_name(path)] = [*reversed(required.split()), path]
     order: dict[str, None] = {}
+    built_in = set(map(_name, modules_builtin.splitlines()))
     for name in wanted:
+        if name in built_in:
+            continue
         if name not in needs:
             raise BuildError(f"the kernel package has no module {name}.ko")
         order.update(dict.fromkeys(needs[name]))
     return list(order)
+
+
+def _name(path: str) -> str:
+    """Return the name of a module's file without ``.ko``, or ``.ko.xz`` (since Debian 13)."""
+    return Path(path).name.partition(".ko")[0]
 
 
 def unpack_kernel(vmlinuz: bytes) -> bytes:
@@ -170,7 +185,11 @@ def _current_package(cache: Path) -> KernelPackage:
     kept = sorted(cache.glob("linux-image-*.deb"), key=lambda path: path.stat().st_mtime)
     if not kept:
         raise BuildError(f"apt knows no package {METAPACKAGE}: run apt-get update first")
-    name, _, version = kept[-1].stem.partition("_")
+    return _package_of(kept[-1])
+
+
+def _package_of(archive: Path) -> KernelPackage:
+    name, _, version = archive.stem.partition("_")
     return KernelPackage(name, version)
 
 
@@ -205,16 +224,21 @@ def _assemble(package: KernelPackage, archive: Path, busybox: Path, scratch: Pat
     """Make a directory below ``scratch`` that holds the kernel and the initramfs."""
     release = package.release
     _run(["dpkg-deb", "-x", str(archive), str(scratch / "package")])
+    if not (scratch / "package/lib").exists():  # since Debian 13; depmod looks here
+        (scratch / "package/lib").symlink_to("usr/lib")
     _run(["depmod", "-b", str(scratch / "package"), release])
     modules = scratch / "package/lib/modules" / release
-    order = load_order((modules / "modules.dep").read_text(), MODULES)
+    dependencies = (modules / "modules.dep").read_text()
+    order = load_order(dependencies, (modules / "modules.builtin").read_text(), MODULES)
 
     tree = scratch / "tree"
     for directory in ("bin", "modules", "proc", "sys"):
         (tree / directory).mkdir(parents=True)
     for path in order:
-        shutil.copy(modules / path, tree / "modules")
-    (tree / "modules/order").write_text("".join(f"{Path(path).name}\n" for path in order))
+        packed = (modules / path).read_bytes()
+        module = lzma.decompress(packed) if path.endswith(".xz") else packed
+        (tree / "modules" / f"{_name(path)}.ko").write_bytes(module)
+    (tree / "modules/order").write_text("".join(f"{_name(path)}.ko\n" for path in order))
     shutil.copy(busybox, tree / "bin/busybox")
     shutil.copy(AGENT, tree / "agent.py")
     (tree / "init").write_text(INIT)

@@ -132,6 +132,7 @@ class ClientVm:
         cpus: int = 1,
         processor: str = PROCESSOR,
         disk: Path | None = None,
+        hardware: Sequence[str] = (),
         deadline_seconds: float = BOOT_DEADLINE_SECONDS,
     ) -> Self:
         """Boot a client and wait until it accepts commands.
@@ -141,6 +142,7 @@ class ClientVm:
             with the host name of a killed client to show the server that client's reboot.
         :param disk: image of the disk /dev/vda. A kill of the guest loses exactly the bytes that
             the guest did not flush to this disk.
+        :param hardware: further options of qemu.
         :raises ClientError: qemu is missing or failed, or the deadline passed; the message ends
             with the tail of the console.
         """
@@ -159,7 +161,7 @@ class ClientVm:
             }
             try:
                 machine = ("-cpu", processor, "-smp", str(cpus), "-m", str(memory_mib))
-                argv = _qemu_argv(image, parameters, machine, disk)
+                argv = [*_qemu_argv(image, parameters, machine, disk), *hardware]
                 vm._spawn(argv)
                 connection = vm._accept(listener, token, deadline)
             except BaseException:

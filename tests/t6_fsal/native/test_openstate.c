@@ -43,7 +43,7 @@ static void a_state_is_closed_before_it_is_freed(void)
 		memcpy(stateid, state->stateid_other, sizeof(stateid));
 		if (is_closed)
 			spw_state_closed(state);
-		spw_free_state(NULL, state);
+		spw_free_state(state);
 		close.stateid = stateid;
 		assert(spw_closing_try(inode->ino, &close, &told) == 0); /* it is in no chain */
 		settle();

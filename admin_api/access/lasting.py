@@ -1,0 +1,32 @@
+"""Whether somebody who was let in may stay: for answers that last, as streams of events do."""
+
+from __future__ import annotations
+
+from fastapi import Request
+
+from admin_api.access import sessions
+from admin_api.access.principal import Principal
+from admin_api.access.tokens import Refused
+from admin_api.gateway import Gateway
+from admin_api.store import tokens
+from gateway.errors import NamespaceError
+
+
+def lasts(gateway: Gateway, request: Request, principal: Principal) -> bool:
+    """Return whether the token or the session of a request is still valid.
+
+    While that cannot be read, it counts as valid: the next look decides.
+    """
+    try:
+        if "authorization" not in request.headers and sessions.COOKIE in request.cookies:
+            return sessions.is_open(gateway, request.cookies[sessions.COOKIE])
+        with gateway.store.reading() as session:
+            token = tokens.find(session, principal.token_id)
+        if token is None:
+            return False
+        gateway.verifier.principal(token)
+    except Refused:
+        return False
+    except NamespaceError:
+        return True
+    return True

@@ -1,0 +1,168 @@
+"""Gives events to listeners. No thread waits for a listener, and nothing is read without one.
+
+All of it but ``publish`` runs in the event loop of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+
+from gateway import clock
+
+log = logging.getLogger("admin.events")
+
+LISTENERS_MAX = 64
+KEPT = 1000
+"""The events that a listener which comes back can still get."""
+WAITING_MAX = KEPT + 200
+"""The events that wait for one listener. One that is slower is sent away, and comes back."""
+LOOK_SECONDS = 1.0
+REST = 9
+
+
+class Event(NamedTuple):
+    """Something that changed."""
+
+    kind: str
+    data: str
+    """JSON."""
+    id: str | None
+    """None: it is the state of a moment, and is not kept."""
+
+    def encoded(self) -> str:
+        """Return the event as it is sent (HTML, 9.2)."""
+        head = "" if self.id is None else f"id: {self.id}\n"
+        return f"{head}event: {self.kind}\ndata: {self.data}\n\n"
+
+
+class Crowded(Exception):
+    """There are too many listeners."""
+
+
+Look = Callable[[], list[tuple[str, Any]]]
+"""Returns kinds and facts of what changed since it was called last."""
+
+
+class Hub:
+    """The listeners of one process.
+
+    Parameters: look, called in a thread once a second while somebody listens, with what it has
+    found; state, called after it: kind and facts of the present state.
+    """
+
+    def __init__(self, look: Look, state: Callable[[], tuple[str, Any]]) -> None:
+        self._look = look
+        self._state = state
+        self._boot = secrets.token_hex(4)
+        self._count = 0
+        self._kept: deque[tuple[int, Event]] = deque(maxlen=KEPT)
+        self._listeners: set[asyncio.Queue[Event | None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._last_state = ""
+
+    def open(self) -> None:
+        """Begin to take events, in the event loop that serves."""
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Send all listeners away."""
+        self._loop = None
+        for queue in list(self._listeners):
+            self._send_away(queue)
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def publish(self, kind: str, facts: Any) -> None:
+        """Tell all listeners that something changed. Any thread may call it."""
+        if (loop := self._loop) is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._tell, kind, facts)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are as many listeners as there may be."""
+        return len(self._listeners) >= LISTENERS_MAX
+
+    @asynccontextmanager
+    async def listening(self, last_id: str | None) -> AsyncIterator[asyncio.Queue[Event | None]]:
+        """Listen. The queue gets None when the listener is sent away.
+
+        Parameters: last_id, of the last event that the listener has, or None. Raises Crowded.
+        """
+        if self.is_crowded:
+            raise Crowded
+        queue: asyncio.Queue[Event | None] = asyncio.Queue()
+        for event in self._missed(last_id):
+            queue.put_nowait(event)
+        self._listeners.add(queue)
+        if self._looking is None or self._looking.done():
+            self._last_state = ""
+            self._looking = asyncio.create_task(self._keep_looking())
+        elif self._last_state:
+            kind, data = self._last_state.split(" ", 1)
+            queue.put_nowait(Event(kind, data, None))
+        try:
+            yield queue
+        finally:
+            self._listeners.discard(queue)
+
+    def _missed(self, last_id: str | None) -> list[Event]:
+        """Return the events after one that a listener has."""
+        if last_id is None:
+            return []
+        boot, _, number = last_id.partition("-")
+        first = self._kept[0][0] if self._kept else self._count + 1
+        known = boot == self._boot and number.isdigit() and first - 1 <= int(number) <= self._count
+        if not known:
+            # It missed events that are not kept: what it shows must be read again.
+            return [Event("reset", "{}", f"{self._boot}-{self._count}")]
+        return [event for at, event in self._kept if at > int(number)]
+
+    def _tell(self, kind: str, facts: Any) -> None:
+        self._count += 1
+        event = Event(kind, json.dumps(facts), f"{self._boot}-{self._count}")
+        self._kept.append((self._count, event))
+        self._give(event)
+
+    def _give(self, event: Event) -> None:
+        for queue in list(self._listeners):
+            if queue.qsize() >= WAITING_MAX:
+                self._send_away(queue)
+            else:
+                queue.put_nowait(event)
+
+    def _send_away(self, queue: asyncio.Queue[Event | None]) -> None:
+        self._listeners.discard(queue)
+        while not queue.empty():
+            queue.get_nowait()
+        queue.put_nowait(None)
+
+    async def _keep_looking(self) -> None:
+        """Look once a second until nobody listens."""
+        while self._listeners:
+            began = clock.monotonic_seconds()
+            try:
+                found = await run_in_threadpool(self._look)
+                kind, facts = await run_in_threadpool(self._state)
+            except Exception as exc:
+                # The next look may work: the database may be away for a moment.
+                log.warning("cannot look for events: %s", exc)
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            for one in found:
+                self._tell(*one)
+            state = f"{kind} {json.dumps(facts)}"
+            if state != self._last_state:
+                self._last_state = state
+                self._give(Event(kind, json.dumps(facts), None))
+            await asyncio.sleep(max(LOOK_SECONDS, REST * (clock.monotonic_seconds() - began)))

@@ -1,0 +1,40 @@
+"""Collects the metrics of one scrape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from admin_api.figures import Figures
+from admin_api.metrics import families
+from gateway.door import statistics
+from gateway.errors import DoorClosed
+from gateway.settings import Settings
+
+
+class _Scrape(Collector):
+    def __init__(self, settings: Settings, figures: Figures) -> None:
+        self._settings = settings
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        facts = self._figures.status()
+        yield from families.of_status(facts)
+        yield from families.of_settings(self._settings.space)
+        yield from families.of_reports(facts["drain"], facts["cache"]["hydrator"])
+        if facts["processes"]["ganesha"]["alive"]:
+            try:
+                found = statistics.read(self._settings)
+            except DoorClosed:
+                return  # it starts or stops: process_up tells
+            yield from families.of_statistics(found)
+
+
+def text(settings: Settings, figures: Figures) -> bytes:
+    """Return the metrics in the text format of Prometheus. Raises UserError, TryAgain."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Scrape(settings, figures))
+    return generate_latest(registry)

@@ -1,0 +1,72 @@
+"""The history of the figures of the dashboard."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from admin_api import sampling
+from admin_api.access.roles import Viewer
+from admin_api.gateway import Governed
+from admin_api.problems import Problem, describe
+from admin_api.sampling import FIGURES
+from admin_api.shapes import Moment
+from gateway import clock
+
+router = APIRouter(prefix="/history", tags=["history"])
+
+STEPS_MAX = 2000
+MINUTE = 60
+HOUR_NS = 3600 * clock.NS
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime(2200, 1, 1, tzinfo=UTC)
+
+
+class History(BaseModel):
+    """Figures by time. Steps without a sample are missing: the gateway did not run then."""
+
+    step_seconds: int
+    columns: list[str] = Field(description="The names of the values of each row.")
+    rows: list[list[float | None]] = Field(
+        description="The first value is the begin of a step, in seconds since 1970. None: it was "
+        "not known."
+    )
+
+
+@router.get("", responses=describe(422, 503))
+def read_history(
+    gateway: Governed,
+    _viewer: Viewer,
+    since: Annotated[
+        Moment | None, Query(alias="from", description="Default: an hour before `to`.")
+    ] = None,
+    until: Annotated[Moment | None, Query(alias="to", description="Default: now.")] = None,
+    step: Annotated[int, Query(ge=MINUTE, le=31 * 86_400, description="Seconds.")] = MINUTE,
+) -> History:
+    """Read the figures of the dashboard, of which a sample a minute is kept.
+
+    Of rates a step has the mean, of what may be too much the most. Samples are kept for
+    `admin.history_days`.
+    """
+    to_ns = clock.now_ns() if until is None else _ns(until)
+    from_ns = to_ns - HOUR_NS if since is None else _ns(since)
+    if to_ns <= from_ns:
+        raise Problem(422, "from: it is not before `to`")
+    if (to_ns - from_ns) // (step * clock.NS) > STEPS_MAX:
+        raise Problem(422, f"step: that would be more than {STEPS_MAX} rows: make it longer")
+    # Whole steps since 1970, so that two questions get the same rows.
+    from_ns -= from_ns % (step * clock.NS)
+    with gateway.store.reading() as session:
+        found = sampling.steps(session, from_ns, to_ns, step * clock.NS)
+    return History(
+        step_seconds=step,
+        columns=["time", *FIGURES],
+        rows=[[one.at_ns // clock.NS, *one[1:]] for one in found],
+    )
+
+
+def _ns(moment: datetime) -> int:
+    return int(min(max(moment, _FIRST), _LAST).timestamp()) * clock.NS

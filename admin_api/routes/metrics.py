@@ -1,0 +1,39 @@
+"""The metrics for Prometheus, at ``/metrics``."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from admin_api.access.roles import Viewer
+from admin_api.figures import Figured
+from admin_api.gateway import Governed
+from admin_api.listening import is_loopback
+from admin_api.metrics import scrape
+from admin_api.problems import describe
+from gateway.settings import Settings
+
+_EXAMPLE = "# TYPE spillway_dirty_bytes gauge\nspillway_dirty_bytes 0.0\n"
+
+
+def router_of(settings: Settings) -> APIRouter:
+    """Return the route. It needs a token, unless ``admin.metrics_public`` is set and only this
+    machine can connect."""
+    router = APIRouter(tags=["metrics"])
+    content = {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}, "example": _EXAMPLE}}
+    path, responses = "/metrics", {200: {"content": content}, **describe(409, 503)}
+    if settings.admin.metrics_public and is_loopback(settings.admin.bind):
+        router.get(path, responses=responses, response_class=Response)(_read)
+    else:
+        router.get(path, responses=responses, response_class=Response)(_read_by_viewer)
+    return router
+
+
+def _read(gateway: Governed, figures: Figured) -> Response:
+    """Read the metrics in the text format of Prometheus."""
+    return Response(scrape.text(gateway.settings, figures), media_type=CONTENT_TYPE_LATEST)
+
+
+def _read_by_viewer(gateway: Governed, figures: Figured, _viewer: Viewer) -> Response:
+    """Read the metrics in the text format of Prometheus."""
+    return _read(gateway, figures)

@@ -1,0 +1,204 @@
+"""Promotions: copies of checkpoints that only a person removes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.calls import Call, Recorded
+from admin_api.etags import IfMatch, etag_of, require_match
+from admin_api.gateway import Gateway, Governed
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.paths import PathText
+from admin_api.problems import describe
+from admin_api.routes.checkpoints import read_one
+from admin_api.shapes import Body, Ino, Note, Storable
+from gateway.control import promotions as control
+from gateway.control.paths import browsing, follow
+from gateway.db.compiled import Session
+from gateway.escapes import text_of
+from gateway.promotion import store
+from gateway.promotion.store import Promotion as Row
+from gateway.promotion.wishes import wishes_of
+
+router = APIRouter(tags=["promotions"])
+
+_NAME_MAX = 250
+"""Bytes, and so no more characters: ``gateway.promotion.places`` has the last word."""
+Name = Annotated[
+    str, Path(min_length=1, max_length=_NAME_MAX, examples=["release-candidate"]), Storable
+]
+NewName = Annotated[
+    str, Field(min_length=1, max_length=_NAME_MAX, examples=["release-candidate"]), Storable
+]
+
+
+class Promotion(BaseModel):
+    """A copy of a checkpoint or tree. Which one it is and its state are the ETag."""
+
+    name: str = Field(examples=["release-candidate"])
+    state: str = Field(description="copying, done, failed or demoting.", examples=["done"])
+    reason: str | None = Field(description="Why it failed, or what it waits for.")
+    path: str = Field(examples=["/checkpoints/.spillway/promoted/release-candidate"])
+    source: str = Field(
+        description="Its path, when it was promoted.",
+        examples=["/checkpoints/jobs/llama-7b/step-1200"],
+    )
+    run: str | None = Field(examples=["jobs/llama-7b"])
+    step: int | None
+    note: str
+    by: str
+    asked: str = Field(examples=["2026-11-23T09:30:00+00:00"])
+    done: str | None
+    files: int
+    copied_files: int
+    size_bytes: int
+    is_tagged: bool | None = Field(
+        description="Whether its objects have the tag that lifecycle rules can exclude."
+    )
+    legal_hold: bool = Field(description="Whether no program deletes its objects (Object Lock).")
+    tags: dict[str, str] = Field(
+        description="Tags of its objects.", examples=[{"spillway": "promoted", "team": "llm"}]
+    )
+    key: str = Field(
+        description="The beginning of its keys in the bucket.",
+        examples=["checkpoints/.spillway/promoted/release-candidate"],
+    )
+    manifest: str | None = Field(description="Key of its manifest in the bucket.")
+
+
+class Promoting(Body):
+    """A copy to be made of a checkpoint."""
+
+    name: NewName
+    note: Note = ""
+    legal_hold: bool = Field(False, description="No program deletes its objects (Object Lock).")
+    tags: list[str] = Field(
+        [], max_length=10, description="Tags of its objects.", examples=[["team=llm"]]
+    )
+    to: str | None = Field(
+        None,
+        max_length=1024,
+        description="Its keys begin so, outside of the gateway's prefix.",
+        examples=["models/released"],
+    )
+
+
+class PromotingPath(Promoting):
+    """A copy to be made of a checkpoint, or of any directory or file."""
+
+    path: PathText
+
+
+@router.get("/promotions", responses=describe(400, 503))
+def list_promotions(
+    gateway: Governed, _viewer: Viewer, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Page[Promotion]:
+    """List the promotions, the oldest first."""
+    key = key_of(cursor, int, str)
+    with gateway.database.reading() as session:
+        rest = [one for one in store.every(session) if key is None or _place(one) > key]
+        shown = rest[:limit]
+        items = [Promotion(**_facts(gateway, session, one)) for one in shown]
+    return Page(items=items, next=cursor_of(_place(shown[-1])) if len(rest) > limit else None)
+
+
+@router.post("/promotions", status_code=201, responses=describe(403, 404, 409, 503))
+def promote_path(
+    gateway: Governed, call: Recorded, operator: Operator, body: PromotingPath, response: Response
+) -> Promotion:
+    """Promote a checkpoint, or any directory or file. Symbolic links are followed: those of the
+    latest checkpoints lead to one.
+
+    All of it must be in the bucket by now. The bucket copies, so nothing is uploaded again.
+    """
+    with browsing(gateway.settings) as browser:
+        ino = follow(browser, gateway.settings, body.path).found().attr.ino
+    return _promoted(gateway, call, operator.name, ino, body, response)
+
+
+@router.post(
+    "/checkpoints/{ino}/promote",
+    status_code=201,
+    tags=["checkpoints"],
+    responses=describe(403, 404, 409, 503),
+)
+def promote_checkpoint(
+    gateway: Governed,
+    call: Recorded,
+    operator: Operator,
+    ino: Ino,
+    body: Promoting,
+    response: Response,
+) -> Promotion:
+    """Promote a checkpoint. All of it must be in the bucket by now."""
+    with gateway.database.reading() as session:
+        read_one(gateway, session, ino)
+    return _promoted(gateway, call, operator.name, ino, body, response)
+
+
+@router.get("/promotions/{name}", responses=describe(404, 503))
+def read_promotion(gateway: Governed, _viewer: Viewer, name: Name, response: Response) -> Promotion:
+    """Read a promotion: how far it is, and what it was made of."""
+    with gateway.database.reading() as session:
+        return _answer(gateway, session, control.named(session, name), response)
+
+
+@router.delete("/promotions/{name}", responses=describe(404, 412, 503))
+def demote(
+    gateway: Governed,
+    call: Recorded,
+    _admin: Admin,
+    name: Name,
+    response: Response,
+    if_match: IfMatch = None,
+    release_hold: Annotated[bool, Query(description="End its legal hold first.")] = False,
+) -> Promotion:
+    """Remove a copy, also from the bucket. What it was made of stays as it is.
+
+    The answer has the state demoting. The gateway removes the copy within minutes: then it is not
+    found any more.
+    """
+    with gateway.database.writing() as session:
+        before = control.named(session, name)
+        call.before = _facts(gateway, session, before)
+        if if_match is not None:
+            require_match(if_match, _version(before), call.before)
+        after = store.demote(session, before, release_hold)
+        call.after = _facts(gateway, session, after)
+        return _answer(gateway, session, after, response)
+
+
+def _promoted(
+    gateway: Gateway, call: Call, by: str, ino: int, body: Promoting, response: Response
+) -> Promotion:
+    wishes = wishes_of(gateway.settings.bucket.prefix, body.legal_hold, body.tags, body.to)
+    made = control.promote(
+        gateway.settings, gateway.database, ino, body.name, body.note, by, text_of, wishes
+    )
+    response.headers["Location"] = f"/api/v1/promotions/{quote(made.name, safe='')}"
+    with gateway.database.reading() as session:
+        call.after = answer = _answer(gateway, session, made, response)
+    return answer
+
+
+def _answer(gateway: Gateway, session: Session, one: Row, response: Response) -> Promotion:
+    response.headers["ETag"] = etag_of(_version(one))
+    return Promotion(**_facts(gateway, session, one))
+
+
+def _facts(gateway: Gateway, session: Session, one: Row) -> dict[str, Any]:
+    _files, copied = store.counts(session, one.name)
+    return control.facts(gateway.settings, one, copied, text_of)
+
+
+def _version(one: Row) -> str:
+    return f"{one.generation:x}-{one.state}"
+
+
+def _place(one: Row) -> list[Any]:
+    return [one.asked_ns, one.name]

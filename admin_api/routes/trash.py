@@ -1,0 +1,161 @@
+"""The trash: what policies and people deleted, its way back, and its removal for good."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Response
+from pydantic import BaseModel, Field
+
+from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.calls import Recorded
+from admin_api.etags import IfMatch, etag_of, require_match
+from admin_api.gateway import Gateway, Governed
+from admin_api.jobs import trash as jobs
+from admin_api.jobs.runner import Working
+from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.paths import PathText, path_of
+from admin_api.problems import describe
+from admin_api.routes.jobs import Job, accepted
+from admin_api.shapes import Body
+from gateway.control import trash as control
+from gateway.escapes import text_of
+from gateway.trash.rows import Entry
+from gateway.trash.trash import Trash
+
+router = APIRouter(prefix="/trash", tags=["trash"])
+
+_ID = "^t[0-9]{1,19}$"
+TrashId = Annotated[str, Path(pattern=_ID, description="Its id in the trash.", examples=["t1234"])]
+
+
+class Trashed(BaseModel):
+    """A checkpoint in the trash. The moment at which it came is the ETag."""
+
+    id: str = Field(examples=["t1234"])
+    path: str = Field(
+        description="The path that it had.", examples=["/checkpoints/jobs/llama-7b/step-1200"]
+    )
+    run: str = Field(examples=["jobs/llama-7b"])
+    step: int | None
+    files: int
+    size_bytes: int
+    local_bytes: int = Field(description="On the local disk.")
+    bucket_bytes: int
+    dirty_files: int = Field(description="Files that the bucket does not have.")
+    dirty_bytes: int
+    deleted: str = Field(examples=["2026-11-23T09:30:00+00:00"])
+    left_seconds: float = Field(description="Until it is removed for good.")
+    by: str = Field(description="The policy or person.", examples=["newest-three v2"])
+    reason: str
+    is_expiring: bool = Field(description="Whether it is being removed: then it is too late.")
+    stays: str | None = Field(description="Why it stays although its time is over.")
+
+
+class Returning(Body):
+    """Where a checkpoint is taken back to."""
+
+    to: PathText | None = Field(None, description="Another path than the one that it had.")
+
+
+class Returned(BaseModel):
+    """A checkpoint that is back. Policies hold for it again: a pin keeps it."""
+
+    path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
+
+
+class Emptying(Body):
+    """What is to be removed for good."""
+
+    ids: list[Annotated[str, Field(pattern=_ID)]] | None = Field(
+        None,
+        min_length=1,
+        max_length=1000,
+        description="Only these. None: everything that is in the trash now.",
+        examples=[["t1234", "t1250"]],
+    )
+
+
+@router.get("", responses=describe(400, 503))
+def list_trash(
+    gateway: Governed, _viewer: Viewer, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Page[Trashed]:
+    """List what is in the trash, the oldest first."""
+    key = key_of(cursor, int, str)
+    trash = _trash(gateway)
+    rest = [one for one in trash.entries() if key is None or _place(one) > key]
+    shown = rest[:limit]
+    found = control.facts(gateway.settings, trash, text_of, shown)
+    return Page(
+        items=[Trashed(**one) for one in found],
+        next=cursor_of(_place(shown[-1])) if len(rest) > limit else None,
+    )
+
+
+@router.get("/{id}", responses=describe(404, 503))
+def read_trashed(gateway: Governed, _viewer: Viewer, id: TrashId, response: Response) -> Trashed:
+    """Read what is known of a checkpoint in the trash."""
+    entry, facts = _one(gateway, id)
+    response.headers["ETag"] = etag_of(entry.since_ns)
+    return Trashed(**facts)
+
+
+@router.post("/{id}/undelete", responses=describe(403, 404, 409, 503))
+def undelete(
+    gateway: Governed, call: Recorded, _operator: Operator, id: TrashId, body: Returning
+) -> Returned:
+    """Take a checkpoint back. Clients see it at once."""
+    call.before = _one(gateway, id)[1]
+    path = control.undelete(gateway.settings, _trash(gateway), id, body.to)
+    made = Returned(path=path_of(gateway.settings, path))
+    call.after = made
+    return made
+
+
+@router.delete("/{id}", status_code=202, responses=describe(404, 412, 503))
+def remove_trashed(
+    gateway: Governed,
+    call: Recorded,
+    admin: Admin,
+    runner: Working,
+    response: Response,
+    id: TrashId,
+    if_match: IfMatch = None,
+) -> Job:
+    """Begin a job that removes a checkpoint for good, also from the bucket."""
+    entry, facts = _one(gateway, id)
+    if if_match is not None:
+        require_match(if_match, entry.since_ns, facts)
+    call.before = facts
+    return accepted(response, call, jobs.empty(runner, admin, call, [id], entry.since_ns))
+
+
+@router.post("/empty", status_code=202, responses=describe(503))
+def empty_trash(
+    gateway: Governed,
+    call: Recorded,
+    admin: Admin,
+    runner: Working,
+    body: Emptying,
+    response: Response,
+) -> Job:
+    """Begin a job that removes checkpoints for good, also from the bucket. What comes into the
+    trash later stays."""
+    until_ns = _trash(gateway).now_ns()
+    return accepted(response, call, jobs.empty(runner, admin, call, body.ids, until_ns))
+
+
+def _trash(gateway: Gateway) -> Trash:
+    return Trash(gateway.settings, gateway.database)
+
+
+def _one(gateway: Gateway, id: str) -> tuple[Entry, dict[str, Any]]:
+    """Return what has an id in the trash, and the facts about it. Raises NotThere."""
+    trash = _trash(gateway)
+    entry = control.found(trash, id)
+    [facts] = control.facts(gateway.settings, trash, text_of, [entry])
+    return entry, facts
+
+
+def _place(entry: Entry) -> list[Any]:
+    return [entry.since_ns, entry.id]

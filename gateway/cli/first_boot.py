@@ -1,0 +1,168 @@
+"""`spillway first-boot`: makes a gateway of a machine that was started from an image.
+
+Everything that the site says is checked before anything is done. Each step can be done again, so
+after an error, or a power cut, the next boot with a corrected drive continues. The unit
+configure-spillway does not run any more once all is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from gateway import atomic, config
+from gateway.cli import user
+from gateway.errors import UserError
+from gateway.firstboot import command, disk, drive, site, system
+from gateway.firstboot.site import Site
+
+PROGRAM = "/usr/bin/spillway"
+USER = "spillway"
+DONE = drive.OWN / "done"
+TOKEN_NAME = "first boot"
+CONSOLES = Path("/sys/class/tty/console/active")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--check", metavar="FILE", type=Path, help="only say whether a file is right"
+    )
+    parser.add_argument(
+        "--prepare-token", metavar="NAME", help="make an admin's token for the file; store none"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Configure this machine. Returns 0, also if it was done before. Raises UserError."""
+    if args.check is not None:
+        site.read(args.check.read_text(encoding="utf-8"))
+        print(f"{args.check}: right")
+        return 0
+    if args.prepare_token is not None:
+        return _prepare_token(args.prepare_token)
+    if DONE.exists():
+        print(f"the first boot is over ({DONE}): nothing to do")
+        return 0
+    if os.getuid() != 0:
+        raise UserError("only root can configure the machine: the unit configure-spillway does")
+    try:
+        wanted = site.read(drive.text())
+        _configure(wanted)
+    except (UserError, OSError) as exc:
+        # The journal gets the first line by the way of all errors.
+        _console(f"spillway: first boot: {exc}")
+        _show("spillway: the gateway is not started: correct that, and boot again")
+        raise UserError(f"first boot: {exc}") from None
+    return 0
+
+
+def _configure(wanted: Site) -> None:
+    machine = wanted.machine
+    if machine.data_device != Path():
+        disk.require(machine.data_device)
+    system.apply(machine)
+    if machine.data_device != Path():
+        _say(disk.mount(machine.data_device))
+    _own(site.DATA_DIR, 0o700)
+    _write_configuration(wanted)
+    _spillway("init")
+    if wanted.policies:
+        _say(_spillway("policy", "set", "-", stdin=json.dumps({"policy": wanted.policies})))
+    for export in wanted.exports:
+        path = f"{wanted.settings.nfs.export}/{export.path}".rstrip("/")
+        if export.path:
+            _spillway("mkdir", "-p", path)
+        clients = [word for one in export.clients for word in ("--client", one)]
+        options = ("--path", path, *clients, "--squash", export.squash)
+        _say(_spillway("export", "set", export.name, *options))
+    _bring_token(wanted.token)
+    command.run("systemctl", "enable", "--quiet", "spillway.target")
+    DONE.parent.mkdir(mode=0o755, exist_ok=True)
+    atomic.replace(DONE, "The unit configure-spillway has done its work.\n", 0o644)
+    # It waits for this unit to end, so it is not waited for.
+    command.run("systemctl", "start", "--no-block", "spillway.target")
+    _show("spillway: the gateway is configured, and starts")
+
+
+def _write_configuration(wanted: Site) -> None:
+    _own(site.CONFIG.parent, 0o750)
+    # Only root and the gateway may read it: a URL of a database may have a password.
+    atomic.replace(site.CONFIG, config.render(wanted.values), 0o640)
+    shutil.chown(site.CONFIG, "root", USER)
+    keys = wanted.credentials
+    if keys.access_key_id:
+        lines = (
+            "[default]",
+            f"aws_access_key_id = {keys.access_key_id}",
+            f"aws_secret_access_key = {keys.secret_access_key}",
+        )
+        atomic.replace(site.CREDENTIALS, "".join(f"{line}\n" for line in lines), 0o600)
+
+
+def _own(directory: Path, mode: int) -> None:
+    directory.mkdir(mode=mode, parents=True, exist_ok=True)
+    directory.chmod(mode)
+    shutil.chown(directory, USER, USER)
+
+
+def _prepare_token(name: str) -> int:
+    # The import is here because every command imports this module.
+    from admin_api.access.principal import Role
+    from admin_api.access.tokens import made
+
+    token, text = made(name, Role.ADMIN, None, user.name())
+    print(f'[admin_token]\nid = "{token.id}"\nhash = "{token.hash}"', flush=True)
+    print(f"{text}\nthe file needs the lines above, and you need this token", file=sys.stderr)
+    return 0
+
+
+def _bring_token(given: site.AdminToken | None) -> None:
+    """Add the token of the file. Without one make a token, and show it on the consoles only. One
+    that a first boot made that was cut short ends."""
+    if given is not None:
+        _say(_spillway("token", "add", "--name", TOKEN_NAME, given.id, given.hash))
+        return
+    for one in json.loads(_spillway("token", "list", "--json")):
+        if one["name"] == TOKEN_NAME and one["state"] == "valid":
+            _spillway("token", "revoke", one["id"])
+    made = _spillway("token", "create", "--role", "admin", "--name", TOKEN_NAME, "--json")
+    _console(
+        f"spillway: the token of the admin pages, shown this once: {json.loads(made)['token']}"
+    )
+
+
+def _spillway(*words: str, stdin: str = "") -> str:
+    """Run a command as the user of the gateway. Returns what it says. Raises UserError."""
+    done = subprocess.run(
+        [PROGRAM, *words],
+        input=stdin, capture_output=True, text=True, user=USER, group=USER, extra_groups=[],
+        cwd="/", env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"},
+    )  # fmt: skip
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().removeprefix("spillway: ")
+        raise UserError(f"spillway {words[0]}: {' '.join(said.split())}")
+    return done.stdout
+
+
+def _say(text: str) -> None:
+    """Tell the journal."""
+    print(text.strip(), flush=True)
+
+
+def _show(line: str) -> None:
+    """Tell the journal and the consoles."""
+    _say(line)
+    _console(line)
+
+
+def _console(line: str) -> None:
+    for name in CONSOLES.read_text(encoding="ascii").split():
+        with suppress(OSError), Path("/dev", name).open("w", encoding="utf-8") as console:
+            print(f"\r\n{line}\r", file=console)
+    sys.stdout.flush()

@@ -1,0 +1,43 @@
+"""The alarms of a gateway by name, for metrics, the history and lists. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.control import cached
+
+PROCESS_DOWN = "process_down"
+BUCKET_UNREACHABLE = "bucket_unreachable"
+BUCKET_REFUSED = "bucket_refused"
+DISK_SLOW = "disk_slow"
+DISK_FULL = "disk_full"
+FILES_STUCK = "files_stuck"
+FILES_DAMAGED = "files_damaged"
+RPO_EXCEEDED = "rpo_exceeded"
+DELETIONS_WAIT = "deletions_wait"
+CLOCK_AHEAD = "clock_ahead"
+PROMOTIONS_FAILED = "promotions_failed"
+
+
+def of(facts: Mapping[str, Any]) -> dict[str, int]:
+    """Return for each alarm how many things it is about; 0: there is no alarm.
+
+    Parameters: facts, of ``gateway.control.status``.
+    """
+    drain = facts["drain"]
+    bucket = (drain.get("bucket") if drain is not None and drain["alive"] else None) or {}
+    level = (facts["space"] or {}).get("level")
+    return {
+        PROCESS_DOWN: sum(not entry["alive"] for entry in facts["processes"].values()),
+        BUCKET_UNREACHABLE: int(bucket.get("state") == "unreachable"),
+        BUCKET_REFUSED: int(bucket.get("state") == "refused"),
+        DISK_SLOW: int(level == "slow"),
+        DISK_FULL: int(level == "full"),
+        FILES_STUCK: facts["stuck"]["files"],
+        FILES_DAMAGED: len(cached.damaged(facts["cache"])),
+        RPO_EXCEEDED: facts["catalogue"]["alarms"],
+        DELETIONS_WAIT: (facts["retention"]["asked"] or {}).get("checkpoints", 0),
+        CLOCK_AHEAD: int(facts["retention"]["clock_ahead_seconds"] > 0),
+        PROMOTIONS_FAILED: facts["promotions"]["failed"],
+    }

@@ -1,0 +1,254 @@
+"""Moves objects to another storage class: each is copied onto itself, inside the store.
+
+A row of ``transition`` orders it, of one version of a file. The copy has the same bytes. It must
+never replace other bytes:
+
+1. The row names the key before the copy is requested, and as long as the request may be under way.
+   What is put at the key meanwhile is looked at once more, when no request can arrive any more
+   (``View.doubt_later``).
+2. The store is told to copy only an object with the ETag of the ``object`` row.
+3. One transaction records the class, and the ETag that the store tells. After a kill in between,
+   the metadata says whether the object is the copy.
+
+Of a file that was changed or removed, or whose rename has not reached the bucket, the row is
+deleted, and nothing is copied. While the key is in doubt the row waits. The caller holds the claims
+of the inode and of the key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+from sqlalchemy import bindparam, delete, select, update
+
+from gateway import clock
+from gateway.db.compiled import Statement, b
+from gateway.db.journal import STORED
+from gateway.db.statements import object_, transition
+from gateway.drain import statements as own
+from gateway.drain.context import Context, View
+from gateway.drain.job import Outcome
+from gateway.drain.metadata import origin_of
+from gateway.drain.rows import File, Object
+from gateway.drain.send import intent
+from gateway.errors import LeaseLost, ObjectRefused, StoreRefused
+from gateway.objectstore.objects import Head
+from gateway.storageclasses import ARCHIVES
+
+log = logging.getLogger("drain")
+
+
+WITHDRAWN = ""
+"""In place of the class: nothing is copied any more, and the object stays as it is."""
+
+
+class Ordered(NamedTuple):
+    """A row of ``transition``."""
+
+    ino: int
+    content_version: int
+    storage_class: str
+    key: str | None
+    until_ns: int | None
+
+
+_ROW = [transition.c[name] for name in Ordered._fields]
+NEXT = Statement(
+    select(*_ROW, object_.c.key, object_.c.size)
+    .select_from(transition.outerjoin(object_, object_.c.ino == transition.c.ino))
+    .where(transition.c.ino > b("after"))
+    .order_by(transition.c.ino)
+    .limit(b("most"))
+)
+"""Selects rows, each with the key and the size of the object that its inode has."""
+ROW = Statement(select(*_ROW).where(transition.c.ino == b("ino")))
+IS_COPIED = Statement(
+    select(transition.c.ino).where(transition.c.key == b("key"), transition.c.until_ns.is_(None))
+)
+"""Selects the inode whose object at a key may have been copied, and another ETag not recorded."""
+SET = Statement(
+    update(transition)
+    .where(transition.c.ino == b("the_ino"))
+    .values(
+        key=bindparam("new_key", type_=transition.c.key.type),
+        until_ns=bindparam("new_until_ns", type_=transition.c.until_ns.type),
+    )
+)
+DELETE = Statement(delete(transition).where(transition.c.ino == b("the_ino")))
+KEPT_IN = Statement(
+    update(object_)
+    .where(
+        object_.c.ino == b("the_ino"),
+        object_.c.key == b("the_key"),
+        object_.c.etag == b("old_etag"),
+        object_.c.content_version == b("the_version"),
+    )
+    .values(
+        etag=b("new_etag"),
+        storage_class=bindparam("new_class", type_=object_.c.storage_class.type),
+    )
+)
+SENT_AGAIN = Statement(
+    update(object_).where(object_.c.ino == b("the_ino")).values(stored_ns=b("now_ns"))
+)
+"""Records that an object has another ETag since now: its manifest is written again."""
+
+
+class _Begun(NamedTuple):
+    """A transition whose row names the key."""
+
+    ordered: Ordered
+    """As it was before. With a key: an earlier request may be under way."""
+    file: File
+    stored: Object
+
+    @property
+    def is_again(self) -> bool:
+        return self.ordered.key is not None
+
+
+def is_over(context: Context, one: Ordered) -> bool:
+    """Return whether no copy can arrive any more of a transition that is done."""
+    late_ns = int(context.settings.bucket.late_seconds * clock.NS)
+    return one.until_ns is not None and not clock.is_ahead(one.until_ns, late_ns)
+
+
+def run_many(context: Context, planned: Sequence[Ordered]) -> list[Outcome | Exception]:
+    """Carry out transitions, each of another inode. Returns the result of each, in order."""
+    with context.writing() as view:
+        begun = {one.ordered.ino: one for one in _begin(context, view, planned)}
+        volume = view.volume
+    results: dict[int, Outcome | Exception] = {}
+    answers = list(context.copiers.map(partial(_result, context, volume), begun.values()))
+    with context.writing() as view:
+        for (ino, one), answer in zip(begun.items(), answers, strict=True):
+            if isinstance(answer, Exception):
+                results[ino] = answer
+            elif answer is not None:
+                results[ino] = _end(view, one, answer)
+            else:
+                # The store was not asked.
+                view.session.run(SET, the_ino=ino, new_key=one.ordered.key, new_until_ns=None)
+    for ino, one in begun.items():
+        if results.get(ino) is Outcome.DONE:
+            log.info("%s is kept in %s", one.stored.key, one.ordered.storage_class)
+    return [results.get(one.ino, Outcome.OUTDATED) for one in planned]
+
+
+def _begin(context: Context, view: View, planned: Sequence[Ordered]) -> list[_Begun]:
+    """Have the rows name their keys. Returns the transitions that are still right."""
+    keys = {one.ino: key for one in planned if (key := view.paths.key_of(one.ino)) is not None}
+    found = intent.standings(view, keys.items())
+    begun = []
+    for one in planned:
+        row = view.session.one(ROW, ino=one.ino)
+        if row is None or Ordered(*row) != one:
+            continue
+        if one.until_ns is not None:
+            if is_over(context, one):
+                view.session.run(DELETE, the_ino=one.ino)
+            continue
+        standing = found.get(one.ino)
+        if standing is None or not _is_right(standing, one, keys[one.ino]):
+            _drop(view, one)
+            continue
+        assert standing.stored is not None
+        key = standing.stored.key
+        if one.key is None and view.session.one(own.DOUBT, key=key) is not None:
+            continue
+        view.session.run(SET, the_ino=one.ino, new_key=key, new_until_ns=None)
+        begun.append(_Begun(one, standing.file, standing.stored))
+    return begun
+
+
+def _is_right(standing: intent.Standing, one: Ordered, key: str) -> bool:
+    """Return whether the bucket has the version that was ordered, at the key of its file."""
+    file, stored = standing.file, standing.stored
+    return (
+        not file.is_dirty
+        and not file.write_open
+        and stored is not None
+        and stored.key == key
+        and one.key in (None, key)
+        and one.content_version == file.content_version == stored.content_version
+    )
+
+
+def _drop(view: View, one: Ordered) -> None:
+    """Delete the row of a file that is not what was ordered any more."""
+    if one.key is not None:
+        view.doubt_later(one.key, one.ino)
+    view.session.run(DELETE, the_ino=one.ino)
+
+
+def _result(context: Context, volume: str, one: _Begun) -> Head | Exception | None:
+    """Return the object after its copy, an error, or None if told to stop."""
+    if context.stop.is_set():
+        return None
+    try:
+        return _copied(context, volume, one)
+    except LeaseLost:
+        raise
+    except Exception as exc:
+        return exc
+
+
+def _copied(context: Context, volume: str, one: _Begun) -> Head:
+    stored, wanted = one.stored, one.ordered.storage_class
+    key = stored.key
+    head = context.store.head(key, with_sum=True)
+    is_copy = head is not None and one.is_again and _is_ours(head, one, volume)
+    if head is None or head.size != stored.size or (head.etag != stored.etag and not is_copy):
+        raise ObjectRefused(f"{key}: the bucket does not have the object that was recorded")
+    if wanted in (WITHDRAWN, head.storage_class):
+        return head
+    if head.storage_class in ARCHIVES:
+        raise ObjectRefused(f"{key}: a lifecycle rule of the bucket put it into an archive")
+    return context.store.keep_in(key, head, wanted)
+
+
+def _is_ours(head: Head, one: _Begun, volume: str) -> bool:
+    """Return whether an object is a copy of the one that is recorded, as its metadata says."""
+    origin = origin_of(head.metadata)
+    return (
+        (origin.volume, origin.ino) == (volume, one.stored.ino)
+        and origin.generation in (0, one.file.generation)
+        and origin.content_version is not None
+        and origin.content_version <= one.stored.content_version
+    )
+
+
+def _end(view: View, one: _Begun, head: Head) -> Outcome | StoreRefused:
+    """Record what the store tells of an object after its copy."""
+    ino, stored = one.ordered.ino, one.stored
+    found = view.session.run(
+        KEPT_IN,
+        the_ino=ino,
+        the_key=stored.key,
+        old_etag=stored.etag,
+        the_version=stored.content_version,
+        new_etag=head.etag,
+        new_class=head.storage_class or None,
+    )
+    if not found:
+        _drop(view, one.ordered._replace(key=stored.key))
+        return Outcome.OUTDATED
+    now_ns = clock.now_ns()
+    if head.etag != stored.etag:
+        view.session.run(SENT_AGAIN, the_ino=ino, now_ns=now_ns)
+    wanted = one.ordered.storage_class
+    if wanted not in (WITHDRAWN, head.storage_class):
+        view.session.run(SET, the_ino=ino, new_key=one.ordered.key, new_until_ns=None)
+        return StoreRefused(
+            f"the store keeps no storage class {wanted}: take storage_class out of the policy"
+        )
+    if one.is_again:
+        until_ns = now_ns + view.late_ns
+        view.session.run(SET, the_ino=ino, new_key=stored.key, new_until_ns=until_ns)
+    else:
+        view.session.run(DELETE, the_ino=ino)
+    view.note((ino,), STORED)
+    return Outcome.DONE

@@ -1,0 +1,169 @@
+"""Has the objects of old checkpoints moved to another storage class.
+
+A checkpoint is ordered as a whole: one transaction adds the action, and a row of ``transition`` for
+each file whose object is not in the class. The drain carries the rows out, one by one
+(gateway.drain.tidy.transition). When none is left, the action ends. What the plan does not want any
+more, because a person changed a policy, promoted or pinned it, is taken back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from sqlalchemy import and_, bindparam, delete, exists, func, insert, or_, select, update
+
+from gateway import failpoints
+from gateway.checkpoints.catalogue import Catalogue
+from gateway.checkpoints.facts import Extent
+from gateway.db.compiled import Statement, b, given, rows_of
+from gateway.db.engine import Database
+from gateway.db.statements import dirent, inode, object_, transition
+from gateway.failpoints import RETENTION_ACTION
+from gateway.promotion.store import protected
+from gateway.retention import store
+from gateway.retention.facts import Checkpoint, Decision, Pinned
+from gateway.retention.law import is_still
+from gateway.retention.planning import Planned
+from gateway.retention.store import Action
+from gateway.text import printable
+from gateway.types import Kind
+
+log = logging.getLogger("retention")
+
+WHAT = "transition"
+AT_ONCE = 8
+"""The checkpoints that are ordered and not done: a person who changes a policy waits for no more of
+them."""
+
+_TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte("below", recursive=True)
+_BELOW = _TOP.union(
+    select(dirent.c.ino)
+    .select_from(dirent.join(_TOP, dirent.c.parent == _TOP.c.ino))
+    .where(or_(_TOP.c.ino == b("top"), b("is_deep") == 1))
+)
+MEMBERS = Statement(
+    select(inode.c.ino, inode.c.content_version)
+    .select_from(
+        _BELOW.join(inode, inode.c.ino == _BELOW.c.ino).join(
+            object_,
+            and_(
+                object_.c.ino == inode.c.ino,
+                object_.c.content_version == inode.c.content_version,
+            ),
+        )
+    )
+    .where(
+        inode.c.kind == int(Kind.REGULAR),
+        or_(object_.c.storage_class.is_(None), object_.c.storage_class != b("storage_class")),
+        ~exists().where(transition.c.ino == inode.c.ino),
+    )
+)
+"""Selects the files of a checkpoint whose objects are not in a storage class, and not ordered."""
+_ORDERED = given("rows", ino=int, content_version=int, storage_class=str, action=int)
+INSERT = Statement(insert(transition).from_select(_ORDERED.c.keys(), select(_ORDERED)))
+LEFT = Statement(
+    select(transition.c.action, func.count())
+    .where(transition.c.until_ns.is_(None))
+    .group_by(transition.c.action)
+)
+"""Selects the actions with orders that are not carried out, and their number."""
+UNASKED_DELETE = Statement(
+    delete(transition).where(transition.c.action == b("the_action"), transition.c.key.is_(None))
+)
+WITHDRAW = Statement(
+    update(transition)
+    .where(transition.c.action == b("the_action"), transition.c.until_ns.is_(None))
+    .values(storage_class="")
+)
+
+
+class Transitions:
+    """The orders of one gateway.
+
+    Parameters: database; catalogue; stop, after which no more is ordered.
+    """
+
+    def __init__(self, database: Database, catalogue: Catalogue, stop: threading.Event) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._stop = stop
+
+    def turn(self, planned: Planned) -> None:
+        """End what is carried out, take back what the plan does not want, and order what it wants.
+        Raises NamespaceError."""
+        wanted = {one.checkpoint.ino: one for one in planned.plan.transitions}
+        with self._database.reading() as session:
+            begun = [one for one in store.unfinished(session) if one.what == WHAT]
+            left = dict(map(tuple, session.all(LEFT)))
+        for action in begun:
+            if action.id not in left:
+                self._end(action)
+            elif not _is_wanted(action, wanted.get(action.ino)):
+                self._take_back(action)
+        under_way = {action.ino for action in begun if action.id in left}
+        count = len(under_way)
+        for ino, decision in wanted.items():
+            if self._stop.is_set() or count >= AT_ONCE:
+                return
+            if ino not in under_way:
+                count += self._order(decision, planned)
+
+    def _order(self, decision: Decision, planned: Planned) -> bool:
+        """Order what is left to do for a checkpoint. Returns whether there was anything. Raises
+        NamespaceError."""
+        one, found = decision.checkpoint, decision.transition
+        if found is None or not is_still(self._catalogue, one, must_be_durable=True):
+            return False
+        with self._database.writing() as session:
+            if store.current(session) != list(planned.policies):
+                return False
+            said = protected(session)
+            if one.ino in said.inos or Pinned(said.paths).holds(one.path):
+                return False
+            given = {"top": one.ino, "is_deep": int(one.extent == Extent.TREE)}
+            members = session.all(MEMBERS, storage_class=found.storage_class, **given)
+            if not members:
+                return False
+            action = store.begin(session, WHAT, decision, found.policy, _reason(decision))
+            rows = [(*member, found.storage_class, action) for member in members]
+            session.run(INSERT, rows=rows_of(rows))
+        failpoints.hit_counted(RETENTION_ACTION.format(when="begun"))
+        log.info("%s: %s: %d objects", printable(one.path), _reason(decision), len(members))
+        return True
+
+    def _end(self, action: Action) -> None:
+        """Record that nothing of an order is left."""
+        now = self._catalogue.look(action.ino).now
+        if now is None or now.path != action.path:
+            result = "it is not at its path any more"
+        elif now.storage_class is None or now.evidence != action.evidence:
+            result = "not all of its objects were moved: it was changed meanwhile, or taken back"
+        else:
+            result = f"{now.files} files are in {now.storage_class}"
+        failpoints.hit_counted(RETENTION_ACTION.format(when="done"))
+        with self._database.writing() as session:
+            store.end(session, action.id, result)
+        log.info("%s: %s", printable(action.path), result)
+
+    def _take_back(self, action: Action) -> None:
+        """Have nothing more copied for an order. What was requested is looked at by the drain."""
+        with self._database.writing() as session:
+            session.run(UNASKED_DELETE, the_action=action.id)
+            session.run(WITHDRAW, the_action=action.id)
+        log.info("%s: no policy moves its objects any more", printable(action.path))
+
+
+def _reason(decision: Decision) -> str:
+    found = decision.transition
+    return "" if found is None else f"to {found.storage_class}, because {found.why}"
+
+
+def _is_wanted(action: Action, decision: Decision | None) -> bool:
+    """Return whether the plan wants what was ordered."""
+    if decision is None or decision.transition is None:
+        return False
+    one: Checkpoint = decision.checkpoint
+    if (one.path, one.evidence) != (action.path, action.evidence):
+        return False
+    return action.reason == _reason(decision) and action.author == decision.transition.policy

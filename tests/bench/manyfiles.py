@@ -1,0 +1,100 @@
+"""Fills the database of a namespace with many files, as a long training leaves them."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from gateway.types import Kind
+
+ROOT = 2
+FIRST_INO = 1000
+RUNS = 100
+DIRTY = 5000
+"""Files that wait for the bucket."""
+STEP_SECONDS = 600
+HOUR_NS = 3600 * 10**9
+
+_INODE = (
+    "INSERT INTO inode (ino, generation, kind, mode, uid, gid, nlink, size, used, atime_ns,"
+    " mtime_ns, ctime_ns, btime_ns, change, rdev, parent, content_version, drained_version,"
+    " write_open, drain_after_ns, residency, epoch)"
+    " VALUES (:ino, 1, :kind, 420, 0, 0, :links, 0, 0, :ns, :ns, :ns, :ns, 1, 0, :parent,"
+    " :version, :drained, 0, :after, 2, 0)"
+)
+_DIRENT = "INSERT INTO dirent (parent, name, ino, cookie) VALUES (?, ?, ?, ?)"
+_OBJECT = "INSERT INTO object VALUES (?, ?, 1, 0, 'e', NULL, 1)"
+
+
+def fill(database: Path, steps: int, files: int) -> None:
+    """Make runs of so many steps, each a directory of so many files, and files that wait."""
+    filler = _Filler(sqlite3.connect(database, isolation_level=None))
+    filler.fill(steps, files)
+
+
+class _Filler:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._next = FIRST_INO
+        self._now_ns = time.time_ns()
+
+    def fill(self, steps: int, files: int) -> None:
+        self._connection.execute("BEGIN")
+        for run in range(RUNS):
+            above = self._directory(ROOT, b"run%03d" % run, steps, self._now_ns)
+            for step in range(steps):
+                made_ns = self._now_ns - (steps - step) * STEP_SECONDS * 10**9
+                parent = self._directory(above, b"step-%d" % step, 0, made_ns)
+                for number in range(files):
+                    ino = self._file(parent, b"rank-%05d.pt" % number, made_ns, 1, 0)
+                    key = f"run{run:03}/step-{step}/rank-{number:05}.pt"
+                    self._connection.execute(_OBJECT, (ino, key))
+        waiting = self._directory(ROOT, b"waiting", 0, self._now_ns)
+        for number in range(DIRTY):
+            after_ns = self._now_ns + 2 * HOUR_NS + number
+            self._file(waiting, b"shard-%05d.pt" % number, self._now_ns, 0, after_ns)
+        self._connection.execute(
+            "UPDATE inode SET nlink = nlink + ? WHERE ino = ?", (RUNS + 1, ROOT)
+        )
+        values = (self._next, self._next)
+        self._connection.execute("UPDATE volume SET next_ino = ?, next_cookie = ?", values)
+        self._connection.execute("COMMIT")
+        self._connection.close()
+
+    def _directory(self, parent: int, name: bytes, below: int, ns: int) -> int:
+        return self._inode(parent, name, kind=Kind.DIRECTORY, links=2 + below, ns=ns, above=parent)
+
+    def _file(self, parent: int, name: bytes, ns: int, drained: int, after_ns: int) -> int:
+        kind = Kind.REGULAR
+        return self._inode(parent, name, kind=kind, ns=ns, drained=drained, after=after_ns)
+
+    def _inode(
+        self,
+        parent: int,
+        name: bytes,
+        *,
+        kind: int,
+        ns: int,
+        links: int = 1,
+        above: int | None = None,
+        drained: int = 0,
+        after: int = 0,
+    ) -> int:
+        ino, self._next = self._next, self._next + 1
+        version = int(kind == Kind.REGULAR)
+        self._connection.execute(
+            _INODE,
+            {
+                "ino": ino,
+                "kind": kind,
+                "links": links,
+                "ns": ns,
+                "parent": above,
+                "version": version,
+                "drained": drained,
+                "after": after or ino,
+            },
+        )
+        self._connection.execute(_DIRENT, (parent, name, ino, ino))
+        return ino

@@ -1,0 +1,148 @@
+"""The first boot of an image: what the file of a site may say, and what the system is given."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from admin_api.access.principal import Role
+from admin_api.access.tokens import Verifier
+from admin_api.store.opening import open_store
+from gateway import config
+from gateway.cli.main import EXIT_USAGE, main
+from gateway.errors import UserError
+from gateway.firstboot import disk, site, system
+from tests.appliance import site as appliance
+from tests.support.s3server import SECRET_KEY
+from tests.support.volumes import make_settings, make_volume
+from tests.t0_tidy.test_tidy import ROOT
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPbJ ann@example.com"
+BUCKET = '[bucket]\nname = "b"\n'
+EXPORT = '[[export]]\nname = "/datasets"\nclients = ["10.0.0.0/8 ro"]\n'
+
+
+def test_what_a_site_says_becomes_a_configuration(tmp_path: Path) -> None:
+    (tmp_path / "key.pub").write_text(f"{KEY}\n")
+    wanted = site.read(appliance.text(tmp_path / "key", 9000))
+    # The gateway reads what the first boot writes.
+    (tmp_path / "spillway.toml").write_text(config.render(wanted.values))
+    settings = config.load(tmp_path / "spillway.toml", {})
+    assert settings.bucket.name == appliance.BUCKET
+    assert settings.data_dir == site.DATA_DIR
+    assert (settings.admin.bind, settings.admin.tls) == ("0.0.0.0", "self-signed")
+    assert [one["name"] for one in wanted.policies] == ["newest"]
+    assert [(one.name, one.path, one.clients) for one in wanted.exports] == [
+        ("/datasets", "datasets", ("10.77.0.2 ro",))
+    ]
+    assert SECRET_KEY not in repr(wanted.values)
+
+
+def test_an_admin_api_may_be_set_otherwise() -> None:
+    wanted = site.read(f'{BUCKET}[admin]\nbind = "127.0.0.1"\ntls = "off"\n')
+    assert (wanted.settings.admin.bind, wanted.settings.admin.tls) == ("127.0.0.1", "off")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[bucket", "spillway.toml is not valid TOML"),
+        ("", "bucket.name: is required"),
+        (f"{BUCKET}regio = 'x'\n", "bucket.regio: no such key"),
+        (f"{BUCKET}[buckets]\n", "buckets: no such section"),
+        (f"policy = 3\n{BUCKET}", "policy: must be tables: [[policy]]"),
+        (f"machine = 3\n{BUCKET}", "machine: must be a section: [machine]"),
+        (f"{BUCKET}[machine]\nhostname = 'a b'\n", "machine.hostname = 'a b': must look like"),
+        (f"{BUCKET}[machine]\nssh_keys = ['AAAA']\n", "machine.ssh_keys"),
+        (f"{BUCKET}[machine]\nssh_keys = ['{KEY}\\nx']\n".replace("'", '"'), "machine.ssh_keys"),
+        (f"{BUCKET}[machine]\naddress = '10.0.0.5'\n", "machine.address = '10.0.0.5': must have"),
+        (f"{BUCKET}[machine]\naddress = 'x/24'\n", "machine.address = 'x/24': must look like"),
+        (f"{BUCKET}[machine]\ngateway = 'x'\n", "machine.gateway = 'x': must be addresses"),
+        (f"{BUCKET}[machine]\nnameservers = ['x']\n", "machine.nameservers"),
+        (f"{BUCKET}[machine]\ndata_device = 'vdb'\n", "machine.data_device = 'vdb': must look"),
+        (f"{BUCKET}[machine]\ndisk = 'vdb'\n", "machine.disk: no such key"),
+        (f"{BUCKET}[credentials]\naccess_key_id = 'a'\n", "credentials: access_key_id and secret"),
+        (f"{BUCKET}[admin_token]\nid = 'x'\nhash = 'y'\n", "admin_token.id = 'x': must be what"),
+        (f"{BUCKET}[gateway]\ndata_dir = '/x'\n", "gateway.data_dir: is set by the image"),
+        (f"{BUCKET}[nfs]\nclients = ['x']\n", "nfs.clients"),
+        (f"{BUCKET}[[policy]]\nname = 'p'\n", "policy p: must say which checkpoints"),
+        (f"{BUCKET}{EXPORT}path = 3\n", "export.path = 3: must be a string"),
+        (f"{BUCKET}{EXPORT}squash = 'x'\n", "export.squash = 'x': must be one of"),
+        (f"{BUCKET}{EXPORT}{EXPORT}", "an export cannot be named /datasets beside /datasets"),
+        (f"{BUCKET}{EXPORT}".replace("10.0.0.0/8 ro", "x"), "export.clients"),
+    ],
+)
+def test_a_wrong_file_is_told_in_one_line(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "spillway.toml"
+    file.write_text(text)
+    assert main(["first-boot", "--check", str(file)]) == EXIT_USAGE
+    said = capsys.readouterr().err
+    assert told in said
+    assert said.count("\n") == 1
+
+
+def test_a_prepared_token_opens_the_admin_api(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["first-boot", "--prepare-token", "ann"]) == 0
+    shown = capsys.readouterr()
+    token = site.read(f"{BUCKET}{shown.out}").token
+    assert token is not None
+    settings = make_settings(tmp_path)
+    make_volume(settings)
+    file = tmp_path / "spillway.toml"
+    file.write_text(config.render({"gateway": {"data_dir": tmp_path}, "bucket": {"name": "b"}}))
+    add = ["token", "--config", str(file), "add", "--name", "first boot", token.id, token.hash]
+    assert [main(add), main(add)] == [0, 0]
+    said = capsys.readouterr().out
+    assert said == f"{token.id}: added\n{token.id}: unchanged\n"
+    store = open_store(settings)
+    try:
+        who = Verifier(store).verify(shown.err.splitlines()[0], "127.0.0.1")
+    finally:
+        store.close()
+    assert (who.role, who.token_id) == (Role.ADMIN, token.id)
+
+
+def test_no_message_has_the_secret() -> None:
+    with pytest.raises(UserError) as caught:
+        site.read(f'{BUCKET}[credentials]\naccess_key_id = "a"\nsecret_access_key = "s3\\ncret"\n')
+    assert "s3" not in str(caught.value)
+
+
+def test_the_system_gets_name_keys_and_address(tmp_path: Path) -> None:
+    said = site.read(
+        f'{BUCKET}[machine]\nhostname = "g1.example.com"\nssh_keys = ["{KEY}"]\n'
+        'interface = "ens5"\naddress = "10.0.0.5/24"\ngateway = "10.0.0.1"\n'
+        'nameservers = ["10.0.0.2", "10.0.0.3"]\n'
+    )
+    for _ in range(2):  # a second time, after a power cut for instance, changes nothing
+        system.apply(said.machine, tmp_path)
+    assert (tmp_path / "etc/hostname").read_text() == "g1.example.com\n"
+    assert "127.0.1.1 g1.example.com g1\n" in (tmp_path / "etc/hosts").read_text()
+    keys = tmp_path / "root/.ssh/authorized_keys"
+    assert (keys.read_text(), keys.stat().st_mode & 0o777) == (f"{KEY}\n", 0o600)
+    network = (tmp_path / "etc/systemd/network/10-spillway.network").read_text()
+    assert network.endswith(
+        "[Match]\nName=ens5\n[Network]\nAddress=10.0.0.5/24\nGateway=10.0.0.1\n"
+        "DNS=10.0.0.2\nDNS=10.0.0.3\n"
+    )
+
+
+def test_a_site_that_says_nothing_of_the_machine_leaves_it_alone(tmp_path: Path) -> None:
+    system.apply(site.read(BUCKET).machine, tmp_path)
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_the_disk_is_mounted_as_the_role_mounts_it() -> None:
+    role = yaml.safe_load((ROOT / "ansible/roles/storage/vars/main.yml").read_text())
+    assert role["storage_mount_options"]["xfs"] == disk.OPTIONS
+    assert role["storage_label"] == disk.LABEL
+    template = (ROOT / "ansible/roles/storage/templates/mount.j2").read_text()
+    units = re.findall(r"^(?:Before|WantedBy|RequiredBy)=.*$", template, re.MULTILINE)
+    assert units == re.findall(r"^(?:Before|WantedBy|RequiredBy)=.*$", disk._MOUNT, re.MULTILINE)
