@@ -297,7 +297,6 @@ SHAPED = {
     "tls",
     "rule",
     "ask_share",
-    "security",
 }
 
 
