@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut
+.PHONY: demo check check-names check-database test test-data test-rest slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -9,6 +9,7 @@ VENV := $(BUILD)/venv
 PY := $(VENV)/bin/python
 FRAMEWORKS := $(BUILD)/frameworks
 ANSIBLE := $(BUILD)/ansible
+AUDIT := $(BUILD)/audit
 PLUGIN := $(BUILD)/lib/libfsalpython.so
 GANESHA := $(BUILD)/ganesha
 NFSLOAD := $(BUILD)/bench/nfsload
@@ -21,7 +22,7 @@ APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ga
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
     qemu-system-x86 busybox-static cpio kmod zstd systemd \
     git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core \
-    prometheus $(PACKER)
+    prometheus $(PACKER) nfs-common krb5-kdc krb5-admin-server krb5-user libnss-wrapper
 # The gateways that a whole save is compared with, and the file system of durable names.
 BENCH_PACKAGES := s3fs fuse3 e2fsprogs util-linux
 PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
@@ -69,12 +70,13 @@ test-data test-rest check-names check-database:
 	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest $(SUITE)
 
 # The property test at length, on both engines, a reader of the journal that was away for a million
-# changes, the bad hour of the bucket, two minutes a server, and the rename of a directory of 100,000
-# drained files.
+# changes, the bad hour of the bucket, two minutes a server, the admin API asked at length by
+# schemathesis, and the rename of a directory of 100,000 drained files.
 slow: build
 	SPILLWAY_PROPERTY_STEPS=10000 $(PY) -m pytest -s tests/t3_namespace/test_model.py
 	SPILLWAY_JOURNAL_ROWS=1000000 $(PY) -m pytest -s --timeout=1800 tests/t2_db/test_journal.py
 	SPILLWAY_FAULT_SECONDS=120 $(PY) -m pytest -s tests/t4_drain/test_faults.py
+	SPILLWAY_CONTRACT_EXAMPLES=200 $(PY) -m pytest -s --timeout=7200 tests/t10_admin/test_contract.py
 	SPILLWAY_RENAMED_FILES=100000 $(PY) -m pytest -s --timeout=7200 tests/t4_drain/test_rename.py -k "a_large_directory and rclone"
 
 # The drain's suite on Ceph's object gateway, a third kind of server.
@@ -196,6 +198,27 @@ $(ANSIBLE)/.installed: ansible/requirements.txt | deps
 # Takes the newest versions that pyproject.toml allows into the package.
 lock: $(VENV)/.installed
 	$(PY) -m package.lock
+
+# The licences of the wheels in the package, for docs/licences.md, and their known vulnerabilities, for
+# which pip-audit asks pypi.org. A wheel of which pypi.org tells nothing is a failure.
+LOCK = package/$(shell /usr/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])').lock
+LICENCES := MIT;BSD;Apache;PSF;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0
+audit: $(AUDIT)/.installed
+	@$(AUDIT)/bin/pip-licenses --python $(AUDIT)/wheels/bin/python --order license --format markdown \
+	    --partial-match --allow-only "$(LICENCES)" > $(AUDIT)/licences.md
+	@{ echo "# Licences of the wheels in the package"; echo; echo "Made by \`make audit\` from $(LOCK)."; \
+	    echo; cat $(AUDIT)/licences.md; } > docs/licences.md
+	@$(AUDIT)/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r $(LOCK) || { \
+	    echo "audit: the licences are right. Of vulnerabilities, read the line above: one is known, or" \
+	        "pypi.org told nothing of a wheel, and then nothing is known." >&2; exit 1; }
+
+$(AUDIT)/.installed: package/audit.txt $(wildcard package/*.lock) | deps
+	/usr/bin/python3 -m venv --clear $(AUDIT)
+	$(AUDIT)/bin/pip install -q --disable-pip-version-check -r $<
+	/usr/bin/python3 -m venv --without-pip $(AUDIT)/wheels
+	$(AUDIT)/bin/pip --python $(AUDIT)/wheels/bin/python install -q --disable-pip-version-check \
+	    --no-deps --require-hashes -r $(LOCK)
+	touch $@
 
 deps:
 	@dpkg-query -W $(APT_PACKAGES) >/dev/null 2>&1 || { \

@@ -12,7 +12,6 @@ from typing import Any
 
 import uvicorn
 
-from admin_api import logs
 from admin_api.app import create_app
 from admin_api.gateway import Gateway
 from admin_api.listening import listen, require_safe, url_of
@@ -30,6 +29,8 @@ STOP_SECONDS = 4.5
 REQUESTS_STOP_SECONDS = 2
 """The time that requests have to end, those that stream events among them."""
 CONNECTIONS_MAX = 256
+HEAD_BYTES_MAX = 256 * 1024
+"""The longest parameter (admin_api.shapes), each byte of its UTF-8 written as %XX."""
 BEAT_SECONDS = 1
 TEND_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0
@@ -39,7 +40,6 @@ def main() -> int:
     """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
     first."""
     process = Daemon("admin", __doc__, STOP_SECONDS, module="admin_api")
-    logs.install()
     try:
         settings = process.configuration()
         datadir.require_ours(settings)
@@ -93,6 +93,8 @@ def _config(app: Any, certificate: Certificate | None, beats: Beats) -> uvicorn.
         # Else a client could name any address as its own.
         proxy_headers=False,
         limit_concurrency=CONNECTIONS_MAX,
+        # Else the answer to a long path would be that of the server, which is no problem detail.
+        h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         callback_notify=beats.beat,
         timeout_notify=BEAT_SECONDS,
         timeout_graceful_shutdown=REQUESTS_STOP_SECONDS,

@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from admin_api import openapi, problems
+from admin_api.access import roles
 from admin_api.calls import Replayed
 from admin_api.envelope import Envelope
 from admin_api.events.checkpoints import Looker
@@ -42,6 +43,7 @@ from admin_api.routes import (
     retention,
     runs,
     session,
+    statistics,
     status,
     tokens,
     trash,
@@ -64,6 +66,7 @@ ROUTERS = (
     policies.router,
     retention.router,
     status.router,
+    statistics.router,
     files.router,
     directories.router,
     exports.router,
@@ -98,14 +101,14 @@ def create_app(settings: Settings) -> FastAPI:
         hub.publish("job", jobs.job_of(row).model_dump())
 
     app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS, publish)
-    problems.install(app)
+    problems.install(app, roles.require_sender)
     app.add_exception_handler(Replayed, _again)
     app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)
     app.include_router(metrics.router_of(settings))
     openapi.complete(app)
-    site.add(app, PREFIX)
+    app.state.pages = site.add(app, PREFIX)
     return app
 
 

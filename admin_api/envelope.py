@@ -17,12 +17,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from admin_api import calls, logs, problems
+from admin_api import calls, problems
 from admin_api.calls import Call
 from admin_api.gateway import Gateway
 from admin_api.listening import is_loopback
 from admin_api.problems import Problem
-from gateway import clock
+from gateway import clock, logs
 from gateway.adminsettings import TLS_OFF
 from gateway.settings import Settings
 from gateway.text import shown
@@ -173,10 +173,14 @@ class _Answer:
 def _say(call: Call, status: int, seconds: float) -> None:
     """Log a call that changes something, fails, or takes long."""
     quiet = not call.is_unsafe and status < 400 and seconds < SLOW_SECONDS
-    who = "-" if call.principal is None else f"{shown(call.principal.name)!r}"
-    log.log(
-        logging.DEBUG if quiet else logging.INFO,
-        "method=%s path=%s status=%d seconds=%.3f address=%s who=%s token=%s",
-        *(call.method, call.path, status, seconds, call.address, who),
-        "-" if call.principal is None else call.principal.token_id,
+    who = call.principal
+    logs.event(
+        *(log, logging.DEBUG if quiet else logging.INFO),
+        method=call.method,
+        path=call.path,
+        status=status,
+        seconds=round(seconds, 3),
+        address=call.address,
+        who="-" if who is None else shown(who.name),
+        token="-" if who is None else who.token_id,
     )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from admin_api.recent import Recent
-from gateway.control import alarms, bucket, cached, status
+from gateway.control import alarms, bucket, cached, retention, status
 from gateway.db.engine import Database
 from gateway.errors import GatewayError
+from gateway.retention.planning import Planned
 from gateway.settings import Settings
 
 log = logging.getLogger("admin")
@@ -30,6 +32,11 @@ class Figures:
         self._status = Recent(lambda: status.gather_quickly(settings), STATUS_SECONDS)
         self._counts = Recent(lambda: self._counted(database), COUNT_SECONDS)
         self._probe = Recent(lambda: bucket.probe(settings), PROBE_SECONDS)
+        self._settings = settings
+        self._database = database
+        self._lock = threading.Lock()
+        self._said: tuple[object, ...] = ()
+        self._plan = self._planned()
 
     def status(self) -> dict[str, Any]:
         """Return the state of the gateway, at most a second old, unless it takes longer to get.
@@ -61,6 +68,21 @@ class Figures:
     def probe(self) -> dict[str, Any]:
         """Return whether the bucket answers, as it was some seconds ago at most."""
         return self._probe.value()
+
+    def plan(self) -> Planned:
+        """Return the plan by the stored policies. It has all that people said by now, and what
+        clients and the drain did until some moments ago: a plan of 10,000 checkpoints takes a
+        seventh of a second. Raises UserError, TryAgain."""
+        with self._database.reading() as session:
+            said = retention.said(session)
+        with self._lock:
+            if said != self._said:
+                self._said, self._plan = said, self._planned()
+            plan = self._plan
+        return plan.value()
+
+    def _planned(self) -> Recent[Planned]:
+        return Recent(lambda: retention.planned(self._settings, self._database, ()), 0.0)
 
     @staticmethod
     def _counted(database: Database) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import iter_route_contexts
 
-from admin_api import calls, problems
+from admin_api import calls, examples, problems
 from admin_api.access.principal import Role
 from admin_api.access.roles import Viewer, role_of
 
@@ -19,12 +19,13 @@ router = APIRouter()
 _ANY = (421, 503)
 _REFUSALS = (401, 403, 429)
 """Of a route that needs a role."""
-_UNSAFE = (409, 413)
+_UNSAFE = (409,)
 _KEY = {
     "name": calls.KEY,
     "in": "header",
     "required": False,
-    "schema": {"type": "string", "minLength": 1, "maxLength": calls.KEY_MAX},
+    "schema": {"type": "string", "pattern": f"^[ -~]{{1,{calls.KEY_MAX}}}$"},
+    "example": "4f1c2d7e-save-policy",
     "description": "A repetition of this request with the same key gets the same answer, for a "
     "day. It is not done twice.",
 }
@@ -44,12 +45,16 @@ def complete(app: FastAPI) -> None:
     def completed() -> dict[str, Any]:
         if app.openapi_schema is None:
             found = plain()
+            # Every route refers to it, and none has it as its model.
+            schemas = found["components"]["schemas"]
+            schemas["ProblemDetails"] = problems.ProblemDetails.model_json_schema()
             for route in iter_route_contexts(app.routes):
                 dependencies = getattr(route, "dependant", None)
                 for method in route.methods or () if dependencies else ():
                     operation = found["paths"].get(route.path_format, {}).get(method.lower())
                     if operation is not None:
                         _complete(method, operation, role_of(dependencies))
+                        _show_examples(operation, schemas)
         return app.openapi_schema or {}
 
     app.openapi = completed  # type: ignore[method-assign]
@@ -65,5 +70,18 @@ def _complete(method: str, operation: dict[str, Any], role: Role | None) -> None
     if is_recorded:
         statuses += _UNSAFE
         operation.setdefault("parameters", []).append(_KEY)
+    if any(one["name"] == "cursor" for one in operation.get("parameters", ())):
+        statuses.append(400)
+    if "requestBody" in operation:
+        statuses += (413, 415)
     for status, text in problems.describe(*statuses).items():
         operation["responses"].setdefault(str(status), text)
+
+
+def _show_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Show an example of the body, and of the answer if all goes well."""
+    done = [one for status, one in operation["responses"].items() if status.startswith("2")]
+    for described in (operation.get("requestBody", {}), *done):
+        for content in described.get("content", {}).values():
+            if "example" not in content:
+                content["example"] = examples.of(content.get("schema", {}), schemas)

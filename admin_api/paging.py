@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -46,7 +45,9 @@ def key_of(cursor: str | None, *kinds: type | tuple[type, ...]) -> list[Any] | N
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (ValueError, binascii.Error):
+        # Half a surrogate pair is no text of a database.
+        json.dumps(key, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
         key = None
     if (
         not isinstance(key, list)

@@ -14,6 +14,7 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import AfterValidator, Field
 
+from admin_api.shapes import PATH_MAX
 from gateway.escapes import bytes_of, text_of
 from gateway.settings import Settings
 
@@ -22,8 +23,6 @@ _DESCRIPTION = (
     "characters, and a % before two hexadecimal digits are written %XX."
 )
 _EXAMPLES = ["/checkpoints/run-7/step-100"]
-_MAX = 32_768
-"""Characters. A path on Linux has at most 4,096 bytes, of up to 3 characters each."""
 
 
 def decoded(text: str) -> str:
@@ -42,7 +41,7 @@ def decoded(text: str) -> str:
 
 PathText = Annotated[
     str,
-    Field(min_length=1, max_length=_MAX, description=_DESCRIPTION, examples=_EXAMPLES),
+    Field(min_length=1, max_length=PATH_MAX, description=_DESCRIPTION, examples=_EXAMPLES),
     AfterValidator(decoded),
 ]
 """A path in a body. The route gets it as the command line does: what ``gateway.control`` takes."""
@@ -50,7 +49,11 @@ PathText = Annotated[
 PathQuery = Annotated[
     str,
     Query(
-        alias="path", min_length=1, max_length=_MAX, description=_DESCRIPTION, examples=_EXAMPLES
+        alias="path",
+        min_length=1,
+        max_length=PATH_MAX,
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     ),
     AfterValidator(decoded),
 ]
@@ -59,7 +62,11 @@ PathQuery = Annotated[
 PathOrAll = Annotated[
     str | None,
     Query(
-        alias="path", min_length=1, max_length=_MAX, description=_DESCRIPTION, examples=_EXAMPLES
+        alias="path",
+        min_length=1,
+        max_length=PATH_MAX,
+        description=_DESCRIPTION,
+        examples=_EXAMPLES,
     ),
     AfterValidator(lambda text: None if text is None else decoded(text)),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from admin_api.shapes import Body, Storable
 from gateway.retention import policy
@@ -45,6 +45,11 @@ class PolicyDocument(Body):
     checkpoints; what none holds is deleted.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"name": "newest-three", "run": "jobs/llama*", "keep_newest": 3}]
+        }
+    )
     name: str = Field(pattern=NAME, examples=["newest-three"])
     run: Pattern | None = Field(None, description="Pattern of runs.", examples=["jobs/llama*"])
     path: Pattern | None = Field(None, description="Pattern of paths.", examples=["scratch/*"])

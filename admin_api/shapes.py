@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import Path, Query
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
+PATH_MAX = 12_288
+"""Characters. A path on Linux has at most 4,096 bytes, each of which is written as %XX at worst."""
+_DATE = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:")
 INTEGER_MAX = (1 << 63) - 1
 """The largest integer of a database."""
 
@@ -30,6 +34,17 @@ def _storable(text: str) -> str:
 
 Storable = AfterValidator(_storable)
 """Has a text of a request be one that a database can keep."""
+
+
+def _moment(value: object) -> object:
+    """Let no number pass, which would be seconds since 1970. Raises ValueError."""
+    if isinstance(value, str) and not _DATE.match(value):
+        raise ValueError("it is no moment: write 2026-11-23T09:30:00Z")
+    return value
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
+"""A moment in a query: ISO 8601 with its offset from UTC."""
 Ino = Annotated[int, Path(ge=1, le=INTEGER_MAX, description="`ino` of an answer.")]
 Note = Annotated[
     str,
@@ -39,7 +54,7 @@ Note = Annotated[
 RunQuery = Annotated[
     str | None,
     Query(
-        max_length=32_768,
+        max_length=PATH_MAX,
         description="Only this run, as answers write it in `run`. Default: all.",
         examples=["jobs/llama-7b"],
     ),

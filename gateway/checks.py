@@ -126,6 +126,17 @@ def one_of(values: Iterable[str]) -> Check:
     return lambda value: None if value in known else f"must be one of {', '.join(known)}"
 
 
+def some_of(values: Iterable[str]) -> Check:
+    known = tuple(values)
+
+    def check(value: tuple[str, ...]) -> str | None:
+        if value and set(value) <= set(known) and len(set(value)) == len(value):
+            return None
+        return f"must have one or more of {', '.join(known)}, each once"
+
+    return check
+
+
 def word(value: str) -> str | None:
     return None if re.fullmatch("[A-Z0-9_]*", value) else "must look like STANDARD_IA"
 

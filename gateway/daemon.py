@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from gateway import clock, config, notify, services
+from gateway import clock, config, logs, notify, services
 from gateway.errors import InUse
 from gateway.namespace import identity
 from gateway.settings import DEFAULT_CONFIG, Settings
@@ -36,7 +36,8 @@ class Daemon:
         parser = argparse.ArgumentParser(prog=program, description=about)
         parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG)
         self._config: Path = parser.parse_args().config
-        logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(levelname)s %(message)s")
+        logging.basicConfig(stream=sys.stdout)
+        logs.install(logs.HUMAN, name)
         # No line shows threads or processes, and finding them takes longer than the rest of a line.
         logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
         # Only the process's own logger: notes of libraries are no events of the gateway.
@@ -58,8 +59,10 @@ class Daemon:
         return settings
 
     def configuration(self) -> Settings:
-        """Load the settings. Raises UserError."""
-        return config.load(self._config)
+        """Load the settings. Lines then have the form that they say. Raises UserError."""
+        settings = config.load(self._config)
+        logs.install(settings.gateway.log_format, self._name)
+        return settings
 
     def alone(self, settings: Settings, lock: str) -> None:
         """Take the lock of this kind of process, for its life. Raises InUse.

@@ -29,12 +29,16 @@ def bind_error(settings: Settings) -> OSError | None:
     return None
 
 
-def answers(settings: Settings) -> bool:
-    """Return whether the NFS server answers a call that does nothing."""
+def answers(settings: Settings, seconds: float | None = None) -> bool:
+    """Return whether the NFS server answers a call that does nothing.
+
+    Parameters: seconds, the time that it has (default: ANSWER_SECONDS).
+    """
     bind = settings.nfs.bind
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
     try:
-        with socket.create_connection((host, settings.nfs.port), ANSWER_SECONDS) as server:
+        limit = ANSWER_SECONDS if seconds is None else seconds
+        with socket.create_connection((host, settings.nfs.port), limit) as server:
             server.sendall(_NULL_CALL)
             with server.makefile("rb") as lines:
                 return lines.read(4 + len(_ACCEPTED))[4:] == _ACCEPTED

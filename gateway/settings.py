@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway import checks
+from gateway import checks, logs
 from gateway.acknowledge import AcknowledgeSettings
 from gateway.adminsettings import AdminSettings
 from gateway.checkpointsettings import CheckpointsSettings, RetentionSettings
-from gateway.clients import PRIVATE, Squash
 from gateway.declare import key as _key
+from gateway.nfssettings import NfsSettings
 
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
 CHECKSUM_AUTO = "auto"
@@ -31,54 +31,11 @@ class GatewaySettings:
         Path("/var/lib/spillway"),
         checks.absolute,
     )
-
-
-@dataclass(frozen=True)
-class NfsSettings:
-    bind: str = _key("Address the NFS server listens on.", "0.0.0.0", checks.not_empty)
-    port: int = _key("TCP port of the NFS server.", 2049, checks.between(1, 65535))
-    export: str = _key(
-        "Path that clients mount: mount -t nfs4 gateway:<export> /mnt.",
-        "/checkpoints",
-        checks.export_path,
-    )
-    clients: tuple[str, ...] = _key(
-        'Hosts that may mount: address or network, rw or ro, like "10.0.0.0/8 rw". A third word\n'
-        'overrides squash: "10.1.2.3 ro all_squash" (or root_squash, no_root_squash). The first\n'
-        "entry that fits a host counts; a host that no entry fits is refused.",
-        PRIVATE,
-        checks.clients,
-    )
-    squash: str = _key(
-        "Users that become the anonymous user (65534): none, root, all. With none, root of a\n"
-        "client is root here: jobs in containers often run as root.",
-        "none",
-        checks.one_of(Squash),
-    )
-    lease_seconds: int = _key(
-        "A client that is silent for this long loses its opens; its files are then sealed.",
-        60,
-        checks.between(5, 180),
-    )
-    grace_seconds: int = _key(
-        "How long after a restart clients may reclaim their opens before new ones are admitted.\n"
-        "It ends early when all known clients are back.",
-        90,
-        checks.between(5, 270),
-    )
-    max_io_bytes: int = _key(
-        "Largest READ or WRITE, in bytes.", _MIB, checks.between(4096, 8 * _MIB)
-    )
-    version_4_2: str = _key(
-        "Whether NFSv4.2 (extended attributes, fallocate, SEEK_HOLE) is served: auto, on or off.\n"
-        "auto: from Ganesha 6 on. Ganesha 4.3 answers Linux 6.6 and later with empty data.",
-        "auto",
-        checks.one_of(("auto", "on", "off")),
-        was_switch=True,
-    )
-    ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), checks.absolute)
-    plugins_dir: Path = _key(
-        "Directory of libfsalpython.so.", Path("/usr/lib/spillway"), checks.absolute
+    log_format: str = _key(
+        "Form of the lines that the processes log. human: text. json: an object a line, with the\n"
+        "id of the request that it belongs to. The NFS server's own log is always text.",
+        logs.HUMAN,
+        checks.one_of(logs.FORMS),
     )
 
 

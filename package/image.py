@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -40,31 +39,33 @@ def build(cache: Path, package: Path, tools: Path, output: Path) -> Path:
     materials lacks a library.
     """
     start = _timed("base", lambda: base(cache.absolute(), "spillway"))
-    with tempfile.TemporaryDirectory(prefix=".image-", dir=cache) as scratch:
-        new = Path(scratch) / "new"
-        new.mkdir()
-        variables = {
-            "package": package.absolute(),
-            "ansible_playbook": (tools / "ansible-playbook").absolute(),
-            "output": new.absolute(),
-            "update_cache": "false",
-            "key": start.key,
-            "base": start.disk,
-            "kernel": start.kernel,
-            "initramfs": start.initramfs,
-        }
-        _timed("packer", lambda: _packer(variables, Path(scratch)))
-        name = package.name.removesuffix(".deb")
-        disks = [new / f"{name}.qcow2", new / f"{name}.raw"]
-        (new / "qemu/spillway.qcow2").rename(disks[0])
-        (new / "qemu").rmdir()
-        _timed("raw", lambda: _raw(*disks))
-        bill = new / f"{name}.cdx.json"
-        _timed("bill of materials", lambda: _bill(new / "contents.tar", tools, bill))
-        (new / "contents.tar").unlink()
-        _timed("sums", lambda: _sums([*disks, bill], new / "SHA256SUMS"))
-        shutil.rmtree(output, ignore_errors=True)
-        new.rename(output)
+    scratch = cache.absolute() / "making"  # a run that failed leaves it, to be looked at
+    shutil.rmtree(scratch, ignore_errors=True)
+    new = scratch / "new"
+    new.mkdir(parents=True)
+    variables = {
+        "package": package.absolute(),
+        "ansible_playbook": (tools / "ansible-playbook").absolute(),
+        "output": new,
+        "update_cache": "false",
+        "key": start.key,
+        "base": start.disk,
+        "kernel": start.kernel,
+        "initramfs": start.initramfs,
+    }
+    _timed("packer", lambda: _packer(variables, scratch))
+    name = package.name.removesuffix(".deb")
+    disks = [new / f"{name}.qcow2", new / f"{name}.raw"]
+    (new / "qemu/spillway.qcow2").rename(disks[0])
+    (new / "qemu").rmdir()
+    _timed("raw", lambda: _raw(*disks))
+    bill = new / f"{name}.cdx.json"
+    _timed("bill of materials", lambda: _bill(new / "contents.tar", tools, bill))
+    (new / "contents.tar").unlink()
+    _timed("sums", lambda: _sums([*disks, bill], new / "SHA256SUMS"))
+    shutil.rmtree(output, ignore_errors=True)
+    new.rename(output)
+    shutil.rmtree(scratch)
     return output / disks[0].name
 
 
@@ -87,8 +88,7 @@ def _raw(qcow2: Path, raw: Path) -> None:
 def _bill(contents: Path, tools: Path, bill: Path) -> None:
     """Write the bill of materials. Raises ValueError if a pinned library is not in it."""
     with tempfile.TemporaryDirectory() as root:
-        with tarfile.open(contents) as archive:
-            archive.extractall(root, filter="data")
+        subprocess.run(["tar", "-C", root, "-xf", contents], check=True)
         subprocess.run(
             [
                 *(tools / "syft", "scan", "--quiet", f"dir:{root}"),

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 import botocore.session
+import hypothesis
 import pytest
 
 from gateway.settings import Settings
@@ -18,6 +19,10 @@ from tests.support.volumes import make_settings, make_volume
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
 # Tests that interrupt a command would then wait for its end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The other half of the tests keeps both cores busy, so that any example may take long.
+hypothesis.settings.register_profile("spillway", deadline=None)
+hypothesis.settings.load_profile("spillway")
 
 
 @pytest.fixture(scope="session", autouse=True)

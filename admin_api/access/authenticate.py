@@ -6,7 +6,9 @@ from typing import Annotated
 
 from fastapi import Depends, Request, Security
 from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
+from admin_api import calls
 from admin_api.access import sessions
 from admin_api.access.principal import Principal
 from admin_api.access.refusals import CHALLENGE, refused_token
@@ -55,3 +57,11 @@ def authenticate(
     if cookie is not None:
         return sessions.principal_of(gateway, request, call, csrf)
     raise Problem(401, "a token is needed: spillway token create", CHALLENGE)
+
+
+async def sender(request: Request) -> Principal:
+    """Return who sends a request whose body cannot be read. Raises Problem."""
+    bearer, cookie = await _BEARER(request), await _COOKIE(request)
+    csrf = request.headers.get(sessions.CSRF_HEADER)
+    gateway, call = request.app.state.gateway, calls.current(request)
+    return await run_in_threadpool(authenticate, request, gateway, call, bearer, cookie, csrf)

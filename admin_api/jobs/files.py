@@ -49,7 +49,12 @@ def _warm(work: Work) -> dict[str, Any]:
     error = warming.wait(rest)
     if error is not None:
         failures.append(error)
-    return {**warming.facts(), "failures": failures}
+    facts = warming.facts()
+    text = f"{facts['files'] - facts['left_files']:,} files came"
+    if facts["resident_before_files"]:
+        text += f", {facts['resident_before_files']:,} were there before"
+    work.progress(warming.done_bytes, warming.total_bytes, text)
+    return {**facts, "failures": failures}
 
 
 def _remove(work: Work) -> dict[str, Any]:
@@ -81,6 +86,7 @@ def _wait(work: Work) -> dict[str, Any]:
             work.rest(seconds)
 
         durability.wait(context, top, path, rest)
+    work.progress(1, 1, "it is durable")
     return {"durable": True}
 
 

@@ -56,6 +56,8 @@ class Work:
         self.database = database
         self.arguments = arguments
         self.who = who
+        self.text: str | None = None
+        """What was said last, also if it was not saved."""
         self._tell = tell
         self._end = threading.Event()
         self._error: type[Exception] = Stopped
@@ -64,6 +66,7 @@ class Work:
         """Say how far it is. Parameters: total, or None if it is not known; text, one line. Raises
         Cancelled, Stopped."""
         self.check()
+        self.text = text
         self._tell(done, total, text)
 
     def check(self) -> None:

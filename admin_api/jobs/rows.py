@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, or_, select, tuple_, update
@@ -72,6 +73,15 @@ class Row(NamedTuple):
     cancel_asked: int
     result: str | None
     problem: str | None
+
+
+def facts(row: Row) -> dict[str, Any]:
+    """Return what people and programs are told of a job."""
+    found = row._asdict()
+    del found["token_id"]
+    for name in ("arguments", "result", "problem"):
+        found[name] = None if found[name] is None else json.loads(found[name])
+    return {**found, "cancel_asked": bool(row.cancel_asked)}
 
 
 def get(session: Session, id: str) -> Row | None:

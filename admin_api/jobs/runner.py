@@ -23,7 +23,7 @@ from admin_api.jobs import rows
 from admin_api.jobs.kinds import Cancelled, Kind, Stopped, Work
 from admin_api.jobs.rows import Row
 from admin_api.problems import Problem
-from gateway import clock
+from gateway import clock, logs
 from gateway.db.engine import Database
 from gateway.errors import BucketError, GatewayError, NamespaceError
 from gateway.settings import Settings
@@ -168,13 +168,23 @@ class Runner:
         if self._stopping.is_set():
             work.end(Stopped)
         try:
-            self._end(id, *self._outcome(self._kinds[row.kind], work))
-        except Stopped:
-            log.info("job %s (%s) is left for the next start", id, row.kind)
+            # The lines of a job have the id of the request that began it.
+            with logs.of_request(row.request_id):
+                self._work(row, work)
         finally:
             with self._changed:
                 del self._works[id]
                 self._changed.notify_all()
+
+    def _work(self, row: Row, work: Work) -> None:
+        """Do the work of a job, and record its end unless the process ends."""
+        logs.event(log, logging.INFO, job=row.id, kind=row.kind, state=rows.RUNNING)
+        try:
+            state, text, result, problem = self._outcome(self._kinds[row.kind], work)
+            self._end(row.id, state, text, result, problem)
+        except Stopped:
+            state = "left for the next start"
+        logs.event(log, logging.INFO, job=row.id, kind=row.kind, state=state)
 
     def _begin(self, id: str) -> Row | None:
         """Return the row of a job that is to run now, or None."""
@@ -200,7 +210,8 @@ class Runner:
         """Return state, text, result and problem of a job after its run. Raises Stopped."""
         try:
             work.check()
-            return rows.DONE, None, kind.run(work), None
+            result = kind.run(work)
+            return rows.DONE, work.text, result, None
         except Cancelled:
             return rows.CANCELLED, "cancelled; what was done stays done", None, None
         except Stopped:

@@ -32,10 +32,12 @@ def _empty(work: Work) -> dict[str, Any]:
 
     def told(count: int, names: int) -> None:
         more = f", {names:,} names of the next one" if names else ""
-        work.progress(count, total, f"{count:,} of {total:,} checkpoints looked at{more}")
+        work.progress(count, total, f"{count:,} of {total:,} checkpoints are done{more}")
 
     failures = control.remove(trash, entries, told)
-    return {"removed_checkpoints": total - len(failures), "failures": failures}
+    removed = total - len(failures)
+    work.progress(total, total, f"{removed:,} of {total:,} checkpoints removed for good")
+    return {"removed_checkpoints": removed, "failures": failures}
 
 
 # What was removed before a restart is not found again.

@@ -15,6 +15,7 @@ from prometheus_client.core import (
 
 from gateway.control import alarms
 from gateway.door.statistics import Histogram, Statistics
+from gateway.settings import SpaceSettings
 
 RUNS_MAX = 20
 """The runs that have labels: those with the most at risk. A gateway may have thousands."""
@@ -130,6 +131,12 @@ def _runs(catalogue: Mapping[str, Any]) -> Iterator[Metric]:
     yield gauges("run_rpo_seconds", text, "run", seconds)
     sizes = {one["run"]: one["at_risk_bytes"] for one in shown}
     yield gauges("run_at_risk_bytes", text, "run", sizes)
+
+
+def of_settings(space: SpaceSettings) -> Iterator[Metric]:
+    """Yield the watermarks as they are configured."""
+    yield from gauge("space_slow_from_ratio", "From here on writers are slowed.", space.slow_from)
+    yield from gauge("space_reserve_bytes", "Kept from file data.", space.reserve_bytes)
 
 
 def of_reports(

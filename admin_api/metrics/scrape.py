@@ -23,6 +23,7 @@ class _Scrape(Collector):
     def collect(self) -> Iterator[Metric]:
         facts = self._figures.status()
         yield from families.of_status(facts)
+        yield from families.of_settings(self._settings.space)
         yield from families.of_reports(facts["drain"], facts["cache"]["hydrator"])
         if facts["processes"]["ganesha"]["alive"]:
             try:

@@ -57,6 +57,13 @@ def _processes(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             f"{_LOST[name].capitalize()}. The gateway restarts it by itself.{said} Its log says "
             f"more: {facts['data_dir']}/log",
         )
+    if "ganesha" not in dead and not status.serves(facts["processes"]):
+        yield Alarm(
+            "bad",
+            "The NFS server runs and does not serve",
+            "Clients wait. If this lasts for minutes, its log says why: "
+            f"{facts['data_dir']}/log/ganesha.log",
+        )
 
 
 def _bucket(facts: Mapping[str, Any]) -> Iterator[Alarm]:

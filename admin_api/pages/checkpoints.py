@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 
 from admin_api.access.roles import Viewer
+from admin_api.figures import Figured
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages.render import page
 from admin_api.pages.timeline import line_of
@@ -162,21 +163,21 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
     """Show a checkpoint."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-        own = next((row for row in pinned.every(session) if row.ino == ino), None)
         is_held = pinned.Pins(session).cover(ino)
         copies = checkpoints.promotions(session, ino)
-        pin = None if own is None else pins.facts(gateway.settings, session, own, text_of)
+        pin = pins.of(gateway.settings, session, ino, text_of)
     facts: dict[str, Any] = {"one": found, "pin": pin, "is_held": is_held, "copies": copies}
     return page(request, "checkpoint.html", who, **facts, here="checkpoints")
 
 
 @router.get("/{ino}/fate")
-def fate(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLResponse:
+def fate(
+    request: Request, gateway: Governed, figures: Figured, who: Viewer, ino: Ino
+) -> HTMLResponse:
     """Show what the policies make of a checkpoint now, and why."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-    planned = retention.planned(gateway.settings, gateway.database, ())
-    said = retention.facts(gateway.settings, planned, found["run"], text_of)["checkpoints"]
+    said = retention.facts(gateway.settings, figures.plan(), found["run"], text_of)["checkpoints"]
     mine = next((other for other in said if other["path"] == found["path"]), None)
     return page(request, "checkpoint-fate.html", who, one=found, fate=mine, here="checkpoints")
 

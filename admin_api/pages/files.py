@@ -3,60 +3,88 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 
-from admin_api.access.roles import Viewer
+from admin_api.access.roles import Operator, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Governed
+from admin_api.jobs import files as jobs
+from admin_api.jobs.runner import Working
+from admin_api.pages.flash import begun
 from admin_api.pages.render import page
-from admin_api.pages.visitor import path_in
+from admin_api.pages.visitor import Sent, path_in
+from admin_api.paging import cursor_of_name, name_of
+from admin_api.paths import encoded, path_of
+from admin_api.problems import Problem
 from gateway.control import paths
-from gateway.control.paths import Place
 from gateway.escapes import text_of
-from gateway.namespace.browse import Browser
+from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
 
 router = APIRouter(prefix="/files")
-SORTED_MOST = 1000
-"""The names of a directory that are read to be shown by name. Of more, the oldest are shown."""
+ROWS = 250
+"""The names of a page."""
+ORDERS = {
+    "warm": (jobs.WARM, "Bytes come back to the local disk"),
+    "evict": (jobs.EVICT, "The local disk becomes free of what the bucket has"),
+}
+"""The kind of job that each order begins, and what people are told."""
 
 
 @router.get("")
-def show(request: Request, gateway: Governed, who: Viewer, path: str = "") -> HTMLResponse:
-    """Show a directory with what is in it, or a file."""
+def show(
+    request: Request, gateway: Governed, who: Viewer, path: str = "", cursor: str | None = None
+) -> HTMLResponse:
+    """Show a directory with what is in it, page by page, or a file."""
     settings = gateway.settings
+    wanted = path_in(path or settings.nfs.export)
+    names = paths.names_of(settings.nfs.export, wanted)
+    here = path_of(settings, b"/".join(names))
     with paths.browsing(settings) as browser:
-        place = paths.resolve(browser, settings, path_in(path or settings.nfs.export))
+        place = paths.resolve(browser, settings, wanted)
         entry = place.found()
-        facts = paths.facts(browser, place.path, entry)
-        inside = list(islice(_inside(browser, place), SORTED_MOST + 1))
-    is_cut = len(inside) > SORTED_MOST
-    inside = inside[:SORTED_MOST] if is_cut else sorted(inside, key=_order)
+        facts = paths.facts(browser, here, entry, text_of)
+        found: list[Entry] = []
+        if place.is_directory:
+            found = browser.page(entry.attr.ino, name_of(cursor), ROWS + 1)
+        inside = [_child(browser, here, one) for one in found[:ROWS]]
+    is_whole = cursor is None and len(found) <= ROWS
     return page(
         request,
         "files.html",
         who,
         one=facts,
-        path=place.path,
-        crumbs=list(_crumbs(settings, place)),
-        inside=inside,
-        is_cut=is_cut,
+        path=here,
+        crumbs=_crumbs(settings, names),
+        inside=sorted(inside, key=_order) if is_whole else inside,
+        is_whole=is_whole,
+        is_first=cursor is None,
+        next=cursor_of_name(found[ROWS - 1].name) if len(found) > ROWS else None,
         is_directory=place.is_directory,
     )
 
 
-def _inside(browser: Browser, place: Place) -> Iterator[dict[str, Any]]:
-    if not place.is_directory:
-        return
-    for child in browser.entries(place.found().attr.ino):
-        name = text_of(child.name)
-        facts = paths.facts(browser, f"{place.path.rstrip('/')}/{name}", child)
-        yield {**facts, "name": name}
+@router.post("/{order}")
+def order(
+    call: Recorded, runner: Working, who: Operator, order: str, sent: Sent
+) -> RedirectResponse:
+    """Begin a job about a file, or about all files below a directory."""
+    if order not in ORDERS:
+        raise Problem(422, f"there is no such order: choose one of {', '.join(ORDERS)}")
+    kind, text = ORDERS[order]
+    path = encoded(path_in(sent.get("path", "")))
+    row = runner.submit(kind, {"paths": [path]}, who, call.request_id)
+    return begun(call, row, f"{text}: {path}")
+
+
+def _child(browser: Browser, above: str, entry: Entry) -> dict[str, Any]:
+    name = text_of(entry.name)
+    return {**paths.facts(browser, f"{above}/{name}", entry, text_of), "name": name}
 
 
 def _order(one: dict[str, Any]) -> tuple[bool, list[tuple[int, str]]]:
@@ -67,11 +95,10 @@ def _order(one: dict[str, Any]) -> tuple[bool, list[tuple[int, str]]]:
     ]
 
 
-def _crumbs(settings: Settings, place: Place) -> Iterator[tuple[str, str]]:
-    """Yield the names above a place and their addresses, the export first."""
-    export = settings.nfs.export
-    below = [name for name in place.path.removeprefix(export).split("/") if name]
-    yield export, "/files"
-    for count in range(1, len(below)):
-        above = "/".join([export, *below[:count]])
-        yield below[count - 1], f"/files?path={quote(above)}"
+def _crumbs(settings: Settings, names: Sequence[bytes]) -> list[tuple[str, str]]:
+    """Return the names above a place and their addresses, the export first."""
+    crumbs = [(settings.nfs.export, "/files")]
+    for count in range(1, len(names)):
+        above = path_of(settings, b"/".join(names[:count]))
+        crumbs.append((text_of(names[count - 1]), f"/files?path={quote(above)}"))
+    return crumbs

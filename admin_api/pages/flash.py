@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
+
+from admin_api.calls import Call
+from admin_api.jobs.rows import Row
 
 _COOKIE = "spillway_said"
 _KINDS = ("ok", "info", "warn", "bad")
@@ -30,6 +34,13 @@ def after(path: str, kind: str, text: str) -> RedirectResponse:
     value = quote(f"{kind}:{text[:_MOST]}"[: 3 * _MOST])[:3500]
     response.set_cookie(_COOKIE, value, max_age=60, httponly=True, samesite="strict", path="/")
     return response
+
+
+def begun(call: Call, row: Row, text: str) -> RedirectResponse:
+    """Return the answer to an order that began a job: the browser goes to the jobs. Parameters:
+    text, what it does."""
+    call.after = {"job": row.id, "kind": row.kind, "arguments": json.loads(row.arguments)}
+    return after("/jobs", "info", f"{text}. This page shows how far it is.")
 
 
 def read(request: Request) -> Message | None:

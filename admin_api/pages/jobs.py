@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from admin_api.access.roles import Operator, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.jobs import rows
 from admin_api.jobs.runner import Working
@@ -21,6 +23,8 @@ from admin_api.shapes import INTEGER_MAX
 
 router = APIRouter(prefix="/jobs")
 ROWS = 50
+FAILURES = 5
+"""Those of a job that are shown."""
 _LAST = (INTEGER_MAX, "~")
 
 
@@ -50,11 +54,29 @@ def show(
 
 def _facts(one: rows.Row) -> dict[str, Any]:
     share = min(1.0, one.done / one.total) if one.total else None
-    return {**one._asdict(), "share": share, "arguments": json.loads(one.arguments)}
+    result = json.loads(one.result) if one.result else {}
+    return {
+        **one._asdict(),
+        "share": share,
+        "what": _what(json.loads(one.arguments)),
+        "failures": result.get("failures", [])[:FAILURES],
+        "more_failures": len(result.get("failures", [])[FAILURES:]),
+    }
+
+
+def _what(arguments: Mapping[str, Any]) -> str:
+    """Return what a job is about: paths, ids of the trash, or all of it."""
+    if "ids" in arguments:
+        ids = arguments["ids"]
+        return "everything in the trash" if ids is None else ", ".join(ids)
+    return ", ".join(arguments.get("paths", []))
 
 
 @router.post("/{job_id}/cancel")
-def cancel(runner: Working, _who: Operator, job_id: str, _sent: Sent) -> RedirectResponse:
+def cancel(
+    call: Recorded, runner: Working, _who: Operator, job_id: str, _sent: Sent
+) -> RedirectResponse:
     """Make a job end."""
-    runner.cancel(job_id)
+    row = runner.cancel(job_id)
+    call.after = {"job": row.id, "kind": row.kind, "state": row.state}
     return after("/jobs", "ok", "The job ends. What it has done stays done.")

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from admin_api.access.roles import Admin, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages.flash import after
 from admin_api.pages.render import page
@@ -69,21 +70,26 @@ def ask_to_remove(request: Request, gateway: Governed, who: Admin, name: str) ->
 
 
 @router.post("/policy/{name}/remove")
-def remove(gateway: Governed, who: Admin, name: str, sent: Sent) -> RedirectResponse:
+def remove(
+    gateway: Governed, call: Recorded, who: Admin, name: str, sent: Sent
+) -> RedirectResponse:
     """Remove a policy. Its versions stay in the history."""
     with gateway.database.writing() as session:
-        _require_version(session, name, sent)
-        store.remove(session, name, who.name)
+        call.before = _seen(session, name, sent)
+        call.after = policies.facts(store.remove(session, name, who.name))
     return after("/policies", "ok", f"The policy {name} is removed. It deletes nothing any more.")
 
 
 @router.post("/policy/{name}/switch")
-def switch(gateway: Governed, who: Admin, name: str, sent: Sent) -> RedirectResponse:
+def switch(
+    gateway: Governed, call: Recorded, who: Admin, name: str, sent: Sent
+) -> RedirectResponse:
     """Enable or disable a policy."""
     is_enabled = sent.get("enabled") == "yes"
     with gateway.database.writing() as session:
-        _require_version(session, name, sent)
-        store.switch(session, name, is_enabled, who.name)
+        call.before = _seen(session, name, sent)
+        made = store.switch(session, name, is_enabled, who.name)
+        call.after = call.before if made is None else policies.facts(made)
     does = "keeps and deletes again" if is_enabled else "neither keeps nor deletes anything now"
     return after("/policies", "ok", f"The policy {name} {does}.")
 
@@ -96,8 +102,8 @@ def existing(session: Session, name: str) -> dict[str, Any]:
     raise Problem(404, policies.missing(name))
 
 
-def _require_version(session: Session, name: str, sent: Mapping[str, str]) -> None:
-    """Raise Problem if somebody changed a policy after the page of a form was made."""
+def _seen(session: Session, name: str, sent: Mapping[str, str]) -> dict[str, Any]:
+    """Return a policy. Raises Problem if somebody changed it after the page of a form was made."""
     one = existing(session, name)
     if str(one["version"]) != sent.get("version"):
         raise Problem(
@@ -105,3 +111,4 @@ def _require_version(session: Session, name: str, sent: Mapping[str, str]) -> No
             f"{one['author']} changed the policy {name} meanwhile, to version {one['version']}: "
             "look at it, and say it again",
         )
+    return one

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from admin_api.access.principal import Principal
 from admin_api.access.roles import Admin, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages import policyform
 from admin_api.pages.flash import after
@@ -52,7 +53,7 @@ def preview(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 
 
 @router.post("/policies")
-def save(request: Request, gateway: Governed, who: Admin, sent: Sent) -> Response:
+def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> Response:
     """Store a policy, unless it is wrong or somebody else changed it meanwhile."""
     values = _values(sent)
     try:
@@ -64,6 +65,7 @@ def save(request: Request, gateway: Governed, who: Admin, sent: Sent) -> Respons
         found = 0 if there is None else int(there["version"])
         if found == _version(sent):
             made = store.put(session, read, who.name)
+            call.before, call.after = there, there if made is None else policies.facts(made)
             text = "Nothing is new in it." if made is None else f"Version {made.version} is stored."
             return after("/policies", "ok", f"Policy {read.name}: {text}")
     return _editor(request, gateway, who, values, found, status=412, stored=there, is_conflict=True)

@@ -9,6 +9,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from admin_api.access.roles import Admin, Viewer
+from admin_api.calls import Recorded
+from admin_api.figures import Figured
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages.flash import after
 from admin_api.pages.render import page
@@ -16,6 +18,7 @@ from admin_api.pages.visitor import Sent
 from gateway.control import retention
 from gateway.escapes import text_of
 from gateway.retention.facts import Current, Fate
+from gateway.retention.planning import Planned
 from gateway.retention.policy import Policy
 
 router = APIRouter(prefix="/policies/plan")
@@ -24,22 +27,25 @@ SHOWN = 200
 
 
 @router.get("")
-def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+def show(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show what becomes of each checkpoint."""
-    plan = _plan(gateway, ())
+    plan = _facts(gateway, figures.plan())
     return page(request, "plan.html", who, plan=plan, shown=SHOWN, here="policies")
 
 
 @router.get("/summary")
-def summary(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+def summary(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the plan in one paragraph."""
-    return page(request, "plan-summary.html", who, plan=_plan(gateway, ()), here="policies")
+    plan = _facts(gateway, figures.plan())
+    return page(request, "plan-summary.html", who, plan=plan, here="policies")
 
 
 @router.post("/approve")
-def approve(gateway: Governed, who: Admin, sent: Sent) -> RedirectResponse:
+def approve(gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> RedirectResponse:
     """Approve the deletions of a plan."""
-    retention.approve(gateway.settings, gateway.database, sent.get("plan", ""), who.name)
+    plan = sent.get("plan", "")
+    made = retention.approve(gateway.settings, gateway.database, plan, who.name)
+    call.after = {"plan": made.plan, "checkpoints": made.checkpoints, "bytes": made.size}
     return after("/policies", "ok", "Approved. The gateway puts them into the trash in minutes.")
 
 
@@ -62,7 +68,8 @@ def change(gateway: Gateway, policy: Policy) -> Change:
     gone_now = {
         f"{gateway.settings.nfs.export}/{text_of(one.checkpoint.path)}" for one in now.deletions
     }
-    then = _plan(gateway, [Current(policy, 0)])
+    with_it = [Current(policy, 0)]
+    then = _facts(gateway, retention.planned(gateway.settings, gateway.database, with_it))
     more = [one for one in deleted(then) if one["path"] not in gone_now]
     fewer = [
         one for one in then["checkpoints"] if one["fate"] != Fate.DELETE and one["path"] in gone_now
@@ -75,6 +82,5 @@ def deleted(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in plan["checkpoints"] if one["fate"] == Fate.DELETE]
 
 
-def _plan(gateway: Gateway, others: Sequence[Current]) -> dict[str, Any]:
-    planned = retention.planned(gateway.settings, gateway.database, others)
+def _facts(gateway: Gateway, planned: Planned) -> dict[str, Any]:
     return retention.facts(gateway.settings, planned, None, text_of)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from admin_api.access.roles import Admin, Operator, Viewer
-from admin_api.gateway import Governed
+from admin_api.calls import Recorded
+from admin_api.gateway import Gateway, Governed
 from admin_api.pages.checkpoints import found_in
 from admin_api.pages.flash import after
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent
-from admin_api.problems import Problem
 from admin_api.shapes import Ino
 from gateway.checkpoints.catalogue import rules_of
 from gateway.control import promotions as control
 from gateway.db.compiled import Session
 from gateway.errors import NotPossible
 from gateway.escapes import text_of
-from gateway.promotion import members, places, store
+from gateway.promotion import members, store
 from gateway.promotion.members import Look
-from gateway.promotion.store import Promotion, State
+from gateway.promotion.store import Promotion
 
 router = APIRouter()
 
@@ -37,18 +39,19 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 def ask_to_demote(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Ask before a copy is removed."""
     with gateway.database.reading() as session:
-        found = _named(session, name)
-        _files, copied = store.counts(session, name)
-        one = control.facts(gateway.settings, found, copied, text_of)
+        one = _facts(gateway, session, control.named(session, name))
     return page(request, "promotion-demote.html", who, one=one, here="promotions")
 
 
 @router.post("/promotions/{name}/demote")
-def demote(gateway: Governed, _who: Admin, name: str, _sent: Sent) -> RedirectResponse:
+def demote(
+    gateway: Governed, call: Recorded, _who: Admin, name: str, _sent: Sent
+) -> RedirectResponse:
     """Remove a copy, also from the bucket."""
     with gateway.database.writing() as session:
-        found = _named(session, name)
-        store.change(session, found._replace(state=State.DEMOTING.value, reason=None))
+        before = control.named(session, name)
+        call.before = _facts(gateway, session, before)
+        call.after = _facts(gateway, session, store.demote(session, before, releases=False))
     return after("/promotions", "ok", f"{name} is being removed.")
 
 
@@ -67,20 +70,16 @@ def ask_to_promote(request: Request, gateway: Governed, who: Operator, ino: Ino)
 
 
 @router.post("/checkpoints/{ino}/promote")
-def promote(gateway: Governed, who: Operator, ino: Ino, sent: Sent) -> RedirectResponse:
+def promote(
+    gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent
+) -> RedirectResponse:
     """Record a promotion. The gateway copies by itself."""
-    settings = gateway.settings
-    name = places.checked(sent.get("name", "").strip(), settings.drain.hold_patterns)
-    with gateway.database.writing() as session:
-        one = found_in(gateway, session, ino)
-        path = control.source_of(session, ino)
-        seen = members.look(session, ino, rules_of(settings))
-        why = _why_not(path, seen)
-        if why is not None or seen is None or path is None:
-            raise NotPossible(f"{one['path']}: {why}")
-        note = sent.get("note", "")[:1000]
-        members.record(session, settings.bucket.prefix, name, path, seen, note, who.name)
-    return after("/promotions", "ok", f"{name} is being copied. Nothing is uploaded again.")
+    name, note = sent.get("name", "").strip(), sent.get("note", "")[:1000]
+    made = control.promote(gateway.settings, gateway.database, ino, name, note, who.name, text_of)
+    with gateway.database.reading() as session:
+        call.after = _facts(gateway, session, made)
+    text = f"{made.name} is being copied. Nothing is uploaded again."
+    return after("/promotions", "ok", text)
 
 
 def _why_not(path: bytes | None, seen: Look | None) -> str | None:
@@ -93,8 +92,6 @@ def _why_not(path: bytes | None, seen: Look | None) -> str | None:
         return str(exc)
 
 
-def _named(session: Session, name: str) -> Promotion:
-    found = store.one_named(session, name)
-    if found is None:
-        raise Problem(404, f"there is no promotion {name}: see the list")
-    return found
+def _facts(gateway: Gateway, session: Session, one: Promotion) -> dict[str, Any]:
+    _files, copied = store.counts(session, one.name)
+    return control.facts(gateway.settings, one, copied, text_of)

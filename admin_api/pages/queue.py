@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from admin_api.access.roles import Operator, Viewer
+from admin_api.calls import Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages.flash import after
 from admin_api.pages.render import page
-from admin_api.pages.visitor import Sent, number_in
+from admin_api.pages.visitor import Sent, number_in, path_in
 from admin_api.paging import cursor_of, key_of
 from admin_api.problems import Problem
 from gateway import clock
@@ -19,6 +21,7 @@ from gateway.control import backlog
 from gateway.control import queue as control
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
+from gateway.drain.context import Context
 from gateway.escapes import text_of
 
 router = APIRouter(prefix="/queue")
@@ -69,17 +72,36 @@ def _page(
 
 
 @router.post("/order")
-def order(gateway: Governed, _who: Operator, sent: Sent) -> RedirectResponse:
+def order(gateway: Governed, call: Recorded, _who: Operator, sent: Sent) -> RedirectResponse:
     """Take an order about a file, or about everything below a directory."""
     if sent.get("order") not in ORDERS:
         raise Problem(422, f"there is no such order: choose one of {', '.join(ORDERS)}")
     hold, text = ORDERS[sent["order"]]
-    ino = number_in(sent, "ino")
     with control.opened(gateway.settings) as context:
-        if not ino:
-            found = control.resolve(context, [sent.get("path", "")])
-            ino = next(iter(found.values()))
-        before = queue.say(context, ino, hold)
-    if hold is None and not before:
+        ino = _chosen(context, sent)
+        call.before = control.order(context, ino, text_of)
+        was_said = queue.say(context, ino, hold)
+        call.after = control.order(context, ino, text_of)
+    if hold is None and not was_said:
         return after("/queue", "info", "Nothing was said of it before.")
     return after("/queue", "ok", f"{sent.get('path', '')}: {text}")
+
+
+@router.post("/retry")
+def retry(gateway: Governed, call: Recorded, _who: Operator, sent: Sent) -> RedirectResponse:
+    """Have what failed about a file tried again now."""
+    path = sent.get("path", "")
+    with control.opened(gateway.settings) as context:
+        had_failed = queue.retry(context, _chosen(context, sent))
+    call.after = {"path": path, "had_failed": had_failed}
+    if not had_failed:
+        return after("/queue", "info", f"{path}: Nothing of it has failed, so nothing changes.")
+    return after("/queue", "ok", f"{path}: It is tried again now.")
+
+
+def _chosen(context: Context, sent: Mapping[str, str]) -> int:
+    """Return the inode of a form, which has it or a path. Raises UserError, Problem."""
+    if ino := number_in(sent, "ino"):
+        return ino
+    [found] = control.resolve(context, [path_in(sent.get("path", ""))]).values()
+    return found

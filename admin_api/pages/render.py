@@ -44,6 +44,7 @@ NAVIGATION = (
     (
         "Govern",
         (
+            ("exports", "Exports", "/exports"),
             ("jobs", "Jobs", "/jobs"),
             ("audit", "Audit", "/audit"),
             ("settings", "Settings", "/settings"),

@@ -104,10 +104,11 @@ def revoke_token(
 ) -> RedirectResponse:
     """End a token and its sessions."""
     with gateway.store.writing() as session:
+        before = tokens.find(session, token_id)
         ended = tokens.revoke(session, token_id, clock.now_ns())
-    if ended is None:
+    if before is None or ended is None:
         raise Problem(404, "there is no such token: see the list of tokens")
-    call.after = tokens.facts(ended)
+    call.before, call.after = tokens.facts(before), tokens.facts(ended)
     return after("/settings/tokens", "ok", f"The token {ended.name} and its sessions have ended.")
 
 

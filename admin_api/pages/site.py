@@ -22,6 +22,7 @@ from admin_api.pages import (
     checkpointorders,
     checkpoints,
     dashboard,
+    exports,
     files,
     jobs,
     live,
@@ -51,6 +52,7 @@ PAGES = (
     policyeditor.router,
     policies.router,
     promotions.router,
+    exports.router,
     trash.router,
     jobs.router,
     audit.router,
@@ -59,10 +61,10 @@ PAGES = (
 )
 
 
-def add(api: FastAPI, prefix: str) -> None:
+def add(api: FastAPI, prefix: str) -> FastAPI:
     """Serve the pages beside the API: they get every request that no route of the API takes.
 
-    Parameters: prefix of the API, below which there are no pages.
+    Parameters: prefix of the API, below which there are no pages. Returns their application.
     """
     site = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     # One gateway, one store of logins: a dependency finds them by the application that it is in.
@@ -80,6 +82,7 @@ def add(api: FastAPI, prefix: str) -> None:
 
     # A mount would also take the requests that the API answers with 405.
     api.router.default = other
+    return site
 
 
 class _Static(StaticFiles):

@@ -10,15 +10,16 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from admin_api.access.principal import Principal
 from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.calls import Call, Recorded
 from admin_api.gateway import Gateway, Governed
-from admin_api.pages.flash import after
+from admin_api.jobs import trash as jobs
+from admin_api.jobs.runner import Runner, Working
+from admin_api.pages.flash import after, begun
 from admin_api.pages.render import page
-from admin_api.pages.visitor import Sent, path_in
-from admin_api.problems import Problem
-from gateway.control import paths
-from gateway.control.trash import facts
+from admin_api.pages.visitor import Sent, number_in, path_in
+from admin_api.paths import path_of
+from gateway.control import trash as control
 from gateway.escapes import text_of
-from gateway.namespace import identity
 from gateway.trash.trash import Trash
 
 router = APIRouter(prefix="/trash")
@@ -37,9 +38,11 @@ def ask_to_empty(request: Request, gateway: Governed, who: Admin) -> HTMLRespons
 
 
 @router.post("/empty")
-def empty(gateway: Governed, _who: Admin, sent: Sent) -> RedirectResponse:
-    """Remove those for good that the page showed which asked. What came later stays."""
-    return _remove(gateway, sent)
+def empty(
+    gateway: Governed, call: Recorded, runner: Working, who: Admin, sent: Sent
+) -> RedirectResponse:
+    """Begin to remove what was in the trash when the page that asked was made."""
+    return _remove(gateway, call, runner, who, sent, None)
 
 
 @router.get("/{trash_id}/remove")
@@ -49,9 +52,12 @@ def ask_to_remove(request: Request, gateway: Governed, who: Admin, trash_id: str
 
 
 @router.post("/{trash_id}/remove")
-def remove(gateway: Governed, _who: Admin, trash_id: str, sent: Sent) -> RedirectResponse:
-    """Remove a checkpoint for good."""
-    return _remove(gateway, {**sent, "id.0": trash_id})
+def remove(
+    gateway: Governed, call: Recorded, runner: Working, who: Admin, trash_id: str, sent: Sent
+) -> RedirectResponse:
+    """Begin to remove a checkpoint for good."""
+    call.before = _one(gateway, trash_id)
+    return _remove(gateway, call, runner, who, sent, [trash_id])
 
 
 @router.get("/{trash_id}/undelete")
@@ -64,16 +70,15 @@ def ask_to_undelete(
 
 
 @router.post("/{trash_id}/undelete")
-def undelete(gateway: Governed, _who: Operator, trash_id: str, sent: Sent) -> RedirectResponse:
+def undelete(
+    gateway: Governed, call: Recorded, _who: Operator, trash_id: str, sent: Sent
+) -> RedirectResponse:
     """Take a checkpoint back."""
-    export = gateway.settings.nfs.export
-    to = sent.get("to", "").strip()
-    trash = Trash(gateway.settings, gateway.database)
-    trash.reconcile()
-    names = paths.names_of(export, path_in(to)) if to else None
-    path = trash.undelete(trash_id, names or None)
-    text = f"{export}/{text_of(path)} is back. Policies hold for it again: a pin keeps it."
-    return after("/trash", "ok", text)
+    call.before = _one(gateway, trash_id)
+    to = path_in(sent.get("to", "").strip()) or None
+    path = control.undelete(gateway.settings, _trash(gateway), trash_id, to)
+    call.after = made = path_of(gateway.settings, path)
+    return after("/trash", "ok", f"{made} is back. Policies hold for it again: a pin keeps it.")
 
 
 def _page(
@@ -90,29 +95,34 @@ def _page(
         found=found,
         local_bytes=sum(one["local_bytes"] for one in found),
         bucket_bytes=sum(one["bucket_bytes"] for one in found),
+        until_ns=_trash(gateway).now_ns(),
         grace_seconds=gateway.settings.retention.trash_seconds,
         here="trash",
     )
 
 
-def _remove(gateway: Gateway, sent: Mapping[str, str]) -> RedirectResponse:
-    identity.require_surroundings(gateway.settings)
-    trash = Trash(gateway.settings, gateway.database)
-    trash.reconcile()
-    wanted = {value for name, value in sent.items() if name.startswith("id.")}
-    found = [entry for entry in trash.entries() if entry.id in wanted]
-    for entry in found:
-        trash.remove(entry)
-    many = "1 checkpoint is" if len(found) == 1 else f"{len(found):,} checkpoints are"
-    return after("/trash", "ok", f"{many} removed for good.")
+def _remove(
+    gateway: Gateway,
+    call: Call,
+    runner: Runner,
+    who: Principal,
+    sent: Mapping[str, str],
+    ids: Sequence[str] | None,
+) -> RedirectResponse:
+    until_ns = number_in(sent, "until_ns") or _trash(gateway).now_ns()
+    row = jobs.empty(runner, who, call, ids, until_ns)
+    return begun(call, row, "What was chosen is being removed for good")
 
 
 def _one(gateway: Gateway, trash_id: str) -> dict[str, Any]:
-    for one in _every(gateway):
-        if one["id"] == trash_id:
-            return one
-    raise Problem(404, f"{trash_id} is not in the trash any more: see the list")
+    trash = _trash(gateway)
+    [facts] = control.facts(gateway.settings, trash, text_of, [control.found(trash, trash_id)])
+    return facts
 
 
 def _every(gateway: Gateway) -> list[dict[str, Any]]:
-    return facts(gateway.settings, Trash(gateway.settings, gateway.database), text_of)
+    return control.facts(gateway.settings, _trash(gateway), text_of)
+
+
+def _trash(gateway: Gateway) -> Trash:
+    return Trash(gateway.settings, gateway.database)

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Viewer
 from admin_api.gateway import Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.shapes import Moment
 from admin_api.store import audit
 from gateway import clock
 
@@ -48,10 +49,10 @@ class AuditEntry(BaseModel):
 def entries(
     gateway: Governed,
     _who: Viewer,
-    who: Annotated[str | None, Query(description="Name or id of a token.")] = None,
-    path: Annotated[str, Query(description="With which the path begins.")] = "",
-    since: Annotated[AwareDatetime | None, Query(description="ISO 8601.")] = None,
-    until: Annotated[AwareDatetime | None, Query(description="ISO 8601.")] = None,
+    who: Annotated[str | None, Query(max_length=1000, description="Name or id of a token.")] = None,
+    path: Annotated[str, Query(max_length=4096, description="With which the path begins.")] = "",
+    since: Annotated[Moment | None, Query(description="ISO 8601.")] = None,
+    until: Annotated[Moment | None, Query(description="ISO 8601.")] = None,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Page[AuditEntry]:

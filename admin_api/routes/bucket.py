@@ -29,13 +29,13 @@ class Probe(BaseModel):
     """Whether the bucket can be used."""
 
     reachable: bool
-    error: str | None
+    error: str | None = Field(description="Why not, for people.")
 
 
 class Bucket(Probe):
     """The bucket, as it is configured and as it answered some seconds ago."""
 
-    name: str
+    name: str = Field(examples=["checkpoints"])
     endpoint_url: str = Field(description="Empty: AWS. User and password are masked.")
     prefix: str
     checksum: Checksum

@@ -15,12 +15,14 @@ from admin_api.jobs.runner import Working
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of_name, name_of
 from admin_api.paths import PathQuery, PathText, encoded, path_of
 from admin_api.problems import describe
-from admin_api.routes.files import Entry, changing, read_file, require_inode
+from admin_api.routes.files import Entry as File
+from admin_api.routes.files import changing, read_file, require_inode
 from admin_api.routes.jobs import Job, accepted
 from admin_api.shapes import INTEGER_MAX, Body
-from gateway.control.paths import brief, browsing, names_of, resolve
+from gateway.control.paths import brief, browsing, facts, names_of, resolve
 from gateway.errors import NotPossible
 from gateway.escapes import text_of
+from gateway.namespace.browse import Browser, Entry
 
 router = APIRouter(prefix="/directories", tags=["directories"])
 
@@ -28,7 +30,7 @@ router = APIRouter(prefix="/directories", tags=["directories"])
 class Child(BaseModel):
     """A name in a directory."""
 
-    name: str
+    name: str = Field(examples=["step-1200"])
     path: str
     kind: str = Field(examples=["file"])
     ino: int
@@ -40,6 +42,12 @@ class Child(BaseModel):
     modified: str
     open_for_writing: bool
     on_disk: bool = Field(description="False: its bytes are in the bucket, or only some are here.")
+    names: int | None = Field(None, description="Hard links. This and the rest: with `details`.")
+    changed: str | None = None
+    made: str | None = None
+    pinned: bool | None = Field(None, description="Whether it, or a directory above it, is pinned.")
+    bytes: str | None = Field(None, description="Of a file: resident, partial or absent.")
+    target: str | None = Field(None, description="Of a symbolic link.")
 
 
 class Making(Body):
@@ -55,6 +63,7 @@ def list_directory(
     gateway: Governed,
     _viewer: Viewer,
     path: PathQuery,
+    details: Annotated[bool, Query(description="Also what takes a query for each name.")] = False,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Page[Child]:
@@ -65,10 +74,10 @@ def list_directory(
         if not place.is_directory:
             raise NotPossible(f"{place.path}: it is no directory: read it with /files")
         found = browser.page(place.found().attr.ino, name_of(cursor), limit + 1)
-    above = path_of(gateway.settings, b"/".join(names_of(gateway.settings.nfs.export, path)))
-    children = [brief(entry, text_of) for entry in found[:limit]]
+        above = path_of(gateway.settings, b"/".join(names_of(gateway.settings.nfs.export, path)))
+        children = [_child(above, entry, browser if details else None) for entry in found[:limit]]
     return Page(
-        items=[Child(path=f"{above}/{one['name']}", **one) for one in children],
+        items=children,
         next=cursor_of_name(found[limit - 1].name) if len(found) > limit else None,
     )
 
@@ -76,7 +85,7 @@ def list_directory(
 @router.post("", status_code=201, responses=describe(403, 404, 409, 503))
 def make_directory(
     gateway: Governed, call: Recorded, operator: Operator, body: Making, response: Response
-) -> Entry:
+) -> File:
     """Make a directory. Clients see it at once."""
     with changing(gateway) as (names, _browser):
         (names.make_all if body.parents else names.make)(body.path, int(body.mode, 8))
@@ -111,3 +120,11 @@ def remove_directory(
     call.before = {"path": encoded(path), "ino": found}
     arguments = {"paths": [encoded(path)], "ino": found}
     return accepted(response, call, runner.submit(jobs.REMOVE, arguments, admin, call.request_id))
+
+
+def _child(above: str, entry: Entry, browser: Browser | None) -> Child:
+    """Return an entry of a directory. Parameters: browser, if details are wanted."""
+    known = brief(entry, text_of)
+    path = f"{above}/{known['name']}"
+    more = {} if browser is None else facts(browser, path, entry, text_of)
+    return Child(**{**more, **known, "path": path})

@@ -25,6 +25,24 @@ CHECK_SECONDS = 5.0
 no event: proxies end silent connections."""
 
 
+_CONTENT = {
+    # Of one event: OpenAPI cannot say that a stream has many.
+    "schema": {
+        "type": "object",
+        "properties": {
+            "id": {"type": "string"},
+            "event": {"enum": ["status", "job", "checkpoint", "checkpoints", "reset"]},
+            "data": {"type": "string", "contentMediaType": "application/json"},
+        },
+    },
+    "example": {
+        "id": "5f0c61b2-7",
+        "event": "checkpoint",
+        "data": '{"ino": 4711, "path": "/checkpoints/jobs/a/step-1", "state": "durable"}',
+    },
+}
+
+
 def _hub(request: Request) -> Hub:
     found: Hub = request.app.state.hub
     return found
@@ -37,7 +55,7 @@ Hubbed = Annotated[Hub, Depends(_hub)]
     "",
     response_class=StreamingResponse,
     responses={
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        200: {"content": {"text/event-stream": _CONTENT}},
         **describe(503),
     },
 )

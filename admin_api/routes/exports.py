@@ -107,6 +107,7 @@ class Validity(BaseModel):
     )
     clients_added: list[str] = Field(default=[], examples=[["10.0.0.0/8 rw"]])
     clients_removed: list[str] = Field(default=[])
+    squash_was: str | None = Field(default=None, description="If it changes.")
     ganesha: str | None = Field(
         default=None, description="The block that NFS-Ganesha would be told."
     )

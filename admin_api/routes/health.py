@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from admin_api.gateway import Governed
 from admin_api.problems import describe
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/health", tags=["health"])
 class Health(BaseModel):
     """An answer of a health check."""
 
-    status: str
+    status: str = Field(examples=["ok"])
 
 
 @router.get("/live")

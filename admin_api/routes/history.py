@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from admin_api import sampling
 from admin_api.access.roles import Viewer
 from admin_api.gateway import Governed
 from admin_api.problems import Problem, describe
 from admin_api.sampling import FIGURES
+from admin_api.shapes import Moment
 from gateway import clock
 
 router = APIRouter(prefix="/history", tags=["history"])
@@ -40,9 +41,9 @@ def read_history(
     gateway: Governed,
     _viewer: Viewer,
     since: Annotated[
-        AwareDatetime | None, Query(alias="from", description="Default: an hour before `to`.")
+        Moment | None, Query(alias="from", description="Default: an hour before `to`.")
     ] = None,
-    until: Annotated[AwareDatetime | None, Query(alias="to", description="Default: now.")] = None,
+    until: Annotated[Moment | None, Query(alias="to", description="Default: now.")] = None,
     step: Annotated[int, Query(ge=MINUTE, le=31 * 86_400, description="Seconds.")] = MINUTE,
 ) -> History:
     """Read the figures of the dashboard, of which a sample a minute is kept.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
@@ -48,16 +47,12 @@ class Job(BaseModel):
 
 def job_of(row: rows.Row) -> Job:
     """Return a job as answers have it."""
-    values = row._asdict()
-    del values["token_id"]
-    for name in ("arguments", "result", "problem"):
-        values[name] = None if values[name] is None else json.loads(values[name])
-    return Job(**values)
+    return Job(**rows.facts(row))
 
 
 def accepted(response: Response, call: Call, row: rows.Row) -> Job:
     """Answer that a job was begun (202, with its address)."""
-    call.after = {"job": row.id, "kind": row.kind, "arguments": json.loads(row.arguments)}
+    call.after = {"job": row.id, "kind": row.kind, "arguments": rows.facts(row)["arguments"]}
     response.status_code = 202
     response.headers["Location"] = f"/api/v1/jobs/{row.id}"
     return job_of(row)

@@ -13,12 +13,15 @@ from admin_api.metrics import scrape
 from admin_api.problems import describe
 from gateway.settings import Settings
 
+_EXAMPLE = "# TYPE spillway_dirty_bytes gauge\nspillway_dirty_bytes 0.0\n"
+
 
 def router_of(settings: Settings) -> APIRouter:
     """Return the route. It needs a token, unless ``admin.metrics_public`` is set and only this
     machine can connect."""
     router = APIRouter(tags=["metrics"])
-    path, responses = "/metrics", describe(409, 503)
+    content = {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}, "example": _EXAMPLE}}
+    path, responses = "/metrics", {200: {"content": content}, **describe(409, 503)}
     if settings.admin.metrics_public and is_loopback(settings.admin.bind):
         router.get(path, responses=responses, response_class=Response)(_read)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Viewer
@@ -40,12 +40,16 @@ class Version(BaseModel):
 
 @router.get("", responses=describe(400, 503))
 def list_policies(
-    gateway: Governed, _viewer: Viewer, limit: Limit = LIMIT, cursor: Cursor = None
+    gateway: Governed,
+    _viewer: Viewer,
+    removed: Annotated[bool, Query(description="Also those that were removed.")] = False,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
 ) -> Page[Version]:
     """List the policies that are in force, also those that are disabled, by name."""
     key = key_of(cursor, str)
     with gateway.database.reading() as session:
-        found = [one for one in store.versions(session) if one.document is not None]
+        found = [one for one in store.versions(session) if removed or one.document is not None]
     rest = [one for one in found if key is None or one.name > key[0]]
     return Page(
         items=[_version(one) for one in rest[:limit]],

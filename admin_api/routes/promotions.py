@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Operator, Viewer
@@ -23,6 +23,7 @@ from gateway.db.compiled import Session
 from gateway.escapes import text_of
 from gateway.promotion import store
 from gateway.promotion.store import Promotion as Row
+from gateway.promotion.wishes import wishes_of
 
 router = APIRouter(tags=["promotions"])
 
@@ -59,6 +60,14 @@ class Promotion(BaseModel):
     is_tagged: bool | None = Field(
         description="Whether its objects have the tag that lifecycle rules can exclude."
     )
+    legal_hold: bool = Field(description="Whether no program deletes its objects (Object Lock).")
+    tags: dict[str, str] = Field(
+        description="Tags of its objects.", examples=[{"spillway": "promoted", "team": "llm"}]
+    )
+    key: str = Field(
+        description="The beginning of its keys in the bucket.",
+        examples=["checkpoints/.spillway/promoted/release-candidate"],
+    )
     manifest: str | None = Field(description="Key of its manifest in the bucket.")
 
 
@@ -67,6 +76,16 @@ class Promoting(Body):
 
     name: NewName
     note: Note = ""
+    legal_hold: bool = Field(False, description="No program deletes its objects (Object Lock).")
+    tags: list[str] = Field(
+        [], max_length=10, description="Tags of its objects.", examples=[["team=llm"]]
+    )
+    to: str | None = Field(
+        None,
+        max_length=1024,
+        description="Its keys begin so, outside of the gateway's prefix.",
+        examples=["models/released"],
+    )
 
 
 class PromotingPath(Promoting):
@@ -137,6 +156,7 @@ def demote(
     name: Name,
     response: Response,
     if_match: IfMatch = None,
+    release_hold: Annotated[bool, Query(description="End its legal hold first.")] = False,
 ) -> Promotion:
     """Remove a copy, also from the bucket. What it was made of stays as it is.
 
@@ -148,7 +168,7 @@ def demote(
         call.before = _facts(gateway, session, before)
         if if_match is not None:
             require_match(if_match, _version(before), call.before)
-        after = control.demote(session, before)
+        after = store.demote(session, before, release_hold)
         call.after = _facts(gateway, session, after)
         return _answer(gateway, session, after, response)
 
@@ -156,8 +176,9 @@ def demote(
 def _promoted(
     gateway: Gateway, call: Call, by: str, ino: int, body: Promoting, response: Response
 ) -> Promotion:
+    wishes = wishes_of(gateway.settings.bucket.prefix, body.legal_hold, body.tags, body.to)
     made = control.promote(
-        gateway.settings, gateway.database, ino, body.name, body.note, by, text_of
+        gateway.settings, gateway.database, ino, body.name, body.note, by, text_of, wishes
     )
     response.headers["Location"] = f"/api/v1/promotions/{quote(made.name, safe='')}"
     with gateway.database.reading() as session:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Viewer
 from admin_api.calls import Recorded
+from admin_api.figures import Figured
 from admin_api.gateway import Gateway, Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.policies import PolicyDocument, policies_of
@@ -20,6 +21,8 @@ from gateway.errors import PolicyError
 from gateway.escapes import bytes_of, text_of
 from gateway.retention import policy, store
 from gateway.retention.facts import Current
+from gateway.retention.planning import Planned as Planning
+from gateway.text import shown
 
 router = APIRouter(prefix="/retention", tags=["retention"])
 
@@ -142,13 +145,17 @@ class Clock(BaseModel):
 @router.get("/plan", responses=describe(503))
 def read_plan(
     gateway: Governed,
+    figures: Figured,
     _viewer: Viewer,
     run: RunQuery = None,
     fate: Annotated[Fate | None, Query(description="Only these.")] = None,
     limit: Shown = SHOWN,
 ) -> Plan:
-    """Say what becomes of each checkpoint by the stored policies, and why."""
-    return _plan(gateway, [], run, fate, limit)
+    """Say what becomes of each checkpoint by the stored policies, and why.
+
+    What people said counts at once. What clients and the drain did counts a moment later.
+    """
+    return _answer(gateway, figures.plan(), run, fate, limit)
 
 
 @router.post("/plan", responses=describe(503))
@@ -161,7 +168,9 @@ def try_plan(
     limit: Shown = SHOWN,
 ) -> Plan:
     """Say what would become of each checkpoint with other policies. Nothing is stored."""
-    return _plan(gateway, body.policies, run, fate, limit)
+    others = [Current(one, 0) for one in policies_of(body.policies)]
+    planned = retention.planned(gateway.settings, gateway.database, others)
+    return _answer(gateway, planned, run, fate, limit)
 
 
 @router.post("/validate")
@@ -170,7 +179,7 @@ def validate(_viewer: Viewer, body: Documents) -> Validity:
     try:
         policy.read(body.model_dump())
     except PolicyError as exc:
-        return Validity(valid=False, error=str(exc))
+        return Validity(valid=False, error=shown(str(exc)))
     return Validity(valid=True, error=None)
 
 
@@ -213,7 +222,7 @@ def list_actions(
 @router.get("/clock", responses=describe(503))
 def read_clock(gateway: Governed, _viewer: Viewer) -> Clock:
     """Say to which time ages are counted: a clock that jumps makes no checkpoint old."""
-    time = retention.planned(gateway.settings, gateway.database, ()).time
+    time = retention.counted_time(gateway.database)
     ahead = round(time.ahead_ns / clock.NS, 1)
     return Clock(ages_until_ns=time.now_ns, clock_ahead_seconds=ahead)
 
@@ -227,31 +236,12 @@ def confirm_clock(gateway: Governed, call: Recorded, admin: Admin) -> Clock:
     return made
 
 
-def _plan(
-    gateway: Gateway,
-    documents: list[PolicyDocument],
-    run: str | None,
-    fate: Fate | None,
-    limit: int,
+def _answer(
+    gateway: Gateway, planned: Planning, run: str | None, fate: Fate | None, limit: int
 ) -> Plan:
-    others = [Current(one, 0) for one in policies_of(documents)]
-    planned = retention.planned(gateway.settings, gateway.database, others)
     run_name = None if run is None else text_of(bytes_of(run))
-    facts = retention.facts(gateway.settings, planned, run_name, text_of)
-    found = [one for one in facts.pop("checkpoints") if _is_wanted(one, fate)]
-    return Plan(
-        **facts,
-        checkpoints=[Planned(**one) for one in found[:limit]],
-        more_checkpoints=max(0, len(found) - limit),
-    )
-
-
-def _is_wanted(one: dict[str, Any], fate: Fate | None) -> bool:
-    if fate == "evict":
-        return one["evicted_by"] is not None
-    if fate == "move":
-        return one["moves_to"] is not None
-    return fate in (None, one["fate"])
+    facts = retention.facts(gateway.settings, planned, run_name, text_of, fate=fate, most=limit)
+    return Plan(**facts)
 
 
 def _approval(one: store.Approval) -> Approval:

@@ -67,7 +67,7 @@ class Queued(BaseModel):
 class Configured(BaseModel):
     """The bucket as it is configured. ``/bucket`` tells whether it answers."""
 
-    name: str
+    name: str = Field(examples=["checkpoints"])
     endpoint_url: str
     prefix: str
 
@@ -93,7 +93,7 @@ class Cache(BaseModel):
 class Disk(BaseModel):
     """The local disk."""
 
-    path: str
+    path: str = Field(examples=["/var/lib/spillway"])
     total_bytes: int
     used_bytes: int
     free_bytes: int

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
 from admin_api.access import tokens as made
@@ -21,6 +21,8 @@ from gateway import clock
 from gateway.text import shown
 
 router = APIRouter(prefix="/tokens", tags=["tokens"])
+
+TokenId = Annotated[str, Path(max_length=100, description="`id`.", examples=["0123456789ab"])]
 
 
 class TokenFacts(BaseModel):
@@ -85,14 +87,14 @@ def create(wanted: NewToken, gateway: Governed, who: Admin, call: Recorded) -> M
 
 
 @router.get("/{token_id}", responses=describe(404))
-def one(token_id: str, gateway: Governed, _who: Admin) -> TokenFacts:
+def one(token_id: TokenId, gateway: Governed, _who: Admin) -> TokenFacts:
     """Return one token."""
     with gateway.store.reading() as session:
         return _facts(_found(tokens.find(session, token_id)))
 
 
 @router.delete("/{token_id}", responses=describe(404))
-def revoke(token_id: str, gateway: Governed, _who: Admin, call: Recorded) -> TokenFacts:
+def revoke(token_id: TokenId, gateway: Governed, _who: Admin, call: Recorded) -> TokenFacts:
     """End a token and its sessions at once."""
     with gateway.store.writing() as session:
         before = _found(tokens.find(session, token_id))

@@ -7,6 +7,7 @@ from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_INO, ROOT_INO
 from gateway.namespace.lookup import way_up
 from gateway.objectstore import keys
+from gateway.released import Releases
 
 Parts = tuple[bytes, ...]
 _ROOT: dict[int, Parts | None] = {ROOT_INO: (), RESERVED_INO: (keys.RESERVED,)}
@@ -23,12 +24,12 @@ class Homes:
 
     def __init__(self, session: Session, prefix: str) -> None:
         self._session = session
-        self._prefix = prefix
+        self._keys = Releases(session, prefix)
         self._paths = dict(_ROOT)
 
     def key_of(self, parts: Parts) -> str:
         """Return the key of a path."""
-        return keys.key_of(self._prefix, parts)
+        return self._keys.key_of(parts)
 
     def path(self, directory: int) -> Parts | None:
         """Return the path of a directory, or None if it has none or a rename of it, or of one

@@ -25,6 +25,9 @@ log = logging.getLogger("cache")
 
 TRIES = 2
 """The requests for bytes that are wrong, before an older version is looked for."""
+COPIED_TRIES = 10
+COPIED_SECONDS = 1.0
+"""More requests, and the time between them, while the drain copies the object onto itself."""
 THAW_LOOK_SHARE = 0.1
 """An object that thaws is asked for after this share of the time that it has thawed already."""
 THAW_LOOK_SECONDS = (1.0, 60.0)
@@ -161,6 +164,10 @@ class Judge:
             return
         strikes = hydration.strikes[trouble.block]
         if strikes < TRIES:
+            return
+        if strikes < TRIES + COPIED_TRIES and self._rows.is_copied(hydration.ino):
+            with self._board.lock:
+                self._board.later(hydration, COPIED_SECONDS)
             return
         if not hydration.is_searched:
             version = self._store.other_version(source.place, source.size)

@@ -12,7 +12,16 @@ from gateway import clock
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.drainmodels import HYDRATE
 from gateway.db.engine import Database
-from gateway.db.statements import IS_ABSENT, block_digest, dirent, inode, object_, presence, retry
+from gateway.db.statements import (
+    IS_ABSENT,
+    block_digest,
+    dirent,
+    inode,
+    object_,
+    presence,
+    retry,
+    transition,
+)
 from gateway.db.statements import warming as warming_
 from gateway.namespace.lookup import way_up
 from gateway.namespace.residency import PRESENCE_DELETE
@@ -55,6 +64,11 @@ _SOURCE = Statement(
 )
 _STILL = Statement(
     select(inode.c.ino).where(inode.c.ino == b("ino"), inode.c.epoch == b("epoch"), IS_ABSENT)
+)
+_IS_COPIED = Statement(
+    select(transition.c.ino).where(
+        transition.c.ino == b("ino"), transition.c.key.is_not(None), transition.c.until_ns.is_(None)
+    )
 )
 _PRESENCE_INSERT = Statement(insert(presence))
 _RETRY_DELETE = Statement(delete(retry).where(retry.c.work == HYDRATE, retry.c.ino == b("the_ino")))
@@ -181,6 +195,13 @@ class Rows:
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
             return session.one(_STILL, ino=ino, epoch=epoch) is not None
+
+    def is_copied(self, ino: int) -> bool:
+        """Return whether the drain copies the object of a file onto itself, so that it may have an
+        ETag that is not recorded yet."""
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            return session.one(_IS_COPIED, ino=ino) is not None
 
     def save(self, files: Iterable[Saved]) -> set[int]:
         """Write durable maps. Returns the inodes that are not absent with their epoch any more;

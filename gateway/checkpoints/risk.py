@@ -12,25 +12,39 @@ from gateway.db.compiled import Session, Statement
 from gateway.db.statements import checkpoint
 
 _IS_DURABLE = checkpoint.c.state == literal_column(f"'{State.DURABLE}'")
-_ranked: Any = (
+_newest: Any = (
+    select(
+        checkpoint.c.run,
+        _IS_DURABLE.label("is_durable"),
+        func.max(checkpoint.c.complete_ns).label("complete_ns"),
+    )
+    .where(checkpoint.c.complete_ns.is_not(None))
+    .group_by(checkpoint.c.run, _IS_DURABLE)
+    .subquery("newest")
+)
+# A window function would make SQLite sort all rows: 40 ms for 10,000 of them instead of 18 ms.
+NEWEST = Statement(
     select(
         checkpoint.c.run,
         checkpoint.c.step,
         checkpoint.c.path,
         checkpoint.c.complete_ns,
-        _IS_DURABLE.label("is_durable"),
-        func.row_number()
-        .over(
-            partition_by=(checkpoint.c.run, _IS_DURABLE),
-            order_by=(checkpoint.c.complete_ns.desc(), checkpoint.c.ino.desc()),
-        )
-        .label("place"),
+        _newest.c.is_durable,
     )
-    .where(checkpoint.c.complete_ns.is_not(None))
-    .subquery("ranked")
+    .select_from(
+        _newest.join(
+            checkpoint,
+            and_(
+                checkpoint.c.run == _newest.c.run,
+                checkpoint.c.complete_ns == _newest.c.complete_ns,
+                _newest.c.is_durable == _IS_DURABLE,
+            ),
+        )
+    )
+    .order_by(checkpoint.c.ino)
 )
-NEWEST = Statement(select(_ranked).where(_ranked.c.place == literal_column("1")))
-"""Selects of each run the newest durable checkpoint, and the newest complete one that is not."""
+"""Selects of each run the newest durable checkpoint, and the newest complete one that is not. Of
+several with the same time the last row counts."""
 _durable: Any = (
     select(checkpoint.c.run, func.max(checkpoint.c.complete_ns).label("complete_ns"))
     .where(_IS_DURABLE)
@@ -87,7 +101,7 @@ class Risk(NamedTuple):
 def measure(session: Session) -> list[Risk]:
     """Return the risk of each run, in the order of their names."""
     newest: dict[tuple[bytes, bool], Newest] = {}
-    for run, step, path, complete_ns, is_durable, _place in session.all(NEWEST):
+    for run, step, path, complete_ns, is_durable in session.all(NEWEST):
         newest[bytes(run), bool(is_durable)] = Newest(bytes(path), step, complete_ns)
     at_risk = {bytes(run): facts for run, *facts in session.all(AT_RISK)}
     now_ns = clock.now_ns()

@@ -16,11 +16,14 @@ REMEDY = "make the uploaded version of its object readable again, or delete the 
 def lines(facts: dict[str, Any], used_share: float) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line, for a person.
 
-    Parameters: facts, of ``gather``; used_share, of the disk.
+    Parameters: facts, of ``gateway.control.cached``, or of the admin API, which may not have
+    counted yet; used_share, of the disk.
     """
     here, away = facts["resident"], facts["absent"]
-    text = f"{here['files']:,} files, {size(here['bytes'])}"
-    if away["files"]:
+    text = "not counted yet"
+    if here is not None:
+        text = f"{here['files']:,} files, {size(here['bytes'])}"
+    if away is not None and away["files"]:
         text += f"; only in the bucket: {away['files']:,} files, {size(away['bytes'])}"
     yield "on the disk", text
     yield (

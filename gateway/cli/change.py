@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePosixPath
 
 from gateway import config
@@ -42,16 +43,21 @@ def mv_arguments(parser: argparse.ArgumentParser) -> None:
 def mv(args: argparse.Namespace) -> int:
     """Rename as rename(2) does, or move into a directory. Returns 1 if one failed. Raises
     UserError."""
-    named = [PurePosixPath(source).name for source in args.sources]
-    if twice := next((name for name in named if named.count(name) > 1), None):
-        raise UserError(
-            f"{shown(twice)} is named twice, and one would replace the other: move them apart"
-        )
+    require_different(args.sources)
 
     def move(names: Names, path: str) -> None:
         names.move(path, args.target, is_alone=len(args.sources) == 1)
 
     return _each(args, args.sources, move)
+
+
+def require_different(sources: Sequence[str]) -> None:
+    """Raise UserError if two sources would get one name in the directory they are moved to."""
+    named = [PurePosixPath(source).name for source in sources]
+    if twice := next((name for name in named if named.count(name) > 1), None):
+        raise UserError(
+            f"{shown(twice)} is named twice, and one would replace the other: move them apart"
+        )
 
 
 def rm_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,36 +81,53 @@ def rm(args: argparse.Namespace) -> int:
             names.remove(place)
             return
         if not args.recursive:
-            raise NotPossible(f"{shown(path)}: it is a directory: spillway rm -r removes all of it")
+            raise is_a_directory(path)
         line = Line(quiet=False)
         try:
             removal = names.remove_tree(place, lambda n: line.show(f"{n:,} names removed"))
         finally:
             line.end()
-        print(f"{shown(path)}: {removal.removed:,} names removed")
-        for below, why in removal.failures:
-            left.append(refuse(NotPossible(f"{shown(path)}{below}: {reason(why)}")))
+        failures = [f"{shown(path)}{below}: {reason(why)}" for below, why in removal.failures]
+        left.append(show_removal(path, removal.removed, failures))
 
     status = _each(args, args.paths, remove)
     return max([status, *left])
 
 
+def is_a_directory(path: str) -> NotPossible:
+    """Return why a directory is not removed."""
+    return NotPossible(f"{shown(path)}: it is a directory: spillway rm -r removes all of it")
+
+
+def show_removal(path: str, removed: int, failures: Sequence[str]) -> int:
+    """Print what became of a tree. Returns the exit status. Parameters: removed, names; failures,
+    why others are left."""
+    print(f"{shown(path)}: {removed:,} names removed")
+    return max((refuse(NotPossible(one)) for one in failures), default=DONE)
+
+
 def _each(args: argparse.Namespace, paths: Sequence[str], act: Act) -> int:
     """Do the same with each path. A path that is not possible does not stop the others."""
     settings = config.load(args.config)
-    status = DONE
     with browsing(settings) as browser, opened(settings) as door:
         names = Names(settings, browser, Asker(door))
         try:
-            for path in paths:
-                try:
-                    act(names, path)
-                except NotPossible as exc:
-                    status = refuse(exc)
+            return each(paths, partial(act, names))
         except DoorClosed as exc:
-            status = refuse(
+            return refuse(
                 NotPossible(f"{exc}: what was done stays done: look with spillway ls, and repeat")
             )
+
+
+def each(paths: Sequence[str], act: Callable[[str], object]) -> int:
+    """Do the same with each path. Returns the exit status: a path that is not possible does not
+    stop the others."""
+    status = DONE
+    for path in paths:
+        try:
+            act(path)
+        except NotPossible as exc:
+            status = refuse(exc)
     return status
 
 

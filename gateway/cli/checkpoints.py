@@ -8,21 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from gateway import config
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
-from gateway.cli import risk
+from gateway.cli import risk, table
 from gateway.control import checkpoints
 from gateway.control.runs import facts_of
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.settings import Settings
 from gateway.units import duration, size
 
 RISKS_SHOWN = 5
+COLUMNS = (">step", "state", ">size", "files", ">age", "checkpoint")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,19 +35,35 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     schema.require_current(Database(settings.database_url))
     with checkpoints.reading(settings) as session:
-        is_made = checkpoints.is_made(session)
-        found = list(checkpoints.every(session, settings))
-        runs = facts_of(settings, measure(session))
-    if args.run_name is not None:
-        wanted = args.run_name.removeprefix(settings.nfs.export).strip("/")
-        found = [one for one in found if one["run"] == wanted]
-        runs = [one for one in runs if one["run"] == wanted]
+        facts: dict[str, Any] = {
+            "is_made": checkpoints.is_made(session),
+            "runs": facts_of(settings, measure(session)),
+            "checkpoints": list(checkpoints.every(session, settings)),
+        }
+    run = run_of(settings.nfs.export, args.run_name)
+    if run is not None:
+        for name in ("runs", "checkpoints"):
+            facts[name] = [one for one in facts[name] if one["run"] == run]
+    return show(facts, settings.nfs.export, args)
+
+
+def run_of(export: str, name: str | None) -> str | None:
+    """Return the name of a run from the path or name that a person gave. Parameters: export, its
+    path."""
+    return None if name is None else name.removeprefix(export).strip("/")
+
+
+def show(facts: dict[str, Any], export: str, args: argparse.Namespace) -> int:
+    """Print the checkpoints, and what each run would lose. Returns the exit status.
+
+    Parameters: facts, of the wanted runs; export, its path.
+    """
+    found = facts["checkpoints"]
     if args.json:
-        print(json.dumps({"is_made": is_made, "runs": runs, "checkpoints": found}, indent=2))
+        print(json.dumps(facts, indent=2))
     else:
-        for line in _lines(settings, found, runs):
-            print(line)
-        if not is_made:
+        _show_runs(export, found, facts["runs"])
+        if not facts["is_made"]:
             print("the namespace was not looked at as a whole yet: there may be more")
         elif not found:
             print("there are no checkpoints" + ("" if args.run_name is None else " of this run"))
@@ -76,19 +92,25 @@ def line(facts: dict[str, Any]) -> tuple[str, str]:
     return "catalogue", f"{runs}: {', '.join(counts)}" if counts else "none"
 
 
-def _lines(
-    settings: Settings, found: list[dict[str, Any]], runs: list[dict[str, Any]]
-) -> Iterator[str]:
+def _show_runs(export: str, found: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
     risks = {one["run"]: one for one in runs}
     for name, group in groupby(found, lambda one: one["run"]):
         about = f": {risk.text(risks[name])}" if name in risks else ""
-        yield (name or settings.nfs.export) + about
-        for one in group:
-            step = "-" if one["step"] is None else str(one["step"])
-            age = "-" if one["age_seconds"] is None else duration(one["age_seconds"])
-            files = f"{one['files']} file{'' if one['files'] == 1 else 's'}"
-            text = f"  {step:>10}  {one['state']:<9} {size(one['size_bytes']):>10}"
-            yield f"{text}  {files:<12} {age:>9}  {_remark(one)}".rstrip()
+        title = (name or export) + about
+        rows = [_cells(one) for one in group]
+        table.show(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
+
+
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    step = "-" if one["step"] is None else str(one["step"])
+    age = "-" if one["age_seconds"] is None else duration(one["age_seconds"])
+    files = f"{one['files']} file{'' if one['files'] == 1 else 's'}"
+    return step, one["state"], size(one["size_bytes"]), files, age, _remark(one)
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    step, state, length, files, age, remark = cells
+    return f"  {step:>10}  {state:<9} {length:>10}  {files:<12} {age:>9}  {remark}".rstrip()
 
 
 def _remark(one: dict[str, Any]) -> str:

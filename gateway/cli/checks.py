@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,9 @@ from gateway.cli.ganesha_conf import PLUGIN
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
+
+_REALM = re.compile(r"^\s*(Local-Realms|Domain)\s*=\s*\S", re.MULTILINE | re.IGNORECASE)
+"""A line of idmapd.conf(5)."""
 
 
 def require_data_dir(settings: Settings) -> None:
@@ -42,6 +46,34 @@ def require_programs(settings: Settings) -> None:
         raise UserError(
             f"no plugin at {plugin}: install it there or set nfs.plugins_dir in {settings.source}"
         )
+
+
+def require_kerberos(settings: Settings) -> None:
+    """Raise UserError unless the NFS server can accept Kerberos, if it shall.
+
+    Without a key no client could mount; without a realm all users would be nobody.
+    """
+    nfs = settings.nfs
+    if not nfs.has_kerberos:
+        return
+    key, file = "nfs.keytab", nfs.keytab
+    try:
+        # A component of a principal has its length before it (MIT krb5, keytab file format).
+        if b"\0\3nfs\0" not in file.read_bytes():
+            raise UserError(
+                f"{file} has no key of nfs/<host>: make one with ktadd in kadmin (nfs.keytab)"
+            )
+        key, file = "nfs.idmap_conf", nfs.idmap_conf
+        if not _REALM.search(file.read_text(encoding="utf-8", errors="replace")):
+            raise UserError(
+                f"{file} has neither Local-Realms nor Domain, so every user would be nobody: write "
+                "Local-Realms = <your realm> below [General]"
+            )
+    except OSError as exc:
+        raise UserError(
+            f"cannot read {file}, which nfs.security needs: {exc.strerror}: put it there, readable "
+            f"for the user that runs the server, or set {key} in {settings.source}"
+        ) from None
 
 
 def require_free_port(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Mapping
@@ -25,16 +26,19 @@ BACKOFF_LAST_SECONDS = 30.0
 HEALTHY_SECONDS = 60.0
 """After a child lived this long, its earlier deaths do not count for the next restart."""
 PROBE_SECONDS = 0.1
+LATE_SECONDS = 10.0
+"""A child that runs for so long and is not ready is spoken of. Then twice as long, and so on."""
 HOPELESS_DEATHS = 5
 LINE_MAX_BYTES = 16_384
 READS_MAX = 16
-TAIL_LINES = 6
-TAIL_MAX_BYTES = 16_384
+LOG_LINES = 6
+LOG_MAX_BYTES = 1024 * 1024
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-Say = Callable[[str], None]
+Say = Callable[[str, str], None]
+"""Prints one line. Parameters: the process that says it, and the text."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Command:
     ready_text: str = ""
     log: Path | None = None
     """The file that it logs to, if it does not log to its output."""
+    complaint: re.Pattern[str] | None = None
+    """What a line of the log has that says what is wrong."""
 
 
 class Phase(StrEnum):
@@ -71,7 +77,7 @@ class Phase(StrEnum):
 class Child:
     """One child process and its restarts.
 
-    Parameters: command; say, which prints one line for a person.
+    Parameters: command; say, which prints lines.
     """
 
     def __init__(self, command: Command, say: Say) -> None:
@@ -89,6 +95,8 @@ class Child:
         """Time of the next action of this phase: start, probe or kill."""
         self._delay_seconds = 0.0
         self._up_since = 0.0
+        self._late_at = 0.0
+        """Time of the next line about a child that is not ready."""
         self._deaths_unready = 0
         self._log_start_bytes = 0
 
@@ -170,10 +178,10 @@ class Child:
                 self._line = b""
 
     def _event(self, text: str) -> None:
-        self._say(f"spillway: {self.command.name} {text}")
+        self._say("spillway", f"{self.command.name} {text}")
 
     def _pass_on(self, line: bytes) -> None:
-        self._say(f"{self.command.name}: {line.decode(errors='replace').rstrip()}")
+        self._say(self.command.name, line.decode(errors="replace").rstrip())
 
     def _start(self, now: float) -> None:
         command = self.command
@@ -208,17 +216,37 @@ class Child:
             self._event(f"started, pid {self.pid}")
         self.phase = Phase.STARTING if command.ready is not None else Phase.READY
         self._up_since = now
+        self._late_at = now + LATE_SECONDS
         self._deadline = now + PROBE_SECONDS
 
     def _probe(self, now: float) -> None:
         assert self.command.ready is not None
         if not self.command.ready():
             self._deadline = now + PROBE_SECONDS
+            if now >= self._late_at:
+                self._late(now)
             return
         self.phase = Phase.READY
         self._up_since = now
         self._deaths_unready = 0
         self._event(f"ready{self.command.ready_text}")
+
+    def _late(self, now: float) -> None:
+        """Say that the child runs and does not serve, and what it says itself."""
+        lived_seconds = now - self._up_since
+        self._late_at = now + lived_seconds
+        self._event(f"runs for {lived_seconds:.0f} s and does not serve: {self.command.advice}")
+        self._show_log()
+
+    def _show_log(self) -> None:
+        """Print what the child's log says since this start: first complaints, or else its end."""
+        log, complaint = self.command.log, self.command.complaint
+        if log is None:
+            return
+        lines = _lines(log, self._log_start_bytes)
+        complaints = [line for line in lines if complaint is not None and complaint.search(line)]
+        for line in complaints[:LOG_LINES] or lines[-LOG_LINES:]:
+            self._say(log.name, line)
 
     def _died(self, status: int, now: float) -> None:
         assert self._process is not None
@@ -251,9 +279,8 @@ class Child:
         self.phase = Phase.WAITING
         self._deadline = now + self._delay_seconds
         self._event(f"{what}; next start in {self._delay_seconds:g} s")
-        if unready and command.log is not None:
-            for line in _tail(command.log, self._log_start_bytes):
-                self._say(f"{command.log.name}: {line}")
+        if unready:
+            self._show_log()
         if self._deaths_unready and self._deaths_unready % HOPELESS_DEATHS == 0:
             self._event(
                 f"died {self._deaths_unready} times in a row without serving; "
@@ -289,13 +316,13 @@ def _size_bytes(path: Path | None) -> int:
     return 0
 
 
-def _tail(path: Path, start_bytes: int) -> list[str]:
-    """Return the last lines that a log got since it had ``start_bytes``."""
+def _lines(path: Path, start_bytes: int) -> list[str]:
+    """Return the lines, of the last LOG_MAX_BYTES, that a log got since it had ``start_bytes``."""
     try:
         with path.open("rb") as file:
             end_bytes = file.seek(0, os.SEEK_END)
-            file.seek(max(min(start_bytes, end_bytes), end_bytes - TAIL_MAX_BYTES))
+            file.seek(max(min(start_bytes, end_bytes), end_bytes - LOG_MAX_BYTES))
             text = file.read().decode(errors="replace")
     except OSError:
         return []
-    return text.splitlines()[-TAIL_LINES:]
+    return text.splitlines()

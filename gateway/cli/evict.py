@@ -34,14 +34,15 @@ def run(args: argparse.Namespace) -> int:
                 break
             finally:
                 line.end()
-    if args.json:
-        print(json.dumps(eviction.facts(), indent=2))
-    else:
-        _show(eviction.facts())
+    show(eviction.facts(), args.json)
     return status
 
 
-def _show(facts: dict[str, Any]) -> None:
+def show(facts: dict[str, Any], as_json: bool) -> None:
+    """Print what was evicted."""
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
     print(f"{facts['evicted_files']:,} files evicted, {size(facts['freed_bytes'])} freed")
     if facts["absent_before_files"]:
         print(f"{facts['absent_before_files']:,} files were evicted before")

@@ -89,7 +89,11 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         (
             'promote /checkpoints/run7/step100 --as llama-v3 --note "for the evaluation"',
             "Makes a copy that stays.",
-        )
+        ),
+        (
+            "promote /checkpoints/run7/step100 --as v3 --to models --tag stage=prod --legal-hold",
+            "Publishes it below models/v3, where no program can delete it.",
+        ),
     ),
     "promotions": _of(("promotions", "Lists the copies that stay.")),
     "demote": _of(("demote llama-v3 --yes", "Removes such a copy, also from the bucket.")),
@@ -120,6 +124,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ),
     ),
     "bucket": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
+    "jobs": _of(
+        ("jobs list", "Lists what was asked for through the admin API, and how far it is."),
+        ("jobs cancel 0123456789abcdef", "Ends a job. What it has done stays done."),
+    ),
     "token": _of(
         ("token create --role admin", "Prints a token for the pages."),
         ("token create --role viewer --name grafana --expires 365d", "Makes one that only reads."),

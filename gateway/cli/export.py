@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from gateway import config
-from gateway.cli import user, verbs
+from gateway.cli import table, user, verbs
 from gateway.clients import Squash
 from gateway.control import exports as control
 from gateway.control.paths import names_of
@@ -17,6 +18,7 @@ from gateway.errors import NamespaceError, NotThere, UserError
 from gateway.exports.keeper import Exports, Listed, Wanted
 from gateway.settings import Settings
 
+COLUMNS = ("export", "directory", "hosts", "squash", ">version", "served")
 _Act = Callable[[Settings, Exports, argparse.Namespace], int]
 
 
@@ -69,20 +71,30 @@ def _opened(settings: Settings) -> Iterator[Exports]:
 
 
 def _list(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    found = exports.listed()
-    if args.json:
-        print(json.dumps([control.facts(settings, one) for one in found], indent=2))
+    found = [control.facts(settings, one) for one in exports.listed()]
+    return show_list(found, settings.nfs.export, settings.nfs.clients, args.json)
+
+
+def show_list(
+    found: Sequence[dict[str, Any]], export: str, clients: Sequence[str], as_json: bool
+) -> int:
+    """Print the exports. Returns the exit status. Parameters: export and clients, of nfs.export."""
+    if as_json:
+        print(json.dumps(found, indent=2))
         return 0
-    print(f"{settings.nfs.export}: everything, to {_hosts(settings.nfs.clients)} (nfs.clients)")
-    for one in found:
-        print(_line(settings, one))
+    print(f"{export}: everything, to {', '.join(clients)} (nfs.clients)")
+    if found:
+        table.show(COLUMNS, map(_cells, found), map(_line, found))
     return 0
 
 
 def _show(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    found = _found(exports, args.name)
-    facts = control.facts(settings, found)
-    print(json.dumps(facts, indent=2) if args.json else _line(settings, found))
+    return show_one(control.facts(settings, _found(exports, args.name)), args.json)
+
+
+def show_one(one: dict[str, Any], as_json: bool) -> int:
+    """Print an export. Returns the exit status."""
+    print(json.dumps(one, indent=2) if as_json else _line(one))
     return 0
 
 
@@ -97,25 +109,46 @@ def _set(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     if args.path is not None:
         path = b"/".join(names_of(settings.nfs.export, args.path))
     if path is None:
-        raise UserError(f"the directory of {args.name} is not there any more: name one with --path")
+        raise gone(args.name)
     wanted = Wanted(args.name, path, clients or (), squash or Squash.NONE)
     made = exports.put(wanted, user.name(), args.version)
-    print(f"{made.name}: version {made.version}")
+    return show_made(made.name, made.version)
+
+
+def gone(name: str) -> UserError:
+    """Return the error of a change of an export that has no directory."""
+    return UserError(f"the directory of {name} is not there any more: name one with --path")
+
+
+def show_made(name: str, version: int) -> int:
+    """Print that an export was made or changed. Returns the exit status."""
+    print(f"{name}: version {version}")
     return 0
 
 
 def _remove(_settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     _found(exports, args.name)
     exports.remove(args.name, user.name(), args.version)
-    print(f"{args.name}: removed")
+    return show_removed(args.name)
+
+
+def show_removed(name: str) -> int:
+    """Print that an export was removed. Returns the exit status."""
+    print(f"{name}: removed")
     return 0
 
 
 def _reload(_settings: Settings, exports: Exports, _args: argparse.Namespace) -> int:
     exports.reload()
     _served, left_out = exports.servable()
-    for one in left_out:
-        print(f"{one.name}: left out: spillway export show {one.name}")
+    return show_reloaded([one.name for one in left_out])
+
+
+def show_reloaded(left_out: Sequence[str]) -> int:
+    """Print that the exports are in force. Returns the exit status. Parameters: left_out, those
+    that the server cannot have."""
+    for name in left_out:
+        print(f"{name}: left out: spillway export show {name}")
     print("the exports are in force")
     return 1 if left_out else 0
 
@@ -127,16 +160,15 @@ def _found(exports: Exports, name: str) -> Listed:
         raise UserError(str(exc)) from None
 
 
-def _line(settings: Settings, found: Listed) -> str:
-    export = found.export
-    gone = "its directory is gone"
-    where = gone if found.path is None else control.path_of(settings, found.path)
-    line = (
-        f"{export.name}: {where}, to {_hosts(export.clients)}, squash {export.squash}, "
-        f"version {export.version}"
-    )
-    return f"{line} (not served: spillway export reload)" if found.is_served is False else line
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    where = "its directory is gone" if one["path"] is None else one["path"]
+    served = "no: spillway export reload" if one["served"] is False else "yes"
+    served = "?" if one["served"] is None else served
+    version = str(one["version"])
+    return one["name"], where, ", ".join(one["clients"]), one["squash"], version, served
 
 
-def _hosts(clients: tuple[str, ...]) -> str:
-    return ", ".join(clients)
+def _line(one: dict[str, Any]) -> str:
+    name, where, hosts, squash, version, _served = _cells(one)
+    line = f"{name}: {where}, to {hosts}, squash {squash}, version {version}"
+    return f"{line} (not served: spillway export reload)" if one["served"] is False else line

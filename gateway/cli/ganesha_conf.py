@@ -23,6 +23,13 @@ _MIB = 1024 * 1024
 _DEFAULT_RPC_BUFFER_BYTES = _MIB
 _LARGEST_RPC_BUFFER_BYTES = 9 * _MIB
 
+_KERBEROS = """\
+    Active_krb5 = true;
+    # The service alone: every key nfs/<host> of the keytab is accepted.
+    PrincipalName = nfs;
+    KeytabPath = {keytab};
+    CCacheDir = {caches};
+"""
 _TEMPLATE = """\
 # Made by spillway from {source}: edit that file, not this one.
 
@@ -49,11 +56,10 @@ NFSV4 {{
     Grace_Period = {grace_seconds};
     Delegations = false;
     Only_Numeric_Owners = true;
-}}
+{idmap}}}
 
 NFS_KRB5 {{
-    Active_krb5 = false;
-}}
+{kerberos}}}
 
 MDCACHE {{
     Dir_Chunk = 128;
@@ -93,6 +99,7 @@ def render(settings: Settings, exports: Sequence[Export] = ()) -> str:
         minor_versions="0, 1, 2" if _serves_4_2(nfs.version_4_2, release) else "0, 1",
         lease_seconds=nfs.lease_seconds,
         grace_seconds=nfs.grace_seconds,
+        **_kerberos(settings),
         plugin=PLUGIN,
         executable=quoted("the path of this Python", sys.executable),
         config=quoted("the path of the configuration", settings.source.absolute()),
@@ -115,6 +122,19 @@ def _rpc_buffers(max_io_bytes: int) -> str:
         return ""
     size_bytes = min(max_io_bytes + _MIB, _LARGEST_RPC_BUFFER_BYTES)
     return f"    MaxRPCSendBufferSize = {size_bytes};\n    MaxRPCRecvBufferSize = {size_bytes};\n"
+
+
+def _kerberos(settings: Settings) -> dict[str, str]:
+    """Return the options of Kerberos by their place in the template. Raises ConfigError."""
+    nfs = settings.nfs
+    if not nfs.has_kerberos:
+        return {"idmap": "", "kerberos": "    Active_krb5 = false;\n"}
+    options = _KERBEROS.format(
+        keytab=quoted("nfs.keytab", nfs.keytab),
+        caches=quoted("gateway.data_dir", settings.run_dir / "krb5"),
+    )
+    mapping = quoted("nfs.idmap_conf", nfs.idmap_conf)
+    return {"idmap": f"    IdmapConf = {mapping};\n", "kerberos": options}
 
 
 def _address(bind: str) -> str:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from stat import filemode
+from typing import Any, NamedTuple
 
 from gateway import config
-from gateway.control.paths import Place, browsing, facts, long_line, resolve
+from gateway.control.paths import FORMATS, REMOVED, Place, browsing, facts, resolve
 from gateway.errors import NotPossible
-from gateway.namespace.browse import Browser, Entry
+from gateway.namespace.browse import Entry
 from gateway.text import printable
 
 DONE = 0
 NOT_POSSIBLE = 1
+RESIDENT = "resident"
 
 
 def ls_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,26 +31,84 @@ def ls_arguments(parser: argparse.ArgumentParser) -> None:
 
 def ls(args: argparse.Namespace) -> int:
     """List paths. Returns exit status 1 if a path does not exist. Raises UserError."""
-    status = DONE
-    listed: list[dict[str, object]] = []
     settings = config.load(args.config)
     with browsing(settings) as browser:
-        for number, path in enumerate(args.paths):
-            try:
-                place = resolve(browser, settings, path)
-                place.found()
-            except NotPossible as exc:
-                status = refuse(exc)
-                continue
-            if args.json:
-                listed += [facts(browser, shown, entry) for shown, entry in _of(browser, place)]
-                continue
-            if len(args.paths) > 1 and place.is_directory:
-                print(f"{chr(10) if number else ''}{place.path}:")
-            _list(browser, place, args.long)
+
+        def listed(path: str) -> Listed:
+            place = resolve(browser, settings, path)
+            entry = place.found()
+            entries = browser.entries(entry.attr.ino) if place.is_directory else iter([entry])
+            return Listed(place.path, place.is_directory, map(partial(shown, place), entries))
+
+        def shown(place: Place, entry: Entry) -> Named:
+            name, path = place.path, place.path
+            if place.is_directory:
+                name = printable(entry.name)
+                path = f"{place.path.rstrip('/')}/{name}"
+            # The facts take a query for each entry: a directory may have a million names.
+            needed = args.long or args.json
+            return Named(entry.name, name, facts(browser, path, entry) if needed else {})
+
+        return show_listed(listed, args)
+
+
+class Named(NamedTuple):
+    """A name to be listed."""
+
+    key: bytes
+    """What it is sorted by."""
+    text: str
+    facts: dict[str, Any]
+    """Only for ``-l`` and ``--json``."""
+
+
+class Listed(NamedTuple):
+    """What a path stands for."""
+
+    path: str
+    is_directory: bool
+    names: Iterator[Named]
+    """In the directory, or the file's own."""
+
+
+def show_listed(listed: Callable[[str], Listed], args: argparse.Namespace) -> int:
+    """Print what the paths stand for. Returns the exit status. Parameters: listed, which finds one,
+    and raises NotPossible."""
+    status = DONE
+    found: list[dict[str, Any]] = []
+    for number, path in enumerate(args.paths):
+        try:
+            one = listed(path)
+        except NotPossible as exc:
+            status = refuse(exc)
+            continue
+        if args.json:
+            found += [name.facts for name in sorted(one.names, key=lambda name: name.key)]
+            continue
+        if len(args.paths) > 1 and one.is_directory:
+            print(f"{chr(10) if number else ''}{one.path}:")
+        # Only the shown lines are kept.
+        lines = [(name.key, _line(name) if args.long else name.text) for name in one.names]
+        for _key, line in sorted(lines):
+            print(line)
     if args.json:
-        print(json.dumps(listed, indent=2))
+        print(json.dumps(found, indent=2))
     return status
+
+
+def _line(name: Named) -> str:
+    """Return one line of ``ls -l``."""
+    one = name.facts
+    mode = filemode(FORMATS[one["kind"]] | int(one["mode"], 8))
+    line = (
+        f"{mode} {one['names']:>3} {one['uid']:>6} {one['gid']:>6} {one['size_bytes']:>14} "
+        f"{one['modified'][:19].replace('T', ' ')} {name.text}"
+    )
+    if "target" in one:
+        line += f" -> {one['target'] or REMOVED}"
+    remarks = [one["bytes"]] if one.get("bytes", RESIDENT) != RESIDENT else []
+    remarks += ["pinned"] if one["pinned"] else []
+    return f"{line} ({', '.join(remarks)})" if remarks else line
 
 
 def stat_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,16 +119,26 @@ def stat_arguments(parser: argparse.ArgumentParser) -> None:
 def stat(args: argparse.Namespace) -> int:
     """Show the facts about paths. Returns exit status 1 if a path does not exist. Raises
     UserError."""
-    status = DONE
-    found = []
     settings = config.load(args.config)
     with browsing(settings) as browser:
-        for path in args.paths:
-            try:
-                place = resolve(browser, settings, path)
-                found.append(facts(browser, place.path, place.found()))
-            except NotPossible as exc:
-                status = refuse(exc)
+
+        def found(path: str) -> dict[str, Any]:
+            place = resolve(browser, settings, path)
+            return facts(browser, place.path, place.found())
+
+        return show_found(found, args)
+
+
+def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) -> int:
+    """Print the facts about the paths. Returns the exit status. Parameters: find, which returns
+    those of one, and raises NotPossible."""
+    status = DONE
+    found = []
+    for path in args.paths:
+        try:
+            found.append(find(path))
+        except NotPossible as exc:
+            status = refuse(exc)
     if args.json:
         print(json.dumps(found, indent=2))
         return status
@@ -80,24 +152,3 @@ def refuse(exc: Exception) -> int:
     """Say why something could not be done. Returns the exit status."""
     print(f"spillway: {exc}", file=sys.stderr)
     return NOT_POSSIBLE
-
-
-def _of(browser: Browser, place: Place) -> Iterator[tuple[str, Entry]]:
-    entry = place.found()
-    if not place.is_directory:
-        yield place.path, entry
-        return
-    for child in browser.entries(entry.attr.ino):
-        yield f"{place.path.rstrip('/')}/{printable(child.name)}", child
-
-
-def _list(browser: Browser, place: Place, is_long: bool) -> None:
-    entry = place.found()
-    entries = browser.entries(entry.attr.ino) if place.is_directory else iter([entry])
-    # Only the shown lines are kept: a directory may have a million names.
-    shown = []
-    for child in entries:
-        name = printable(child.name) if place.is_directory else place.path
-        shown.append((child.name, long_line(browser, child, name) if is_long else name))
-    for _name, line in sorted(shown):
-        print(line)

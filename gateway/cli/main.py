@@ -27,6 +27,7 @@ from gateway.cli import (
     export,
     first_boot,
     init,
+    jobs,
     look,
     manifest,
     pin,
@@ -34,6 +35,7 @@ from gateway.cli import (
     policy,
     promote,
     queue,
+    reach,
     serve,
     statistics,
     status,
@@ -98,12 +100,17 @@ SUBCOMMANDS = (
         "verify-manifest", "compare a bucket with its manifests", manifest.arguments, manifest.run
     ),
     Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
+    Subcommand("jobs", "long work of the admin API", jobs.arguments, jobs.run),
     Subcommand("token", "who may use the admin API", token.arguments, token.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
     Subcommand("completion", "complete commands in a shell", completion.arguments, completion.run),
 )
+
+
+NEEDS_NO_GATEWAY = frozenset({"plan", "verify-manifest", "completion"})
+"""They do the same whichever gateway is named."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -123,11 +130,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             # The message has only names: a value may be a URL with a password.
             names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
             what = f"unknown option {', '.join(names)}" if names else "unexpected argument"
+            if "--gateway" in names:
+                what = "--gateway goes before the command: spillway --gateway URL COMMAND"
             raise UserError(f"{what}: see spillway --help")
         args.program = program
         args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
-        status_code: int = args.run(args)
+        status_code = _run(args)
         sys.stdout.flush()
         return status_code
     except UserError as exc:
@@ -142,6 +151,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         if exc.filename is None:
             raise
         return _fail(f"cannot use {exc.filename}: {exc.strerror}: check the path and its mode")
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Run a command here, or against a gateway on another machine. Returns the exit status."""
+    url = reach.gateway_of(args)
+    if url is None or args.command in NEEDS_NO_GATEWAY:
+        status_code: int = args.run(args)
+        return status_code
+    # The import is here because httpx takes a tenth of a second.
+    from gateway.cli.remote import commands
+
+    if args.command not in commands.COMMANDS:
+        raise UserError(
+            f"spillway {args.command} runs on the gateway only: run it there, without --gateway "
+            f"and {reach.GATEWAY}"
+        )
+    return commands.run(args, reach.reach_of(args, url))
 
 
 def _fail(message: str) -> int:
@@ -161,7 +187,8 @@ def program_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"spillway {version('spillway')}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    reach.arguments(parser)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for command in SUBCOMMANDS:
         sub = commands.add_parser(
             command.name,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from typing import Any
 
 from gateway import config
-from gateway.cli import user
-from gateway.cli.look import DONE, refuse
+from gateway.cli import table, user
+from gateway.cli.change import each
+from gateway.cli.look import DONE
 from gateway.cli.promote import opened
 from gateway.control import pins
 from gateway.control.paths import Place, browsing, resolve
 from gateway.db.compiled import Session
-from gateway.errors import NotPossible
 from gateway.namespace.pins import every
 from gateway.text import shown
 from gateway.types import Kind, Residency
@@ -33,8 +34,7 @@ def pin(args: argparse.Namespace) -> int:
         attr = place.found().attr
         pins.pin(session, attr, place.path, args.note, user.name())
         is_absent = attr.kind == Kind.REGULAR and attr.residency == Residency.ABSENT
-        hint = f"; its bytes are only in the bucket: spillway warm {place.path}"
-        return f"{place.path}: pinned{hint if is_absent else ''}"
+        return pinned(place.path, is_absent)
 
     return _each(args, act)
 
@@ -48,9 +48,21 @@ def unpin(args: argparse.Namespace) -> int:
 
     def act(session: Session, place: Place) -> str:
         pins.unpin(session, place.found().attr.ino, place.path)
-        return f"{place.path}: not pinned any more"
+        return unpinned(place.path)
 
     return _each(args, act)
+
+
+def pinned(path: str, is_absent: bool) -> str:
+    """Return what is said of a new pin. Parameters: is_absent, whether it is a file whose bytes
+    are not all here."""
+    hint = f"; its bytes are only in the bucket: spillway warm {path}"
+    return f"{path}: pinned{hint if is_absent else ''}"
+
+
+def unpinned(path: str) -> str:
+    """Return what is said of a pin that ended."""
+    return f"{path}: not pinned any more"
 
 
 def pins_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,29 +75,38 @@ def list_pins(args: argparse.Namespace) -> int:
     with opened(settings) as database, database.snapshot() as connection:
         session = Session(connection, database.dialect)
         found = [pins.facts(settings, session, one) for one in every(session)]
-    if args.json:
+    return show(found, args.json)
+
+
+def show(found: list[dict[str, Any]], as_json: bool) -> int:
+    """Print the pins. Returns the exit status."""
+    if as_json:
         print(json.dumps(found, indent=2))
         return DONE
-    for one in found:
-        note = f": {shown(one['note'])}" if one["note"] else ""
-        print(f"{one['path']}  ({one['pinned_by']}, {one['pinned'][:10]}){note}")
-    if not found:
+    rows = [
+        (one["path"], one["pinned_by"], one["pinned"][:10], shown(one["note"])) for one in found
+    ]
+    if rows:
+        table.show(("path", "by", "since", "why"), rows, map(_line, rows))
+    else:
         print("nothing is pinned")
     return DONE
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    path, by, when, note = cells
+    return f"{path}  ({by}, {when})" + (f": {note}" if note else "")
 
 
 def _each(args: argparse.Namespace, act: Act) -> int:
     """Do the same with each path. A path that is not possible does not stop the others."""
     settings = config.load(args.config)
-    status = DONE
     with browsing(settings) as browser, opened(settings) as database:
-        for path in args.paths:
-            try:
-                place = resolve(browser, settings, path)
-                with database.reader() as connection, database.transaction(connection):
-                    done = act(Session(connection, database.dialect), place)
-            except NotPossible as exc:
-                status = refuse(exc)
-            else:
-                print(done)
-    return status
+
+        def one(path: str) -> None:
+            place = resolve(browser, settings, path)
+            with database.reader() as connection, database.transaction(connection):
+                done = act(Session(connection, database.dialect), place)
+            print(done)
+
+        return each(args.paths, one)

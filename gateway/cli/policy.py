@@ -6,12 +6,13 @@ import argparse
 import json
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from gateway import config
-from gateway.cli import retention, user, verbs
+from gateway.cli import retention, table, user, verbs
+from gateway.cli.checkpoints import run_of
 from gateway.control import policies
 from gateway.control import retention as control_retention
 from gateway.db import schema
@@ -20,9 +21,10 @@ from gateway.errors import NamespaceError, PolicyError, UserError
 from gateway.retention import policy, store
 from gateway.retention.facts import Current
 from gateway.settings import Settings
-from gateway.text import printable
 
 SHOWN = 50
+COLUMNS = ("policy", "state", "since", "by", "says")
+DONE_COLUMNS = ("when", "what", "checkpoint", "result", "why", "by")
 _Act = Callable[[Settings, Database, argparse.Namespace], int]
 
 
@@ -74,12 +76,17 @@ def run(args: argparse.Namespace) -> int:
 def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.reading() as session:
         found = [one for one in store.versions(session) if one.document is not None]
-    if args.json:
-        print(json.dumps([policies.facts(one) for one in found], indent=2))
+    return show_list([policies.facts(one) for one in found], args.json)
+
+
+def show_list(found: list[dict[str, Any]], as_json: bool) -> int:
+    """Print versions of policies. Returns the exit status."""
+    if as_json:
+        print(json.dumps(found, indent=2))
         return 0
-    for one in found:
-        print(_line(one))
-    if not found:
+    if found:
+        table.show(COLUMNS, map(_cells, found), map(_line, found))
+    else:
         print("there are no policies: spillway policy set FILE")
     return 0
 
@@ -90,37 +97,52 @@ def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> 
     wanted = [one for one in found if args.version in (None, one.version)]
     if not wanted:
         raise UserError(policies.missing(args.name))
-    print(json.dumps(policies.facts(wanted[-1]), indent=2))
+    return show_one(policies.facts(wanted[-1]))
+
+
+def show_one(facts: dict[str, Any]) -> int:
+    """Print a version of a policy. Returns the exit status."""
+    print(json.dumps(facts, indent=2))
     return 0
 
 
 def _history(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.reading() as session:
         found = store.history(session)
-    if args.json:
-        print(json.dumps([policies.facts(one) for one in found], indent=2))
-        return 0
-    for one in found:
-        print(_line(one))
-    return 0
+    return show_list([policies.facts(one) for one in found], args.json)
 
 
 def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    given = _read(args.file)
+    given = read(args.file)
     author = user.name()
     with database.writing() as session:
         stored = [(one.name, store.put(session, one, author)) for one in given]
+    return show_stored([(name, _facts(version)) for name, version in stored])
+
+
+def show_stored(stored: Sequence[tuple[str, dict[str, Any] | None]]) -> int:
+    """Print the new version of each policy, or None of one that is unchanged. Returns the exit
+    status."""
     for name, version in stored:
-        print(f"{name}: unchanged" if version is None else _line(version))
+        show_changed(name, version)
     print("spillway policy plan shows what becomes of each checkpoint")
     return 0
+
+
+def show_changed(name: str, version: dict[str, Any] | None) -> int:
+    """Print the new version of a policy, or None if it is unchanged. Returns the exit status."""
+    print(f"{name}: unchanged" if version is None else _line(version))
+    return 0
+
+
+def _facts(version: store.Version | None) -> dict[str, Any] | None:
+    return None if version is None else policies.facts(version)
 
 
 def _remove(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.writing() as session, policies.found(args.name):
         version = store.remove(session, args.name, user.name())
-    print(_line(version))
-    return 0
+    return show_changed(args.name, policies.facts(version))
 
 
 def _enable(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
@@ -134,56 +156,80 @@ def _disable(_settings: Settings, database: Database, args: argparse.Namespace) 
 def _switch(database: Database, name: str, is_enabled: bool) -> int:
     with database.writing() as session, policies.found(name):
         version = store.switch(session, name, is_enabled, user.name())
-    print(f"{name}: unchanged" if version is None else _line(version))
-    return 0
+    return show_changed(name, _facts(version))
 
 
 def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    others = [] if args.policy is None else _read(args.policy)
+    others = [] if args.policy is None else read(args.policy)
     planned = control_retention.planned(settings, database, [Current(one, 0) for one in others])
-    run_name = args.run_name
-    if run_name is not None:
-        run_name = run_name.removeprefix(settings.nfs.export).strip("/")
-    facts = control_retention.facts(settings, planned, run_name)
-    if args.json:
+    run_name = run_of(settings.nfs.export, args.run_name)
+    return show_plan(control_retention.facts(settings, planned, run_name), args.json)
+
+
+def show_plan(facts: dict[str, Any], as_json: bool) -> int:
+    """Print a plan. Returns the exit status."""
+    if as_json:
         print(json.dumps(facts, indent=2))
     else:
-        for line in retention.lines(facts):
-            print(line)
+        retention.show(facts)
     return 0
 
 
 def _approve(settings: Settings, database: Database, args: argparse.Namespace) -> int:
     control_retention.approve(settings, database, args.plan, user.name())
-    print(f"{args.plan}: approved; the gateway deletes these checkpoints within minutes")
+    return show_approval(args.plan)
+
+
+def show_approval(plan: str) -> int:
+    """Print that a plan is approved. Returns the exit status."""
+    print(f"{plan}: approved; the gateway deletes these checkpoints within minutes")
     return 0
 
 
 def _log(settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.reading() as session:
         found = store.actions(session, max(0, args.limit))
-    if args.json:
-        print(json.dumps([control_retention.action(settings, one) for one in found], indent=2))
+    return show_log([control_retention.action(settings, one) for one in found], args.json)
+
+
+def show_log(found: list[dict[str, Any]], as_json: bool) -> int:
+    """Print what was done. Returns the exit status. Parameters: found, the newest first."""
+    if as_json:
+        print(json.dumps(found, indent=2))
         return 0
-    for one in reversed(found):
-        path = f"{settings.nfs.export}/{printable(one.path)}"
-        result = one.result or "under way"
-        when = retention.moment(one.began_ns)
-        print(f"{when}  {one.what:<10} {path}: {result}: {one.reason} [{one.author}]")
+    rows = [_done(one) for one in reversed(found)]
+    if rows:
+        table.show(DONE_COLUMNS, rows, map(_done_line, rows))
     return 0
 
 
-def _clock(settings: Settings, database: Database, args: argparse.Namespace) -> int:
+def _done(one: dict[str, Any]) -> tuple[str, ...]:
+    when, result = retention.moment(one["began_ns"]), one["result"] or "under way"
+    return when, one["what"], one["path"], result, one["reason"], one["author"]
+
+
+def _done_line(cells: tuple[str, ...]) -> str:
+    when, what, path, result, reason, author = cells
+    return f"{when}  {what:<10} {path}: {result}: {reason} [{author}]"
+
+
+def _clock(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     if args.confirm:
         control_retention.confirm_clock(database)
-    time = control_retention.planned(settings, database, ()).time
-    print(f"ages are counted to {retention.moment(time.now_ns)}")
-    if time.ahead_ns:
-        print(retention.clock_text(time.ahead_ns))
-    return 1 if time.ahead_ns else 0
+    time = control_retention.counted_time(database)
+    return show_clock(time.now_ns, time.ahead_ns)
 
 
-def _read(file: str) -> list[policy.Policy]:
+def show_clock(now_ns: int, ahead_ns: int) -> int:
+    """Print the time to which ages are counted. Returns the exit status. Parameters: ahead_ns, how
+    far the clock is ahead of it."""
+    print(f"ages are counted to {retention.moment(now_ns)}")
+    if ahead_ns:
+        print(retention.clock_text(ahead_ns))
+    return 1 if ahead_ns else 0
+
+
+def read(file: str) -> list[policy.Policy]:
     """Read the policies of a file, TOML or JSON. Raises UserError."""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
@@ -202,10 +248,15 @@ def _read(file: str) -> list[policy.Policy]:
         raise UserError(f"{file}: {exc}") from None
 
 
-def _line(one: store.Version) -> str:
-    state = "enabled" if one.enabled else "disabled"
-    state = "removed" if one.document is None else state
-    says = {} if one.document is None else json.loads(one.document)
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    state = "enabled" if one["enabled"] else "disabled"
+    state = "removed" if one["document"] is None else state
+    says = one["document"] or {}
     told = ", ".join(f"{key} = {json.dumps(value)}" for key, value in says.items() if key != "name")
-    when = retention.moment(one.created_ns)
-    return f"{one.name} v{one.version}  {state:<8}  {when} by {one.author}  {told}".rstrip()
+    when = retention.moment(one["created_ns"])
+    return f"{one['name']} v{one['version']}", state, when, one["author"], told
+
+
+def _line(one: dict[str, Any]) -> str:
+    name, state, when, author, told = _cells(one)
+    return f"{name}  {state:<8}  {when} by {author}  {told}".rstrip()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from gateway import clock, config, state
 from gateway.checkpoints.catalogue import rules_of
-from gateway.cli import user
+from gateway.cli import table, user
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.progress import Line
 from gateway.control import promotions as control
@@ -22,10 +22,12 @@ from gateway.db.engine import Database
 from gateway.errors import NamespaceError, NotPossible, UserError
 from gateway.promotion import members, places, store
 from gateway.promotion.store import Promotion, State
+from gateway.promotion.wishes import NO_WISHES, Wishes, wishes_of
 from gateway.settings import Settings
 from gateway.text import printable, shown
 from gateway.units import size
 
+COLUMNS = ("name", "state", ">files", ">size", "source", "by", "asked", "why")
 POLL_SECONDS = 0.5
 DEAD_SECONDS = 10.0
 """The time that the process of the catalogue may be away: `spillway up` restarts it."""
@@ -34,6 +36,12 @@ DEAD_SECONDS = 10.0
 def promote_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--as", dest="name", required=True, metavar="NAME", help="its new name")
     parser.add_argument("--note", default="", metavar="TEXT", help="why, for other people")
+    tag = "of its objects, beside spillway=promoted; may be repeated"
+    parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="K=V", help=tag)
+    parser.add_argument("--to", metavar="PREFIX", help="its keys begin so, outside of our prefix")
+    parser.add_argument(
+        "--legal-hold", action="store_true", help="no program deletes its objects (Object Lock)"
+    )
     parser.add_argument(
         "--wait",
         action=argparse.BooleanOptionalAction,
@@ -48,21 +56,26 @@ def promote(args: argparse.Namespace) -> int:
     """Promote a checkpoint. Returns exit status 1 if it cannot be promoted. Raises UserError."""
     settings = config.load(args.config)
     name = places.checked(args.name, settings.drain.hold_patterns)
+    wishes = wishes_of(settings.bucket.prefix, args.legal_hold, args.tags, args.to)
+    if wishes.legal_hold:
+        control.require_lock(settings)
     with browsing(settings) as browser, opened(settings) as database:
         try:
             ino = follow(browser, settings, args.path).found().attr.ino
             waiting = _Waiting(settings, database, args.json)
-            made = waiting.ask(ino, name, args.note, args.wait)
+            made = waiting.ask(ino, name, args.note, args.wait, wishes)
             if args.wait:
                 made = waiting.until_ended(made)
             now, _files, copied = _counted(database, made)
             found = control.facts(settings, now, copied)
         except NotPossible as exc:
             return refuse(exc)
-    if args.json:
-        print(json.dumps(found, indent=2))
-    else:
-        print(_line(found))
+    return show(found, args.json)
+
+
+def show(found: dict[str, Any], as_json: bool) -> int:
+    """Print a promotion. Returns the exit status."""
+    print(json.dumps(found, indent=2) if as_json else _line(found))
     return NOT_POSSIBLE if found["state"] == State.FAILED else DONE
 
 
@@ -75,18 +88,39 @@ def promotions(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     with opened(settings) as database, database.snapshot() as connection:
         found = control.every(settings, Session(connection, database.dialect))
-    if args.json:
+    return show_list(found, args.json)
+
+
+def show_list(found: Sequence[dict[str, Any]], as_json: bool) -> int:
+    """Print promotions. Returns the exit status."""
+    if as_json:
         print(json.dumps(found, indent=2))
         return DONE
-    for one in found:
-        print(_line(one))
-    if not found:
+    if found:
+        table.show(COLUMNS, map(_cells, found), map(_line, found))
+    else:
         print("nothing is promoted")
     return DONE
 
 
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    files, length = f"{one['files']:,}", size(one["size_bytes"])
+    why = shown(one["reason"] or one["note"])
+    return (
+        one["name"],
+        one["state"],
+        files,
+        length,
+        one["source"],
+        one["by"],
+        one["asked"][:10],
+        why,
+    )
+
+
 def demote_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="remove the copy, also in the bucket")
+    parser.add_argument("--release-hold", action="store_true", help="end its legal hold first")
     parser.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("name", metavar="NAME", help="as spillway promotions shows it")
 
@@ -101,15 +135,26 @@ def demote(args: argparse.Namespace) -> int:
             except NotPossible as exc:
                 raise UserError(str(exc)) from None
             if not args.yes:
-                print(
-                    f"{found.name}: {found.files:,} files, {size(found.size)} would be removed, "
-                    "also from the bucket: add --yes"
-                )
-                return NOT_POSSIBLE
-            control.demote(session, found)
+                return show_unconfirmed(found.name, found.files, found.size)
+            try:
+                store.demote(session, found, args.release_hold)
+            except NotPossible as exc:
+                return refuse(exc)
         if args.wait:
             _Waiting(settings, database, False).until_gone(found)
-    print(f"{args.name}: {'removed' if args.wait else 'is being removed'}")
+    return show_demoted(args.name, args.wait)
+
+
+def show_unconfirmed(name: str, files: int, size_bytes: int) -> int:
+    """Print what would be removed with --yes. Returns the exit status."""
+    what = f"{files:,} files, {size(size_bytes)}"
+    print(f"{name}: {what} would be removed, also from the bucket: add --yes")
+    return NOT_POSSIBLE
+
+
+def show_demoted(name: str, is_gone: bool) -> int:
+    """Print that a promotion is or will be removed. Returns the exit status."""
+    print(f"{name}: {'removed' if is_gone else 'is being removed'}")
     return DONE
 
 
@@ -118,6 +163,11 @@ def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
     if counts := [f"{count} {name}" for name, count in facts.items() if count]:
         more = ": look with spillway promotions" if facts[State.FAILED] else ""
         yield "promotions", f"{', '.join(counts)}{more}"
+
+
+def copied_text(copied: int, files: int, reason: str | None) -> str:
+    """Return how far a promotion is."""
+    return f"{copied:,} of {files:,} files copied" + (f": {shown(reason)}" if reason else "")
 
 
 class _Waiting:
@@ -133,7 +183,9 @@ class _Waiting:
         self._line = Line(quiet)
         self._alive_at = clock.monotonic_seconds()
 
-    def ask(self, ino: int, name: str, note: str, waits: bool) -> Promotion:
+    def ask(
+        self, ino: int, name: str, note: str, waits: bool, wishes: Wishes = NO_WISHES
+    ) -> Promotion:
         """Record a promotion, as soon as the bucket has all of its source. Raises NotPossible,
         UserError."""
         try:
@@ -155,7 +207,8 @@ class _Waiting:
             self._line.end()
         prefix = self._settings.bucket.prefix
         with self._database.writing() as session:
-            return members.record(session, prefix, name, path, seen, note, user.name())
+            by = user.name()
+            return members.record(session, prefix, name, path, seen, note, by, wishes)
 
     def until_ended(self, one: Promotion) -> Promotion:
         """Wait until a promotion is done or has failed. Raises NotPossible."""
@@ -164,8 +217,7 @@ class _Waiting:
             if now.state != State.COPYING:
                 self._line.end()
                 return now
-            why = f": {shown(now.reason)}" if now.reason else ""
-            self._pause(f"{copied:,} of {files:,} files copied{why}", _continues(one))
+            self._pause(copied_text(copied, files, now.reason), _continues(one))
 
     def until_gone(self, one: Promotion) -> None:
         """Wait until a promotion is removed. Raises UserError."""
@@ -220,6 +272,8 @@ def _line(one: dict[str, Any]) -> str:
         text += f": {shown(one['reason'])}"
     elif one["note"]:
         text += f": {shown(one['note'])}"
+    if one["legal_hold"]:
+        text += "; under a legal hold"
     if one["run"] is None:
         text += "; no rule recognised it as a checkpoint"
     if one["state"] == State.DONE and not one["is_tagged"]:

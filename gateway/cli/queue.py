@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gateway import clock, config
+from gateway.cli import table
 from gateway.control.queue import facts, opened, orders, resolve
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
@@ -17,6 +18,7 @@ from gateway.text import shown
 from gateway.units import duration, size
 
 SHOWN = 50
+COLUMNS = ("state", ">size", ">age", "file")
 VERBS = {"bump": False, "hold": True, "release": None}
 """The order of each verb: hold (True), put first (False), or no order (None)."""
 RETRY = "retry"
@@ -44,18 +46,32 @@ def run(args: argparse.Namespace) -> int:
         if args.verb == "list":
             _list(context, args)
             return 0
-        if not args.paths:
-            raise UserError(f"nothing to {args.verb}: name a PATH: spillway queue {args.verb} PATH")
+        require_paths(args)
         for path, ino in resolve(context, args.paths).items():
             if args.verb == RETRY:
-                again = queue.retry(context, ino)
-                print(f"{path}: {'is tried again' if again else 'nothing of it has failed'}")
+                show_retry(path, queue.retry(context, ino))
                 continue
             before = queue.say(context, ino, VERBS[args.verb])
             if args.verb == "release" and not before:
                 raise UserError(f"nothing was said of {path}: spillway queue shows what was")
-            print(f"{path}: {'released' if args.verb == 'release' else args.verb}")
+            show_order(path, args.verb)
     return 0
+
+
+def require_paths(args: argparse.Namespace) -> None:
+    """Raise UserError if an order is for no path."""
+    if not args.paths:
+        raise UserError(f"nothing to {args.verb}: name a PATH: spillway queue {args.verb} PATH")
+
+
+def show_order(path: str, verb: str) -> None:
+    """Print that an order was given or withdrawn."""
+    print(f"{path}: {'released' if verb == 'release' else verb}")
+
+
+def show_retry(path: str, has_failed: bool) -> None:
+    """Print what became of an order to try again."""
+    print(f"{path}: {'is tried again' if has_failed else 'nothing of it has failed'}")
 
 
 def _list(context: Context, args: argparse.Namespace) -> None:
@@ -64,13 +80,17 @@ def _list(context: Context, args: argparse.Namespace) -> None:
     tops = resolve(context, args.paths).values() or [ROOT_INO]
     everything = (entry for top in tops for entry in queue.entries(context, top))
     files = [facts(settings, entry, now_ns) for entry in islice(everything, max(0, args.limit))]
-    more = sum(1 for _ in everything)
-    said = orders(context)
-    if args.json:
+    show(files, sum(1 for _ in everything), orders(context), args.json)
+
+
+def show(files: list[dict[str, Any]], more: int, said: list[dict[str, Any]], as_json: bool) -> None:
+    """Print what waits. Parameters: more, files that are not shown; said, the orders of people."""
+    if as_json:
         print(json.dumps({"files": files, "more_files": more, "said": said}, indent=2))
         return
-    for one in files:
-        print(_line(one))
+    rows = [_cells(one) for one in files]
+    if rows:
+        table.show(COLUMNS, rows, map(_line, rows))
     if more:
         print(f"... and {more} more: --limit {len(files) + more}")
     if not files:
@@ -79,12 +99,17 @@ def _list(context: Context, args: argparse.Namespace) -> None:
         print(f"{item['said']:<10} {item['path'] or '?'}")
 
 
-def _line(one: dict[str, Any]) -> str:
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     age = "-" if one["age_seconds"] is None else duration(one["age_seconds"])
-    text = f"{one['state']:<10} {size(one['size_bytes']):>10} {age:>9}  {one['path']}"
+    text = one["path"] or "?"
     if one["bumped"]:
         text += " (bumped)"
     if one["tries"]:
         again = duration(one["next_try_seconds"])
         text += f": {one['tries']} tries, next in {again}: {shown(one['error'] or '')}"
-    return text
+    return one["state"], size(one["size_bytes"]), age, text
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    state, length, age, text = cells
+    return f"{state:<10} {length:>10} {age:>9}  {text}"

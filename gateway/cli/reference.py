@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from gateway.cli import reach
 from gateway.cli.examples import EXAMPLES
-from gateway.cli.main import command_parsers, program_parser
+from gateway.cli.main import NEEDS_NO_GATEWAY, command_parsers, program_parser
+from gateway.cli.remote.commands import COMMANDS
 
 _HEAD = """\
 # The command line
@@ -17,6 +19,26 @@ A test compares the two. [Operating Spillway](operating.md) explains the command
 
 Each command reads the configuration that `--config` or `SPILLWAY_CONFIG` names. The script that
 `spillway completion` prints has a shell complete commands and options.
+
+## A gateway on another machine
+
+`spillway --gateway https://host:8780 COMMAND` asks the admin API of a gateway. The options stand
+before the command.
+
+| option | variable | meaning |
+|---|---|---|
+{options}
+
+The variable `{token}` may have the token itself. A token is never an argument: all users of a
+machine can read those. A `--config` goes before `{gateway}`. With a self-made certificate, copy
+`admin.certificate` of the gateway, and name the copy. Plain http is only for a gateway on this
+machine, or for a tunnel to it.
+
+These commands work so: {remote}.
+A rename by `mv` then replaces nothing. These need no gateway: {free}.
+All others run on the gateway only.
+
+## Exit status
 
 | exit status | meaning |
 |---|---|
@@ -29,7 +51,28 @@ Each command reads the configuration that `--config` or `SPILLWAY_CONFIG` names.
 
 def reference() -> str:
     """Return the whole page."""
-    return "\n".join([_HEAD, *_sections(program_parser())])
+    program = program_parser()
+    head = _HEAD.format(
+        options="\n".join(_options(program)),
+        token=reach.TOKEN,
+        gateway=reach.GATEWAY,
+        remote=_listed(name for name in command_parsers(program) if name in COMMANDS),
+        free=_listed(sorted(NEEDS_NO_GATEWAY)),
+    )
+    return "\n".join([head, *_sections(program)])
+
+
+def _options(program: argparse.ArgumentParser) -> Iterator[str]:
+    variables = {"gateway": reach.GATEWAY, "token_file": reach.TOKEN_FILE, "ca": reach.CA}
+    for action in program._actions:
+        if action.dest in variables:
+            meaning = (action.help or "").partition(" (SPILLWAY_")[0]
+            name = f"`{action.option_strings[0]} {action.metavar}`"
+            yield f"| {name} | `{variables[action.dest]}` | {_sentence(meaning)} |"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _sections(program: argparse.ArgumentParser) -> Iterator[str]:

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from gateway import clock
+from gateway.cli import table
 from gateway.retention.facts import Fate
 from gateway.units import duration, size
 
+COLUMNS = (">step", "fate", "state", ">size", "checkpoint", "why")
 
-def lines(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a plan for a person, from the facts of gateway.control."""
+
+def show(facts: dict[str, Any]) -> None:
+    """Print a plan for a person, from the facts of gateway.control."""
     for run, group in groupby(facts["checkpoints"], lambda one: one["run"]):
-        yield run or "/"
-        for one in group:
-            yield _line(one)
+        rows = [_cells(one) for one in group]
+        table.show(COLUMNS, rows, chain([run or "/"], map(_line, rows)), title=run or "/")
+    for line in _summary(facts):
+        print(line)
+
+
+def _summary(facts: dict[str, Any]) -> Iterator[str]:
     if not facts["checkpoints"]:
         yield "there are no checkpoints"
+    if facts["more_checkpoints"]:
+        yield f"... and {facts['more_checkpoints']:,} more: --run RUN shows those of one run"
     yield (
         f"{facts['kept']:,} checkpoints are kept, {facts['deleted']:,} are deleted "
         f"({size(facts['deleted_bytes'])}), {facts['evicted']:,} leave the local disk, "
@@ -35,16 +44,21 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         yield f"{facts['why_asked']}: {asked_text(facts['asked'])}"
 
 
-def _line(one: dict[str, Any]) -> str:
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     step = "-" if one["step"] is None else str(one["step"])
     fate = "delete" if one["fate"] == Fate.DELETE else "keep"
     name = one["path"].rpartition("/")[2]
-    text = f"  {step:>10}  {fate:<6}  {one['state']:<9} {size(one['size_bytes']):>10}  {name}: "
     leaves = f"; leaves the local disk ({one['evicted_by']})" if one["evicted_by"] else ""
     held = "; superseded, and not uploaded meanwhile" if one["superseded"] else ""
     moves = f"; moves to {one['moves_to']} ({one['moved_by']})" if one["moves_to"] else ""
     kept = f"; in {one['storage_class']}" if one["storage_class"] else ""
-    return f"{text}{one['why']}{leaves}{moves}{kept}{held}"
+    why = f"{one['why']}{leaves}{moves}{kept}{held}"
+    return step, fate, one["state"], size(one["size_bytes"]), name, why
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    step, fate, state, length, name, why = cells
+    return f"  {step:>10}  {fate:<6}  {state:<9} {length:>10}  {name}: {why}"
 
 
 def asked_text(asked: dict[str, Any]) -> str:

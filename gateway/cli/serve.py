@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from gateway import config, notify, services
+from gateway import config, logs, notify, services
 from gateway.cli import checks, up
 from gateway.cli.child import Command
 from gateway.cli.init import make_directories
@@ -48,12 +48,13 @@ def run(args: argparse.Namespace) -> int:
     """Become the process. Returns with --ended, or if it is switched off. Raises UserError."""
     _take_credentials()
     settings = config.load(args.config)
+    say = logs.Output(settings.gateway.log_format).say
     command = SERVICES[args.service](settings)
     if args.ended:
         services.ended(settings, command.name, os.environ)
         return 0
     if args.service == "admin" and not settings.admin.enabled:
-        print("spillway: the admin API is switched off (admin.enabled)", flush=True)
+        say("spillway", "the admin API is switched off (admin.enabled)")
         notify.tell(notify.READY)
         return SWITCHED_OFF
     checks.require_data_dir(settings)
@@ -61,8 +62,8 @@ def run(args: argparse.Namespace) -> int:
     services.join(settings, command.name)
     if args.service == "nfs":
         up.check(settings)
-        print(f"spillway: {up.who_may_mount(settings)}")
-        print(f"spillway: mount it: {up.mount_command(settings)}", flush=True)
+        say("spillway", up.who_may_mount(settings))
+        say("spillway", f"mount it: {up.mount_command(settings)}")
     become(command)
     return 1
 

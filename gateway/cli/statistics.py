@@ -26,7 +26,12 @@ def run(args: argparse.Namespace) -> int:
         found = statistics.read(settings)
     except DoorClosed as exc:
         raise UserError(f"{exc}: look at spillway status") from None
-    if args.json:
+    return show(found, args.json)
+
+
+def show(found: Statistics, as_json: bool) -> int:
+    """Print the counts. Returns the exit status."""
+    if as_json:
         print(json.dumps(asdict(found), indent=2))
         return 0
     age = max(0, clock.now_ns() - found.started_ns) / clock.NS

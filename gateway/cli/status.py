@@ -32,8 +32,12 @@ def run(args: argparse.Namespace) -> int:
 
     Raises: UserError when configuration or database cannot be used.
     """
-    facts = gather(config.load(args.config))
-    if args.json:
+    return show(gather(config.load(args.config)), args.json)
+
+
+def show(facts: dict[str, Any], as_json: bool) -> int:
+    """Print the facts of ``gather``. Returns the exit status."""
+    if as_json:
         print(json.dumps(facts, indent=2))
     else:
         for label, value in lines(facts):

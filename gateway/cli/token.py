@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gateway import clock, config
-from gateway.cli import checks, user, verbs
+from gateway.cli import checks, table, user, verbs
 from gateway.cli.quantities import DURATION
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from admin_api.store.tokens import Token
 
 ROLES = ("viewer", "operator", "admin")
+COLUMNS = ("id", "role", "state", "name", "last used", "expires")
 _Act = Callable[[Database, argparse.Namespace], int]
 
 
@@ -47,12 +48,13 @@ def run(args: argparse.Namespace) -> int:
     """Run one verb. Returns its exit status. Raises UserError."""
     settings = config.load(args.config)
     act: _Act = args.act
-    with _opened(settings) as store:
+    with opened(settings) as store:
         return act(store, args)
 
 
 @contextmanager
-def _opened(settings: Settings) -> Iterator[Database]:
+def opened(settings: Settings) -> Iterator[Database]:
+    """Open the admin API's own database. Raises UserError."""
     # The import is here because every command imports this module.
     from admin_api.store.opening import open_store
 
@@ -72,15 +74,24 @@ def _create(store: Database, args: argparse.Namespace) -> int:
     from admin_api.store import tokens
 
     by = user.name()
-    expires_ns = None
-    if args.expires is not None:
-        expires_ns = clock.now_ns() + int(DURATION.read("--expires", args.expires) * clock.NS)
+    seconds = life_seconds(args)
+    expires_ns = None if seconds is None else clock.now_ns() + int(seconds * clock.NS)
     name = shown(by if args.name is None else args.name)
     with store.writing() as session:
         token, text = create(session, name, Role[args.role.upper()], expires_ns, by)
         _note(session, "create", token)
-    if args.json:
-        print(json.dumps({**tokens.facts(token), "token": text}, indent=2))
+    return show_made(tokens.facts(token), text, args.json)
+
+
+def life_seconds(args: argparse.Namespace) -> float | None:
+    """Return for how long a token is to be valid, or None. Raises UserError."""
+    return None if args.expires is None else DURATION.read("--expires", args.expires)
+
+
+def show_made(facts: dict[str, Any], text: str, as_json: bool) -> int:
+    """Print a new token. Returns the exit status."""
+    if as_json:
+        print(json.dumps({**facts, "token": text}, indent=2))
         return 0
     print(text)
     print("it is shown this once: who has it may do what its role may", file=sys.stderr)
@@ -108,16 +119,30 @@ def _list(store: Database, args: argparse.Namespace) -> int:
 
     with store.reading() as session:
         found = [tokens.facts(one) for one in tokens.every(session)]
-    if args.json:
+    return show(found, args.json)
+
+
+def show(found: list[dict[str, Any]], as_json: bool) -> int:
+    """Print the tokens. Returns the exit status."""
+    if as_json:
         print(json.dumps(found, indent=2))
         return 0
-    for one in found:
-        used = f"used {one['last_used']}" if one["last_used"] else "never used"
-        ends = f", expires {one['expires']}" if one["expires"] else ""
-        print(f"{one['id']}  {one['role']:<8}  {one['state']:<7}  {one['name']}: {used}{ends}")
-    if not found:
+    if found:
+        table.show(COLUMNS, map(_cells, found), map(_line, found))
+    else:
         print("there are no tokens: spillway token create --role admin")
     return 0
+
+
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    times = (one["last_used"] or "never", one["expires"] or "never")
+    return one["id"], one["role"], one["state"], one["name"], *times
+
+
+def _line(one: dict[str, Any]) -> str:
+    used = f"used {one['last_used']}" if one["last_used"] else "never used"
+    ends = f", expires {one['expires']}" if one["expires"] else ""
+    return f"{one['id']}  {one['role']:<8}  {one['state']:<7}  {one['name']}: {used}{ends}"
 
 
 def _revoke(store: Database, args: argparse.Namespace) -> int:
@@ -128,7 +153,12 @@ def _revoke(store: Database, args: argparse.Namespace) -> int:
         if token is None:
             raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
         _note(session, "revoke", token)
-    print(f"{token.id}: revoked")
+    return show_revoked(token.id)
+
+
+def show_revoked(token_id: str) -> int:
+    """Print that a token has ended. Returns the exit status."""
+    print(f"{token_id}: revoked")
     return 0
 
 

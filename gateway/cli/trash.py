@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from gateway import config
+from gateway.cli import table
 from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
 from gateway.control import trash as control
@@ -22,6 +24,8 @@ from gateway.text import printable
 from gateway.trash.rows import Entry
 from gateway.trash.trash import Trash
 from gateway.units import duration, size
+
+COLUMNS = ("id", ">size", "time", "path", "deleted", "by", "why")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,20 +48,30 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     if args.action == "list":
         return _list(settings, args.json)
-    if bool(args.ids) == args.all:
-        raise UserError("name what is to be removed: spillway trash empty ID ..., or --all")
+    require_named(args)
     with _opened(settings) as trash:
         trash.reconcile()
-        chosen = {entry.id: entry for entry in trash.entries()}
-        if unknown := [one for one in args.ids if one not in chosen]:
-            raise UserError(f"{shown(unknown[0])} is not in the trash: see spillway trash list")
-        entries = [chosen[one] for one in dict.fromkeys(args.ids)] if args.ids else chosen.values()
-        if not args.yes:
-            total = size(sum(entry.size for entry in entries))
-            raise UserError(
-                f"{len(entries)} checkpoints, {total}, would be removed for good: add --yes"
-            )
-        return _empty(trash, list(entries))
+        entries = {entry.id: entry for entry in trash.entries()}
+        chosen = confirmed({one.id: one.size for one in entries.values()}, args)
+        return _empty(trash, [entries[one] for one in chosen])
+
+
+def require_named(args: argparse.Namespace) -> None:
+    """Raise UserError unless it is said what is to be removed."""
+    if bool(args.ids) == args.all:
+        raise UserError("name what is to be removed: spillway trash empty ID ..., or --all")
+
+
+def confirmed(sizes: Mapping[str, int], args: argparse.Namespace) -> list[str]:
+    """Return the ids that are to be removed. Raises UserError if one is not there, or without
+    --yes. Parameters: sizes in bytes of what is in the trash, by id."""
+    if unknown := [one for one in args.ids if one not in sizes]:
+        raise UserError(f"{shown(unknown[0])} is not in the trash: see spillway trash list")
+    chosen = list(dict.fromkeys(args.ids or sizes))
+    if not args.yes:
+        total = size(sum(sizes[one] for one in chosen))
+        raise UserError(f"{len(chosen)} checkpoints, {total}, would be removed for good: add --yes")
+    return chosen
 
 
 def undelete(args: argparse.Namespace) -> int:
@@ -67,11 +81,16 @@ def undelete(args: argparse.Namespace) -> int:
     with _opened(settings) as trash:
         try:
             trash.reconcile()
-            entry = _chosen(trash.entries(), export, args.what)
-            path = control.undelete(settings, trash, entry.id, args.to)
+            places = [(one.id, one.path) for one in trash.entries()]
+            path = control.undelete(settings, trash, chosen(places, export, args.what), args.to)
         except (NotPossible, TrashRefused) as exc:
             return refuse(NotPossible(str(exc)))
-    print(f"{export}/{printable(path)}: it is back")
+    return show_back(f"{export}/{printable(path)}")
+
+
+def show_back(path: str) -> int:
+    """Print that a checkpoint is back. Returns the exit status."""
+    print(f"{path}: it is back")
     print("policies may delete it again: spillway pin PATH keeps it")
     return DONE
 
@@ -107,34 +126,51 @@ def _opened(settings: Settings) -> Iterator[Trash]:
 def _list(settings: Settings, as_json: bool) -> int:
     with _opened(settings) as trash:
         found = control.facts(settings, trash)
+    return show(found, as_json)
+
+
+def show(found: Sequence[dict[str, Any]], as_json: bool) -> int:
+    """Print what is in the trash. Returns the exit status."""
     if as_json:
         print(json.dumps({"trash": found}, indent=2))
         return DONE
-    for one in found:
-        left = "being removed" if one["is_expiring"] else f"{duration(one['left_seconds'])} left"
-        left = "stays" if one["stays"] else left
-        print(f"{one['id']:<8} {size(one['size_bytes']):>10}  {left:<14} {one['path']}")
-        print(f"{'':<8} {one['deleted'][:19].replace('T', ' ')}  {one['by']}: {one['reason']}")
-        if one["stays"]:
-            print(
-                f"{'':<8} {one['stays']}: take it back: spillway undelete {one['id']}, or "
-                f"remove it: spillway trash empty {one['id']} --yes"
-            )
-    if not found:
+    if found:
+        table.show(COLUMNS, map(_cells, found), chain.from_iterable(map(_lines, found)))
+    else:
         print("the trash is empty")
     return DONE
 
 
-def _chosen(entries: Sequence[Entry], export: str, what: str) -> Entry:
-    """Return the entry with an id, or with the path that it had. Raises NotPossible."""
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    left = "being removed" if one["is_expiring"] else f"{duration(one['left_seconds'])} left"
+    left = f"stays: {one['stays']}" if one["stays"] else left
+    when = one["deleted"][:19].replace("T", " ")
+    return one["id"], size(one["size_bytes"]), left, one["path"], when, one["by"], one["reason"]
+
+
+def _lines(one: dict[str, Any]) -> Iterator[str]:
+    id, length, left, path, when, by, reason = _cells(one)
+    left = "stays" if one["stays"] else left
+    yield f"{id:<8} {length:>10}  {left:<14} {path}"
+    yield f"{'':<8} {when}  {by}: {reason}"
+    if one["stays"]:
+        yield (
+            f"{'':<8} {one['stays']}: take it back: spillway undelete {id}, or "
+            f"remove it: spillway trash empty {id} --yes"
+        )
+
+
+def chosen(places: Sequence[tuple[str, bytes]], export: str, what: str) -> str:
+    """Return the id of what has an id in the trash, or had a path. Raises NotPossible.
+
+    Parameters: places, ids and paths below the export of what is in the trash.
+    """
     path = b"/".join(names_of(export, what))
-    found = [one for one in entries if one.id == what] or [
-        one for one in entries if one.path == path
-    ]
+    found = [id for id, _path in places if id == what] or [id for id, at in places if at == path]
     if not found:
         raise NotPossible(f"{shown(what)} is not in the trash: see spillway trash list")
     if len(found) > 1:
-        ids = ", ".join(one.id for one in found)
+        ids = ", ".join(found)
         raise NotPossible(f"{shown(what)} is in the trash {len(found)} times: name one: {ids}")
     return found[0]
 
@@ -151,5 +187,10 @@ def _empty(trash: Trash, entries: Sequence[Entry]) -> int:
             continue
         finally:
             line.end()
-        print(f"{entry.id}: removed")
+        show_removed(entry.id)
     return status
+
+
+def show_removed(trash_id: str) -> None:
+    """Print that a checkpoint was removed for good."""
+    print(f"{trash_id}: removed")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -23,16 +24,18 @@ from itertools import groupby
 from types import FrameType
 from typing import Any
 
-from gateway import atomic, clock, config, datadir, state
+from gateway import atomic, clock, config, datadir, logs, port, state
 from gateway.cli import checks, ganesha_conf
 from gateway.cli.admin import MODULE, argv
-from gateway.cli.child import Child, Command, Phase
+from gateway.cli.child import Child, Command, Phase, Say
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
+from gateway.exports import server
 from gateway.exports.keeper import at_start
 from gateway.namespace import identity
+from gateway.nfssettings import SYS
 from gateway.proc import start_ticks
 from gateway.settings import Settings
 
@@ -43,8 +46,11 @@ CHECKPOINTS_STOP_SECONDS = 10.0
 ADMIN_STOP_SECONDS = 10.0
 COMMAND_SECONDS = 10.0
 """The time to wait for a command that changes names in place of the server."""
-PROBE_TIMEOUT_SECONDS = 0.5
+PROBE_TIMEOUT_SECONDS = 1.0
 
+_COMPLAINT = re.compile(r":(?!DBUS|NFS CB|DISP)[A-Z0-9_ ]+ :(FATAL|MAJ|CRIT) :")
+"""A line of Ganesha's log that may say why it does not serve. It complains in every log that there
+is no D-Bus, no rpcbind and no keytab for callbacks."""
 _USERS = {
     Squash.NONE: "root is root",
     Squash.ROOT: "root is nobody",
@@ -59,14 +65,15 @@ def arguments(_parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the gateway until a signal. Raises UserError when a check before the start fails."""
     settings = config.load(args.config)
+    say = logs.Output(settings.gateway.log_format).say
     with prepared(settings):
-        secrets = settings.credentials_file
-        if checks.readable_secrets(secrets):
-            say(f"spillway: warning: others can read {secrets}: chmod 600 {secrets}")
-        say(f"spillway: {who_may_mount(settings)}")
+        for secrets in (settings.credentials_file, settings.nfs.keytab):
+            if checks.readable_secrets(secrets):
+                say("spillway", f"warning: others can read {secrets}: chmod 600 {secrets}")
+        say("spillway", who_may_mount(settings))
         for line in further_exports(settings):
-            say(f"spillway: {line}")
-        Supervisor(settings, commands(settings)).run()
+            say("spillway", line)
+        Supervisor(settings, commands(settings), say).run()
     return 0
 
 
@@ -91,6 +98,7 @@ def check(settings: Settings) -> None:
         raise UserError(f"cannot read the namespace database: {exc}") from None
     make_files_directory(settings)
     checks.require_programs(settings)
+    checks.require_kerberos(settings)
     # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
     exports, _left_out = at_start(settings)
     ganesha_conf.write(settings, exports)
@@ -123,9 +131,10 @@ def ganesha(settings: Settings, log: str | None = None) -> Command:
         stop_seconds=GANESHA_STOP_SECONDS,
         advice=f"read {file}; was {plugin} built for this nfs-ganesha and this Python "
         f"({sys.executable})?",
-        ready=partial(_accepts, nfs.bind, nfs.port),
+        ready=partial(_serves, settings),
         ready_text=f" on {_host(nfs.bind)}:{nfs.port}; mount it: {mount_command(settings)}",
         log=file,
+        complaint=_COMPLAINT,
     )
 
 
@@ -162,8 +171,10 @@ def mount_command(settings: Settings) -> str:
     """Return the mount command of a client, with the host name that this machine has for itself."""
     nfs = settings.nfs
     host = socket.gethostname() if nfs.bind in ("0.0.0.0", "::") else _host(nfs.bind)
-    options = "" if nfs.port == 2049 else f" -o port={nfs.port}"
-    return f"mount -t nfs4{options} {host}:{nfs.export} /mnt"
+    options = [] if nfs.port == 2049 else [f"port={nfs.port}"]
+    options += [] if SYS in nfs.security else [f"sec={nfs.security[0]}"]
+    given = f" -o {','.join(options)}" if options else ""
+    return f"mount -t nfs4{given} {host}:{nfs.export} /mnt"
 
 
 def who_may_mount(settings: Settings) -> str:
@@ -177,7 +188,8 @@ def who_may_mount(settings: Settings) -> str:
         f"{', '.join(client.hosts for client in group)} ({kind})"
         for kind, group in groupby(map(parse, settings.nfs.clients), rights)
     )
-    return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash)"
+    proof = ", ".join(settings.nfs.security)
+    return f"hosts that may mount: {listed}; no others (nfs.clients, nfs.squash); users by {proof}"
 
 
 def further_exports(settings: Settings) -> Iterator[str]:
@@ -197,33 +209,23 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _accepts(bind: str, port: int) -> bool:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
-    try:
-        socket.create_connection((host, port), timeout=PROBE_TIMEOUT_SECONDS).close()
-    except OSError:
-        return False
-    return True
-
-
-def say(line: str) -> None:
-    """Print one line. When the reader is gone, supervision continues without output."""
-    try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-    except OSError:
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def _serves(settings: Settings) -> bool:
+    """Return whether the NFS server answers calls and has the export. Without its plugin it
+    answers calls too, and has none."""
+    limit = PROBE_TIMEOUT_SECONDS
+    return port.answers(settings, limit) and server.serves(settings, limit)
 
 
 class Supervisor:
     """Runs the children until a signal ends them.
 
-    Parameters: settings; commands in the order of starting (they are stopped in reverse).
+    Parameters: settings; commands in the order of starting (they are stopped in reverse); say,
+    which prints lines.
     It must be made and run on the main thread: signals and the children's lives are tied to it.
     """
 
-    def __init__(self, settings: Settings, commands: Sequence[Command]) -> None:
+    def __init__(self, settings: Settings, commands: Sequence[Command], say: Say) -> None:
+        self._say = say
         self._state_path = settings.run_dir / state.UP
         self._source = settings.source
         self._children = [Child(command, say) for command in commands]
@@ -244,7 +246,7 @@ class Supervisor:
                 for child in self._children:
                     child.reap()
                 self._publish("stopped")
-        say("spillway: stopped")
+        self._say("spillway", "stopped")
 
     def _step(self, wakeup: int) -> bool:
         """Handle signals, children and state file, then wait. Returns True if all have stopped."""
@@ -275,12 +277,12 @@ class Supervisor:
 
     def _signalled(self, number: int) -> None:
         if self._stopping:
-            say("spillway: second signal: killing")
+            self._say("spillway", "second signal: killing")
             for child in self._children:
                 child.stop()
                 child.kill()
             return
-        say(f"spillway: stopping ({signal.Signals(number).name})")
+        self._say("spillway", f"stopping ({signal.Signals(number).name})")
         self._stopping = True
         for child in self._children:
             child.retire()
@@ -320,7 +322,7 @@ class Supervisor:
         except OSError as exc:
             # A full disk must not end the server, which keeps the clients' data reachable.
             if not self._publish_failed:
-                say(f"spillway: cannot write {self._state_path}: {exc.strerror}; going on")
+                self._say("spillway", f"cannot write {self._state_path}: {exc.strerror}; going on")
             self._publish_failed = True
             return
         self._published = facts

@@ -12,7 +12,8 @@ def adder(
 ) -> Callable[[str, str, Callable[..., Any]], argparse.ArgumentParser]:
     """Return a function that adds a verb and returns its parser.
 
-    Its parameters: name of the verb; text, its help; act, which ``args.act`` is then.
+    Its parameters: name of the verb, which ``args.verb`` is then; text, its help; act, which
+    ``args.act`` is then.
     """
     verbs = parser.add_subparsers(metavar="VERB", required=True)
 
@@ -20,7 +21,7 @@ def adder(
         sub = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
         # Without SUPPRESS its default would replace a --config before the verb.
         sub.add_argument("--config", metavar="PATH", default=argparse.SUPPRESS, help="the file")
-        sub.set_defaults(act=act)
+        sub.set_defaults(act=act, verb=name)
         return sub
 
     return verb

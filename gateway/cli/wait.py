@@ -34,8 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Wait. Returns 0 when everything is durable, 1 when the time is over. Raises UserError."""
-    if not args.durable:
-        raise UserError("it is not said what to wait for: spillway wait --durable PATH")
+    require_said(args)
     settings = config.load(args.config)
     try:
         top = durability.find(settings, args.path)
@@ -44,8 +43,25 @@ def run(args: argparse.Namespace) -> int:
     started = clock.monotonic_seconds()
     with opened(settings) as context:
         error = _wait(context, top, args.path, args.timeout)
-    seconds = round(clock.monotonic_seconds() - started, 3)
-    if args.json:
+    return show(error, clock.monotonic_seconds() - started, args.json)
+
+
+def require_said(args: argparse.Namespace) -> None:
+    """Raise UserError if it is not said what to wait for."""
+    if not args.durable:
+        raise UserError("it is not said what to wait for: spillway wait --durable PATH")
+
+
+def late(path: str, timeout: float, why: str) -> str:
+    """Return what is said when the time is over."""
+    return f"{shown(path)} is not durable after {timeout:g} s: {why}"
+
+
+def show(error: str | None, waited_seconds: float, as_json: bool) -> int:
+    """Print what became of it. Returns the exit status. Parameters: error, why it is not
+    durable."""
+    seconds = round(waited_seconds, 3)
+    if as_json:
         print(json.dumps({"durable": error is None, "error": error, "seconds": seconds}, indent=2))
     elif error is not None:
         print(f"spillway: {error}", file=sys.stderr)
@@ -71,5 +87,5 @@ def _wait(context: Context, top: int, path: str, timeout: float | None) -> str |
     except NotPossible as exc:
         return str(exc)
     except _Late:
-        return f"{shown(path)} is not durable after {timeout:g} s: {durability.why(context, top)}"
+        return late(path, timeout or 0.0, durability.why(context, top))
     return None

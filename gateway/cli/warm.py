@@ -15,7 +15,6 @@ from gateway.control.paths import browsing
 from gateway.control.warming import Warming
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, NotPossible, UserError
-from gateway.settings import Settings
 from gateway.text import shown
 from gateway.units import duration, size
 
@@ -49,13 +48,22 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"cannot use {database.url}: {exc}: try again") from None
     finally:
         database.close()
-    if error is not None:
-        status = refuse(NotPossible(error))
-    facts = warming.facts()
+    is_fetching = state.alive(state.read(settings, state.CACHE))
+    return max(status, show(warming.facts(), error, args, is_fetching))
+
+
+def show(
+    facts: dict[str, Any], error: str | None, args: argparse.Namespace, is_fetching: bool
+) -> int:
+    """Print what was done. Returns the exit status.
+
+    Parameters: error, why a longer wait is useless; is_fetching, whether the hydrator runs.
+    """
+    status = DONE if error is None else refuse(NotPossible(error))
     if args.json:
         print(json.dumps({**facts, "waited": args.wait, "error": error}, indent=2))
     elif error is None:
-        print(_result(settings, facts, args.wait))
+        print(_result(facts, args.wait, is_fetching))
     for one in facts["damaged"][:DAMAGED_SHOWN]:
         status = NOT_POSSIBLE
         if not args.json:
@@ -78,14 +86,12 @@ def _wait(warming: Warming, as_json: bool) -> str | None:
         line.end()
 
 
-def _result(settings: Settings, facts: dict[str, Any], has_waited: bool) -> str:
+def _result(facts: dict[str, Any], has_waited: bool, is_fetching: bool) -> str:
     """Return one line about what was done."""
     counted = f"{facts['files']:,} files, {size(facts['bytes'])}"
     resident = facts["resident_before_files"]
     there = f"; {resident:,} files are on the disk" if resident else ""
     if has_waited:
         return f"fetched: {counted} in {duration(facts['seconds'])}{there}"
-    note = ""
-    if not state.alive(state.read(settings, state.CACHE)):
-        note = "; the hydrator does not run: spillway up starts it"
+    note = "" if is_fetching else "; the hydrator does not run: spillway up starts it"
     return f"asked for: {counted}{there}{note}"

@@ -132,11 +132,13 @@ def _statement(
     if not is_first:
         conditions.append(place < after if is_descending else place > after)
     order = [column.desc() if is_descending else column for column in columns]
+    # SQLite would find the manifest of every row before it sorts them.
+    picked = select(checkpoint.c.ino).where(*conditions).order_by(*order).limit(b("most"))
+    page = picked.subquery("page")
     return Statement(
         select(*columns, *(checkpoint.c[name] for name in _NAMES), _MANIFEST)
-        .where(*conditions)
+        .select_from(page.join(checkpoint, checkpoint.c.ino == page.c.ino))
         .order_by(*order)
-        .limit(b("most"))
     )
 
 
@@ -208,12 +210,19 @@ def gather(settings: Settings) -> dict[str, Any]:
         counts |= {row[0]: row[1] for row in session.all(COUNTS)}
         ((count,),) = session.all(RUNS)
         facts = runs.facts_of(settings, measure(session))
+        is_whole = is_made(session)
     at_risk = sorted(
         (one for one in facts if one["at_risk_seconds"] or one["at_risk_bytes"]),
         key=lambda one: (one["alarm"] is None, -one["at_risk_seconds"]),
     )
     alarms = sum(one["alarm"] is not None for one in facts)
-    return {"runs": count, "checkpoints": counts, "at_risk": at_risk, "alarms": alarms}
+    return {
+        "is_made": is_whole,
+        "runs": count,
+        "checkpoints": counts,
+        "at_risk": at_risk,
+        "alarms": alarms,
+    }
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from gateway.checkpoints import statements as stored
 from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.leftovers import Inside, Leftovers
 from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.texts import entry_of
 from gateway.control.paths import browsing, follow
 from gateway.control.queue import path_of
 from gateway.db.compiled import Session
@@ -141,14 +142,15 @@ def _missing(session: Session, homes: Homes, top: int, rules: Rules) -> Iterator
         (directory, inside), after = waiting.pop(), b""
         while True:
             rows = session.all(stored.MEMBERS, parent=directory, after=after, most=PAGE)
-            for name, _ctime_ns, is_stored, key, _stored_ns, ino, kind, length, is_open, *_ in rows:
-                after = name
-                if kind == Kind.DIRECTORY:
-                    waiting.append((ino, leftovers.below(ino, inside)))
-                elif kind != Kind.REGULAR or (is_stored and homes.is_at_home(ino, key)):
+            for row in rows:
+                after, _ctime_ns, is_stored, key, *_ = row
+                one = entry_of(row)
+                if one.kind == Kind.DIRECTORY:
+                    waiting.append((one.ino, leftovers.below(one.ino, inside)))
+                elif not one.is_file or (is_stored and homes.is_at_home(one.ino, key)):
                     continue
-                elif is_open or not leftovers.has(inside, kind, bytes(name)):
-                    yield Missing(ino, length)
+                elif one.is_open or not leftovers.has(inside, one.kind, bytes(after)):
+                    yield Missing(one.ino, one.size)
             if len(rows) < PAGE:
                 break
 

@@ -46,6 +46,7 @@ def change(preview: Preview) -> dict[str, Any]:
         "disconnects": before is not None and before.number != after.number,
         "clients_added": [one for one in after.clients if one not in old],
         "clients_removed": [one for one in old if one not in after.clients],
+        "squash_was": None if before is None or before.squash == after.squash else before.squash,
         "ganesha": preview.text,
     }
 

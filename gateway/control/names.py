@@ -7,11 +7,12 @@ failure.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
 
-from gateway import clock
+from gateway import clock, logs
 from gateway.control.paths import Place, names_of, resolve, shown
 from gateway.db.models import RESERVED_NAME
 from gateway.door.door import Door
@@ -21,7 +22,10 @@ from gateway.errors import NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
 from gateway.text import printable
-from gateway.types import SetAttr
+from gateway.types import NAME_MAX_BYTES, SetAttr
+
+log = logging.getLogger("admin.door")
+"""Commands configure no loggers: only the admin API shows these lines, with the request's id."""
 
 BUSY_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
@@ -57,6 +61,12 @@ class Asker:
                 waiting, self._door.run([requests[at] for at in waiting]), strict=True
             ):
                 answers[at] = answer
+        logs.event(
+            *(log, logging.INFO if requests else logging.DEBUG),
+            door="+".join(sorted({request.op.name.lower() for request in requests})),
+            requests=len(requests),
+            refused=sum(answer.errno != 0 for answer in answers),
+        )
         return answers
 
     def one(self, path: str, request: Request) -> None:
@@ -165,7 +175,11 @@ class Names:
             )
 
     def _resolve(self, path: str) -> Place:
-        return resolve(self._browser, self._settings, path)
+        place = resolve(self._browser, self._settings, path)
+        if len(place.name) > NAME_MAX_BYTES:
+            # It may be too long even for a request at the door.
+            raise NotPossible(f"{shown(path)}: a name has at most {NAME_MAX_BYTES} bytes")
+        return place
 
     def _named(self, path: str, what: str) -> Place:
         place = self._resolve(path)

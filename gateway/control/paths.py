@@ -28,6 +28,8 @@ _TYPES = {
     Kind.DIRECTORY: ("directory", stat.S_IFDIR),
 }
 
+FORMATS = dict(_TYPES.values())
+"""The format bits of a mode (stat.S_IFMT), by the name of the kind."""
 REMOVED = "(removed)"
 """Shown in place of the target of a symbolic link that was removed after it was listed."""
 
@@ -216,24 +218,6 @@ def _basics(attr: Attr) -> dict[str, Any]:
         "uid": attr.uid,
         "gid": attr.gid,
     }
-
-
-def long_line(browser: Browser, entry: Entry, shown: str) -> str:
-    """Return one line of ``ls -l``."""
-    attr = entry.attr
-    mode = stat.filemode(_TYPES[Kind(attr.kind)][1] | attr.mode)
-    line = (
-        f"{mode} {attr.nlink:>3} {attr.uid:>6} {attr.gid:>6} {attr.size:>14} "
-        f"{_time(attr.mtime_ns)[:19].replace('T', ' ')} {shown}"
-    )
-    if attr.kind == Kind.SYMLINK:
-        line += f" -> {_target(browser, attr.ino) or REMOVED}"
-    remarks = []
-    if attr.kind == Kind.REGULAR and attr.residency != Residency.RESIDENT:
-        remarks.append(browser.place_of_bytes(attr))
-    if browser.is_pinned(attr.ino):
-        remarks.append("pinned")
-    return f"{line} ({', '.join(remarks)})" if remarks else line
 
 
 def _target(browser: Browser, ino: int, text: Text = printable) -> str | None:

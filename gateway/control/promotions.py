@@ -10,11 +10,13 @@ from gateway.checkpoints.facts import State as CheckpointState
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO
-from gateway.errors import NotPossible, NotThere
+from gateway.errors import NotPossible, NotThere, UserError
 from gateway.namespace.lookup import is_trashed
+from gateway.objectstore import keys
 from gateway.promotion import members, places, store
 from gateway.promotion.members import Look
-from gateway.promotion.store import Promotion, State
+from gateway.promotion.store import Hold, Promotion
+from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
 from gateway.units import size
@@ -42,8 +44,21 @@ def facts(
         "copied_files": copied,
         "size_bytes": one.size,
         "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
+        "legal_hold": one.legal_hold == Hold.HELD,
+        "tags": one.all_tags if one.is_tagged else {},
+        "key": keys.key_of(*places.place_of(prefix, one.name, one.released, b"")),
         "manifest": None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
     }
+
+
+def require_lock(settings: Settings) -> None:
+    """Raise UserError if the bucket keeps no legal holds, BucketError if it cannot be asked."""
+    # The imports are here because boto3 takes half a second to import.
+    from gateway.objectstore.holds import HoldingStore
+    from gateway.promotion.copier import NO_LOCK
+
+    if not HoldingStore(settings).has_lock():
+        raise UserError(NO_LOCK)
 
 
 def every(settings: Settings, session: Session, text: Text = printable) -> list[dict[str, Any]]:
@@ -71,13 +86,17 @@ def promote(
     note: str,
     by: str,
     text: Text = printable,
+    wishes: Wishes = NO_WISHES,
 ) -> Promotion:
     """Record a promotion of what the bucket has by now. The gateway copies by itself.
 
     Parameters: ino of the source; name of the copy, as a person wrote it; note, and by, the person,
-    for the record; text, of names. Raises NotThere, NotPossible, UserError, TryAgain.
+    for the record; text, of names; wishes, of the person. Raises NotThere, NotPossible, UserError,
+    TryAgain, and BucketError if the bucket cannot be asked for what the wishes need.
     """
     checked = places.checked(name, settings.drain.hold_patterns)
+    if wishes.legal_hold:
+        require_lock(settings)
     with database.reading() as session:
         path, seen = source_of(session, ino), members.look(session, ino, rules_of(settings))
     if path is None or seen is None:
@@ -85,15 +104,8 @@ def promote(
     if (why := why_not_yet(path, seen, text)) is not None:
         raise NotPossible(f"{text(path)}: {why}")
     with database.writing() as session:
-        return members.record(session, settings.bucket.prefix, checked, path, seen, note, by)
-
-
-def demote(session: Session, one: Promotion) -> Promotion:
-    """Have a copy be removed, also from the bucket, inside a write transaction. The gateway removes
-    it by itself. Returns the promotion as it is then."""
-    changed = one._replace(state=State.DEMOTING.value, reason=None)
-    store.change(session, changed)
-    return changed
+        prefix = settings.bucket.prefix
+        return members.record(session, prefix, checked, path, seen, note, by, wishes)
 
 
 def source_of(session: Session, ino: int) -> bytes | None:

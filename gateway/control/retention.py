@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from gateway import clock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
+from gateway.db.statements import checkpoint
 from gateway.errors import NamespaceError, UserError
+from gateway.promotion.store import protected
 from gateway.retention import knowntime, store
 from gateway.retention import statements as own
 from gateway.retention.facts import Current, Decision
@@ -26,6 +28,12 @@ ACTIONS = Statement(_ACTIONS.order_by(_NEWEST).limit(b("most")))
 ACTIONS_OF = Statement(
     _ACTIONS.where(own.action.c.run == b("run")).order_by(_NEWEST).limit(b("most"))
 )
+NEWEST = Statement(
+    select(
+        func.max(func.coalesce(checkpoint.c.complete_ns, 0)),
+        func.max(func.coalesce(checkpoint.c.durable_ns, 0)),
+    )
+)
 
 
 def planned(settings: Settings, database: Database, others: Sequence[Current]) -> Planned:
@@ -36,19 +44,42 @@ def planned(settings: Settings, database: Database, others: Sequence[Current]) -
     return Planning(settings, catalogue_of(settings, database)).plan(others)
 
 
+def counted_time(database: Database) -> KnownTime:
+    """Return the time to which ages are counted now. Raises TryAgain."""
+    with database.reading() as session:
+        newest = session.one(NEWEST)
+        known = store.known_time(session)
+    times = [time for time in newest or () if time is not None]
+    return knowntime.judge(knowntime.reading(), known, max(times, default=None))
+
+
+def said(session: Session) -> tuple[object, ...]:
+    """Return what people said that plans depend on. While it is equal, a plan that is some moments
+    old has their policies, pins, promotions and approvals."""
+    policies = [(one.name, one.version) for one in store.versions(session)]
+    approvals = [(one.plan, one.approved_ns) for one in store.approvals(session)]
+    return tuple(policies), tuple(approvals), protected(session)
+
+
 def facts(
-    settings: Settings, planned: Planned, run_name: str | None, text: Text = printable
+    settings: Settings,
+    planned: Planned,
+    run_name: str | None,
+    text: Text = printable,
+    *,
+    fate: str | None = None,
+    most: int | None = None,
 ) -> dict[str, Any]:
     """Return what a plan says.
 
-    Parameters: run_name, of the only run whose checkpoints are listed, or None; text, of
-    names.
+    Parameters: run_name, of the only run whose checkpoints are listed, or None; text, of names;
+    fate (keep, delete, evict or move) of those that are listed, or None; most, of them, or None.
     """
     decisions = planned.plan.decisions
-    listed = [_facts(settings, one, planned.superseded, text) for one in decisions]
     deletions = planned.plan.deletions
     asked = planned.asked
-    used = {name for one in decisions for name in _under(planned, one)}
+    listed = list(_listed(decisions, run_name, text, fate))
+    shown = listed[:most]
     return {
         "catalogue_is_made": planned.is_made,
         "ages_until_ns": planned.time.now_ns,
@@ -60,16 +91,35 @@ def facts(
         "deleted_bytes": sum(one.checkpoint.size for one in deletions),
         "evicted": len(planned.plan.evictions),
         "moved": len(planned.plan.transitions),
-        "unused_policies": [str(one) for one in planned.policies if str(one) not in used],
-        "checkpoints": [one for one in listed if run_name in (None, one["run"])],
+        "unused_policies": [str(one) for one in planned.policies if not _is_used(one, decisions)],
+        "checkpoints": [_facts(settings, one, planned.superseded, text) for one in shown],
+        "more_checkpoints": len(listed) - len(shown),
     }
 
 
-def _under(planned: Planned, one: Decision) -> Iterator[str]:
-    found = one.checkpoint
-    for current in planned.policies:
-        if current.policy.selects(found.run, found.path):
-            yield str(current)
+def _listed(
+    decisions: Sequence[Decision], run_name: str | None, text: Text, fate: str | None
+) -> Iterator[Decision]:
+    names: dict[bytes, str] = {}
+    for one in decisions:
+        run = one.checkpoint.run
+        if run_name is not None and names.setdefault(run, text(run)) != run_name:
+            continue
+        if fate is None or _becomes(one, fate):
+            yield one
+
+
+def _becomes(one: Decision, fate: str) -> bool:
+    if fate == "evict":
+        return one.evict is not None
+    if fate == "move":
+        return one.transition is not None
+    return str(one.fate) == fate
+
+
+def _is_used(current: Current, decisions: Sequence[Decision]) -> bool:
+    found = (one.checkpoint for one in decisions)
+    return any(current.policy.selects(one.run, one.path) for one in found)
 
 
 def _asked(plan: str, checkpoints: int, size_bytes: int) -> dict[str, Any]:

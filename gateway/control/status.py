@@ -47,7 +47,7 @@ def gather_quickly(settings: Settings) -> dict[str, Any]:
     oldest = waiting.oldest
     processes = _processes(settings)
     drain = _drain(settings)
-    alive = all(entry["alive"] for entry in processes.values())
+    alive = all(entry["alive"] for entry in processes.values()) and serves(processes)
     # Credentials that may list but not write pass a probe. Only the drain notices.
     refused = drain is not None and drain["alive"] and part(drain, "bucket")["state"] == "refused"
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
@@ -109,6 +109,11 @@ def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
         if lives:
             found[name]["running_seconds"] = age_seconds(entry.get("started_ns"))
     return found
+
+
+def serves(processes: dict[str, dict[str, Any]]) -> bool:
+    """Return whether the NFS server was seen to serve since its start."""
+    return bool(processes["ganesha"]["phase"] == "ready")
 
 
 def _up_phase(up: dict[str, Any] | None) -> str | None:

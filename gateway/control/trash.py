@@ -70,8 +70,8 @@ def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[
 def remove(trash: Trash, entries: Sequence[Entry], told: Callable[[int, int], None]) -> list[str]:
     """Remove entries for good. Returns why some stay.
 
-    Parameters: told, called now and then with the number of entries that were looked at and of the
-    names of the next one that are removed: what it raises ends the removal. Raises UserError,
+    Parameters: told, called now and then with the number of entries that are done and of the names
+    of the next one that are removed: what it raises ends the removal. Raises UserError,
     DoorClosed, NamespaceError, OSError.
     """
     identity.require_surroundings(trash.settings)

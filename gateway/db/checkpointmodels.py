@@ -176,6 +176,12 @@ class Promotion(Base):
     """Whether its objects have the tag. NULL: the store was not asked yet."""
     manifest_etag: Mapped[str | None] = mapped_column(String)
     """ETag of the manifest in the bucket. NULL: it is not known to be there."""
+    legal_hold: Mapped[int] = mapped_column(Integer, server_default="0")
+    """1: its objects are under a legal hold of the store."""
+    tags: Mapped[str | None] = mapped_column(String)
+    """A JSON object of the tags that a person wanted. NULL: none."""
+    released: Mapped[str | None] = mapped_column(String)
+    """The beginning of the keys of its objects. NULL: ``<prefix>/.spillway/promoted``."""
 
 
 class PromotionMember(Base):

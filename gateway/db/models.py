@@ -115,7 +115,7 @@ class Inode(Base):
     residency: Mapped[int] = mapped_column(Integer)
     reserved: Mapped[int] = mapped_column(Integer, server_default="0")
     """1: only the gateway changes it (gateway.namespace.reserved). What is made in a reserved
-    directory is reserved; a rename changes nothing of it."""
+    directory is reserved, and so is what the gateway puts there, until it takes it back."""
 
     __table_args__ = (
         CheckConstraint("reserved IN (0, 1)", name="reserved"),

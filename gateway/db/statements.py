@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    bindparam,
     case,
     delete,
     exists,
@@ -88,6 +89,19 @@ RESERVE = Statement(
 GET = Statement(select(*ATTR).where(inode.c.ino == b("ino")))
 PARENT = Statement(select(inode.c.parent).where(inode.c.ino == b("ino"), IS_DIRECTORY))
 TARGET = Statement(select(inode.c.target, inode.c.kind).where(inode.c.ino == b("ino")))
+_TOP: Any = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte(
+    "below", recursive=True
+)
+_BELOW = _TOP.union(
+    select(dirent.c.ino).select_from(dirent.join(_TOP, dirent.c.parent == _TOP.c.ino))
+)
+RESERVE_TREE = Statement(
+    update(inode)
+    .where(inode.c.ino.in_(select(_BELOW.c.ino)), or_(IS_DIRECTORY, inode.c.nlink == 1))
+    .values(reserved=b("wanted"))
+)
+"""Has only the gateway change an inode and what is below it, or clients too. A file with another
+name, which may be elsewhere, stays as it is."""
 VERIFIER = Statement(select(inode.c.verifier).where(inode.c.ino == b("ino")))
 INODE_INSERT = Statement(insert(inode))
 INODE_DELETE = Statement(delete(inode).where(inode.c.ino == b("the_ino"), inode.c.nlink == 0))

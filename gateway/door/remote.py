@@ -28,11 +28,13 @@ _CREDENTIALS = struct.Struct("=iII")
 class Remote:
     """A connection to the door.
 
-    Parameters: settings. Raises OSError when no server listens.
+    Parameters: settings; seconds, the time to wait for an answer. Raises OSError when no server
+    listens.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, seconds: float = ANSWER_SECONDS) -> None:
         self._settings = settings
+        self._seconds = seconds
         self._connect()
         self._number = 0
 
@@ -57,7 +59,7 @@ class Remote:
                 number, answer = frames.decode(frame, data)
                 answers[number - first] = answer
         except TimeoutError:
-            raise DoorClosed(f"the NFS server gave no answer for {ANSWER_SECONDS:g} s") from None
+            raise DoorClosed(f"the NFS server gave no answer for {self._seconds:g} s") from None
         except OSError as exc:
             raise DoorClosed(f"the NFS server went away: {exc.strerror}") from None
         except frames.Rubbish as exc:
@@ -74,7 +76,7 @@ class Remote:
         # The path of a data directory may be longer than the address of a socket can be.
         directory = os.open(self._settings.run_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(ANSWER_SECONDS)
+        self._socket.settimeout(self._seconds)
         try:
             self._socket.connect(f"/proc/self/fd/{directory}/{SOCKET}")
         except BaseException:

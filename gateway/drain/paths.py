@@ -9,7 +9,7 @@ So a file with only temporary names has no key, and two inodes never have the sa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 from gateway.db import statements as sql
@@ -20,11 +20,8 @@ from gateway.drain.rows import File, Intent, Object
 from gateway.holds import Holds
 from gateway.namespace.lookup import way_up
 from gateway.objectstore import keys
+from gateway.released import Releases
 from gateway.types import Kind
-
-KEYS_KEPT = 8192
-"""Keys are kept because a plan and the two transactions of its upload need the same key."""
-_key_of = lru_cache(KEYS_KEPT)(keys.key_of)
 
 
 class Place(NamedTuple):
@@ -52,6 +49,7 @@ class Paths:
         self._session = session
         self._holds = holds
         self._prefix = prefix
+        self._keys = Releases(session, prefix)
         self._places: dict[int, Place | None] = {}
         self._shortened: dict[int, dict[str, int]] = {}
         self._names: dict[int, list[tuple[int, bytes]]] = {}
@@ -117,7 +115,7 @@ class Paths:
     def key_of(self, ino: int) -> str | None:
         """Return the key of a file, or None if it has no name, or only names that are held."""
         parts = self._parts_of(ino)
-        return None if parts is None else _key_of(self._prefix, parts)
+        return None if parts is None else self._keys.key_of(parts)
 
     def key_in_trash(self, ino: int) -> str | None:
         """Return the key at which the object of a file in the trash gives way to another file, or
@@ -125,14 +123,12 @@ class Paths:
         place = self.place(ino)
         if place is None or not place.is_trashed:
             return None
-        return _key_of(self._prefix, place.parts)
+        return self._keys.key_of(place.parts)
 
     def rest_of(self, ino: int) -> str:
         """Return the part of a file's path that its key does not contain. Mostly it is empty."""
         parts = self._parts_of(ino)
-        if parts is None or not keys.is_shortened(_key_of(self._prefix, parts)):
-            return ""
-        return keys.rest_of(self._prefix, parts)
+        return "" if parts is None else self._keys.rest_of(parts)
 
     def _parts_of(self, ino: int) -> tuple[bytes, ...] | None:
         if self._overrides.get(ino):

@@ -38,7 +38,7 @@ _NO_REVISION = "0"
 _HEAD = re.compile(r"\w+ \{")
 _OPTION = re.compile(r'\w+ = ("[^"]*"|[^";{}#]+);')
 _TOLD = re.compile(
-    r'Export_Id = (\d+);.*?Pseudo = "([^"]*)";.*?MaxRead = (\d+);'
+    r'Export_Id = (\d+);.*?Pseudo = "([^"]*)";.*?SecType = ([^;]*);.*?MaxRead = (\d+);'
     r".*?Directory = (\d+);\s*Revision = (\d+);",
     re.DOTALL,
 )
@@ -53,7 +53,7 @@ EXPORT {{
     Squash = {squash};
 {file_system}    Anonymous_Uid = {anonymous};
     Anonymous_Gid = {anonymous};
-    SecType = sys;
+    SecType = {security};
     Protocols = 4;
     Transports = TCP;
     Attr_Expiration_Time = 60;
@@ -79,17 +79,28 @@ _CLIENT = """\
 """
 
 
+class Fixed(NamedTuple):
+    """What of an export a running server cannot change."""
+
+    name: str
+    directory: int
+    """The inode of the root; 0: the namespace's root."""
+    io_bytes: int
+    """The largest READ. The server's buffers are made for it."""
+    security: str
+    """The server reads at its start whether there is Kerberos."""
+
+
 class Written(NamedTuple):
     """What a text says that a server should tell after reading it."""
 
     revision: int
-    fixed: dict[int, tuple[str, int, int]]
-    """Name, inode of the root (0: the namespace's root) and largest READ in bytes, of each export
-    by its number. A running server must not get others: its buffers are made for this size."""
+    fixed: dict[int, Fixed]
+    """By the numbers of the exports."""
 
     @property
     def directories(self) -> dict[int, int]:
-        return {number: directory for number, (_name, directory, _) in self.fixed.items()}
+        return {number: fixed.directory for number, fixed in self.fixed.items()}
 
 
 def render(settings: Settings, exports: Sequence[Export]) -> str:
@@ -122,8 +133,8 @@ def read(text: str) -> Written:
     if len(revisions) != 1 or len({number for number, *_fixed in found}) != len(found):
         raise ValueError("no exports, or of several revisions, or two of a number")
     fixed = {
-        int(number): (name, int(directory), int(io_bytes))
-        for number, name, io_bytes, directory, _revision in found
+        int(number): Fixed(name, int(directory), int(io_bytes), security)
+        for number, name, security, io_bytes, directory, _revision in found
     }
     return Written(revisions.pop(), fixed)
 
@@ -186,6 +197,7 @@ def _render(settings: Settings, block: _Block, revision: str) -> str:
             f"    Filesystem_Id = {_FILE_SYSTEM}.{block.number};\n" if block.directory else ""
         ),
         anonymous=ANONYMOUS,
+        security=", ".join(settings.nfs.security),
         max_io_bytes=settings.nfs.max_io_bytes,
         directory=block.directory,
         revision=revision,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gateway import atomic, clock, datadir
 from gateway.door.frames import Op, Request
-from gateway.door.remote import Remote
+from gateway.door.remote import ANSWER_SECONDS, Remote
 from gateway.errors import DoorClosed, ExportRefused, InUse, UserError
 from gateway.exports import blocks
 from gateway.settings import Settings
@@ -68,10 +68,25 @@ class Told(NamedTuple):
         return max((one.reading for one in self.exports), default=0)
 
 
-def told(settings: Settings) -> Told | None:
-    """Return the exports that the running server has, or None if none answers. Raises UserError."""
+def serves(settings: Settings, seconds: float) -> bool:
+    """Return whether the running server has ``nfs.export``: its plugin is loaded, and clients find
+    the export. Parameters: seconds, the time that it has for the answer."""
     try:
-        with closing(Remote(settings)) as door:
+        now = told(settings, seconds)
+    except UserError:
+        return False
+    return now is not None and any(
+        one.number == blocks.MAIN_NUMBER and one.is_mounted for one in now.exports
+    )
+
+
+def told(settings: Settings, seconds: float = ANSWER_SECONDS) -> Told | None:
+    """Return the exports that the running server has, or None if none answers.
+
+    Parameters: seconds, the time that it has for the answer. Raises UserError.
+    """
+    try:
+        with closing(Remote(settings, seconds)) as door:
             [answer] = door.run([Request(Op.EXPORTS, 0)])
             pid = door.server_pid()
     except (FileNotFoundError, ConnectionRefusedError, DoorClosed):
@@ -145,8 +160,8 @@ def changed_conf(settings: Settings, text: str) -> tuple[str, str]:
     head, mark, former = whole.partition(blocks.MARK)
     if not mark or _needs_a_restart(former, text):
         raise ExportRefused(
-            "nfs.export, nfs.max_io_bytes or the program is not what spillway up was started with: "
-            "restart spillway up first"
+            "nfs.export, nfs.max_io_bytes, nfs.security or the program is not what spillway up was "
+            "started with: restart spillway up first"
         )
     if (line := blocks.unsound(head + mark + text)) is not None:
         raise ExportRefused(f"ganesha.conf would have the line {shown(line)}, which is not written")
@@ -172,8 +187,8 @@ def _process(settings: Settings) -> Iterator[tuple[int, Told]]:
 def _needs_a_restart(former: str, text: str) -> bool:
     """Return whether a running server must not get a text after the former one."""
     before, after = blocks.read(former).fixed, blocks.read(text).fixed
-    sizes = {io_bytes for *_, io_bytes in (*before.values(), *after.values())}
-    return len(sizes) > 1 or any(
+    all_have = {(one.io_bytes, one.security) for one in (*before.values(), *after.values())}
+    return len(all_have) > 1 or any(
         before.get(number, fixed) != fixed for number, fixed in after.items()
     )
 

@@ -58,13 +58,17 @@ def _address(value: str) -> str | None:
     return None if "/" in value else "must have the length of its network, like 10.0.0.5/24"
 
 
-def _addresses(value: tuple[str, ...] | str) -> str | None:
+def _addresses(value: tuple[str, ...]) -> str | None:
     try:
-        for one in (value,) if isinstance(value, str) and value else tuple(value):
+        for one in value:
             ip_address(one)
     except ValueError as exc:
         return f"must be addresses without a network: {exc}"
     return None
+
+
+def _router(value: str) -> str | None:
+    return _addresses((value,)) if value else None
 
 
 def _device(value: Path) -> str | None:
@@ -89,7 +93,7 @@ class Machine:
     )
     interface: str = _key("The network card that gets the address.", "e*", _no_line)
     address: str = _key("Its address and network. Empty: DHCP.", "", _address)
-    gateway: str = _key("The router.", "", _addresses)
+    gateway: str = _key("The router.", "", _router)
     nameservers: tuple[str, ...] = _key("The servers of names.", (), _addresses)
 
 

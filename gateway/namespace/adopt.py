@@ -37,9 +37,13 @@ _NUMBERS_ABOVE = Statement(
     .where(sql.volume.c.next_ino <= b("largest"))
     .values(next_ino=b("largest") + literal_column("1"))
 )
-_IS_KEPT = or_(sql.IS_CLIENTS, exists().where(sql.object_.c.ino == sql.inode.c.ino))
-"""A file of clients, or a promoted one. What the gateway shows beside them is made again when it is
-lost, and is not in the bucket."""
+_IS_KEPT = or_(
+    sql.IS_CLIENTS,
+    sql.inode.c.content_version > sql.inode.c.drained_version,
+    exists().where(sql.object_.c.ino == sql.inode.c.ino),
+)
+"""A file of clients, also in the trash, or a promoted one. What the gateway shows beside them is
+made again when it is lost, and is not in the bucket."""
 _FILES_AFTER = Statement(
     select(
         sql.inode.c.ino,

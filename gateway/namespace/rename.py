@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.db import statements as sql
+from gateway.db.models import TRASH_INO
 from gateway.db.writer import Tx
 from gateway.errors import (
     AccessDenied,
@@ -50,9 +51,9 @@ def rename(
     """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
 
     Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
-    Data files are named by inode number, so no byte moves. A reserved inode stays in reserved
-    directories. Raises NotFound, Exists and the type errors, NotEmpty, CrossesItself, AccessDenied,
-    NotPermitted, ReadOnly, Stale.
+    Data files are named by inode number, so no byte moves. What the gateway puts into the trash is
+    reserved until it takes it back: clients may have its handle. Raises NotFound, Exists and the
+    type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly, Stale.
     """
     check_name(old_name)
     check_new_name(new_parent, new_name)
@@ -61,8 +62,8 @@ def rename(
         source_dir, _ = _directories(tx, old_parent, new_parent)
         permissions.require_entry_change(source_dir, cred)
         raise NotFound
-    if moved.reserved and not get_directory(tx, new_parent).reserved:
-        raise ReadOnly
+    if moved.reserved and not (cred.is_gateway and old_parent == TRASH_INO):
+        _require_reserved(tx, new_parent)
     replaced = find(tx, new_parent, new_name)
     if replaced is not None or moved.kind == Kind.DIRECTORY:
         # These checks refuse often, and a refusal is cheap only before the first change.
@@ -101,12 +102,20 @@ def rename(
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
         removed = lose_name(tx, replaced)
     note_renamed(tx, moved)
+    if target_dir.reserved != moved.reserved:
+        tx.run(sql.RESERVE_TREE, top=moved.ino, wanted=target_dir.reserved)
     return count_name(tx, moved.ino, 0), removed
 
 
 def _directories(tx: Tx, old_parent: int, new_parent: int) -> tuple[Attr, Attr]:
     source_dir = get_directory(tx, old_parent)
     return source_dir, source_dir if new_parent == old_parent else get_directory(tx, new_parent)
+
+
+def _require_reserved(tx: Tx, directory: int) -> None:
+    """Require that a directory is reserved. Raises ReadOnly, NotADirectory, Stale."""
+    if not get_directory(tx, directory).reserved:
+        raise ReadOnly
 
 
 def _require_replaceable(moved: Attr, replaced: Attr) -> None:

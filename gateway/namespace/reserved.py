@@ -7,7 +7,8 @@ right to it with ``Cred.is_gateway`` (permissions.py).
 The five directories have numbers of their own, below the first that is handed out. The link counts
 of root and ``/.spillway`` leave out what their listings leave out.
 
-A reserved file is never open for writing, and never dirty: its version counts as drained.
+A reserved file is never open for writing. What the gateway makes is never dirty: its version counts
+as drained. A file in the trash may be dirty.
 """
 
 from __future__ import annotations

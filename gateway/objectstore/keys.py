@@ -32,6 +32,8 @@ RESERVED = b"/" + OURS.encode()
 slash: a client's entry of that name would have another key."""
 TRASH = (RESERVED, b"trash")
 """The path of the trash."""
+PROMOTED = (RESERVED, b"promoted")
+"""The path of the promoted copies."""
 _WHOLE_NAMES = {RESERVED.decode(): OURS, OURS: "%2Espillway", ".": "%2E", "..": "%2E%2E"}
 
 _SHORTENED = re.compile("%~[0-9a-f]{64}")

@@ -14,15 +14,15 @@ from gateway.db.statements import inode, object_, promotion_member
 from gateway.drain import metadata
 from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
 from gateway.objectstore import keys
+from gateway.objectstore.holds import HoldingStore
 from gateway.objectstore.objects import Head
-from gateway.objectstore.tags import TaggingStore
 from gateway.promotion import origin
-from gateway.promotion.places import parts_of
+from gateway.promotion.places import place_of
 from gateway.promotion.store import Member, Promotion
 
+NO_LOCK = "the bucket has no Object Lock, so it keeps no legal hold: promote without --legal-hold"
 COPIES = 8
 """The copies at a time. Each only waits for the store."""
-TAGS = {"spillway": "promoted"}
 
 _INOS = given("inos", ino=int)
 SOURCES = Statement(
@@ -90,7 +90,7 @@ class Copier:
     Parameters: store; prefix of the keys; is_ended, which says that no more copies are to begin.
     """
 
-    def __init__(self, store: TaggingStore, prefix: str, is_ended: Callable[[], bool]) -> None:
+    def __init__(self, store: HoldingStore, prefix: str, is_ended: Callable[[], bool]) -> None:
         self._store = store
         self._prefix = prefix
         self._is_ended = is_ended
@@ -131,7 +131,15 @@ class Copier:
         """Yield the ETag that each object of a copy has now, or None if it is not this copy's."""
         return self._pool.map(partial(self._etag_of, of, volume), stored)
 
+    def release(self, held: Sequence[str]) -> None:
+        """Release objects from their legal hold. Parameters: held, their keys. Raises
+        BucketError."""
+        list(self._pool.map(self._store.release, held))
+
     def _etag_of(self, of: Promotion, volume: str, stored: Stored) -> str | None:
+        if of.legal_hold:
+            # A copy that came late is another version.
+            self._store.hold(stored.key)
         head = self._store.head(stored.key)
         if head is None or head.size != stored.size:
             return None
@@ -168,18 +176,39 @@ class Copier:
             **head.metadata,
             **origin.described(of, volume, member.copy),
         }
-        rest = keys.rest_of(self._prefix, parts_of(of.name, member.path))
+        rest = keys.rest_of(*place_of(self._prefix, of.name, of.released, member.path))
         made = self._store.copy(source.key, key, head, metadata.with_rest(rest, described))
-        return Copied(made.etag, tags and self._tag(key))
+        return Copied(made.etag, label(self._store, of, key, tags=tags))
 
-    def _tag(self, key: str) -> bool:
-        try:
-            self._store.tag(key, TAGS)
-        except StoreUnavailable:
+
+def lacks(store: HoldingStore, of: Promotion, *, tags: bool) -> str | None:
+    """Return what the bucket cannot do of what a person wants, or None. Raises StoreUnavailable,
+    StoreRefused. Parameters: tags, whether the store keeps them."""
+    if of.legal_hold and not store.has_lock():
+        return NO_LOCK
+    if of.tags is not None and not tags:
+        return "the bucket keeps no tags of objects: promote without --tag"
+    return None
+
+
+def label(store: HoldingStore, of: Promotion, key: str, *, tags: bool) -> bool:
+    """Give an object of a copy its tags and its legal hold. Returns whether it has the tags.
+
+    Parameters: tags, whether the store keeps them. Raises BucketError, about tags only if a person
+    wanted some.
+    """
+    if of.legal_hold:
+        store.hold(key)
+    try:
+        if tags:
+            store.tag(key, of.all_tags)
+    except StoreUnavailable:
+        raise
+    except BucketError:
+        if of.tags is not None:
             raise
-        except BucketError:
-            return False
-        return True
+        return False
+    return tags
 
 
 def _key(member: Member) -> str:

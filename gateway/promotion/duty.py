@@ -144,7 +144,8 @@ class Promoter:
             return self._describe_late(one)
         if one.state != State.COPYING:
             is_doubtful = one.top in self._look_at or one.top not in self._known
-            removal.remove(self._work, one, BATCH, self._etags, is_doubtful)
+            release = self._open_copier().release
+            removal.remove(self._work, one, BATCH, self._etags, is_doubtful, release)
             return 0.0
         with self._work.reading() as session:
             is_linked = build.parent_of(session, one) == PROMOTED_INO
@@ -157,6 +158,9 @@ class Promoter:
                 self._say(one, "the drain has yet to delete what had this name before")
                 return WAIT_SECONDS
             tagged = int(self._work.store.keeps_tags())
+            if (why := self._lacks(one, bool(tagged))) is not None:
+                self._end(one, why)
+                return 0.0
             self._known.add(one.top)
             begun = one._replace(begun_ns=clock.now_ns(), is_tagged=tagged, reason=None)
             one = self._work.change(begun, one)
@@ -379,6 +383,11 @@ class Promoter:
     def _end(self, one: Promotion, reason: str) -> None:
         self._work.change(one._replace(state=State.FAILED.value, reason=reason), one)
         log.error("promotion %s failed: %s", one.name, reason)
+
+    def _lacks(self, one: Promotion, tags: bool) -> str | None:
+        from gateway.promotion.copier import lacks
+
+        return lacks(self._work.store, one, tags=tags)
 
     def _open_copier(self) -> Copier:
         from gateway.promotion.copier import Copier

@@ -37,6 +37,7 @@ def put(work: Work, of: Promotion, is_resumed: bool) -> str | None:
     """
     # The import is here because awscrt takes time to import.
     from gateway.objectstore.body import Section
+    from gateway.promotion.copier import label
 
     key = manifest_key(work.settings.bucket.prefix, of.name)
     with tempfile.TemporaryFile(dir=work.settings.run_dir) as file:
@@ -51,6 +52,7 @@ def put(work: Work, of: Promotion, is_resumed: bool) -> str | None:
             )
         body = Section(file.fileno(), 0, file.tell())
         stored = work.manifests.put(key, body, origin.described(of, volume, of.top))
+        label(work.store, of, key, tags=bool(of.is_tagged))
     return None if stored.is_doubtful else stored.head.etag
 
 

@@ -23,8 +23,9 @@ from gateway.db.statements import block_digest, checkpoint, dirent, inode, objec
 from gateway.errors import UserError
 from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
 from gateway.objectstore import keys
-from gateway.promotion.places import parts_of
+from gateway.promotion.places import place_of
 from gateway.promotion.store import Member, Promotion, State, add, counts, one_named
+from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.text import printable
 from gateway.types import Kind
 
@@ -160,12 +161,20 @@ def _found(row: Sequence[Any], path: bytes, above: int) -> Found:
 
 
 def record(
-    session: Session, prefix: str, name: str, path: bytes, seen: Look, note: str, by: str
+    session: Session,
+    prefix: str,
+    name: str,
+    path: bytes,
+    seen: Look,
+    note: str,
+    by: str,
+    wishes: Wishes = NO_WISHES,
 ) -> Promotion:
     """Record a promotion of what was seen, in a write transaction. Its members are fixed from now
     on. Returns it. Raises UserError if the name is taken.
 
-    Parameters: prefix of the keys; path of the source; note, and by, the user, for the record.
+    Parameters: prefix of the keys; path of the source; note, and by, the user, for the record;
+    wishes, of the user.
     """
     _require_free(session, name)
     if seen.left:
@@ -194,6 +203,9 @@ def record(
         size=seen.size,
         is_tagged=None,
         manifest_etag=None,
+        legal_hold=int(wishes.legal_hold),
+        tags=wishes.tags_text,
+        released=wishes.released,
     )
     add(session, new, [_member(new, prefix, *pair) for pair in enumerate(seen.found)])
     return new
@@ -223,6 +235,6 @@ def _member(of: Promotion, prefix: str, number: int, one: Found) -> Member:
         kind=one.kind,
         ino=one.ino,
         content_version=one.content_version,
-        key=keys.key_of(prefix, parts_of(of.name, one.path)) if is_file else None,
+        key=keys.key_of(*place_of(prefix, of.name, of.released, one.path)) if is_file else None,
         is_made=0,
     )

@@ -17,13 +17,17 @@ NAME_MAX = NAME_MAX_BYTES - len(MANIFEST_END)
 """The longest name in bytes."""
 
 
-def parts_of(name: str, path: bytes) -> tuple[bytes, ...]:
-    """Return the parts of the path of a copy, from which its key is made.
+def place_of(
+    prefix: str, name: str, released: str | None, path: bytes
+) -> tuple[str, tuple[bytes, ...]]:
+    """Return the prefix and the parts of which the key of a member is made
+    (gateway.released).
 
-    Parameters: name of the promotion; path of the member.
+    Parameters: prefix of the gateway; name of the promotion; released, the prefix of its own, or
+    None; path of the member.
     """
-    below = path.split(b"/") if path else []
-    return (keys.RESERVED, PROMOTED, name.encode(), *below)
+    below = (name.encode(), *(path.split(b"/") if path else ()))
+    return (prefix, (*keys.PROMOTED, *below)) if released is None else (released, below)
 
 
 def manifest_key(prefix: str, name: str) -> str:

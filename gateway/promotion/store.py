@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, delete, exists, func, insert, or_, select, update
@@ -12,7 +13,9 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO
 from gateway.db.statements import IS_REGULAR, checkpoint, inode, pin, promotion, promotion_member
+from gateway.errors import NotPossible
 from gateway.namespace.lookup import way_up
+from gateway.promotion.wishes import OURS
 from gateway.types import Kind
 
 
@@ -24,6 +27,15 @@ class State(StrEnum):
     FAILED = "failed"
     """What was copied is removed. Then the promotion has no members."""
     DEMOTING = "demoting"
+
+
+class Hold(IntEnum):
+    """The legal hold of a promotion."""
+
+    NONE = 0
+    HELD = 1
+    RELEASED = 2
+    """A person has released it, and its objects may still be held."""
 
 
 class Promotion(NamedTuple):
@@ -47,6 +59,14 @@ class Promotion(NamedTuple):
     size: int
     is_tagged: int | None
     manifest_etag: str | None
+    legal_hold: int = 0
+    tags: str | None = None
+    released: str | None = None
+
+    @property
+    def all_tags(self) -> dict[str, str]:
+        """The tags that its objects are to have."""
+        return {**OURS, **json.loads(self.tags or "{}")}
 
 
 class Member(NamedTuple):
@@ -80,6 +100,7 @@ SET = Statement(
         done_ns=b("new_done_ns"),
         is_tagged=b("new_is_tagged"),
         manifest_etag=b("new_manifest_etag"),
+        legal_hold=b("new_legal_hold"),
     )
 )
 MEMBER_INSERT = Statement(insert(promotion_member))
@@ -201,6 +222,27 @@ def one_named(session: Session, name: str) -> Promotion | None:
     return None if row is None else _promotion(row)
 
 
+def held(name: str) -> str:
+    """Return why a copy under a legal hold is not removed, for people."""
+    return f"{name} is under a legal hold: spillway demote {name} --yes --release-hold"
+
+
+def demote(session: Session, found: Promotion, releases: bool) -> Promotion:
+    """Have a copy be removed, inside a write transaction. Returns it as it is then.
+
+    Parameters: releases, whether its legal hold, if it has one, may be released. Raises
+    NotPossible.
+    """
+    hold = found.legal_hold
+    if hold == Hold.HELD and found.state == State.DONE and not releases:
+        raise NotPossible(held(found.name))
+    if hold == Hold.HELD and releases:
+        hold = int(Hold.RELEASED)
+    made = found._replace(state=State.DEMOTING.value, reason=None, legal_hold=hold)
+    change(session, made)
+    return made
+
+
 def change(session: Session, found: Promotion) -> None:
     """Write what may change of a promotion."""
     session.run(
@@ -212,6 +254,7 @@ def change(session: Session, found: Promotion) -> None:
         new_done_ns=found.done_ns,
         new_is_tagged=found.is_tagged,
         new_manifest_etag=found.manifest_etag,
+        new_legal_hold=found.legal_hold,
     )
 
 

@@ -20,8 +20,8 @@ from gateway.settings import Settings
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
+    from gateway.objectstore.holds import HoldingStore
     from gateway.objectstore.s3 import S3Store
-    from gateway.objectstore.tags import TaggingStore
 
 OpenDoor = Callable[[], AbstractContextManager[Door]]
 
@@ -42,16 +42,16 @@ class Work:
         self._open_door = open_door
 
     @cached_property
-    def store(self) -> TaggingStore:
+    def store(self) -> HoldingStore:
         """The bucket. It is opened when there is something to copy."""
         # The imports are here because boto3 and awscrt take a second to import.
         from gateway.drain import endpoint
         from gateway.objectstore.checksums import Kind
-        from gateway.objectstore.tags import TaggingStore
+        from gateway.objectstore.holds import HoldingStore
 
         with self.reading() as session:
             kind = endpoint.known(session, self.settings.bucket) or Kind.MD5
-        return TaggingStore(self.settings, kind=kind)
+        return HoldingStore(self.settings, kind=kind)
 
     @cached_property
     def manifests(self) -> S3Store:

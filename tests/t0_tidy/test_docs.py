@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.settings import SECTIONS
+from package.lock import lock_file
 from tests.t0_tidy.test_tidy import ROOT
 
 DOCUMENTS = sorted(
@@ -72,6 +74,44 @@ def test_every_setting_is_explained_by_its_task() -> None:
     text = (ROOT / "docs/operating.md").read_text()
     keys = [f"{section}.{key.name}" for section, kind in SECTIONS.items() for key in fields(kind)]
     assert [key for key in keys if f"`{key}" not in text] == []
+
+
+def _texts(path: str) -> list[str]:
+    """Return the string constants of a module, also the fixed parts of formatted ones."""
+    nodes = ast.walk(ast.parse((ROOT / path).read_text()))
+    found = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    return [value for value in found if isinstance(value, str)]
+
+
+def _alarms() -> list[str]:
+    """Return the longest fixed part of the text of each alarm of the dashboard."""
+    found = []
+    for node in ast.walk(ast.parse((ROOT / "admin_api/pages/alarms.py").read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Alarm":
+            text = node.args[1]
+            parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+            fixed = [str(one.value) for one in parts if isinstance(one, ast.Constant)]
+            found.append(max(fixed, key=len).strip(" :,"))
+    return found
+
+
+def test_each_alarm_has_a_remedy() -> None:
+    """Of the dashboard, and the lines of ``spillway status`` that speak loudly."""
+    text = (ROOT / "docs/operating.md").read_text()
+    table = text.split("### What each alarm wants\n")[1].split("\n#")[0]
+    alarms = _alarms()
+    assert len(alarms) > 10
+    assert [alarm for alarm in alarms if alarm not in table] == []
+    modules = [f"gateway/cli/{name}.py" for name in ("status", "checkpoints", "retention")]
+    said = " ".join(text for module in modules for text in _texts(module))
+    loud = set(re.findall(r"\b[A-Z]{4,}(?: [A-Z]{2,})*\b", said)) - {"JSON"}
+    assert [word for word in sorted(loud) if word not in table] == []
+
+
+def test_licences_are_of_the_wheels_in_the_package() -> None:
+    listed = re.findall(r"^\| (\S+) +\| \d", (ROOT / "docs/licences.md").read_text(), re.MULTILINE)
+    pinned = re.findall(r"^(\S+)==", lock_file().read_text(), re.MULTILINE)
+    assert sorted(name.lower().replace("_", "-") for name in listed) == pinned
 
 
 def test_the_readme_is_short() -> None:

@@ -33,6 +33,7 @@ LIBRARIES = {
     "gateway.objectstore",
     "gateway.holds",
     "gateway.storageclasses",
+    "gateway.released",
 }
 """The packages that every room of the drain, and the hydrator, may use."""
 DRAIN_BASE = {
@@ -82,11 +83,13 @@ ALLOWED = {
     "gateway.acknowledge": {
         "gateway.checks", "gateway.declare", "gateway.holds", "gateway.pathpattern"
     },
+    "gateway.logs": {"gateway.clock"},
     "gateway.checkpointsettings": {"gateway.checks", "gateway.declare"},
     "gateway.adminsettings": {"gateway.checks", "gateway.declare"},
+    "gateway.nfssettings": {"gateway.checks", "gateway.clients", "gateway.declare"},
     "gateway.settings": {
         "gateway.acknowledge", "gateway.adminsettings", "gateway.checks",
-        "gateway.checkpointsettings", "gateway.clients", "gateway.declare",
+        "gateway.checkpointsettings", "gateway.declare", "gateway.logs", "gateway.nfssettings",
     },
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
@@ -101,11 +104,12 @@ ALLOWED = {
         "gateway.settings", "gateway.state",
     },
     "gateway.daemon": {
-        "gateway.clock", "gateway.config", "gateway.errors", "gateway.notify", "gateway.services",
-        "gateway.settings", "gateway.namespace",
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.logs", "gateway.notify",
+        "gateway.services", "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
     "gateway.storageclasses": set[str](),
+    "gateway.released": {"gateway.db", "gateway.objectstore"},
     "gateway.text": set[str](),
     "gateway.units": set[str](),
     "gateway.door": {
@@ -186,11 +190,11 @@ ALLOWED = {
     **{
         f"gateway.promotion.{name}": {
             *LIBRARIES, "gateway.text", "gateway.checkpoints.facts",
-            *(f"gateway.promotion.{one}" for one in ("store", "places")),
+            *(f"gateway.promotion.{one}" for one in ("store", "places", "wishes")),
             *(("gateway.checkpoints.leftovers", "gateway.checkpoints.rules")
               if name == "members" else ()),
         }
-        for name in ("store", "places", "members")
+        for name in ("store", "places", "members", "wishes")
     },
     "gateway.promotion": {
         *LIBRARIES, *DRAIN_BASE, "gateway.text", "gateway.door", "gateway.drain.endpoint",
@@ -220,7 +224,7 @@ ALLOWED = {
     },
     "gateway.retention": {
         *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
-        "gateway.promotion.store", "gateway.retention",
+        "gateway.promotion.store", "gateway.promotion.wishes", "gateway.retention",
     },
     "gateway.exports": {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.datadir", "gateway.db",
@@ -344,7 +348,7 @@ def test_only_some_packages_see_the_object_store() -> None:
             {
                 *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.manifests"),
                 "gateway.control",
-                *("gateway.promotion", "gateway.objectstore", "tests"),
+                *("gateway.promotion", "gateway.objectstore", "gateway.released", "tests"),
             },
         )
     } == set()

@@ -20,6 +20,11 @@ PLACES = {
     "promotions": "/promotions",
     "trash": "/trash",
     "trash-remove": "/trash/empty",
+    "exports": "/exports",
+    "export": "/exports/edit?name=/datasets",
+    "export-preview": "/exports/preview?version=1&name=/datasets&path=/checkpoints/datasets"
+    "&clients=10.20.0.0/16 ro&squash=root",
+    "export-remove": "/exports/remove?name=/datasets",
     "jobs": "/jobs",
     "audit": "/audit",
     "settings": "/settings",

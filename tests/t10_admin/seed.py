@@ -17,6 +17,7 @@ from gateway import clock
 from gateway.checkpoints.catalogue import rules_of
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.exports.keeper import Exports, Wanted
 from gateway.namespace import pins
 from gateway.objectstore import keys
 from gateway.promotion import members
@@ -70,6 +71,7 @@ def seed(settings: Settings) -> None:
     finally:
         world.end()
         namespace.close()
+    _export(settings)
     _report(settings)
 
 
@@ -244,6 +246,15 @@ def _promote(settings: Settings, database: Database, world: World) -> None:
                 continue
             promotions.change(session, made._replace(begun_ns=made.asked_ns))
             _half(session, name)
+
+
+def _export(settings: Settings) -> None:
+    database = Database(settings.database_url)
+    exports = Exports(settings, database)
+    hosts = ("10.20.9.4 rw", "10.20.0.0/16 ro")
+    exports.put(Wanted("/datasets", b"datasets", hosts, "none"), "mara")
+    exports.put(Wanted("/team/scratch", b"scratch", ("10.20.0.0/16 rw",), "root"), "jonas")
+    database.close()
 
 
 def _half(session: Session, name: str) -> None:

@@ -72,11 +72,11 @@ def _audit(session: Session) -> None:
 
 def _jobs(session: Session, now_ns: int) -> None:
     asked: tuple[tuple[str, dict[str, Any], str, int, int, str], ...] = (
-        ("evict", {"path": "/checkpoints/llama-70b/pretrain-v3/step-37000"}, "done", 17, 17,
+        ("evict", {"paths": ["/checkpoints/llama-70b/pretrain-v3/step-37000"]}, "done", 17, 17,
          "17 files left the disk"),
-        ("verify", {"path": "/checkpoints/vit-l/finetune"}, "failed", 9, 41,
+        ("evict", {"paths": ["/checkpoints/vit-l/finetune"]}, "failed", 9, 41,
          "the bucket answered 403 AccessDenied: correct its permissions, and begin it again"),
-        ("warm", {"path": "/checkpoints/llama-70b/pretrain-v3/step-40000"}, "running", 6, 17,
+        ("warm", {"paths": ["/checkpoints/llama-70b/pretrain-v3/step-40000"]}, "running", 6, 17,
          "6 of 17 files are on the disk"),
     )  # fmt: skip
     for number, (kind, arguments, state, done, total, text) in enumerate(asked):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import httpx
 import pytest
@@ -20,8 +21,20 @@ from admin_api.app import PREFIX, create_app
 from gateway import clock
 from tests.t10_admin.site import AdminSite, admin_site, serving
 
-OPEN = {f"{PREFIX}/health/live", f"{PREFIX}/health/ready", f"{PREFIX}/login", "/login"}
-"""What answers without a token. The files of the pages are beside them."""
+OPEN = {
+    *(f"{PREFIX}/health/live", f"{PREFIX}/health/ready"),
+    *(f"{PREFIX}/login", "/login", "/static"),
+    "/theme",  # a cookie of the browser that asks
+}
+"""What answers without a token."""
+JSON, FORM = "application/json", "application/x-www-form-urlencoded"
+BODIES = {
+    "list": (b"[]", JSON),
+    "broken": (b'{"a": ', JSON),
+    "no UTF-8": (b'{"a": "\xff"}', JSON),
+    "no JSON": (b"a=1", FORM),
+}
+"""Bodies that no route takes."""
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +56,33 @@ class Route(NamedTuple):
     path: str
     role: Role | None
 
-    def call(self, site: AdminSite, headers: dict[str, str] | None = None) -> httpx.Response:
+    has_body: bool
+
+    @property
+    def is_page(self) -> bool:
+        return not self.path.startswith((PREFIX, "/metrics"))
+
+    def call(
+        self, site: AdminSite, token: str | None = None, body: bytes = b"{}", kind: str = JSON
+    ) -> httpx.Response:
         url = str(site.http.base_url.join("/")) + self.path.lstrip("/")
-        body: dict[str, str] | None = {} if self.method in ("POST", "PUT", "PATCH") else None
-        return site.http.request(self.method, url, json=body, headers=headers)
+        headers = {} if token is None else bearer(token)
+        sent = body if self.method in ("POST", "PUT", "PATCH") else None
+        if sent is not None:
+            headers["Content-Type"] = kind
+        return site.http.request(self.method, url, content=sent, headers=headers)
 
 
 def routes(site: AdminSite) -> list[Route]:
-    """All routes of the application, with something for each parameter of a path."""
+    """All routes of the API and the pages, with something for each parameter of a path."""
     found = []
-    for context in iter_route_contexts(site.app.routes):
-        route: Any = context
-        path = re.sub(r"\{[^}]*\}", "x", route.path)
-        role = role_of(route.dependant) if getattr(route, "dependant", None) else None
-        found += [Route(method, path, role) for method in sorted(route.methods or ())]
+    apps = (site.app, site.app.state.pages)
+    for route in itertools.chain.from_iterable(iter_route_contexts(app.routes) for app in apps):
+        path = re.sub(r"\{[^}]*\}", "x", route.path or "")
+        dependencies = getattr(route, "dependant", None)
+        role = role_of(dependencies) if dependencies else None
+        has_body = bool(dependencies and dependencies.body_params)
+        found += [Route(method, path, role, has_body) for method in sorted(route.methods or ())]
     return found
 
 
@@ -71,23 +97,31 @@ def status_of(site: AdminSite, text: str) -> tuple[int, str]:
 
 def test_each_route_needs_a_token_and_its_role(site: AdminSite, texts: dict[Role, str]) -> None:
     every = routes(site)
-    assert len(every) > 10
+    assert sum(one.is_page for one in every) > 30 and sum(not one.is_page for one in every) > 50
     for one in every:
-        if one.path in OPEN or one.path.startswith("/static"):
+        if one.path in OPEN:
             assert one.role is None, one
             continue
         assert one.role is not None, f"{one}: a parameter of admin_api.access.roles is missing"
-        answer = one.call(site)
-        if one.path.startswith(PREFIX):
-            assert answer.status_code == 401, one
-            assert answer.headers["content-type"] == problems.MEDIA_TYPE
-            assert answer.headers["www-authenticate"] == "Bearer"
-        else:
-            assert answer.status_code in (303, 401), one
-        for role in Role:
-            if role < one.role:
-                answer = one.call(site, headers=bearer(texts[role]))
-                assert answer.status_code == 403, (one, role)
+        lower = [None, *(texts[role] for role in Role if role < one.role)]
+        kinds = {"form": (b"a=%00&csrf=x", FORM)} if one.is_page else BODIES
+        for (what, (body, kind)), token in itertools.product(kinds.items(), lower):
+            answer = one.call(site, token, body, kind)
+            told = (one, what, token and token[:4], answer.text)
+            if one.is_page and token is None:
+                assert (answer.status_code, answer.headers["location"][:6]) == (303, "/login"), told
+                continue
+            assert answer.status_code == (401 if token is None else 403), told
+            if not one.is_page:
+                assert answer.headers["content-type"] == problems.MEDIA_TYPE
+                assert answer.json()["instance"] == answer.headers["x-request-id"]
+            if token is None:
+                assert answer.headers["www-authenticate"] == "Bearer"
+        if one.has_body:
+            # Who may call it is told what is wrong with the body.
+            wrong = {what: one.call(site, texts[Role.ADMIN], *BODIES[what]) for what in BODIES}
+            statuses = {what: answer.status_code for what, answer in wrong.items()}
+            assert statuses == {"list": 422, "broken": 422, "no UTF-8": 422, "no JSON": 415}, one
     # Routes that change something are not for those who only read.
     lax = [one for one in every if one.method not in calls.SAFE and one.role is Role.VIEWER]
     tries = {"/retention/plan", "/retention/validate", "/exports/validate"}  # they store nothing

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from admin_api.pages import files
 from tests.t10_admin.places import PLACES
 from tests.t10_admin.seeded import Seeded, Watched, chromium, log_in, seeded_site
 
@@ -166,3 +167,82 @@ def test_who_is_not_logged_in_comes_back_to_the_page(site: Seeded, browser: Brow
     page.get_by_role("button", name="Log in").click()
     expect(page.get_by_role("heading", name="What the policies do now")).to_be_visible()
     page.close()
+
+
+def test_a_person_orders_what_the_api_orders(
+    site: Seeded, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exports with a preview, a directory in pages, jobs, a try again, an order and its end."""
+    page = browser.new_page()
+    log_in(page, site)
+    exports(page, site)
+    page_through(page, site, monkeypatch)
+    page.get_by_role("button", name="Warm: bring the bytes of").click()
+    warmed = page.get_by_role("row", name=STEP).filter(has_text="Warm")
+    expect(warmed.first).to_be_visible()
+    page.goto(site.address("/checkpoints/{checkpoint}"))
+    page.get_by_role("button", name="Warm: bring its bytes").click()
+    expect(page.get_by_role("status").first).to_contain_text("Bytes come back")
+    page.goto(site.address("/queue"))
+    page.get_by_role("button", name="Try now").click()
+    expect(page.get_by_role("status")).to_contain_text("It is tried again now")
+    page.goto(site.address(f"/files?path={STEP}"))
+    page.get_by_role("button", name="Hold").click()
+    orders = page.get_by_role("region", name="What people said")
+    expect(orders).to_contain_text("step-46000")
+    orders.get_by_role("button", name="Release").click()
+    expect(orders).to_be_hidden()
+    page.goto(site.address("/trash"))
+    page.get_by_role("link", name="Remove all for good").click()
+    dialog = page.get_by_role("dialog", name="Remove 2 checkpoints for good?")
+    expect(dialog).to_contain_text("What comes into the trash later stays")
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.close()
+
+
+STEP = "/checkpoints/llama-70b/pretrain-v3/step-46000"
+
+
+def exports(page: Page, site: Seeded) -> None:
+    """Add an export, change it, and remove it."""
+    page.goto(site.address("/exports"))
+    page.get_by_role("link", name="New export").click()
+    preview = page.get_by_role("region", name="What this would do")
+    page.get_by_label("Name").fill("/shared")
+    page.get_by_label("Directory").fill("/checkpoints/nothing")
+    page.get_by_role("textbox", name="Hosts").fill("10.0.0.0/33 rw")
+    expect(preview).to_contain_text("'10.0.0.0/33 rw'")
+    page.get_by_role("textbox", name="Hosts").fill("10.20.0.0/16 rw")
+    expect(preview).to_contain_text("There is no directory nothing")
+    page.get_by_role("button", name="Save and apply").click()
+    expect(preview).to_contain_text("The exports are as they were")
+    page.get_by_label("Directory").fill("/checkpoints/datasets")
+    expect(preview).to_contain_text("The listed hosts can mount /shared")
+    page.get_by_role("button", name="Save and apply").click()
+    expect(page.get_by_role("status").first).to_contain_text("can mount /shared")
+    page.get_by_role("link", name="Change /shared").click()
+    page.get_by_role("textbox", name="Hosts").fill("10.20.0.0/16 ro")
+    expect(preview).to_contain_text("No entry any more: 10.20.0.0/16 rw")
+    preview.get_by_text("What NFS-Ganesha would be told").click()
+    expect(preview).to_contain_text("Access_Type = RO;")
+    page.get_by_role("button", name="Save and apply").click()
+    page.get_by_role("link", name="Remove /shared").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove it").click()
+    expect(page.get_by_role("status").first).to_contain_text("/shared is no export any more")
+
+
+def page_through(page: Page, site: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """See each name of a directory once, and go back to the first page."""
+    monkeypatch.setattr(files, "ROWS", 7)
+    page.goto(site.address(f"/files?path={STEP}"))
+    names: list[str] = []
+    while True:
+        names += page.get_by_role("rowheader").all_inner_texts()
+        more = page.get_by_role("link", name="Next page")
+        if not more.count():
+            break
+        more.click()
+    assert len(names) == len(set(names)) == 17
+    assert names == sorted(names)
+    page.get_by_role("link", name="First page").click()

@@ -123,5 +123,6 @@ def test_a_preview_says_what_a_change_does(site: Filled) -> None:
         assert line in hosts["ganesha"]
     assert "Revision" not in hosts["ganesha"]
     assert preview(path="team")["disconnects"] is True
+    assert (preview(squash="all")["squash_was"], hosts["squash_was"]) == ("none", None)
     assert preview(name="/new")["is_new"] is True
     assert [one["name"] for one in site.ask("GET", "exports")["items"]].count("/new") == 0

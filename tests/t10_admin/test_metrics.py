@@ -109,6 +109,53 @@ def test_metrics_are_well_formed_and_true(gateway: tuple[Site, str, Settings]) -
     assert count == found["spillway_commit_seconds_bucket", ("+Inf",)] > 0
 
 
+FAMILIES = {
+    "nfs_operation_seconds": "operation le",
+    "nfs_delayed": "operation",
+    "nfs_errors": "operation error",
+    "nfs_bytes": "direction",
+    "commit_changes": "le",
+    "commit_seconds": "le",
+    "dirty_files": "",
+    "dirty_bytes": "",
+    "space_level": "level",
+    "space_headroom_bytes": "",
+    "space_dirty_limit_bytes": "",
+    "space_slow_from_ratio": "",
+    "space_reserve_bytes": "",
+    "evict_from_ratio": "",
+    "evict_to_ratio": "",
+    "drain_uploads": "",
+    "drain_sent_bytes": "",
+    "drain_requests_at_once": "",
+    "hydrate_bytes": "",
+    "hydrate_files": "",
+    "evicted_bytes": "",
+    "s3_requests": "process status",
+    "bucket_state": "state",
+    "rpo_seconds": "",
+    "run_rpo_seconds": "run",
+    "run_at_risk_bytes": "run",
+    "alarm": "alarm",
+    "process_up": "process",
+}
+"""Metrics that people watch, with all of their labels."""
+
+
+def test_each_family_is_there_with_bounded_labels(gateway: tuple[Site, str, Settings]) -> None:
+    _site, text, settings = gateway
+    families_of = {one.name: one for one in text_string_to_metric_families(text)}
+    for name, labels in FAMILIES.items():
+        found = families_of[f"spillway_{name}"]
+        told = {label for sample in found.samples for label in sample.labels}
+        # A run is named only while it has something at risk.
+        assert told == set(labels.split()) or name.startswith("run_"), (name, told)
+    size = sum(len(one.samples) for one in families_of.values())
+    assert size < 2000, "a scrape has too many series"
+    [slow] = families_of["spillway_space_slow_from_ratio"].samples
+    assert slow.value == settings.space.slow_from
+
+
 def test_rules_and_dashboard_name_only_metrics_that_exist(
     gateway: tuple[Site, str, Settings],
 ) -> None:

@@ -111,6 +111,7 @@ def test_pages_without_anything_to_show_say_what_comes(site: AdminSite, http: ht
         ("/promotions", "Nothing is promoted"),
         ("/trash", "The trash is empty"),
         ("/jobs", "No jobs"),
+        ("/exports", "No directory is exported beside"),
         ("/audit?by=nobody", "No entry fits"),
         ("/settings", "[bucket]"),
     ):
@@ -127,6 +128,10 @@ def test_errors_are_pages_here_and_problems_in_the_api(site: AdminSite, http: ht
         ("/checkpoints/list?cursor=odd", 400, "begin without a cursor"),
         ("/policy/nothing", 404, "There is no policy nothing"),
         ("/files?path=/checkpoints/nothing", 404, "no such file or directory"),
+        ("/files?cursor=odd", 400, "begin without a cursor"),
+        ("/exports/edit?name=/nothing", 404, "There is no export /nothing"),
+        ("/trash/t1/remove", 404, "is not in the trash"),
+        ("/promotions/nothing/demote", 404, "No promotion nothing"),
         ("/checkpoints/list?text=%2500", 200, "No checkpoint fits"),
         ("/files?path=%2500", 422, "no NUL byte"),
     ):

@@ -138,6 +138,7 @@ NAMED = {"name": "x"}
 def test_jobs_about_a_checkpoint_follow_its_name(site: Filled) -> None:
     ino = site.ino("a/step-3")
     warmed = job(site, "POST", f"checkpoints/{ino}/warm")
+    assert warmed["text"] == "0 files came, 2 were there before"
     assert (warmed["state"], warmed["result"]["resident_before_files"]) == ("done", 2)
     assert recorded(site)["after"]["job"] == warmed["id"]
     # The bucket has no credentials.
@@ -180,7 +181,7 @@ def test_what_is_saved_between_the_look_and_the_deletion_stays(
                 world.write("jobs/a/step-1/__0_1.distcp", b"more")
 
         monkeypatch.setattr(identity, "require_surroundings", save_more)
-        changed = site.ask("DELETE", f"checkpoints/{ino}", 412, headers=seen)
+        changed = site.ask("DELETE", f"checkpoints/{ino}?force=true", 412, headers=seen)
         assert changed["current"]["files"] == 3
         monkeypatch.undo()
         assert site.ask("GET", "trash")["items"] == []

@@ -101,6 +101,7 @@ def test_a_prepared_token_opens_the_admin_api(
     assert [main(add), main(add)] == [0, 0]
     said = capsys.readouterr().out
     assert said == f"{token.id}: added\n{token.id}: unchanged\n"
+    assert main([*add[:-1], "a hash of mine"]) == EXIT_USAGE
     store = open_store(settings)
     try:
         who = Verifier(store).verify(shown.err.splitlines()[0], "127.0.0.1")

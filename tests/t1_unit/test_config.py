@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from gateway import checks, config
@@ -89,6 +88,9 @@ def test_places_below_the_data_directory() -> None:
         ("nfs", "clients", ["fe80::1%eth0 rw"], "must look like"),
         ("nfs", "clients", ["fd00::/112 rw"], "a prefix of at most 99, or is an address"),
         ("nfs", "squash", "no", "must be one of none, root, all"),
+        ("nfs", "security", [], "must have one or more of sys, krb5, krb5i, krb5p, each once"),
+        ("nfs", "security", ["sys", "krb6"], "each once"),
+        ("nfs", "security", ["krb5", "krb5"], "each once"),
         ("cache", "evict_from", 1.1, "between 0.05 and 1"),
         ("cache", "limits", ["scratch=5GB"], 'must look like "NAME=500GiB"'),
         ("cache", "limits", ["5GiB"], 'must look like "NAME=500GiB"'),
@@ -284,8 +286,10 @@ SHAPED = {
     "client_weights",
     "directory_weights",
     "clients",
+    "log_format",
     "squash",
     "version_4_2",
+    "security",
     "evict_from",
     "evict_to",
     "limits",
@@ -322,7 +326,6 @@ def test_an_address_cannot_carry_the_buckets_name() -> None:
     ).bucket.path_style
 
 
-@run_settings(deadline=None)
 @given(st.data())
 def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
     values: dict[str, dict[str, Any]] = {}

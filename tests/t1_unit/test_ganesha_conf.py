@@ -13,7 +13,7 @@ import pytest
 from gateway import config
 from gateway.cli import ganesha_conf, up
 from gateway.errors import ConfigError
-from gateway.exports import blocks
+from gateway.exports import blocks, server
 from gateway.exports.export import Export
 from gateway.settings import Settings
 
@@ -71,6 +71,28 @@ def test_what_clients_depend_on() -> None:
     assert found["EXPORT", "Path"] == found["EXPORT", "Pseudo"] == '"/ckpt"'
     assert found["EXPORT", "Export_Id"] == "1", "part of every handle clients hold"
     assert found["FSAL", "Name"] == "PYTHON"
+
+
+def test_kerberos() -> None:
+    found = options(ganesha_conf.render(settings()))
+    assert found["EXPORT", "SecType"] == "sys"
+    assert found["NFS_KRB5", "Active_krb5"] == "false"
+    both = ["krb5i", "krb5p"]
+    given = settings(security=both, keytab="/k", idmap_conf="/i", port=20490)
+    text = ganesha_conf.render(given)
+    found = options(text)
+    assert found["EXPORT", "SecType"] == "krb5i, krb5p"
+    assert found["NFS_KRB5", "Active_krb5"] == "true"
+    assert found["NFS_KRB5", "KeytabPath"] == '"/k"'
+    assert found["NFS_KRB5", "CCacheDir"] == '"/nvme/run/krb5"'
+    assert found["NFSV4", "IdmapConf"] == '"/i"'
+    assert blocks.unsound(text) is None
+    assert "mount -t nfs4 -o port=20490,sec=krb5i " in up.mount_command(given)
+    former, other = (
+        ganesha_conf.render(one).partition(blocks.MARK)[2] for one in (settings(), given)
+    )
+    assert server._needs_a_restart(former, other), "a running server has no Kerberos then"
+    assert not server._needs_a_restart(former, former)
 
 
 def test_what_must_stay_off() -> None:
@@ -221,7 +243,7 @@ def test_who_may_mount_is_told_in_one_line_and_in_order() -> None:
     assert up.who_may_mount(settings(clients=clients)) == (
         "hosts that may mount: 10.0.0.7 (read, every user is nobody); "
         "10.0.0.0/8, ::1 (read and write, root is root); "
-        "10.0.0.8 (read, every user is nobody); no others (nfs.clients, nfs.squash)"
+        "10.0.0.8 (read, every user is nobody); no others (nfs.clients, nfs.squash); users by sys"
     )
     assert "root is nobody" in up.who_may_mount(settings(squash="root"))
 
@@ -233,7 +255,9 @@ def test_every_line_has_a_form_that_the_server_can_read(tmp_path: Path) -> None:
     text = ganesha_conf.render(made, [export, export._replace(name="/two", number=3)])
     assert blocks.unsound(text) is None
     read = blocks.read(text.partition(blocks.MARK)[2])
-    assert read.fixed == {1: ("/é=x", 0, MIB), 2: ("/one", 16, MIB), 3: ("/two", 16, MIB)}
+    assert read.fixed == {
+        1: ("/é=x", 0, MIB, "sys"), 2: ("/one", 16, MIB, "sys"), 3: ("/two", 16, MIB, "sys"),
+    }  # fmt: skip
     for wrong in ("{", "}", "x", "EXPORT {{", "a = b", "a = b; }", 'a = "b;', "%include x"):
         assert blocks.unsound(text + wrong + "\n") is not None
 

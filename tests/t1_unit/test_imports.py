@@ -12,6 +12,7 @@ from gateway import config
 from tests.support.volumes import make_settings, make_volume
 
 UNUSED = {"boto3", "botocore", "urllib3", "awscrt", "alembic", "psycopg", "sqlalchemy.orm"}
+UNUSED |= {"httpx", "rich", "fastapi", "uvicorn"}
 RUN = """
 import sys
 from gateway.cli.main import main

@@ -37,7 +37,6 @@ BOUNDED = hypothesis.settings(
     stateful_step_count=50,
     derandomize=True,
     database=None,
-    deadline=None,
     suppress_health_check=list(hypothesis.HealthCheck),
     print_blob=True,
     report_multiple_bugs=False,

@@ -203,6 +203,30 @@ def test_missing_server(site: Site) -> None:
     assert_refused(result, str(site.directory / "fake_child.py"), "nfs.ganesha", "nfs-ganesha")
 
 
+@pytest.mark.parametrize(
+    ("keytab", "idmap", "parts"),
+    [
+        (None, "", ("cannot read", "krb5.keytab", "No such file", "nfs.keytab")),
+        (b"\5\2\0\4host\0", "", ("has no key of nfs/<host>", "ktadd")),
+        (b"\5\2\0\3nfs\0", None, ("cannot read", "idmapd.conf", "nfs.idmap_conf")),
+        (b"\5\2\0\3nfs\0", "[General]\n# Domain = x\n", ("neither Local-Realms nor Domain",)),
+    ],
+)
+def test_kerberos_without_what_it_needs(
+    site: Site, keytab: bytes | None, idmap: str | None, parts: tuple[str, ...]
+) -> None:
+    site.edit("nfs", "security", '["krb5p"]')
+    for key, name, content in (
+        ("keytab", "krb5.keytab", keytab),
+        ("idmap_conf", "idmapd.conf", None if idmap is None else idmap.encode()),
+    ):
+        path = site.directory / name
+        site.edit("nfs", key, f'"{path}"')
+        if content is not None:
+            path.write_bytes(content)
+    assert_refused(spillway("up", "--config", site.config), *parts)
+
+
 def test_port_in_use(site: Site) -> None:
     with socket.create_server(("127.0.0.1", site.port)):
         result = spillway("up", "--config", site.config)

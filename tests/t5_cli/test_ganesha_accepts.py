@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config
+from gateway import config, port
 from gateway.cli import ganesha_conf, up
 from gateway.clients import PRIVATE
 from gateway.settings import Settings
@@ -67,9 +67,7 @@ def test_the_server_starts_with_it(tmp_path: Path, bind: str, max_io_bytes: int)
 
     server = subprocess.Popen(command.argv, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent)
     try:
-        ready = command.ready
-        assert ready is not None
-        until(lambda: ready() or server.poll() is not None, "the port")
+        until(lambda: port.answers(settings) or server.poll() is not None, "the port")
         until(lambda: "NFS SERVER INITIALIZED" in said() or server.poll() is not None, "start")
         assert server.poll() is None, said()
     finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway import clock
-from gateway.cli.child import LINE_MAX_BYTES, Child, Command, Phase, _die_with
+from gateway.cli.child import LINE_MAX_BYTES, Child, Command, Phase, Say, _die_with
 from gateway.proc import start_ticks
 from tests.support.waiting import until
 
@@ -50,12 +50,17 @@ def pause(child: Child, moved: Clock) -> float:
     return seconds
 
 
+def into(lines: list[str]) -> Say:
+    """Return what appends the lines of a child."""
+    return lambda who, text: lines.append(f"{who}: {text}")
+
+
 def test_back_off_doubles_to_its_limit_and_forgets_after_health(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moved = Clock(monkeypatch)
     lines: list[str] = []
-    child = Child(command("true"), lines.append)
+    child = Child(command("true"), into(lines))
     pauses = []
     for _ in range(8):
         run_to_death(child, 0.1, moved)
@@ -70,7 +75,7 @@ def test_back_off_doubles_to_its_limit_and_forgets_after_health(
 def test_the_last_line_without_a_newline_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = Clock(monkeypatch)
     lines: list[str] = []
-    child = Child(command("printf", r"one\ntwo"), lines.append)
+    child = Child(command("printf", r"one\ntwo"), into(lines))
     run_to_death(child, 0.1, moved)
     assert "child: one" in lines
     assert "child: two" in lines
@@ -78,7 +83,7 @@ def test_the_last_line_without_a_newline_is_passed_on(monkeypatch: pytest.Monkey
 
 def test_an_endless_line_is_cut() -> None:
     lines: list[str] = []
-    child = Child(command("sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"), lines.append)
+    child = Child(command("sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"), into(lines))
     child.tick()
 
     def ended() -> bool:
@@ -100,7 +105,7 @@ def test_a_child_whose_parent_died_before_it_could_ask_does_not_run() -> None:
 
 
 def test_retired_before_its_first_start() -> None:
-    child = Child(command("true"), print)
+    child = Child(command("true"), into([]))
     child.stop()
     child.tick()
     assert child.phase is Phase.STOPPED

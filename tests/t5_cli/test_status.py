@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from admin_api.pages.alarms import alarms_of
 from gateway import clock
 from gateway.cli.status import lines as lines_of
 from gateway.control import backlog
@@ -183,6 +184,19 @@ def test_a_dead_child(site: Site, bucket: RcloneServer, dead: str) -> None:
     assert facts["processes"][dead]["phase"] == "waiting"
     assert "NOT RUNNING" in line(lines, dead)
     assert "last end: exit code 3" in line(lines, dead)
+
+
+def test_a_server_that_does_not_serve_yet(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings)
+    path = site.settings.run_dir / "up.json"
+    up = json.loads(path.read_text())
+    up["children"]["ganesha"]["phase"] = "starting"
+    path.write_text(json.dumps(up))
+    code, facts, lines = status(site)
+    assert code == 1
+    assert facts["processes"]["ganesha"]["alive"] is True
+    assert line(lines, "ganesha").startswith("starting, pid ")
+    assert [one.text for one in alarms_of(facts)] == ["The NFS server runs and does not serve"]
 
 
 def test_a_pid_that_is_somebody_else_now(site: Site, bucket: RcloneServer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from gateway import port
 from gateway.proc import start_ticks
+from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t5_cli.site import (
@@ -228,7 +231,27 @@ def test_only_one_up_per_data_directory(site: Site) -> None:
         assert state(site)["pid"] == up.process.pid
 
 
+def test_a_server_without_its_plugin_is_not_ready(site: Site) -> None:
+    """The real server dies of a plugin that is no library. It starts without one that is of
+    another version, as a library is that registers nothing, and answers calls."""
+    site.edit("nfs", "ganesha", '"/usr/bin/ganesha.nfsd"')
+    plugin = site.directory / "libfsalpython.so"  # it is empty
+    with Running([str(PROGRAM), "up", "--config", str(site.config)], environ()) as up:
+        assert "Could not dlopen module" in up.expect(f"{plugin} Error")
+        shutil.copy("/usr/lib/x86_64-linux-gnu/libuuid.so.1", plugin)
+        line = up.expect("s and does not serve: read ")
+        assert "built for this nfs-ganesha" in line
+        up.expect(f"Failed to load module ({plugin})")
+        assert port.answers(site.settings)
+        assert state(site)["children"]["ganesha"]["phase"] == "starting"
+        up.process.terminate()
+        assert up.wait() == 0
+    assert not any("ganesha ready" in line for line in up.lines)
+
+
 def test_the_program_itself_with_the_real_drain(site: Site, bucket: RcloneServer) -> None:
+    site.edit("nfs", "ganesha", '"/usr/bin/ganesha.nfsd"')
+    site.edit("nfs", "plugins_dir", f'"{PLUGINS_DIR}"')
     with Running([str(PROGRAM), "up", "--config", str(site.config)], environ()) as up:
         up.expect("ganesha ready")
         up.expect("bucket b is reachable")

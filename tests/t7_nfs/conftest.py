@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import nfsserver
-from gateway.settings import NfsSettings
+from gateway.nfssettings import NfsSettings
 from tests.support.namespace import Namespace
 from tests.support.site import Site, running
 from tests.support.vm.build import build_image

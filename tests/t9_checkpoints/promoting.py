@@ -23,6 +23,7 @@ from gateway.objectstore import keys
 from gateway.promotion import duty, members, store
 from gateway.promotion.duty import Promoter
 from gateway.promotion.store import Promotion, State
+from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
@@ -61,7 +62,7 @@ class Promoting(Site):
         database = Database(self.settings.database_url)
         return Promoter(self.settings, database, self.door, threading.Event())
 
-    def ask(self, path: str, name: str) -> Promotion:
+    def ask(self, path: str, name: str, wishes: Wishes = NO_WISHES) -> Promotion:
         """Record a promotion, as the command does."""
         ino = self.attr(path).ino
         database = Database(self.settings.database_url)
@@ -70,7 +71,8 @@ class Promoting(Site):
             session = Session(connection, database.dialect)
             seen = members.look(session, ino, rules_of(self.settings))
             assert seen is not None
-            return members.record(session, prefix, name, path.encode(), seen, "", "me")
+            of = path.encode()
+            return members.record(session, prefix, name, of, seen, "", "me", wishes)
 
     def demote(self, name: str) -> None:
         query(self.settings, "UPDATE promotion SET state = 'demoting' WHERE name = :n", n=name)

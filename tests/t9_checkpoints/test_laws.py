@@ -25,9 +25,7 @@ from tests.t9_checkpoints.test_planner import (
 )
 
 EXAMPLES = 1500
-PROPERTY = hypothesis.settings(
-    max_examples=EXAMPLES, deadline=None, derandomize=True, database=None
-)
+PROPERTY = hypothesis.settings(max_examples=EXAMPLES, derandomize=True, database=None)
 
 TIERS = [
     {"older_than_days": 10, "one_per_hours": 240},

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from gateway import settings as settings_module
-from gateway.errors import UserError
+from gateway.db.models import PROMOTED_INO
+from gateway.door.frames import Op
+from gateway.door.frames import Request as Asked
+from gateway.errors import DoorClosed, UserError
 from gateway.promotion import duty, places
 from gateway.promotion.store import State
 from tests.support.s3proxy import Act, Request, S3Proxy
@@ -108,6 +111,35 @@ def test_a_copy_that_is_demoted_when_it_appears_goes_again(site: Promoting) -> N
     assert site.promotion("best") is None
     assert site.tree() == {}
     site.require_whole()
+
+
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_a_copy_that_a_late_rename_shows_during_its_demotion_goes_too(site: Promoting) -> None:
+    site.write("job/step-5/.metadata", b"all")
+    site.drain()
+    promoted = site.ask("job/step-5", "best")
+    promoter = site.promoter()
+    site.on_door = lambda _requests: (_ for _ in ()).throw(DoorClosed("the answer is lost"))
+    promoter.turn()
+    site.demote("best")
+    arrived: list[int] = []
+
+    def late(requests: Sequence[Asked]) -> None:
+        """Carry out the rename of before, as the server does."""
+        if requests and requests[0].op is Op.REMOVE and not arrived:
+            arrived.append(1)
+            move = {"top": promoted.top, "new": PROMOTED_INO}
+            set_name = (
+                "UPDATE dirent SET parent = :new, name = CAST('best' AS BLOB) WHERE ino = :top"
+            )
+            query(site.settings, set_name, **move)
+            query(site.settings, "UPDATE inode SET parent = :new WHERE ino = :top", **move)
+
+    site.on_door = late
+    site.settle(promoter)
+    assert arrived
+    assert site.promotion("best") is None
+    assert site.tree() == {}
 
 
 def keeps_tags(site: Site) -> bool:

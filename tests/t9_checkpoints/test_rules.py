@@ -48,7 +48,7 @@ def test_a_save_is_complete_at_its_end(layout: Layout) -> None:
 
 
 @layouts()
-@run_settings(deadline=None, max_examples=25)
+@run_settings(max_examples=25)
 @given(data=st.data())
 def test_a_save_is_complete_at_its_end_in_any_order(layout: Layout, data: st.DataObject) -> None:
     steps: Steps = []

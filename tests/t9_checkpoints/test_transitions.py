@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway import failpoints
+from gateway import clock, failpoints
 from gateway import settings as settings_module
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.follower import Follower
@@ -244,9 +244,11 @@ def test_a_copy_with_another_etag_is_found_by_what_it_says_of_itself(site: Aged)
         )
     # Its key is in doubt meanwhile, as after a lost lease: that look leaves it to the copy.
     query(site.settings, "INSERT INTO doubt VALUES (:key, :i, 1, 0)", key=key, i=ino)
+    site.proxy.forget()
     drain = drains.Drain(site.settings)
     drain.cycle()
     drain.close()
+    assert site.proxy.operations("PUT") == []
     etags = dict(query(site.settings, "SELECT key, etag FROM object"))
     assert etags[key] == site.etags()[f"{path}/.metadata"]
     ((now_ns,),) = query(site.settings, "SELECT stored_ns FROM object WHERE ino = :i", i=ino)
@@ -281,6 +283,26 @@ def test_a_copy_that_arrives_late_does_not_stay(site: Aged) -> None:
         end.arrive()
         until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is doubtful any more")
     assert site.objects()[f"{path}/__0_0.distcp"] == b"new"
+
+
+def test_a_new_version_is_looked_at_while_a_copy_may_arrive(site: Aged) -> None:
+    ino = site.write("f", b"old")
+    site.drain()
+    late_ns = clock.now_ns() + int(site.settings.bucket.late_seconds * clock.NS)
+    query(
+        site.settings,
+        "INSERT INTO transition VALUES (:i, 1, 'STANDARD_IA', 7, :key, :late)",
+        i=ino,
+        key=f"{PREFIX}/f",
+        late=late_ns,
+    )
+    site.write("f", b"new")
+    site.drain()
+    assert query(site.settings, "SELECT key, ino FROM doubt") == [(f"{PREFIX}/f", ino)]
+    # The copy is of no interest any more when it cannot arrive.
+    query(site.settings, "UPDATE transition SET until_ns = 1")
+    site.drain()
+    assert site.orders() == []
 
 
 def test_a_store_without_storage_classes_says_so(site: Aged, tmp_path: Any) -> None:

@@ -25,7 +25,9 @@ ANOTHER_KERNEL = "SPILLWAY_TEST_KERNEL"
 """Environment variable: the archive of a kernel package, in place of the newest that apt knows."""
 MODULES = (
     *("virtio_pci", "virtio-rng", "virtio_net", "9pnet_virtio", "9p", "overlay", "nfsv4"),
-    # These are for a disk. ext4 asks for the checksum by name, and the guest loads none on demand.
+    # These are for Kerberos. The guest loads no module on demand.
+    *("cts", "rpcsec_gss_krb5"),
+    # These are for a disk. ext4 asks for the checksum by name.
     *("virtio_blk", "crc32c_generic", "ext4"),
 )
 AGENT = Path(__file__).with_name("agent.py")

@@ -243,6 +243,8 @@ class ClientVm:
         version: str = "4.1",
         options: str = "hard,timeo=50,retrans=2",
         address: str = HOST_ADDRESS,
+        host: str | None = None,
+        security: str = "sys",
         timeout_seconds: float = 30.0,
     ) -> None:
         """Mount an export of an NFS server.
@@ -253,11 +255,13 @@ class ClientVm:
         :param options: further mount options as the kernel's NFS client takes them. Two mounts
             of one export share their caches and options unless "nosharecache" is among them.
         :param address: of the server; by default the host's loopback interface.
+        :param host: the server's name, by which Kerberos knows it; by default the address.
+        :param security: "sys", "krb5", "krb5i" or "krb5p".
         :raises ClientError: the kernel refused, or gave up on the server, or the time is over.
         """
-        fixed = f"addr={address},clientaddr={GUEST_ADDRESS},proto=tcp,sec=sys"
+        fixed = f"addr={address},clientaddr={GUEST_ADDRESS},proto=tcp,sec={security}"
         text = f"vers={version},port={port},{fixed},{options}"
-        source = f"{address}:{export}"
+        source = f"{host or address}:{export}"
         self.run([*AGENT, "mount", source, target, "nfs4", text], timeout_seconds=timeout_seconds)
         self._mounted.append(target)
 

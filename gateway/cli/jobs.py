@@ -1,0 +1,94 @@
+"""`spillway jobs`: shows the long work that was asked for through the admin API, and ends it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from gateway import config
+from gateway.cli import table, verbs
+from gateway.cli.retention import moment
+from gateway.cli.token import opened
+from gateway.db.engine import Database
+from gateway.errors import UserError
+from gateway.text import shown
+
+SHOWN = 20
+COLUMNS = ("id", "work", "state", "asked", "by", "paths", "how far")
+_NEWEST = ((1 << 63) - 1, "~")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    verb = verbs.adder(parser)
+    listing = verb("list", "the jobs, the newest first", _list)
+    listing.add_argument(
+        "--limit", type=int, default=SHOWN, metavar="N", help=f"jobs shown (default {SHOWN})"
+    )
+    showing = verb("show", "one job", _show)
+    for sub in (listing, showing):
+        sub.add_argument("--json", action="store_true", help="the same facts as JSON")
+    ending = verb("cancel", "end a job; what it has done stays done", _cancel)
+    for sub in (showing, ending):
+        sub.add_argument("id", metavar="ID")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one verb. Returns its exit status. Raises UserError."""
+    with opened(config.load(args.config)) as store:
+        status: int = args.act(store, args)
+        return status
+
+
+def _list(store: Database, args: argparse.Namespace) -> int:
+    from admin_api.jobs import rows
+
+    with store.reading() as session:
+        found = rows.page(session, max(0, args.limit), _NEWEST, None, None)
+    return show_list([rows.facts(one) for one in found], args.json)
+
+
+def _show(store: Database, args: argparse.Namespace) -> int:
+    from admin_api.jobs import rows
+
+    with store.reading() as session:
+        found = rows.get(session, args.id)
+    if found is None:
+        raise UserError(f"there is no job {shown(args.id)}: spillway jobs list shows what is")
+    return show_one(rows.facts(found), args.json)
+
+
+def _cancel(_store: Database, args: argparse.Namespace) -> int:
+    raise UserError(
+        "a job is ended by the admin API that runs it: spillway --gateway http://127.0.0.1:8780 "
+        f"jobs cancel {shown(args.id)}"
+    )
+
+
+def show_list(found: list[dict[str, Any]], as_json: bool) -> int:
+    """Print jobs. Returns the exit status."""
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return 0
+    if found:
+        table.show(COLUMNS, map(_cells, found), map(_line, found))
+    else:
+        print("there are no jobs")
+    return 0
+
+
+def show_one(one: dict[str, Any], as_json: bool) -> int:
+    """Print a job. Returns exit status 1 if it ended in another way than by being done."""
+    print(json.dumps(one, indent=2) if as_json else _line(one))
+    return int(one["ended_ns"] is not None and one["state"] != "done")
+
+
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    paths = shown(", ".join(map(str, one["arguments"].get("paths", ()))))
+    when, by = moment(one["created_ns"]), shown(one["asked_by"])
+    return one["id"], one["kind"], one["state"], when, by, paths, shown(one["text"])
+
+
+def _line(one: dict[str, Any]) -> str:
+    id, kind, state, when, by, paths, text = _cells(one)
+    return f"{id}  {kind:<8}  {state:<11}  {when} by {by}  {paths}: {text}"

@@ -1,0 +1,186 @@
+"""Asks the admin API of a gateway, and says in one line why it cannot be asked.
+
+No error has the token: neither the text of a request nor its headers are ever shown.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any, Self
+from uuid import uuid4
+
+import httpx
+
+from gateway.cli.reach import MAKE, Reach
+from gateway.errors import NotPossible, NotThere, UserError
+from gateway.text import shown
+
+PREFIX = "/api/v1"
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 120.0
+"""A plan of many checkpoints, or a bucket that does not answer, takes long."""
+PAGE = 1000
+NO_ROUTE = "Not Found"
+"""The detail of a 404 for an address that the API does not have."""
+OTHER_VERSION = "use the same version of Spillway on both machines"
+
+
+class Unreachable(UserError):
+    """The gateway did not answer. It may soon."""
+
+
+class Api:
+    """The admin API of one gateway. A context manager.
+
+    Parameters: reach. Its methods raise NotThere, NotPossible, Unreachable, UserError.
+    """
+
+    def __init__(self, reach: Reach) -> None:
+        self.url = reach.url
+        self._http = httpx.Client(
+            base_url=reach.url + PREFIX,
+            headers={
+                "Authorization": f"Bearer {reach.token}",
+                "User-Agent": f"spillway/{version('spillway')}",
+            },
+            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            verify=_trust(reach),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, address: str, /, **query: Any) -> Any:
+        """Return what a call that reads answers."""
+        return self.call("GET", address, query=query).json()
+
+    def every(
+        self, address: str, /, most: int | None = None, **query: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a list, page by page. Parameters: most, rows."""
+        cursor, left = None, most
+        while left is None or left > 0:
+            limit = PAGE if left is None else min(PAGE, left)
+            page = self.get(address, limit=limit, cursor=cursor, **query)
+            yield from page["items"]
+            left = None if left is None else left - len(page["items"])
+            cursor = page["next"]
+            if cursor is None:
+                return
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Make a call. Returns its answer, which is a success."""
+        more = {} if method == "GET" else {"Idempotency-Key": str(uuid4())}
+        params = {name: value for name, value in (query or {}).items() if value is not None}
+        try:
+            answer = self._http.request(
+                method, path, json=body, params=params, headers={**more, **(headers or {})}
+            )
+        except httpx.TimeoutException:
+            raise Unreachable(f"{self.url} does not answer in time: try again") from None
+        except httpx.TransportError as exc:
+            raise self._unreachable(exc) from None
+        is_ours = answer.headers.get("Content-Type", "").startswith("application/json")
+        if answer.status_code == 204 or (answer.is_success and is_ours):
+            return answer
+        raise self._refused(answer)
+
+    @cached_property
+    def export(self) -> str:
+        """The path that clients mount."""
+        found: str = self.get("/configuration")["sections"]["nfs"]["export"]["value"]
+        return found
+
+    def strange(self, what: str) -> UserError:
+        """Return the error of a gateway that answers in another form."""
+        return UserError(f"{self.url}: {what}{self._versions()}: {OTHER_VERSION}")
+
+    def _unreachable(self, exc: httpx.TransportError) -> UserError:
+        cause: BaseException | None = exc
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            why = cause.verify_message or str(cause)
+            remedy = "use the name or address that it is for"
+            if "ostname" not in why and "IP address" not in why:
+                remedy = "copy admin.certificate of the gateway here, and name it: --ca FILE"
+            return UserError(f"the certificate of {self.url} is not trusted: {why}: {remedy}")
+        if cause is not None:
+            return UserError(
+                f"{self.url} does not speak TLS as it should ({shown(str(exc))}): look at the "
+                "port, and at admin.tls of the gateway"
+            )
+        return Unreachable(
+            f"cannot reach {self.url}: {shown(str(exc)) or type(exc).__name__}: is the address "
+            "right, does the gateway run, and does admin.bind let other machines in?"
+        )
+
+    def _refused(self, answer: httpx.Response) -> Exception:
+        """Return the error that says why a call was refused."""
+        try:
+            problem = answer.json()
+            detail = shown(str(problem["detail"]))
+        except (ValueError, KeyError, TypeError):
+            return UserError(
+                f"{self.url} answers {answer.status_code}, and not as the admin API of Spillway: "
+                "check the address, and any proxy before it"
+            )
+        match answer.status_code:
+            case 401:
+                return UserError(f"{self.url} does not take the token: {detail}: {MAKE}")
+            case 404 if detail == NO_ROUTE:
+                return self.strange("it cannot do this")
+            case 404:
+                return NotThere(detail)
+            case 409 | 507:
+                return NotPossible(detail)
+            case 412:
+                return NotPossible(
+                    "somebody else changed it meanwhile: look at it as it is now, and repeat"
+                )
+            case 422:
+                return UserError(f"{detail}{self._versions()}")
+            case 429:
+                seconds = answer.headers.get("Retry-After", "some")
+                return UserError(f"{self.url}: {detail}: try again in {shown(seconds)} s")
+            case 503:
+                return Unreachable(f"{self.url}: {detail}")
+            case status if status >= 500:
+                place = f" (request {shown(str(problem.get('instance')))})"
+                return UserError(f"{self.url}: {detail}{place}")
+            case _:
+                return UserError(f"{self.url}: {detail}")
+
+    def _versions(self) -> str:
+        """Return the versions of both sides if they are known and differ."""
+        here = version("spillway")
+        try:
+            there = shown(str(self._http.get("/openapi.json").json()["info"]["version"]))
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return ""
+        return "" if there == here else f" (it is Spillway {there}, this is {here})"
+
+
+def _trust(reach: Reach) -> ssl.SSLContext | bool:
+    if reach.url.startswith("http:"):
+        return False  # there is no TLS, and to load all certificates of the system takes long
+    if reach.ca is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(reach.ca))
+    except ssl.SSLError:
+        raise UserError(f"{reach.ca} has no certificate in PEM form: copy it again") from None

@@ -1,0 +1,67 @@
+"""Which commands work against a gateway on another machine, and what runs then."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+
+from gateway.cli.look import refuse
+from gateway.cli.reach import Reach
+from gateway.cli.remote import (
+    exporting,
+    looking,
+    moving,
+    naming,
+    ordering,
+    promoting,
+    retaining,
+    tasks,
+    tokens,
+    trashing,
+)
+from gateway.cli.remote.client import Api
+from gateway.errors import NotPossible, UserError
+
+COMMANDS: Mapping[str, Callable[[argparse.Namespace, Api], int]] = {
+    "status": looking.show_status,
+    "statistics": looking.show_statistics,
+    "export": exporting.run,
+    "queue": ordering.queue,
+    "checkpoints": looking.list_checkpoints,
+    "policy": retaining.run,
+    "trash": trashing.run,
+    "undelete": trashing.undelete,
+    "ls": looking.ls,
+    "stat": looking.stat,
+    "mkdir": naming.mkdir,
+    "mv": naming.mv,
+    "rm": naming.rm,
+    "evict": moving.evict,
+    "warm": moving.warm,
+    "promote": promoting.promote,
+    "promotions": promoting.promotions,
+    "demote": promoting.demote,
+    "pin": ordering.pin,
+    "unpin": ordering.unpin,
+    "pins": ordering.list_pins,
+    "wait": moving.wait,
+    "jobs": tasks.run,
+    "token": tokens.run,
+}
+
+
+_OF_NAMES = frozenset({"export", "queue", "policy", "demote", "jobs", "token"})
+"""Commands that take a wrong name for wrong usage (exit status 2), as they do on the gateway."""
+
+
+def run(args: argparse.Namespace, reach: Reach) -> int:
+    """Run a command against a gateway. Returns its exit status. Raises UserError."""
+    with Api(reach) as api:
+        try:
+            return COMMANDS[args.command](args, api)
+        except NotPossible as exc:
+            if args.command in _OF_NAMES:
+                raise UserError(str(exc)) from None
+            return refuse(exc)
+        except KeyError as exc:
+            raise api.strange(f"its answer has no {exc}") from None

@@ -1,0 +1,82 @@
+"""`export` of a gateway on another machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+from urllib.parse import quote
+
+from gateway.cli import export
+from gateway.cli.remote.client import Api
+from gateway.cli.remote.paths import encoded, shown_paths
+from gateway.errors import NotPossible, NotThere
+from gateway.text import shown
+
+
+def run(args: argparse.Namespace, api: Api) -> int:
+    """Run one verb."""
+    return VERBS[args.verb](args, api)
+
+
+def _list(args: argparse.Namespace, api: Api) -> int:
+    found = [shown_paths(one, "path") for one in api.every("/exports")]
+    nfs = api.get("/configuration")["sections"]["nfs"]
+    return export.show_list(found, nfs["export"]["value"], nfs["clients"]["value"], args.json)
+
+
+def _show(args: argparse.Namespace, api: Api) -> int:
+    return export.show_one(shown_paths(api.get(_address(args.name)), "path"), args.json)
+
+
+def _set(args: argparse.Namespace, api: Api) -> int:
+    try:
+        answer = api.call("GET", _address(args.name))
+    except NotThere:
+        answer = None
+    before: dict[str, Any] | None = None if answer is None else answer.json()
+    _require_version(args, before)
+    if args.path is not None:
+        path = encoded(args.path)
+    elif before is None:
+        path = encoded(api.export)
+    elif before["path"] is not None:
+        path = before["path"]
+    else:
+        raise export.gone(args.name)
+    body = {
+        "path": path,
+        "clients": args.client or (before or {}).get("clients", []),
+        "squash": args.squash or (before or {}).get("squash", "none"),
+    }
+    if answer is None:
+        made = api.call("POST", "/exports", {**body, "name": args.name})
+    else:
+        match = {"If-Match": answer.headers["ETag"]}
+        made = api.call("PUT", _address(args.name), body, headers=match)
+    return export.show_made(args.name, made.json()["version"])
+
+
+def _remove(args: argparse.Namespace, api: Api) -> int:
+    answer = api.call("GET", _address(args.name))
+    _require_version(args, answer.json())
+    api.call("DELETE", _address(args.name), headers={"If-Match": answer.headers["ETag"]})
+    return export.show_removed(args.name)
+
+
+def _reload(_args: argparse.Namespace, api: Api) -> int:
+    return export.show_reloaded(api.call("POST", "/exports/reload").json()["left_out"])
+
+
+def _require_version(args: argparse.Namespace, before: dict[str, Any] | None) -> None:
+    version = 0 if before is None else before["version"]
+    if args.version not in (None, version):
+        raise NotPossible(
+            f"{shown(args.name)} has version {version}, not {args.version}: spillway export show"
+        )
+
+
+def _address(name: str) -> str:
+    return f"/exports/{quote(name.strip('/'))}"
+
+
+VERBS = {"list": _list, "show": _show, "set": _set, "remove": _remove, "reload": _reload}

@@ -1,0 +1,69 @@
+"""`mkdir`, `mv` and `rm` of a gateway on another machine. A rename there replaces nothing."""
+
+from __future__ import annotations
+
+import argparse
+
+from gateway.cli import change
+from gateway.cli.look import DONE
+from gateway.cli.remote import jobs
+from gateway.cli.remote.client import Api
+from gateway.cli.remote.paths import encoded
+from gateway.control.paths import shown
+from gateway.errors import NotThere, UserError
+
+
+def mkdir(args: argparse.Namespace, api: Api) -> int:
+    """Make directories."""
+
+    def make(path: str) -> None:
+        body = {"path": encoded(path), "mode": f"{args.mode:04o}", "parents": args.parents}
+        api.call("POST", "/directories", body)
+
+    return change.each(args.paths, make)
+
+
+def mv(args: argparse.Namespace, api: Api) -> int:
+    """Rename, or move into a directory."""
+    change.require_different(args.sources)
+    is_directory = _is_directory(api, args.target)
+    if len(args.sources) > 1 and not is_directory:
+        raise UserError(f"{shown(args.target)} is not a directory: make it: spillway mkdir")
+
+    def move(path: str) -> None:
+        name = path.rstrip("/").rpartition("/")[2]
+        to = f"{args.target.rstrip('/')}/{name}" if is_directory else args.target
+        api.call("POST", "/files/rename", {"path": encoded(path), "to": encoded(to)})
+
+    return change.each(args.sources, move)
+
+
+def _is_directory(api: Api, path: str) -> bool:
+    try:
+        return bool(api.get("/files", path=encoded(path))["kind"] == "directory")
+    except NotThere:
+        return False
+
+
+def rm(args: argparse.Namespace, api: Api) -> int:
+    """Remove files or trees."""
+    left = []
+
+    def remove(path: str) -> None:
+        try:
+            found = api.get("/files", path=encoded(path))
+        except NotThere:
+            if args.force:
+                return
+            raise
+        query = {"path": encoded(path), "ino": found["ino"]}
+        if found["kind"] != "directory":
+            api.call("DELETE", "/files", query=query)
+            return
+        if not args.recursive:
+            raise change.is_a_directory(path)
+        job = api.call("DELETE", "/directories", query=query).json()
+        done = jobs.follow(api, job, quiet=False)
+        left.append(change.show_removal(path, done["removed_names"], done["failures"]))
+
+    return max([change.each(args.paths, remove), *left], default=DONE)

@@ -1,0 +1,73 @@
+"""`queue`, `pin`, `unpin` and `pins` of a gateway on another machine."""
+
+from __future__ import annotations
+
+import argparse
+from itertools import chain, islice
+
+from gateway.cli import pin as pinning
+from gateway.cli import queue as queueing
+from gateway.cli.change import each
+from gateway.cli.look import DONE
+from gateway.cli.remote.client import Api
+from gateway.cli.remote.paths import encoded, shown_paths
+from gateway.control.paths import shown
+
+
+def queue(args: argparse.Namespace, api: Api) -> int:
+    """List the queue, or change it."""
+    if args.verb == "list":
+        return _list(args, api)
+    queueing.require_paths(args)
+    for path in args.paths:
+        if args.verb == queueing.RETRY:
+            answer = api.call("POST", "/queue/retry", {"path": encoded(path)}).json()
+            queueing.show_retry(path, answer["had_failed"])
+            continue
+        if args.verb == "release":
+            api.call("DELETE", "/queue/orders", query={"path": encoded(path)})
+        else:
+            api.call("PUT", "/queue/orders", {"path": encoded(path), "order": args.verb})
+        queueing.show_order(path, args.verb)
+    return DONE
+
+
+def _list(args: argparse.Namespace, api: Api) -> int:
+    paths: list[str | None] = [encoded(path) for path in args.paths] or [None]
+    everything = chain.from_iterable(api.every("/queue", path=path) for path in paths)
+    limit = max(0, args.limit)
+    files = [shown_paths(one, "path") for one in islice(everything, limit)]
+    more = sum(1 for _ in everything)
+    orders = [
+        {"path": one["path"], "said": one["order"]}
+        for one in (shown_paths(one, "path") for one in api.get("/queue/orders"))
+    ]
+    queueing.show(files, more, orders, args.json)
+    return DONE
+
+
+def pin(args: argparse.Namespace, api: Api) -> int:
+    """Pin files and directories."""
+
+    def one(path: str) -> None:
+        api.call("POST", "/pins", {"path": encoded(path), "note": args.note})
+        found = api.get("/files", path=encoded(path))
+        print(pinning.pinned(shown(path), found.get("bytes") in ("absent", "partial")))
+
+    return each(args.paths, one)
+
+
+def unpin(args: argparse.Namespace, api: Api) -> int:
+    """End pins."""
+
+    def one(path: str) -> None:
+        found = api.get("/files", path=encoded(path))
+        api.call("DELETE", f"/pins/{found['ino']}")
+        print(pinning.unpinned(shown(path)))
+
+    return each(args.paths, one)
+
+
+def list_pins(args: argparse.Namespace, api: Api) -> int:
+    """List the pins."""
+    return pinning.show([shown_paths(one, "path") for one in api.every("/pins")], args.json)

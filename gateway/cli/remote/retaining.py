@@ -1,0 +1,134 @@
+"""`policy` of a gateway on another machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gateway import clock
+from gateway.cli import policy
+from gateway.cli.checkpoints import run_of
+from gateway.cli.remote.client import Api
+from gateway.cli.remote.paths import encoded, shown_paths
+from gateway.errors import NotThere, UserError
+
+PLANNED_MAX = 10_000
+"""Checkpoints of one plan, which the API shows at most."""
+
+
+def run(args: argparse.Namespace, api: Api) -> int:
+    """Run one verb."""
+    return VERBS[args.verb](args, api)
+
+
+def _list(args: argparse.Namespace, api: Api) -> int:
+    return policy.show_list(list(api.every("/policies")), args.json)
+
+
+def _show(args: argparse.Namespace, api: Api) -> int:
+    found = [
+        one
+        for one in api.every(f"/policies/{_name(args)}/versions")
+        if args.version in (None, one["version"])
+    ]
+    if not found:
+        raise NotThere(f"policy {args.name} has no version {args.version}: spillway policy history")
+    return policy.show_one(found[-1])
+
+
+def _history(args: argparse.Namespace, api: Api) -> int:
+    names = [one["name"] for one in api.every("/policies", removed=True)]
+    found = [one for name in names for one in api.every(f"/policies/{name}/versions")]
+    return policy.show_list(found, args.json)
+
+
+def _set(args: argparse.Namespace, api: Api) -> int:
+    return policy.show_stored(
+        [(one.name, _store(api, one.name, dict(one.document))) for one in policy.read(args.file)]
+    )
+
+
+def _store(api: Api, name: str, document: dict[str, Any]) -> dict[str, Any] | None:
+    """Store a policy. Returns its new version, or None if it is unchanged."""
+    try:
+        before = api.call("GET", f"/policies/{name}")
+    except NotThere:
+        made: dict[str, Any] = api.call("POST", "/policies", document).json()
+        return made
+    match = {"If-Match": before.headers["ETag"]}
+    after: dict[str, Any] = api.call("PUT", f"/policies/{name}", document, headers=match).json()
+    return None if after["version"] == before.json()["version"] else after
+
+
+def _remove(args: argparse.Namespace, api: Api) -> int:
+    return _changed(args, api, "DELETE", "")
+
+
+def _enable(args: argparse.Namespace, api: Api) -> int:
+    return _changed(args, api, "POST", "/enable")
+
+
+def _disable(args: argparse.Namespace, api: Api) -> int:
+    return _changed(args, api, "POST", "/disable")
+
+
+def _changed(args: argparse.Namespace, api: Api, method: str, verb: str) -> int:
+    path = f"/policies/{_name(args)}"
+    before = api.call("GET", path)
+    match = {"If-Match": before.headers["ETag"]}
+    after = api.call(method, f"{path}{verb}", headers=match).json()
+    is_new = after["version"] != before.json()["version"]
+    return policy.show_changed(args.name, after if is_new else None)
+
+
+def _plan(args: argparse.Namespace, api: Api) -> int:
+    run_name = run_of(api.export, args.run_name)
+    query = {"limit": PLANNED_MAX, "run": None if run_name is None else encoded(run_name)}
+    if args.policy is None:
+        facts = api.get("/retention/plan", **query)
+    else:
+        documents = {"policies": [dict(one.document) for one in policy.read(args.policy)]}
+        facts = api.call("POST", "/retention/plan", documents, query=query).json()
+    for one in facts["checkpoints"]:
+        shown_paths(one, "path", "run")
+    return policy.show_plan(facts, args.json)
+
+
+def _approve(args: argparse.Namespace, api: Api) -> int:
+    api.call("POST", "/retention/approvals", {"plan": args.plan})
+    return policy.show_approval(args.plan)
+
+
+def _log(args: argparse.Namespace, api: Api) -> int:
+    found = api.every("/retention/log", most=max(0, args.limit))
+    return policy.show_log([shown_paths(one, "path", "run") for one in found], args.json)
+
+
+def _clock(args: argparse.Namespace, api: Api) -> int:
+    if args.confirm:
+        api.call("POST", "/retention/clock/confirm")
+    found = api.get("/retention/clock")
+    return policy.show_clock(found["ages_until_ns"], int(found["clock_ahead_seconds"] * clock.NS))
+
+
+def _name(args: argparse.Namespace) -> str:
+    """Return the name of a policy as part of an address. Raises UserError."""
+    name: str = args.name
+    if not (name.isascii() and name.replace("-", "").isalnum()):
+        raise UserError(f"{name!r} is no name of a policy: spillway policy list")
+    return name
+
+
+VERBS = {
+    "list": _list,
+    "show": _show,
+    "history": _history,
+    "set": _set,
+    "remove": _remove,
+    "enable": _enable,
+    "disable": _disable,
+    "plan": _plan,
+    "approve": _approve,
+    "log": _log,
+    "clock": _clock,
+}

@@ -1,0 +1,21 @@
+"""`jobs` of a gateway on another machine."""
+
+from __future__ import annotations
+
+import argparse
+
+from gateway.cli import jobs
+from gateway.cli.remote.client import Api
+from gateway.errors import UserError
+from gateway.text import shown
+
+
+def run(args: argparse.Namespace, api: Api) -> int:
+    """Run one verb."""
+    if args.verb == "list":
+        return jobs.show_list(list(api.every("/jobs", most=max(0, args.limit))), args.json)
+    if not args.id.isalnum():
+        raise UserError(f"there is no job {shown(args.id)}: spillway jobs list shows what is")
+    if args.verb == "show":
+        return jobs.show_one(api.get(f"/jobs/{args.id}"), args.json)
+    return jobs.show_list([api.call("POST", f"/jobs/{args.id}/cancel").json()], as_json=False)

@@ -1,0 +1,47 @@
+"""`token` of a gateway on another machine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from gateway.cli import token, user
+from gateway.cli.remote.client import Api
+from gateway.errors import UserError
+from gateway.text import shown
+
+_TIMES = ("created", "expires", "last_used", "revoked")
+
+
+def run(args: argparse.Namespace, api: Api) -> int:
+    """Run one verb."""
+    return {"create": _create, "list": _list, "revoke": _revoke}[args.verb](args, api)
+
+
+def _create(args: argparse.Namespace, api: Api) -> int:
+    seconds = token.life_seconds(args)
+    body = {
+        "name": shown(user.name() if args.name is None else args.name),
+        "role": args.role,
+        "expires_seconds": None if seconds is None else int(seconds),
+    }
+    made = api.call("POST", "/tokens", body).json()
+    return token.show_made(_facts(made["token"]), made["secret"], args.json)
+
+
+def _list(args: argparse.Namespace, api: Api) -> int:
+    return token.show([_facts(one) for one in api.every("/tokens")], args.json)
+
+
+def _revoke(args: argparse.Namespace, api: Api) -> int:
+    if not args.id.isalnum():
+        raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
+    return token.show_revoked(api.call("DELETE", f"/tokens/{args.id}").json()["id"])
+
+
+def _facts(one: dict[str, Any]) -> dict[str, Any]:
+    """Return facts with times as commands write UTC."""
+    return {
+        name: value.replace("Z", "+00:00") if name in _TIMES and value else value
+        for name, value in one.items()
+    }

@@ -1,0 +1,48 @@
+"""`trash` and `undelete` of a gateway on another machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from gateway.cli import trash
+from gateway.cli.look import DONE, refuse
+from gateway.cli.remote import jobs
+from gateway.cli.remote.client import Api
+from gateway.cli.remote.paths import encoded, shown_path, shown_paths
+from gateway.control.paths import names_of
+from gateway.errors import NotPossible
+from gateway.escapes import bytes_of
+
+
+def run(args: argparse.Namespace, api: Api) -> int:
+    """List or empty the trash."""
+    if args.action == "list":
+        found = [shown_paths(one, "path", "run") for one in api.every("/trash")]
+        return trash.show(found, args.json)
+    trash.require_named(args)
+    chosen = trash.confirmed({one["id"]: one["size_bytes"] for one in api.every("/trash")}, args)
+    status = DONE
+    for one in chosen:
+        job = api.call("DELETE", f"/trash/{one}").json()
+        failures = jobs.follow(api, job, quiet=False)["failures"]
+        for why in failures:
+            status = refuse(NotPossible(why))
+        if not failures:
+            trash.show_removed(one)
+    return status
+
+
+def undelete(args: argparse.Namespace, api: Api) -> int:
+    """Take a checkpoint back."""
+    places = [(one["id"], _below(api, one)) for one in api.every("/trash")]
+    one = trash.chosen(places, api.export, args.what)
+    to = None if args.to is None else encoded(args.to)
+    answer = api.call("POST", f"/trash/{one}/undelete", {"to": to}).json()
+    return trash.show_back(shown_path(answer["path"]))
+
+
+def _below(api: Api, one: dict[str, Any]) -> bytes:
+    """Return the path that something in the trash had, below the export."""
+    return b"/".join(names_of(api.export, os.fsdecode(bytes_of(one["path"]))))

@@ -1,0 +1,66 @@
+"""Tables for people at a terminal. Scripts, and whatever reads a pipe, get plain lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+STYLES = {
+    "durable": "green",
+    "done": "green",
+    "enabled": "green",
+    "valid": "green",
+    "keep": "green",
+    "writing": "yellow",
+    "uploading": "cyan",
+    "running": "cyan",
+    "draining": "cyan",
+    "failing": "red",
+    "failed": "red",
+    "damaged": "red",
+    "delete": "red",
+}
+"""The colour of a cell that is a state. NO_COLOR switches all of them off."""
+
+
+def show(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    plain: Iterable[str],
+    *,
+    title: str | None = None,
+) -> None:
+    """Print rows as a table at a terminal, and otherwise as plain lines.
+
+    Parameters: columns, their headings, those of numbers with a > before; rows, of cells; plain,
+    the lines; title, of the table.
+    """
+    if not sys.stdout.isatty():
+        for line in plain:
+            print(line)
+        return
+    # The imports are here because rich takes a twentieth of a second, and scripts do not need it.
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # A Text is shown as it is: a name with brackets is no markup.
+    made = Table(
+        box=SIMPLE_HEAD,
+        title=None if title is None else Text(title),
+        title_justify="left",
+        title_style="bold",
+        pad_edge=False,
+    )
+    for heading in columns:
+        is_number = heading.startswith(">")
+        made.add_column(
+            heading.lstrip(">"),
+            justify="right" if is_number else "left",
+            no_wrap=is_number,
+            overflow="fold",
+        )
+    for cells in rows:
+        made.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
+    Console().print(made)

@@ -1,0 +1,60 @@
+"""Puts objects under a legal hold (S3 Object Lock), and releases them.
+
+A hold is of one version of an object. Whoever may delete versions cannot delete this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.errors import ObjectRefused, StoreRefused, StoreUnavailable
+from gateway.objectstore import client
+from gateway.objectstore.tags import TaggingStore
+
+_GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed", "404", "405")
+"""Answers about an object or version that is not there, or is only a mark of its deletion."""
+
+
+class HoldingStore(TaggingStore):
+    """A bucket whose objects can be under a legal hold. Parameters: those of S3Store."""
+
+    def has_lock(self) -> bool:
+        """Return whether the bucket has Object Lock. Raises StoreUnavailable, StoreRefused."""
+        try:
+            answer = self._call("get_object_lock_configuration", None)
+        except StoreUnavailable:
+            raise
+        except (ObjectRefused, StoreRefused) as exc:
+            if client.code_in(exc) in client.OF_ALL_REQUESTS - {"AccessDenied"}:
+                raise
+            return False
+        found = answer.get("ObjectLockConfiguration", {})
+        return bool(found.get("ObjectLockEnabled") == "Enabled")
+
+    def hold(self, key: str) -> None:
+        """Put what is at a key under a legal hold. Raises BucketError."""
+        self._call("put_object_legal_hold", key, LegalHold={"Status": "ON"})
+
+    def release(self, key: str) -> None:
+        """Release all versions of what is or was at a key. Raises BucketError."""
+        for version in list(self._versions(key)):
+            try:
+                self._call(
+                    "put_object_legal_hold", key, VersionId=version, LegalHold={"Status": "OFF"}
+                )
+            except ObjectRefused as exc:
+                if client.code_in(exc) not in _GONE:
+                    raise
+
+    def _versions(self, key: str) -> Iterator[str]:
+        marker: dict[str, str] = {}
+        while True:
+            answer = self._call("list_object_versions", None, Prefix=key, **marker)
+            for one in answer.get("Versions", []):
+                if one["Key"] == key:
+                    yield one["VersionId"]
+            after = str(answer.get("NextKeyMarker") or "")
+            # Longer keys that begin so are not looked at.
+            if not answer.get("IsTruncated") or after != key:
+                return
+            marker = {"KeyMarker": after, "VersionIdMarker": answer["NextVersionIdMarker"]}

@@ -1,0 +1,113 @@
+"""The description of the API is complete: each operation, its bodies, answers and examples."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.routing import iter_route_contexts
+from pydantic import TypeAdapter
+
+from admin_api import examples, problems
+from admin_api.access.roles import role_of
+from tests.t10_admin.site import AdminSite, admin_site
+
+METHODS = ("get", "put", "post", "delete", "patch")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminSite]:
+    with admin_site(tmp_path_factory.mktemp("admin")) as made:
+        yield made
+
+
+def operations(site: AdminSite) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Yield each operation: its name, its route, and its description."""
+    described = site.http.get("openapi.json").json()
+    for route in iter_route_contexts(site.app.routes):
+        found = described["paths"].get(route.path_format, {})
+        for method in route.methods or ():
+            if method.lower() in found:
+                yield f"{method} {route.path}", route, found[method.lower()]
+
+
+def example_in(content: dict[str, Any]) -> Any:
+    [one] = content.values()
+    return one["example"]
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for one in (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from texts_in(one)
+
+
+def test_each_operation_is_described_with_examples_that_are_valid(site: AdminSite) -> None:
+    every = list(operations(site))
+    described = site.http.get("openapi.json").json()["paths"]
+    assert len(every) == sum(len(one) for one in described.values()) > 50
+    for name, route, operation in every:
+        assert operation["summary"] and operation.get("description"), name
+        for one in operation.get("parameters", ()):
+            assert one.get("description") or one["schema"].get("title"), (name, one["name"])
+        if "requestBody" in operation:
+            sent = example_in(operation["requestBody"]["content"])
+            [body] = route.dependant.body_params
+            _value, errors = body.validate(sent, {}, loc=("body",))
+            assert not errors, (name, sent, errors)
+            assert examples.MISSING not in texts_in(sent), (name, sent)
+        [done] = [one for status, one in operation["responses"].items() if status[0] == "2"]
+        if route.status_code == 204:
+            assert "content" not in done, name
+            continue
+        shown = example_in(done["content"])
+        assert examples.MISSING not in texts_in(shown), (name, shown)
+        if route.response_field is not None:
+            TypeAdapter(route.response_model).validate_json(json.dumps(shown))
+
+
+def test_what_it_refers_to_is_there(site: AdminSite) -> None:
+    text = site.http.get("openapi.json").text
+    schemas = json.loads(text)["components"]["schemas"]
+    named = set(re.findall(r'"\$ref": ?"#/components/schemas/([^"]+)"', text))
+    assert named <= set(schemas) and problems.ProblemDetails.__name__ in named
+
+
+def test_each_operation_declares_its_problems(site: AdminSite) -> None:
+    for name, route, operation in operations(site):
+        answers = operation["responses"]
+        wanted = {"421", "422", "503"}
+        if role_of(route.dependant) is not None:
+            wanted |= {"401", "403", "429"}
+        if "requestBody" in operation:
+            wanted |= {"413", "415"}
+        assert wanted <= set(answers), name
+        for status, one in answers.items():
+            if status[0] != "2":
+                assert list(one["content"]) == [problems.MEDIA_TYPE], (name, status)
+                assert example_in(one["content"])["status"] == int(status)
+
+
+def test_all_errors_are_problems(site: AdminSite) -> None:
+    http = site.http
+    answers = {
+        404: http.get("nothing"),
+        405: http.patch("status"),
+        415: http.post("pins", content=b"a=1", headers={"Content-Type": "text/plain"}),
+        422: http.get("files"),
+        413: http.post("pins", json={"path": "/" + "x" * 2_000_000}),
+        400: http.get("pins", params={"cursor": "x"}),
+    }
+    for status, one in answers.items():
+        assert one.status_code == status, one.text
+        assert one.headers["content-type"] == problems.MEDIA_TYPE
+        found = problems.ProblemDetails(**one.json())
+        assert (found.status, found.instance) == (status, one.headers["x-request-id"])
+        assert found.detail and found.title
+    assert answers[405].headers["allow"] == "GET"

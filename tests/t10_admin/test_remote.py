@@ -1,0 +1,362 @@
+"""The command line against a gateway on another machine: the real process, over TLS."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from admin_api.access.principal import Role
+from admin_api.access.tokens import create
+from admin_api.store.opening import open_store
+from admin_api.tls import paths
+from gateway.cli import reach
+from gateway.cli.main import NEEDS_NO_GATEWAY, SUBCOMMANDS, main
+from gateway.cli.remote.commands import COMMANDS
+from gateway.settings import Settings
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support.namespace import Namespace
+from tests.support.s3server import free_port
+from tests.t5_cli.site import PROGRAM, Running, Site, environ
+from tests.t9_checkpoints.keeping import catch_up, put, save
+from tests.t9_checkpoints.world import World
+
+ONLY_HERE = {
+    *("init", "up", "admin", "serve", "drain", "bucket", "upgrade", "adopt", "fsck"),
+    "first-boot",
+}
+"""The commands that run on the gateway only."""
+CHANGING = ("ages_until_ns", "disk", "restarts", "last_exit")
+ODD = b"odd\x1b\xff%41"
+TIMES = re.compile(r"\b[0-9]+(\.[0-9]+)? (s|min|h|d)\b|counted to .*|[0-9.]+ [GMK]iB")
+Run = Callable[..., tuple[int, str, str]]
+
+
+class Remote(NamedTuple):
+    """A gateway with checkpoints, whose admin API serves over TLS."""
+
+    settings: Settings
+    url: str
+    files: Path
+    """Of mode 0600, each with a token, by the word of its role."""
+    certificate: Path
+
+    def options(self, role: str = "admin") -> list[str]:
+        token_file = str(self.files / role)
+        trust = ["--ca", str(self.certificate), "--token-file", token_file]
+        return ["--gateway", self.url, *trust]
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
+    directory = tmp_path_factory.mktemp("remote")
+    site = Site(directory, free_port())
+    where = ["--config", str(site.config), "--data-dir", str(directory / "data")]
+    away = f"http://127.0.0.1:{free_port()}"
+    assert main(["init", *where, "--bucket", "b", "--endpoint-url", away]) == 0
+    site.edit("admin", "port", str(free_port()))
+    site.edit("admin", "tls", '"self-signed"')
+    settings = site.settings
+    world = World(settings, Namespace(settings))
+    _fill(world)
+    world.end()
+    world.namespace.close()
+    store = open_store(settings)
+    for role in Role:
+        path = directory / role.word
+        with store.writing() as session:
+            path.write_text(create(session, role.word, role, None, "tests")[1] + "\n")
+        path.chmod(0o600)
+    store.close()
+    with Running([str(PROGRAM), "admin", "--config", str(site.config)], environ()) as admin:
+        admin.expect("listening on https://")
+        url = f"https://localhost:{settings.admin.port}"
+        yield Remote(settings, url, directory, paths(settings)[0])
+
+
+def _fill(world: World) -> None:
+    save(world, *(f"jobs/a/step-{step}" for step in range(1, 5)))
+    save(world, "jobs/b/step-1", durable=False)
+    for name in ("a", "e", "w"):
+        world.write(f"d/{name}", b"12345678")
+    world.drain("d/a")
+    world.drain("d/e")
+    world.evict("d/e")
+    above = world.directory("d")
+    world.namespace.symlink(ROOT_CRED, above, b"link", b"a", SetAttr())
+    world.namespace.mkdir(ROOT_CRED, above, ODD, SetAttr(mode=0o755))
+    put(world, {"name": "newest", "keep_newest": 2}, {"name": "old", "delete_after_days": 30})
+    catch_up(world)
+
+
+@pytest.fixture
+def run(remote: Remote, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command against the gateway, or with ``here`` on it. Returns its exit status and what
+    it printed."""
+
+    def ran(
+        *words: str, role: str = "admin", here: bool = False, options: list[str] | None = None
+    ) -> tuple[int, str, str]:
+        verb, *rest = words
+        where = ["--config", str(remote.settings.source)]
+        given = remote.options(role) if options is None else options
+        argv = [verb, *where, *rest] if here else [*given, *words]
+        capsys.readouterr()
+        status = main(argv)
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return ran
+
+
+def done(run: Run, *words: str) -> str:
+    """Run a command that succeeds. Returns what it printed."""
+    status, out, err = run(*words)
+    assert (status, err) == (0, ""), (words, out, err)
+    return out
+
+
+READERS = (
+    "ls", "ls -l d jobs/a d/e", "ls --json d", "ls nothing d/a", "stat d/a d/link nothing",
+    "stat --json d/e /", "checkpoints", "checkpoints --json", "checkpoints jobs/a",
+    "checkpoints /checkpoints/jobs/a", "checkpoints none", "policy list", "policy list --json",
+    "policy show newest --version 1", "policy history", "policy history --json", "policy plan",
+    "policy plan --json --run jobs/a", "policy log", "policy clock", "pins --json", "pins",
+    "queue", "queue --json --limit 1", "queue list d", "status", "status --json", "statistics",
+    "token list", "jobs list", "export list", "export list --json", "export show /none",
+    "trash list", "trash list --json", "trash empty --all", "undelete none", "promotions",
+    "promotions --json", "demote none",
+)  # fmt: skip
+
+
+def test_what_is_read_from_afar_is_what_is_read_on_the_gateway(run: Run) -> None:
+    done(run, "pin", "--note", "the best", "jobs/a/step-3")
+    for line in READERS:
+        far, near = run(*line.split()), run(*line.split(), here=True)
+        if line.startswith("statistics"):
+            assert (far[0], near[0]) == (2, 2) and "no NFS server answers" in far[2]
+            continue
+        if "--json" in line:
+            assert _known(json.loads(far[1])) == _known(json.loads(near[1])), line
+        else:
+            assert TIMES.sub("TIME", far[1]) == TIMES.sub("TIME", near[1]), line
+        assert far[::2] == near[::2], line
+
+
+def _known(found: Any) -> Any:
+    """Return facts without those that change from moment to moment."""
+    if isinstance(found, list):
+        return [_known(one) for one in found]
+    if not isinstance(found, dict):
+        return found
+    return {
+        name: _known(value)
+        for name, value in found.items()
+        if not name.endswith("_seconds") and name not in CHANGING
+    }
+
+
+def test_orders_are_given_from_afar(run: Run, remote: Remote) -> None:
+    assert done(run, "mkdir", "-p", "n/x", "n/y") == ""
+    assert run("mkdir", "n/x")[::2] == (1, "spillway: n/x: it is there already\n")
+    done(run, "mv", "n/x", "n/y")
+    done(run, "mv", "n/y/x", "n/z")
+    assert done(run, "ls", "n").split() == ["y", "z"]
+    assert "not a directory" in run("mv", "n/y", "n/z", "n/none")[2]
+    assert [run("rm", *words)[0] for words in (["n"], ["n/none"], ["-f", "n/none"])] == [1, 1, 0]
+    assert done(run, "rm", "-r", "n") == "n: 3 names removed\n"
+    assert done(run, "rm", "d/w") == "" and run("stat", "d/w")[0] == 1
+    assert "pinned; its bytes are only" in done(run, "pin", "d/e")
+    assert done(run, "unpin", "d/e") == "d/e: not pinned any more\n"
+    assert run("unpin", "d/e")[0] == 1
+    path = "jobs/b/step-1"
+    assert done(run, "queue", "hold", path) == f"{path}: hold\n"
+    assert "hold" in done(run, "queue").splitlines()[-1]
+    assert done(run, "queue", "release", path) == f"{path}: released\n"
+    assert done(run, "queue", "retry", path) == f"{path}: nothing of it has failed\n"
+    shown = run("wait", "--durable", "--timeout", "0.3", path)
+    assert shown[0] == 1 and f"{path} is not durable after 0.3 s" in shown[2]
+    assert done(run, "wait", "--durable", "jobs/a") == ""
+    jobs = json.loads(done(run, "jobs", "list", "--json"))
+    [job] = [one for one in jobs if one["state"] == "cancelled"]
+    assert "cancelled" in run("jobs", "show", job["id"])[1]
+    assert run("jobs", "cancel", job["id"])[::2] == (2, "spillway: the job has ended: cancelled\n")
+    assert "asked for: spillway jobs show" in done(run, "warm", "d/a")
+    assert "on the disk" in done(run, "warm", "--wait", "d/a")
+
+
+def test_exports_promotions_and_the_trash_are_changed_from_afar(run: Run, remote: Remote) -> None:
+    client = ("--client", "10.0.0.0/8 ro")
+    assert done(run, "export", "set", "/mine", "--path", "jobs", *client) == "/mine: version 1\n"
+    assert done(run, "export", "set", "/mine", "--squash", "all") == "/mine: version 2\n"
+    assert "10.0.0.0/8 ro, squash all" in done(run, "export", "show", "/mine")
+    assert "has version 2, not 1" in run("export", "remove", "/mine", "--version", "1")[2]
+    assert done(run, "export", "remove", "/mine") == "/mine: removed\n"
+    status, _out, err = run("promote", "--no-wait", "--as", "best", "jobs/b/step-1")
+    assert status == 1 and "not in the bucket yet" in err
+    made = done(run, "promote", "--no-wait", "--as", "best", "jobs/a/step-4", "--note", "good")
+    assert made.startswith("best  copying  2 files")
+    assert "would be removed" in run("demote", "best")[1]
+    assert done(run, "demote", "best", "--yes", "--no-wait") == "best: is being removed\n"
+    ino = json.loads(done(run, "stat", "--json", "jobs/a/step-1"))[0]["ino"]
+    token = (remote.files / "admin").read_text().strip()
+    trust = ssl.create_default_context(cafile=str(remote.certificate))
+    path = f"{remote.url}/api/v1/checkpoints/{ino}?force=true"
+    answer = httpx.delete(path, headers={"Authorization": f"Bearer {token}"}, verify=trust)
+    trashed = answer.json()["id"]
+    assert trashed in done(run, "trash", "list")
+    assert done(run, "undelete", "jobs/a/step-1").startswith("/checkpoints/jobs/a/step-1: it is")
+    assert run("undelete", trashed)[0] == 1
+    trashed = httpx.delete(path, headers={"Authorization": f"Bearer {token}"}, verify=trust).json()
+    assert "add --yes" in run("trash", "empty", "--all")[2]
+    assert done(run, "trash", "empty", "--all", "--yes") == f"{trashed['id']}: removed\n"
+
+
+def test_policies_and_tokens_are_changed_from_afar(
+    run: Run, remote: Remote, tmp_path: Path
+) -> None:
+    file = tmp_path / "policies.toml"
+    file.write_text('[[policy]]\nname = "mine"\nrun = "jobs/b"\nkeep_newest = 1\n')
+    assert "jobs/b" in done(run, "policy", "plan", "--policy", str(file))
+    assert done(run, "policy", "set", str(file)).startswith("mine v1  enabled")
+    assert done(run, "policy", "set", str(file)).startswith("mine: unchanged\n")
+    assert done(run, "policy", "disable", "mine").startswith("mine v2  disabled")
+    assert done(run, "policy", "disable", "mine") == "mine: unchanged\n"
+    assert done(run, "policy", "enable", "mine").startswith("mine v3")
+    assert done(run, "policy", "remove", "mine").startswith("mine v4  removed")
+    assert "mine v4" in done(run, "policy", "history")
+    assert "mine" not in done(run, "policy", "list")
+    assert run("policy", "show", "mine", "--version", "9")[0] == 2
+    status, _out, err = run("policy", "approve", "0123456789ab")
+    assert status == 2 and "there is no such plan" in err
+    made = json.loads(done(run, "token", "create", "--role", "viewer", "--name", "x", "--json"))
+    assert made["token"].startswith("spw_") and made["state"] == "valid"
+    assert done(run, "token", "revoke", made["id"]) == f"{made['id']}: revoked\n"
+    other = tmp_path / "other"
+    other.write_text(made["token"])
+    other.chmod(0o600)
+    options = [*remote.options()[:-1], str(other)]
+    status, out, err = run("status", options=options)
+    assert status == 2 and "does not take the token" in err and made["token"] not in out + err
+
+
+def test_what_goes_wrong_is_one_line_with_a_remedy(
+    run: Run, remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = (remote.files / "admin").read_text().strip()
+    given = remote.options()
+
+    def fails(options: list[str], *words: str, status: int = 2) -> str:
+        found, out, err = run(*words, options=options)
+        assert (found, out, err.count("\n")) == (status, "", 1), (words, out, err)
+        assert token not in err
+        return err
+
+    assert "needs the role operator" in fails(remote.options("viewer"), "pin", "d")
+    assert "not trusted" in fails(["--gateway", remote.url, *given[4:]], "status")
+    assert "--ca FILE" in fails(["--gateway", remote.url, *given[4:]], "status")
+    other = remote.url.replace("localhost", "127.1")
+    assert "name or address that it is for" in fails(["--gateway", other, *given[2:]], "status")
+    plain = remote.url.replace("https", "http")
+    assert "does the gateway run" in fails(["--gateway", plain, *given[2:]], "status")
+    nothing = f"https://localhost:{free_port()}"
+    assert "does the gateway run" in fails(["--gateway", nothing, *given[2:]], "status")
+    assert "in the clear" in fails(["--gateway", "http://gw.example:8780", *given[2:]], "status")
+    for wrong in ("gw:8780", "ftp://gw", "https://u:secret@gw:1", "https://gw:x"):
+        assert "secret" not in fails(["--gateway", wrong], "status")
+    for command in sorted(ONLY_HERE & {"fsck", "up", "adopt"}):
+        words = [command, *(["files"] if command == "adopt" else [])]
+        assert f"spillway {command} runs on the gateway only" in fails(given, *words)
+    assert "exclude each other" in fails(given, "status", "--config", "x")
+    assert "goes before the command" in fails([], "status", *given)
+    assert "are for --gateway" in fails(given[2:], "status")
+    readable = tmp_path / "readable"
+    readable.write_text(token)
+    readable.chmod(0o644)
+    assert f"chmod 600 {readable}" in fails([*given[:-1], str(readable)], "status")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "~" not in fails(given[:4], "status")
+    monkeypatch.setenv(reach.TOKEN, f"{token}\nX: y")
+    assert "no token in one line" in fails(given[:4], "status")
+    monkeypatch.setenv(reach.TOKEN, token)
+    monkeypatch.setenv(reach.CA, given[3])
+    monkeypatch.setenv(reach.GATEWAY, remote.url)
+    assert run("pins", options=[])[0] == 0
+    monkeypatch.setenv(reach.GATEWAY, nothing)
+    assert run("pins", here=True)[0] == 0
+    assert run("completion", "bash", options=[])[0] == 0
+
+
+class _Other(BaseHTTPRequestHandler):
+    """What else may listen at an address."""
+
+    answers: dict[str, tuple[int, str]] = {}
+
+    def do_GET(self) -> None:
+        status, body = self.answers.get(self.path, (404, '{"detail": "Not Found"}'))
+        self.send_response(status)
+        self.send_header("Retry-After", "17")
+        self.send_header("Content-Type", "application/json" if body[0] == "{" else "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def answering(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
+    handler = type("Handler", (_Other,), {"answers": answers})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((404, '{"detail": "Not Found"}'), r"\(it is Spillway 9\.1, this is .*same version"),
+        ((200, "<html>"), "not as the admin API"),
+        ((200, "{}"), "its answer has no 'cache'.*same version"),
+        ((502, "<html>bad gateway"), "answers 502, and not as the admin API"),
+        ((429, '{"detail": "too many wrong tokens"}'), "try again in 17 s"),
+        ((503, '{"detail": "the database is away: wait"}'), "the database is away"),
+        ((500, '{"detail": "not foreseen", "instance": "abc"}'), r"not foreseen \(request abc\)"),
+        ((412, '{"detail": "x"}'), "somebody else changed it meanwhile"),
+        (
+            (403, '{"detail": "this needs the role admin\\u001b[2J: use another token"}'),
+            "use anoth",
+        ),
+    ],
+)
+def test_each_refusal_says_what_to_do(
+    run: Run, remote: Remote, answer: tuple[int, str], said: str
+) -> None:
+    version = '{"info": {"version": "9.1"}}'
+    with answering({"/api/v1/status": answer, "/api/v1/openapi.json": (200, version)}) as url:
+        status, out, err = run("status", options=["--gateway", url, *remote.options()[4:]])
+    assert (status, out, err.count("\n")) == (1 if answer[0] == 412 else 2, "", 1)
+    assert re.search(said, err) and "\x1b" not in err
+
+
+def test_each_command_says_where_it_runs() -> None:
+    """docs/cli.md is made from the same lists (tests/t5_cli/test_help.py)."""
+    names = {command.name for command in SUBCOMMANDS}
+    assert names == {*COMMANDS, *ONLY_HERE, *NEEDS_NO_GATEWAY}
+    assert not (COMMANDS.keys() & ONLY_HERE or COMMANDS.keys() & NEEDS_NO_GATEWAY)

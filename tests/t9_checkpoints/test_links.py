@@ -1,0 +1,196 @@
+"""The links to the newest checkpoints, as a client that polls the server sees them in a loop of
+saves, while saves and each process of the gateway are killed.
+
+Longer: ``SPILLWAY_LINKS_SECONDS=600``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import nfs4
+from tests.support.nfs4 import op, opaque, putfh
+from tests.support.site import Site, running
+from tests.support.waiting import until
+
+SECONDS = float(os.environ.get("SPILLWAY_LINKS_SECONDS", "12"))
+POLL_SECONDS = 0.01
+REST_SECONDS = 0.1
+"""The rest after a save."""
+RUN = "loop"
+VICTIMS = ("drain", "checkpoints", "ganesha", "checkpoints", "drain", "cache")
+FILES = {"__0_0.distcp": 300_000, "__1_0.distcp": 5, ".metadata": 20}
+"""The sizes of the files of a checkpoint. A save writes them in this order."""
+_PASSING = (nfs4.NOENT, nfs4.STALE)
+"""The link may have been replaced since, or the server be a new one."""
+
+
+def content(step: int, name: str) -> bytes:
+    return f"{step:<8d}{name:<12}".encode().ljust(FILES[name], b".")[: FILES[name]]
+
+
+class Polling:
+    """Reads both links in a thread, without a cache, and compares what they name: the complete one
+    with what clients read, the durable one with what the bucket has at that moment."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.polls = 0
+        self.complete: list[int] = []
+        """The steps that ``latest-complete`` named, one after the other."""
+        self.durable: list[int] = []
+        self.wrong: list[str] = []
+        self.error: Exception | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                with suppress(OSError, EOFError), nfs4.Client(self._site.gateway.port) as client:
+                    while not self._stop.wait(POLL_SECONDS):
+                        self._look(client)
+                        self.polls += 1
+                self._stop.wait(POLL_SECONDS)
+        except Exception as exc:  # shown by the test
+            self.error = exc
+
+    def _look(self, client: nfs4.Client) -> None:
+        step = _named(client, "latest-complete")
+        if step is not None:
+            sizes = _sizes(client, step)
+            if sizes is not None and sizes != FILES:
+                self.wrong.append(f"latest-complete names step {step}: {sizes}")
+            if self.complete[-1:] != [step]:
+                self.complete.append(step)
+        step = _named(client, "latest-durable")
+        if step is not None and self.durable[-1:] != [step]:
+            for name in FILES:
+                path = self._site.stored(f"{RUN}/step-{step}/{name}")
+                if not path.exists() or path.read_bytes() != content(step, name):
+                    self.wrong.append(f"latest-durable names step {step}: {name} is not stored")
+            self.durable.append(step)
+
+
+def _named(client: nfs4.Client, link: str) -> int | None:
+    """Return the step that a link of the run leads to, or None."""
+    try:
+        handle = client.handle("checkpoints", ".spillway", "runs", RUN, link)
+        reply = client.call(putfh(handle), op(nfs4.READLINK))
+    except nfs4.Status as exc:
+        assert exc.number in _PASSING, exc
+        return None
+    reply.unpack("IIII")
+    return int(reply.opaque().rpartition(b"-")[2])
+
+
+def _sizes(client: nfs4.Client, step: int) -> dict[str, int] | None:
+    """Return the sizes of the files of a step, as the server tells them. None: the server is
+    another one since."""
+    try:
+        directory = client.handle("checkpoints", RUN, f"step-{step}")
+        return {name: client.lookup(directory, name).size for name in client.names(directory)}
+    except nfs4.Status as exc:
+        if exc.number == nfs4.STALE:
+            return None
+        raise
+
+
+def _save(client: nfs4.Client, step: int, is_killed: Callable[[], bool]) -> bool:
+    """Save a checkpoint. Returns False if it is killed in the middle."""
+    at = client.handle("checkpoints")
+    for name in (RUN, f"step-{step}"):
+        kind = op(nfs4.CREATE) + struct.pack(">I", 2) + opaque(name.encode())
+        mode = struct.pack(">III", 2, 0, 1 << 1) + opaque(struct.pack(">I", 0o755))
+        with suppress(nfs4.Status):  # it is there
+            client.call(putfh(at), kind + mode)
+        at = client.handle("checkpoints", *(RUN, f"step-{step}")[: 1 + (name != RUN)])
+    for name in FILES:
+        if is_killed():
+            return False
+        with client.opened(at, name, empties=True) as file:
+            data = content(step, name)
+            middle = len(data) // 2
+            file.write(data[:middle])
+            file.write(data[middle:], middle)
+    return True
+
+
+@pytest.mark.timeout(120 + 2 * SECONDS)
+def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None:
+    values: dict[str, dict[str, Any]] = {
+        "nfs": {"lease_seconds": 5, "grace_seconds": 5},
+        "drain": {"settle_seconds": 0.1, "poll_seconds": 0.1, "retry_max_seconds": 0.5},
+    }
+    chosen = random.Random(11)
+    with running(tmp_path, values) as site:
+        polling = Polling(site)
+        step, last, killed_saves = 0, 0, 0
+        until_seconds = time.monotonic() + SECONDS
+        kill_at = time.monotonic() + 1.0
+        kills: list[str] = []
+        with polling.running():
+            # A machine with much else to do gets more time.
+            while time.monotonic() < until_seconds + (
+                60.0 if min(len(kills), len(polling.complete), len(polling.durable)) < 3 else 0.0
+            ):
+                if time.monotonic() >= kill_at:
+                    kills.append(VICTIMS[len(kills) % len(VICTIMS)])
+                    site.gateway.kill(kills[-1])
+                    kill_at = time.monotonic() + SECONDS / len(VICTIMS)
+                step += 1
+                try:
+                    with nfs4.Client(site.gateway.port) as client:
+                        if _save(client, step, lambda: chosen.random() < 0.1):
+                            last = step
+                        else:
+                            killed_saves += 1
+                    time.sleep(REST_SECONDS)
+                except (OSError, EOFError, nfs4.Status):
+                    time.sleep(0.2)  # the server is away
+            # The last save of all is whole.
+            while True:
+                step += 1
+                try:
+                    with nfs4.Client(site.gateway.port) as client:
+                        _save(client, step, lambda: False)
+                except (OSError, EOFError, nfs4.Status):
+                    time.sleep(0.2)
+                    continue
+                last = step
+                break
+
+            def is_named() -> bool:
+                return bool(polling.error) or (
+                    polling.complete[-1:] == polling.durable[-1:] == [last]
+                )
+
+            until(is_named, f"both links to name step {last}", 90.0)
+        print(
+            f"{polling.polls} polls, {step} saves, {killed_saves} of them killed, {kills}:"
+            f" complete {polling.complete}, durable {polling.durable}"
+        )
+    assert polling.error is None
+    assert polling.wrong == []
+    assert killed_saves
+    assert {"drain", "checkpoints", "ganesha"} <= set(kills)
+    assert min(len(polling.complete), len(polling.durable)) > 1

@@ -1,0 +1,187 @@
+"""Promotions under a legal hold, with tags of their own, and at keys that a team publishes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from gateway import settings as settings_module
+from gateway.db.engine import Database
+from gateway.errors import NotPossible, UserError
+from gateway.promotion import store
+from gateway.promotion.store import State
+from gateway.promotion.wishes import Wishes, wishes_of
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import MotoServer, RcloneServer, Server
+from tests.t9_checkpoints.promoting import Promoting, context, save, work
+
+numbers = count(1)
+ALL = Wishes(True, (("stage", "prod"), ("owner", "größe/7B")), "models/v1")
+MANIFEST = "team/run/.spillway/promoted/best.json"
+
+
+@pytest.fixture(scope="module", params=[MotoServer])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    with request.param(tmp_path_factory.mktemp("s3") / "store") as made:
+        yield made
+
+
+@pytest.fixture
+def site(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Promoting]:
+    monkeypatch.setattr(settings_module, "LATE_FACTOR", 0.001)
+    with S3Proxy(server.port) as proxy:
+        made = Promoting(tmp_path, server, f"releases-{next(numbers)}", proxy)
+        yield made
+        made.close()
+
+
+def lock(site: Promoting) -> None:
+    """Give the new bucket Object Lock."""
+    site.client.put_bucket_versioning(
+        Bucket=site.bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    site.client.put_object_lock_configuration(
+        Bucket=site.bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled"}
+    )
+
+
+def held(site: Promoting) -> dict[str, bool]:
+    """Return whether one of the versions at each key is under a legal hold."""
+    found: dict[str, bool] = {}
+    for one in site.client.list_object_versions(Bucket=site.bucket).get("Versions", []):
+        key, version = one["Key"], one["VersionId"]
+        head = site.client.head_object(Bucket=site.bucket, Key=key, VersionId=version)
+        found[key] = found.get(key, False) or head.get("ObjectLockLegalHoldStatus") == "ON"
+    return found
+
+
+def demote(site: Promoting, *, releases: bool) -> None:
+    database = Database(site.settings.database_url)
+    try:
+        with database.writing() as session:
+            found = store.one_named(session, "best")
+            assert found is not None
+            store.demote(session, found, releases)
+    finally:
+        database.close()
+
+
+def keys(site: Promoting) -> set[str]:
+    return {key for key in site.objects() if not key.startswith("job/")}
+
+
+@pytest.mark.parametrize("failpoint", ["", "drain.put_object_legal_hold.before.2"])
+def test_a_release_is_held_until_a_person_names_the_hold(site: Promoting, failpoint: str) -> None:
+    lock(site)
+    data = save(site)
+    site.ask("job/step-5", "best", ALL)
+    if failpoint:
+        site.namespace.close()
+        process = context.Process(target=work, args=(site.settings, failpoint))
+        process.start()
+        process.join(60)
+        assert process.exitcode == -signal.SIGKILL
+        site.namespace = type(site.namespace)(site.settings)
+    site.settle()
+    done = site.promotion("best")
+    assert done is not None
+    assert (done.state, done.is_tagged) == (State.DONE, 1)
+    released = {f"models/v1/best/{path}" for path in data}
+    assert keys(site) == {*(f"!{key}" for key in released), ".spillway/promoted/best.json"}
+    assert {key for key, is_held in held(site).items() if is_held} == {*released, MANIFEST}
+    for key in (*released, MANIFEST):
+        tags = site.client.get_object_tagging(Bucket=site.bucket, Key=key)["TagSet"]
+        wanted = {"spillway": "promoted", "stage": "prod", "owner": "größe/7B"}
+        assert {one["Key"]: one["Value"] for one in tags} == wanted
+    # The drain leaves it where it is, and the manifest names it there.
+    site.drain()
+    site.require_whole()
+    assert {f"!{key}" for key in released} < keys(site)
+    with pytest.raises(NotPossible, match="--release-hold"):
+        demote(site, releases=False)
+    # Another program may not know of the hold.
+    site.demote("best")
+    site.settle()
+    kept = site.promotion("best")
+    assert kept is not None
+    assert (kept.state, "--release-hold" in str(kept.reason)) == (State.DONE, True)
+    assert {f"!{key}" for key in released} < keys(site)
+    demote(site, releases=True)
+    site.settle()
+    site.drain()
+    assert site.promotion("best") is None
+    assert keys(site) == set()
+    assert not any(held(site).values())
+    site.require_whole()
+
+
+def test_a_release_replaces_nothing(site: Promoting) -> None:
+    data = save(site)
+    key = "models/v1/best/.metadata"
+    site.client.put_object(Bucket=site.bucket, Key=key, Body=b"of another team")
+    site.ask("job/step-5", "best", ALL._replace(legal_hold=False))
+    site.settle()
+    failed = site.promotion("best")
+    assert failed is not None
+    assert (failed.state, key in str(failed.reason)) == (State.FAILED, True)
+    site.drain()
+    assert {name: site.objects()[name] for name in keys(site)} == {f"!{key}": b"of another team"}
+    # A file by itself has the key of the name.
+    site.ask("job/step-5/.metadata", "one.bin", Wishes(released="models"))
+    site.settle()
+    site.drain()
+    assert site.objects()["!models/one.bin"] == data[".metadata"]
+    site.require_whole()
+
+
+@pytest.mark.parametrize(
+    ("server", "wishes", "why"),
+    [
+        (MotoServer, Wishes(legal_hold=True), "has no Object Lock"),
+        (RcloneServer, Wishes(tags=(("stage", "prod"),)), "keeps no tags"),
+    ],
+    indirect=["server"],
+)
+def test_a_bucket_that_cannot_says_so_before_anything_is_done(
+    site: Promoting, wishes: Wishes, why: str
+) -> None:
+    save(site)
+    site.ask("job/step-5", "best", wishes)
+    site.proxy.forget()
+    site.settle()
+    failed = site.promotion("best")
+    assert failed is not None
+    assert (failed.state, why in str(failed.reason)) == (State.FAILED, True)
+    assert site.proxy.operations("COPY") == []
+
+
+@pytest.mark.parametrize(
+    ("prefix", "tags", "to", "why"),
+    [
+        ("p", ["stage"], None, "write key=value"),
+        ("p", ["=x"], None, "the key is empty"),
+        ("p", ["spillway=x"], None, "this key is ours"),
+        ("p", ["AWS:x=y"], None, "belong to AWS"),
+        ("p", ["a=b", "a=c"], None, "twice"),
+        ("p", ["a=b*"], None, "S3 takes letters"),
+        ("p", [f"a={'x' * 257}"], None, "256 of the value"),
+        ("p", [f"k{at}=v" for at in range(10)], None, "at most 10 tags"),
+        ("p", [], "", "the beginning of keys"),
+        ("p", [], "a//b", "the beginning of keys"),
+        ("p", [], "a/../b", "the beginning of keys"),
+        ("", [], "models", "set bucket.prefix first"),
+        ("team/run", [], "team/run/models", "outside of team/run/"),
+        ("team/run", [], "team", "outside of team/run/"),
+    ],
+)
+def test_wishes_that_are_refused(prefix: str, tags: list[str], to: str | None, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        wishes_of(prefix, False, tags, to)
+    found = wishes_of("team/run", True, ["a=b=c", "e="], "/team/running/")
+    assert found == Wishes(True, (("a", "b=c"), ("e", "")), "team/running")
