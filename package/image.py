@@ -61,7 +61,8 @@ def build(cache: Path, package: Path, tools: Path, output: Path) -> Path:
     _timed("raw", lambda: _raw(*disks))
     bill = new / f"{name}.cdx.json"
     _timed("bill of materials", lambda: _bill(new / "contents.tar", tools, bill))
-    (new / "contents.tar").unlink()
+    for left in ("contents.tar", "console.log"):
+        (new / left).unlink()
     _timed("sums", lambda: _sums([*disks, bill], new / "SHA256SUMS"))
     shutil.rmtree(output, ignore_errors=True)
     new.rename(output)

@@ -42,7 +42,9 @@ class Appliance:
             file.truncate(DATA_BYTES)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key], check=True)
         self._hardware = [
-            *("-drive", f"file={system},format=qcow2,if=virtio"),
+            *("-drive", f"file={system},format=qcow2,if=none,id=system,cache=writeback"),
+            # Without an order the BIOS takes the first disk on the bus, which may be another one.
+            *("-device", "virtio-blk-pci,drive=system,bootindex=1"),
             *("-drive", f"file={self._drive},format=raw,if=virtio,readonly=on"),
             *("-netdev", f"socket,id=cable,{_cable(self._here, self._there)}"),
             *("-device", "virtio-net-pci,netdev=cable,romfile=,addr=0x10"),
@@ -80,11 +82,12 @@ class Appliance:
         shutil.rmtree(files, ignore_errors=True)
         files.mkdir()
         (files / "spillway.toml").write_text(text, encoding="utf-8")
-        self._drive.unlink(missing_ok=True)
+        with self._drive.open("wb") as file:
+            file.truncate(DRIVE_KIB * 1024)
         subprocess.run(
             [
                 *(tool("mke2fs"), "-q", "-t", "ext4", "-L", "FIRSTBOOT", "-d", files),
-                *(self._drive, f"{DRIVE_KIB}k"),
+                self._drive,
             ],
             check=True,
         )

@@ -10,6 +10,7 @@ from typing import IO, Self
 
 from package.base import ROOT_DEVICE, Base
 from tests.support.s3server import free_port
+from tests.support.waiting import until
 
 HOST = "10.0.2.2"
 """This machine, as the machine sees it."""
@@ -68,10 +69,10 @@ class Machine:
 
     def until_reached(self) -> None:
         """Wait until it has booted. Raises AssertionError."""
-        until = time.monotonic() + BOOT_SECONDS
+        end = time.monotonic() + BOOT_SECONDS
         while self.ssh("true", check=False, seconds=60).returncode != 0:
             assert self._process is not None
-            if self._process.poll() is not None or time.monotonic() > until:
+            if self._process.poll() is not None or time.monotonic() > end:
                 self.kill()
                 raise AssertionError(f"the machine did not boot: {self.said()}")
             time.sleep(1.0)
@@ -125,6 +126,11 @@ class Machine:
             *("ssh", *self.ssh_options(), "-p", str(self.ports[22])),
             *("root@127.0.0.1", script),
         ]
+
+    def until_active(self, *units: str) -> None:
+        """Wait until all of these units run. Raises AssertionError."""
+        script = "".join(f"systemctl is-active --quiet {unit} || exit 1; " for unit in units)
+        until(lambda: self.ssh(script, check=False).returncode == 0, " ".join(units), BOOT_SECONDS)
 
     def put(self, file: Path, target: str) -> None:
         """Copy a file to the machine."""

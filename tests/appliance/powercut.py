@@ -110,7 +110,7 @@ class Run:
         )
         self._start("first")
         self._machine.until_reached()
-        self._until_served()
+        self._machine.until_active("spillway-nfs", "spillway-drain")
 
     def switch_fsync_off(self) -> None:
         """Have the NFS server's calls of fsync do nothing."""
@@ -129,7 +129,7 @@ class Run:
             "the NFS server without fsync",
             BACK_SECONDS,
         )
-        self._until_served()
+        self._machine.until_active("spillway-nfs", "spillway-drain")
 
     def begin_to_write(self) -> None:
         """Start the writers on this machine, and the client of another one."""
@@ -199,13 +199,6 @@ class Run:
         self._machine: Machine = self._appliance.machine(name, self._disk.drive)
         self._stack.callback(self._machine.kill)
         self._machine.start()
-
-    def _until_served(self) -> None:
-        script = "systemctl is-active spillway-nfs spillway-drain"
-        until(
-            lambda: self._machine.ssh(script, check=False).returncode == 0,
-            *("the services", BACK_SECONDS),
-        )
 
     def _all_logged(self) -> bool:
         return all(log.exists() and log.stat().st_size for log in self._logs)
