@@ -113,8 +113,10 @@ _BELOW = _TRASH.union(
 )
 TRASHED = Statement(
     select(*_COLUMNS)
-    .select_from(_BELOW.join(_FILES, inode.c.ino == _BELOW.c.ino))
+    .select_from(_FILES)
     .where(
+        # A join with what is below would let newer releases of SQLite scan the inodes.
+        inode.c.ino.in_(select(_BELOW.c.ino)),
         IS_RESIDENT,
         inode.c.used > 0,
         *_MAY_LEAVE,

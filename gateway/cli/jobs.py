@@ -67,14 +67,7 @@ def _cancel(_store: Database, args: argparse.Namespace) -> int:
 
 def show_list(found: list[dict[str, Any]], as_json: bool) -> int:
     """Print jobs. Returns the exit status."""
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return 0
-    if found:
-        table.show(COLUMNS, map(_cells, found), map(_line, found))
-    else:
-        print("there are no jobs")
-    return 0
+    return table.show_facts(found, as_json, COLUMNS, _cells, _line, "there are no jobs")
 
 
 def show_one(one: dict[str, Any], as_json: bool) -> int:

@@ -81,14 +81,9 @@ def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> 
 
 def show_list(found: list[dict[str, Any]], as_json: bool) -> int:
     """Print versions of policies. Returns the exit status."""
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return 0
-    if found:
-        table.show(COLUMNS, map(_cells, found), map(_line, found))
-    else:
-        print("there are no policies: spillway policy set FILE")
-    return 0
+    return table.show_facts(
+        found, as_json, COLUMNS, _cells, _line, "there are no policies: spillway policy set FILE"
+    )
 
 
 def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> int:

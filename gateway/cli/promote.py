@@ -93,14 +93,7 @@ def promotions(args: argparse.Namespace) -> int:
 
 def show_list(found: Sequence[dict[str, Any]], as_json: bool) -> int:
     """Print promotions. Returns the exit status."""
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return DONE
-    if found:
-        table.show(COLUMNS, map(_cells, found), map(_line, found))
-    else:
-        print("nothing is promoted")
-    return DONE
+    return table.show_facts(found, as_json, COLUMNS, _cells, _line, "nothing is promoted")
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

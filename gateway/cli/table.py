@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 STYLES = {
     "durable": "green",
@@ -64,3 +66,25 @@ def show(
     for cells in rows:
         made.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
     Console().print(made)
+
+
+def show_facts(
+    found: Sequence[dict[str, Any]],
+    as_json: bool,
+    columns: Sequence[str],
+    cells: Callable[[dict[str, Any]], Sequence[str]],
+    line: Callable[[dict[str, Any]], str],
+    nothing: str,
+) -> int:
+    """Print facts as JSON, as a table, or as plain lines. Returns exit status 0.
+
+    Parameters: columns, as ``show`` takes them; cells and line, which show one of the facts;
+    nothing, which is printed to a person if there are none.
+    """
+    if as_json:
+        print(json.dumps(found, indent=2))
+    elif found:
+        show(columns, map(cells, found), map(line, found))
+    else:
+        print(nothing)
+    return 0

@@ -124,14 +124,14 @@ def _list(store: Database, args: argparse.Namespace) -> int:
 
 def show(found: list[dict[str, Any]], as_json: bool) -> int:
     """Print the tokens. Returns the exit status."""
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return 0
-    if found:
-        table.show(COLUMNS, map(_cells, found), map(_line, found))
-    else:
-        print("there are no tokens: spillway token create --role admin")
-    return 0
+    return table.show_facts(
+        found,
+        as_json,
+        COLUMNS,
+        _cells,
+        _line,
+        "there are no tokens: spillway token create --role admin",
+    )
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -59,7 +59,11 @@ class Sqlite:
             "temp_store = MEMORY",
             "journal_size_limit = 67108864",
         ):
-            connection.execute(f"PRAGMA {pragma}")
+            try:
+                connection.execute(f"PRAGMA {pragma}")
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     @contextmanager

@@ -160,7 +160,8 @@ TOTALS = Statement(
             object_, object_.c.ino == inode.c.ino
         )
     )
-    .where(IS_REGULAR)
+    # Without the second condition newer releases of SQLite scan the inodes.
+    .where(IS_REGULAR, inode.c.ino.in_(select(_TREE.c.ino)))
     .group_by(_TREE.c.id)
 )
 

@@ -29,6 +29,8 @@ from tests.t10_admin.filled import Filled, ended, job
 from tests.t10_admin.site import ADMIN, admin_site
 
 ODD = b"b\xff%41"
+HALF = b'{"path": "half a pair: \\ud800"}'
+JSON = {"Content-Type": "application/json"}
 ROOT = "/checkpoints"
 WAITS = ("settling", "waiting")
 
@@ -104,7 +106,10 @@ def test_names_are_made_moved_and_removed(site: Filled) -> None:
     site.ask("POST", "directories", 201, json=deep)
     site.ask("POST", "directories", 201, json=deep)
     assert site.ask("POST", "directories", 422, json={"path": "n", "owner": 0})
-    site.ask("POST", "directories", 422, content=b'{"path": "half a pair: \\ud800"}')
+    site.ask("POST", "directories", 422, content=HALF, headers=JSON)
+    for long in ("x" * 256, "x" * 9000):  # the second one does not fit into a request at the door
+        site.ask("POST", "directories", 409, json={"path": long})
+        site.ask("POST", "files/rename", 409, json={"path": "new%FF/x", "to": long})
     moved = site.ask("POST", "files/rename", json={"path": "new%FF/x", "to": "new%FF/z"})
     assert moved["path"] == f"{ROOT}/new%FF/z"
     for body in (

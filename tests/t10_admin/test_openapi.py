@@ -28,7 +28,7 @@ def operations(site: AdminSite) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield each operation: its name, its route, and its description."""
     described = site.http.get("openapi.json").json()
     for route in iter_route_contexts(site.app.routes):
-        found = described["paths"].get(route.path, {})
+        found = described["paths"].get(route.path_format, {})
         for method in route.methods or ():
             if method.lower() in found:
                 yield f"{method} {route.path}", route, found[method.lower()]

@@ -181,7 +181,7 @@ def test_what_is_saved_between_the_look_and_the_deletion_stays(
                 world.write("jobs/a/step-1/__0_1.distcp", b"more")
 
         monkeypatch.setattr(identity, "require_surroundings", save_more)
-        changed = site.ask("DELETE", f"checkpoints/{ino}", 412, headers=seen)
+        changed = site.ask("DELETE", f"checkpoints/{ino}?force=true", 412, headers=seen)
         assert changed["current"]["files"] == 3
         monkeypatch.undo()
         assert site.ask("GET", "trash")["items"] == []

@@ -88,6 +88,9 @@ def test_places_below_the_data_directory() -> None:
         ("nfs", "clients", ["fe80::1%eth0 rw"], "must look like"),
         ("nfs", "clients", ["fd00::/112 rw"], "a prefix of at most 99, or is an address"),
         ("nfs", "squash", "no", "must be one of none, root, all"),
+        ("nfs", "security", [], "must have one or more of sys, krb5, krb5i, krb5p, each once"),
+        ("nfs", "security", ["sys", "krb6"], "each once"),
+        ("nfs", "security", ["krb5", "krb5"], "each once"),
         ("cache", "evict_from", 1.1, "between 0.05 and 1"),
         ("cache", "limits", ["scratch=5GB"], 'must look like "NAME=500GiB"'),
         ("cache", "limits", ["5GiB"], 'must look like "NAME=500GiB"'),
@@ -286,6 +289,7 @@ SHAPED = {
     "log_format",
     "squash",
     "version_4_2",
+    "security",
     "evict_from",
     "evict_to",
     "limits",
@@ -293,7 +297,6 @@ SHAPED = {
     "tls",
     "rule",
     "ask_share",
-    "security",
 }
 
 

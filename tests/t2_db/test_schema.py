@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,20 +21,21 @@ from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
 
-def database_of(tmp_path: Path) -> Database:
-    return Database(f"sqlite:///{tmp_path / 'namespace.db'}")
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    """Return a database of which no file is there yet."""
+    with closing(Database(f"sqlite:///{tmp_path / 'namespace.db'}")) as made:
+        yield made
 
 
-def test_migrations_make_the_models(tmp_path: Path) -> None:
-    database = database_of(tmp_path)
+def test_migrations_make_the_models(database: Database) -> None:
     upgrade.upgrade(database)
     with database.engine().connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 
-def test_migrations_make_the_constraints_of_the_models(tmp_path: Path) -> None:
+def test_migrations_make_the_constraints_of_the_models(database: Database) -> None:
     # compare_metadata does not see CHECK constraints.
-    database = database_of(tmp_path)
     upgrade.upgrade(database)
     with database.reader() as connection:
         made = "\n".join(
@@ -48,15 +51,13 @@ def test_migrations_make_the_constraints_of_the_models(tmp_path: Path) -> None:
     assert [name for name in names if name not in made] == []
 
 
-def test_upgrade_twice_changes_nothing(tmp_path: Path) -> None:
-    database = database_of(tmp_path)
+def test_upgrade_twice_changes_nothing(database: Database) -> None:
     upgrade.upgrade(database)
     upgrade.upgrade(database)
     schema.require_current(database)
 
 
-def test_missing_and_empty_databases_are_named(tmp_path: Path) -> None:
-    database = database_of(tmp_path)
+def test_missing_and_empty_databases_are_named(database: Database) -> None:
     with pytest.raises(SchemaError, match="spillway init"):
         schema.require_current(database)
     assert database.path is not None
@@ -65,8 +66,7 @@ def test_missing_and_empty_databases_are_named(tmp_path: Path) -> None:
         schema.require_current(database)
 
 
-def test_newer_schema_is_refused(tmp_path: Path) -> None:
-    database = database_of(tmp_path)
+def test_newer_schema_is_refused(database: Database) -> None:
     upgrade.upgrade(database)
     with database.reader() as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'f00d'")
@@ -75,8 +75,7 @@ def test_newer_schema_is_refused(tmp_path: Path) -> None:
             refuse(database)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    database = database_of(tmp_path)
+def test_a_file_that_is_no_database_is_refused(database: Database) -> None:
     assert database.path is not None
     database.path.write_bytes(b"not a database" * 100)
     with pytest.raises(SchemaError, match="cannot be read"):

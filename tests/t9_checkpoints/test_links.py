@@ -25,6 +25,8 @@ from tests.support.waiting import until
 
 SECONDS = float(os.environ.get("SPILLWAY_LINKS_SECONDS", "12"))
 POLL_SECONDS = 0.01
+REST_SECONDS = 0.1
+"""The rest after a save."""
 RUN = "loop"
 VICTIMS = ("drain", "checkpoints", "ganesha", "checkpoints", "drain", "cache")
 FILES = {"__0_0.distcp": 300_000, "__1_0.distcp": 5, ".metadata": 20}
@@ -147,7 +149,10 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
         kill_at = time.monotonic() + 1.0
         kills: list[str] = []
         with polling.running():
-            while time.monotonic() < until_seconds or len(kills) < 3:
+            # A machine with much else to do gets more time.
+            while time.monotonic() < until_seconds + (
+                60.0 if min(len(kills), len(polling.complete), len(polling.durable)) < 3 else 0.0
+            ):
                 if time.monotonic() >= kill_at:
                     kills.append(VICTIMS[len(kills) % len(VICTIMS)])
                     site.gateway.kill(kills[-1])
@@ -159,6 +164,7 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
                             last = step
                         else:
                             killed_saves += 1
+                    time.sleep(REST_SECONDS)
                 except (OSError, EOFError, nfs4.Status):
                     time.sleep(0.2)  # the server is away
             # The last save of all is whole.
@@ -187,4 +193,4 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
     assert polling.wrong == []
     assert killed_saves
     assert {"drain", "checkpoints", "ganesha"} <= set(kills)
-    assert len(polling.complete) > 2
+    assert min(len(polling.complete), len(polling.durable)) > 1
