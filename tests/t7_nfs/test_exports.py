@@ -303,7 +303,9 @@ def test_a_refused_reload_is_noticed_and_taken_back(
     root = client.handle("export")
     with client.opened(root, "open") as file:
         whole = gone.rpartition("EXPORT {")
-        wrong_option = "".join([*whole[:2], whole[2].replace("SecType = sys", "SecType = x")])
+        wrong_option = "".join(
+            [*whole[:2], whole[2].replace("Access_Type = None", "Access_Type = x")]
+        )
         for refused in (gone, wrong_option):
             with (
                 unchanged(server, exports),
