@@ -29,6 +29,7 @@ PROFILE_PACKAGES := linux-perf e2fsprogs util-linux
 APPLIANCE_PACKAGES := mmdebstrap e2fsprogs openssh-client
 IMAGE_PACKAGES := qemu-utils nbdkit $(APPLIANCE_PACKAGES)
 CEPH_PACKAGES := radosgw ceph-mon ceph-osd
+POSIX_PACKAGES := autoconf automake
 
 # KEEP=1: gateway, pages and S3 server run until Ctrl-C.
 demo: build
@@ -104,6 +105,7 @@ pynfs: build
 	$(PY) -m tests.conformance.pynfs $(PYNFS)
 
 posix: build
+	@$(MAKE) -s deps APT_PACKAGES="$(POSIX_PACKAGES)"
 	$(PY) -m tests.conformance.posix $(PJDFSTEST) --server vfs
 	$(PY) -m tests.conformance.posix $(PJDFSTEST)
 
