@@ -133,7 +133,8 @@ def test_a_plan_says_what_and_why_before_anything_is_stored(
     assert "step-1: it is not among the newest 2 (newest); step 4 is newer" in lines[1]
     assert "step-3: it is among the newest 2 (newest)" in lines[3]
     assert lines[5:] == [
-        "2 checkpoints are kept, 2 are deleted (20 B), 0 leave the local disk",
+        "2 checkpoints are kept, 2 are deleted (20 B), 0 leave the local disk, "
+        "0 move to another storage class",
         "policy scratch selects no checkpoint",
     ]
     assert query(world.settings, "SELECT * FROM policy") == []
@@ -172,7 +173,7 @@ def test_a_large_plan_is_approved_by_its_id(
     capsys.readouterr()
     assert run(world, "log", "--limit", "1") == 0
     line = capsys.readouterr().out
-    assert "trash  /checkpoints/jobs/a/step-8: in the trash as t" in line
+    assert " trash " in line and "/checkpoints/jobs/a/step-8: in the trash as t" in line
     assert line.endswith("[newest v1]\n")
     assert len(told(capsys, world, "log")) == 8
     ((_label, text),) = retention.status_lines(gather(world.settings))

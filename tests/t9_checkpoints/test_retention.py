@@ -171,7 +171,7 @@ def test_other_data_files_or_an_older_database_delete_nothing(
     applier(world, trash).turn()
     assert trash.log() == []
     assert actions(world) == []
-    assert "nothing is deleted or evicted now" in caplog.text
+    assert "nothing is deleted, evicted or moved now" in caplog.text
     assert "restored from a backup" in caplog.text
 
 
