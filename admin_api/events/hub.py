@@ -161,8 +161,9 @@ class Hub:
                 continue
             for one in found:
                 self._tell(*one)
-            state = f"{kind} {json.dumps(facts)}"
+            data = json.dumps(facts)
+            state = f"{kind} {data}"
             if state != self._last_state:
                 self._last_state = state
-                self._give(Event(kind, json.dumps(facts), None))
+                self._give(Event(kind, data, None))
             await asyncio.sleep(max(LOOK_SECONDS, REST * (clock.monotonic_seconds() - began)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from sqlalchemy import and_, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, delete, exists, insert, or_, select, update
 
 from gateway import failpoints
 from gateway.checkpoints.catalogue import Catalogue
@@ -62,12 +62,8 @@ MEMBERS = Statement(
 """Selects the files of a checkpoint whose objects are not in a storage class, and not ordered."""
 _ORDERED = given("rows", ino=int, content_version=int, storage_class=str, action=int)
 INSERT = Statement(insert(transition).from_select(_ORDERED.c.keys(), select(_ORDERED)))
-LEFT = Statement(
-    select(transition.c.action, func.count())
-    .where(transition.c.until_ns.is_(None))
-    .group_by(transition.c.action)
-)
-"""Selects the actions with orders that are not carried out, and their number."""
+LEFT = Statement(select(transition.c.action).where(transition.c.until_ns.is_(None)).distinct())
+"""Selects the actions with orders that are not carried out."""
 UNASKED_DELETE = Statement(
     delete(transition).where(transition.c.action == b("the_action"), transition.c.key.is_(None))
 )
@@ -95,7 +91,7 @@ class Transitions:
         wanted = {one.checkpoint.ino: one for one in planned.plan.transitions}
         with self._database.reading() as session:
             begun = [one for one in store.unfinished(session) if one.what == WHAT]
-            left = dict(map(tuple, session.all(LEFT)))
+            left = {action for (action,) in session.all(LEFT)}
         for action in begun:
             if action.id not in left:
                 self._end(action)

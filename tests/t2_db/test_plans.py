@@ -18,8 +18,10 @@ from gateway.drain import verify
 from gateway.drain.admission import retries
 from gateway.drain.plan import backfill
 from gateway.drain.send import blockrows
+from gateway.drain.tidy import transition
 from gateway.namespace import browse, imprint, residency
 from gateway.retention import statements as retention_statements
+from gateway.retention import transitions
 from gateway.settings import Settings
 from gateway.trash import rows as trash_rows
 
@@ -40,11 +42,14 @@ WHOLE_TABLES = {
     "retention.statements.CHECKPOINTS",
     "retention.statements.OF_RUN",
     "retention.statements.UNFINISHED",
+    "retention.transitions.LEFT",
+    "retention.transitions.WITHDRAW",
 }
 """Statements that run once for each plan (``upload`` has a row for each unfinished upload), once in
 a second while files wait (``checkpoint`` has a row for each of thousands of checkpoints), for a
 disk that is too full, for the wishes of people, of which ``warming`` has the rows, for a start
-of the catalogue, of what applies policies, or for each removal of a checkpoint from the trash."""
+of the catalogue, of what applies policies, or for each removal of a checkpoint from the trash, or
+once for each round of retention (``transition`` has the files of at most eight checkpoints)."""
 
 STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
@@ -52,7 +57,7 @@ STATEMENTS = {
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
-        *(imprint, trash_rows),
+        *(imprint, trash_rows, transition, transitions),
         retention_statements,
     )
     for name, value in vars(module).items()
