@@ -55,7 +55,7 @@ Look = Callable[[], list[tuple[str, Any]]]
 class Hub:
     """The listeners of one process.
 
-    Parameters: look, called in a thread once a second while somebody listens, with what it has
+    Parameters: look, called in a thread once a second while there is a listener, with what it has
     found; state, called after it: kind and facts of the present state.
     """
 
@@ -148,7 +148,7 @@ class Hub:
         queue.put_nowait(None)
 
     async def _keep_looking(self) -> None:
-        """Look once a second until nobody listens."""
+        """Look once a second, as long as there is a listener."""
         while self._listeners:
             began = clock.monotonic_seconds()
             try:

@@ -58,7 +58,8 @@ class Rights(Body):
         examples=[["10.0.0.0/8 rw", "192.168.7.4 ro all_squash"]],
     )
     squash: Literal["none", "root", "all"] = Field(
-        "none", description="Users that become nobody, where an entry does not say it."
+        "none",
+        description="Users that become the user nobody, unless the entry of a host says otherwise.",
     )
 
 
