@@ -10,7 +10,8 @@
     │   ├── PolicyError           a policy that cannot be used: it names policy, key and remedy
     │   ├── InUse                 another process of this gateway has the data directory
     │   └── BucketError           the bucket cannot be used as configured
-    │       ├── StoreUnavailable  network, 5xx, SlowDown: try again soon
+    │       ├── StoreUnavailable  network, 5xx: try again soon
+    │       │   └── StoreBusy     SlowDown, 429: the request was not taken up
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           └── WrongBytes    the bytes that came are not those that were stored
@@ -107,6 +108,11 @@ class BucketError(UserError):
 
 class StoreUnavailable(BucketError):
     """The object store does not answer, or answers that it cannot now. Trying again may help."""
+
+
+class StoreBusy(StoreUnavailable):
+    """The object store answered that it takes up no more requests now. So this one, which was sent
+    once, changed nothing and cannot change anything later."""
 
 
 class StoreRefused(BucketError):

@@ -42,7 +42,7 @@ keep_newest = 1
 wait_hours = 0
 """
 DRAIN_DEADLINE_SECONDS = 120.0
-CATALOGUE_DEADLINE_SECONDS = 30.0
+CATALOGUE_DEADLINE_SECONDS = 90.0
 
 _started = time.monotonic()
 
@@ -79,6 +79,9 @@ def show_checkpoints(gateway: Gateway, number: int) -> bool:
         if is_durable or time.monotonic() > deadline:
             for line in shown.splitlines():
                 say(f"spillway checkpoints: {line}")
+            if not is_durable:
+                for directory in (DIRECTORY, NEXT):
+                    run(gateway, "wait", "--durable", "--timeout", "0", directory)
             return is_durable
         time.sleep(0.5)
 
@@ -183,7 +186,7 @@ def show(gateway: Gateway, server: RcloneServer, directory: Path) -> int:
         save(vm, NEXT, ranks=RANKS, mib=1)
         drained = watch_drain(gateway) and drained
         durable = show_checkpoints(gateway, 2)
-        kept = keep_one(directory, gateway)
+        kept = durable and keep_one(directory, gateway)
         evicted = run(gateway, "evict", DIRECTORY)
         through_nfs = read_back(vm, DIRECTORY)
         say("client: read all of it back, from the bucket")

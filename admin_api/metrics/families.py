@@ -85,6 +85,8 @@ def of_status(facts: Mapping[str, Any]) -> Iterator[Metric]:
         *("queued_objects", "What the drain has to do about objects.", "work"),
         {name: float(count) for name, count in facts["queued"].items()},
     )
+    unsettled = facts["unsettled"]["objects"]
+    yield from gauge("unsettled_objects", "Objects whose request got no answer.", unsettled)
     yield from gauge("disk_size_bytes", "Size of the disk.", disk["total_bytes"])
     yield from gauge("disk_used_bytes", "Of the disk.", disk["used_bytes"])
     yield from gauge("disk_free_bytes", "For users that are not root.", disk["free_bytes"])

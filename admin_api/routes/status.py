@@ -64,6 +64,16 @@ class Queued(BaseModel):
     moves: int
 
 
+class Unsettled(BaseModel):
+    """The objects of files whose request got no answer, so the store may still carry it out. These
+    files are not durable until the drain has looked at their keys once more."""
+
+    objects: int
+    last_seconds: float | None = Field(
+        description="Time until the drain looks at the last of them.", examples=[170.5]
+    )
+
+
 class Configured(BaseModel):
     """The bucket as it is configured. ``/bucket`` tells whether it answers."""
 
@@ -111,6 +121,7 @@ class Status(BaseModel):
     dirty: Dirty
     stuck: Stucks
     queued: Queued
+    unsettled: Unsettled
     cache: Cache
     catalogue: dict[str, Any] = Field(description="Runs and checkpoints, and what is at risk.")
     retention: dict[str, Any]

@@ -71,6 +71,8 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if (more := facts["stuck"]["files"] - len(facts["stuck"]["first"])) > 0:
         yield "stuck", f"and {more} more: spillway queue"
     yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
+    if (unsettled := facts["unsettled"])["objects"]:
+        yield "unsettled", _unsettled_text(**unsettled)
     yield from checkpoints.lines(facts["catalogue"])
     yield from retention.status_lines(facts["retention"])
     yield from trash.lines(facts["trash"])
@@ -85,6 +87,11 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from cached.lines(facts["cache"], share / 100)
     if facts["space"] is not None:
         yield "space", _space_text(facts["space"])
+
+
+def _unsettled_text(objects: int, last_seconds: float) -> str:
+    those = "1 object" if objects == 1 else f"{objects} objects"
+    return f"{those}: a request got no answer; looked at again within {duration(last_seconds)}"
 
 
 def _checksum_text(checksum: dict[str, str | None]) -> str:

@@ -6,7 +6,7 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import and_, exists, func, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DatabaseError
 
@@ -29,6 +29,8 @@ from gateway.trash import rows as trash
 _DEPTH_MAX = 4096
 
 _inode: Any = models.Inode.__table__
+_object: Any = drainmodels.Object.__table__
+_doubt: Any = drainmodels.Doubt.__table__
 _DIRTY = and_(*IS_DIRTY, _inode.c.nlink > 0)
 
 
@@ -51,6 +53,15 @@ class Stuck(NamedTuple):
     """Reason, with what to do."""
 
 
+class Unsettled(NamedTuple):
+    """The objects of files whose request got no answer, so the store may still carry it out. These
+    files are not durable until the drain has looked at their keys once more."""
+
+    objects: int
+    last_seconds: float | None
+    """Time until the drain looks at the last of them."""
+
+
 class Backlog(NamedTuple):
     """Everything that the bucket does not have yet."""
 
@@ -63,6 +74,7 @@ class Backlog(NamedTuple):
     """The number of objects still to be deleted, because their files were deleted."""
     moves: int
     """The number of renamed files and directories whose objects may have the old key."""
+    unsettled: Unsettled
     oldest: Oldest | None
     stuck: list[Stuck]
 
@@ -126,9 +138,18 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
         open_bytes=open_bytes,
         deletions=_count(connection, drainmodels.Tombstone.__table__),
         moves=_count(connection, drainmodels.Rekey.__table__),
+        unsettled=_unsettled(connection, now_ns),
         oldest=found,
         stuck=_stuck(session, export),
     )
+
+
+def _unsettled(connection: Connection, now_ns: int) -> Unsettled:
+    is_of_file = exists().where(_object.c.key == _doubt.c.key)
+    count, last_ns = connection.execute(
+        select(func.count(), func.max(_doubt.c.look_ns)).where(is_of_file)
+    ).one()
+    return Unsettled(count, max(0.0, (last_ns - now_ns) / clock.NS) if count else None)
 
 
 def _oldest(connection: Connection, session: Session, has_trash: bool) -> Any:

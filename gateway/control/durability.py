@@ -21,6 +21,7 @@ from gateway.control.paths import browsing, follow
 from gateway.control.queue import path_of
 from gateway.db.compiled import Session
 from gateway.drain import queue
+from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of
 from gateway.errors import NotPossible, NotThere
@@ -28,7 +29,7 @@ from gateway.namespace.lookup import is_trashed, way_up
 from gateway.settings import Settings
 from gateway.text import shown
 from gateway.types import Kind
-from gateway.units import size
+from gateway.units import duration, size
 
 POLL_SECONDS = 0.5
 REST = 5
@@ -159,12 +160,17 @@ def _reason(context: Context, view: View, ino: int) -> str:
     report: dict[str, Any] | None = state.read(context.settings, state.DRAIN)
     entry = queue.of_file(view, ino, context.settings.drain_ahead_ns)
     if entry is None:
-        held = view.paths.key_of(ino) is None
-        return (
-            "its name is held (drain.hold_patterns, spillway queue)"
-            if held
-            else "its object is moved or verified first (spillway queue)"
-        )
+        key = view.paths.key_of(ino)
+        if key is None:
+            return "its name is held (drain.hold_patterns, spillway queue)"
+        found = view.session.one(own.DOUBT, key=key)
+        if found is not None:
+            seconds = max(0.0, (found[1] - clock.now_ns()) / clock.NS)
+            return (
+                "it was sent, but a request got no answer and may still be carried out: its object "
+                f"is looked at again in {duration(seconds)}"
+            )
+        return "its object is moved first (spillway queue)"
     if entry.is_stuck or entry.error:
         return f"{entry.state}: {shown(entry.error)}"
     if entry.state == queue.State.HELD:

@@ -140,7 +140,8 @@ def why_not_yet(path: bytes, seen: Look, text: Text = printable) -> str | None:
         left_bytes = sum(one.size for one in left)
         return (
             f"{len(left):,} files, {size(left_bytes)} are not in the bucket yet "
-            f"({text(_below(path, left[0].path))}): look with spillway queue"
+            f"({text(_below(path, left[0].path))}): "
+            "spillway wait --durable --timeout 0 PATH says why"
         )
     return None
 

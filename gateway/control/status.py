@@ -74,6 +74,7 @@ def gather_quickly(settings: Settings) -> dict[str, Any]:
             "first": [one._asdict() for one in waiting.stuck[:STUCK_SHOWN]],
         },
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
+        "unsettled": waiting.unsettled._asdict(),
         "cache": cache,
         "catalogue": catalogue,
         "retention": retention.gather(settings),

@@ -32,12 +32,13 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
 
-from gateway.errors import BucketError, ObjectRefused, StoreRefused, StoreUnavailable
+from gateway.errors import BucketError, ObjectRefused, StoreBusy, StoreRefused, StoreUnavailable
 from gateway.objectstore.pace import Gate
 from gateway.objectstore.wire import Wire
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
+    from botocore.model import OperationModel
     from mypy_boto3_s3.client import S3Client
 
 ATTEMPTS_MAX = 2
@@ -57,9 +58,11 @@ _QUOTA = {"QuotaExceeded", "EntityTooLargeForQuota", "InsufficientStorage", "507
 _QUOTA |= {"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
-_BUSY = {"429", "BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeout", "SlowDown"}
-_BUSY |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
-OF_ALL_REQUESTS = _CREDENTIALS | _PERMISSION | _QUOTA | _REGION | _BUSY | {"RequestTimeTooSkewed"}
+_BUSY = {"429", "SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException"}
+_BUSY |= {"TooManyRequests", "RequestLimitExceeded"}
+_PASSING = {"BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeout"} | _BUSY
+OF_ALL_REQUESTS = _CREDENTIALS | _PERMISSION | _QUOTA | _REGION | _PASSING
+OF_ALL_REQUESTS |= {"RequestTimeTooSkewed"}
 """Codes that any kind of request can get."""
 
 
@@ -176,11 +179,18 @@ def _add_content_md5(params: dict[str, Any], **_event: object) -> None:
     params["headers"]["Content-MD5"] = base64.b64encode(digest).decode()
 
 
-def _not_again(caught_exception: Exception | None = None, **_event: object) -> None:
-    # A second try would hide from the drain that the first try may have begun an upload too. It
-    # may also still delete or replace a later object at the key.
+def _not_again(
+    operation: OperationModel,
+    response: tuple[Any, Any] | None = None,
+    caught_exception: Exception | None = None,
+    **_event: object,
+) -> None:
+    # A second try would hide from the drain how the first one ended: it may have begun an upload
+    # too, and may still delete or replace a later object at the key.
     if caught_exception is not None:
         raise caught_exception
+    if response is not None and response[0].status_code >= 300:
+        raise ClientError(response[1], operation.name)
 
 
 def _check_ca_bundle(name: str, path: str) -> None:
@@ -301,8 +311,11 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         return StoreRefused(
             f"{where} refuses our credentials ({code}): correct {settings.credentials_file}"
         )
-    if code in _BUSY or (status >= 500 and code != "NotImplemented"):
-        return StoreUnavailable(f"{where} answers {code or status} to {operation}: it may recover")
+    if code in _PASSING or (status >= 500 and code != "NotImplemented"):
+        # An earlier try of the request may have got no answer, and may still be carried out.
+        is_first = not exc.response.get("ResponseMetadata", {}).get("RetryAttempts")
+        made = StoreBusy if code in _BUSY and is_first else StoreUnavailable
+        return made(f"{where} answers {code or status} to {operation}: it may recover")
     if key is None:
         return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_line(exc)}")
     if code in ARCHIVED:

@@ -6,6 +6,7 @@ parsing). These are nearly all requests of the gateway. Errors are those of the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,6 +29,7 @@ from gateway.settings import Settings
 if TYPE_CHECKING:
     from botocore.session import Session
 
+log = logging.getLogger("drain")
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 """Of a request without a body."""
@@ -112,14 +114,15 @@ class Wire:
                 self._pace.admit(len(body))
             try:
                 answer = self._send(signed, body)
-            except (HTTPClientError, BotoConnectionError):
+            except (HTTPClientError, BotoConnectionError) as exc:
                 # A connection that was idle for too long fails like this.
                 if attempt == self._attempts:
                     raise
+                log.info("%s: no answer, the request is repeated: %s", key, exc)
             else:
                 break
         if answer.status >= 300:
-            raise self._refusal(operation, *answer)
+            raise self._refusal(operation, *answer, repeats=attempt - 1)
         return Put(digests, answer.headers, is_repeated)
 
     @contextmanager
@@ -174,10 +177,18 @@ class Wire:
         return self._above + encoded
 
     def _refusal(
-        self, operation: str, status: int, headers: Mapping[str, str], content: bytes
+        self,
+        operation: str,
+        status: int,
+        headers: Mapping[str, str],
+        content: bytes,
+        repeats: int = 0,
     ) -> ClientError:
         answer = {"status_code": status, "headers": headers, "body": content}
-        return ClientError(self._parser.parse(answer, None), operation)
+        parsed = self._parser.parse(answer, None)
+        # As botocore does it.
+        parsed["ResponseMetadata"]["RetryAttempts"] = repeats
+        return ClientError(parsed, operation)
 
     def _signed(self, request: signing.Request) -> tuple[str, dict[str, str]]:
         """Return the target and the headers of a request that is sent now."""

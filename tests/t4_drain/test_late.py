@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from gateway import clock
+from gateway.checkpoints.statements import STORED
+from gateway.cli import status as cli
+from gateway.control import backlog, durability, status
+from gateway.control.queue import opened
 from tests.support.s3proxy import Act, Fault
 from tests.support.waiting import until
-from tests.t4_drain.site import PREFIX, Site
+from tests.t4_drain.site import MIB, PART_BYTES, PREFIX, Site
 
 READ_TIMEOUT_SECONDS = 2.0
+PUTS = ("PUT", "CREATE", "PART", "COMPLETE")
 
 
 def lose_uploads(site: Site, times: int, **drain: int) -> Fault:
@@ -17,6 +24,19 @@ def lose_uploads(site: Site, times: int, **drain: int) -> Fault:
     site.values["bucket"]["read_timeout_seconds"] = READ_TIMEOUT_SECONDS
     site.configure(**drain)
     return site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, times)
+
+
+def assert_unsettled(site: Site) -> None:
+    """Assert that the file "f" was sent, and that people are told why it is not durable yet."""
+    waiting = backlog.measure(site.settings)
+    assert (waiting.dirty_files, waiting.unsettled.objects) == (0, 1)
+    assert waiting.unsettled.last_seconds is not None
+    assert 0 < waiting.unsettled.last_seconds <= site.settings.bucket.late_seconds
+    with opened(site.settings) as context:
+        reason = durability.why(context, site.attr("f").ino)
+    assert "a request got no answer and may still be carried out" in reason
+    lines = dict(cli.lines(status.gather(site.settings)))
+    assert lines["unsettled"].startswith("1 object: a request got no answer; looked at again")
 
 
 @pytest.mark.parametrize("processes", [0, 1])
@@ -33,12 +53,50 @@ def test_a_version_that_arrives_after_the_next_one_is_replaced_again(
         until(lambda: len(site.proxy.operations("PUT")) > 1, "it is tried again")
         if times == 1:
             until(lambda: not site.left(), "the first version is drained")
+            assert_unsettled(site)
         site.write("f", b"new")
         until(lambda: site.objects() == {"f": b"new"}, "the new version is drained")
         lost.arrive()
         until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
         until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is doubtful any more")
     assert site.left() == []
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("bytes_", [10, 2 * MIB, 2 * PART_BYTES + 1])
+def test_a_request_that_the_store_did_not_take_up_raises_no_doubt(
+    rclone_site: Site, bytes_: int, processes: int
+) -> None:
+    """Otherwise a file would be durable minutes after its upload, whenever a store is busy."""
+    site = rclone_site
+    site.configure(processes=processes)
+    data = os.urandom(bytes_)
+    site.proxy.inject(lambda r: r.operation in PUTS, Act.FAIL, 3, 503, "SlowDown")
+    site.write("f", data)
+    with site.draining():
+        until(lambda: site.objects() == {"f": data}, "the file is drained")
+        until(lambda: not site.left(), "it is recorded")
+    assert site.rows("SELECT 1 FROM doubt") == []
+    with opened(site.settings) as context, context.reading() as view:
+        row = view.session.one(STORED, ino=site.attr("f").ino)
+    assert row is not None and row[1]
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_lost_request_stays_doubtful_when_its_repetition_was_not_taken_up(
+    rclone_site: Site, processes: int
+) -> None:
+    site = rclone_site
+    lost = lose_uploads(site, 1, processes=processes)
+    site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1, 503, "SlowDown")
+    site.write("f", b"data")
+    with site.draining():
+        lost.wait()
+        until(lambda: site.objects() == {"f": b"data"}, "the file is drained")
+        until(lambda: not site.left(), "it is recorded")
+        assert_unsettled(site)
+        lost.arrive()
+        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is doubtful any more")
 
 
 def test_a_version_that_arrives_after_its_file_was_deleted_goes_again(rclone_site: Site) -> None:

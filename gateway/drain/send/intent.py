@@ -204,10 +204,11 @@ def _begin_again(view: View, started: Started, prior: Intent) -> Started | None:
     file, key = started.file, started.key
     if prior.upload_id is not None and not can_resume(view, prior):
         return None
-    # It is not known how its requests ended: one may reach the store after those of this try.
-    view.doubt_later(prior.key, prior.ino)
     if prior.upload_id is not None:
+        # Once that upload is complete or aborted, none of its requests changes anything.
         return started._replace(prior=prior, resumed=prior)
+    # It is not known how its request ended: it may reach the store after that of this try.
+    view.doubt_later(prior.key, prior.ino)
     occupant = object_at(view.session, prior.key)
     if prior.key != key and (occupant is None or occupant.ino == file.ino):
         # This also covers the file's own object, which may be of this version by now: the tombstone
@@ -221,6 +222,13 @@ def record_parts(view: View, started: Started, upload_id: str, part_bytes: int) 
     ino = started.file.ino
     resumable = part_bytes if started.snapshot_ns is None else None
     view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=upload_id, new_part_bytes=resumable)
+
+
+def forget(view: View, uploads: Iterable[Started]) -> None:
+    """Delete the intents of uploads of which no request was sent or taken up. What an earlier try
+    put at a key stays named by its row."""
+    inos = rows_of([(one.file.ino,) for one in uploads if one.prior is None])
+    view.session.run(own.UPLOAD_DELETE, inos=inos)
 
 
 def withdraw(view: View, started: Started) -> None:
@@ -250,6 +258,10 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
         file, key, standing = started.file, started.key, found.get(started.file.ino)
         if sent.is_doubtful:
             view.doubt_later(key, file.ino)
+            lines.append(
+                f"{key}: a request got no answer and was repeated: the file counts as durable when "
+                f"the object was looked at again, in {view.late_ns // clock.NS} s"
+            )
         if standing is None:
             version, generation = file.content_version, file.generation
             garbage.append(sql.Tombstone(key, file.ino, version, sent.etag, generation))

@@ -19,7 +19,13 @@ from gateway.drain.context import Context
 from gateway.drain.metadata import SNAPSHOT
 from gateway.drain.send import checksum, intent
 from gateway.drain.send.intent import Sent, Started
-from gateway.errors import BucketError, DataFileError, ObjectRefused, StoreUnavailable
+from gateway.errors import (
+    BucketError,
+    DataFileError,
+    ObjectRefused,
+    StoreBusy,
+    StoreUnavailable,
+)
 from gateway.objectstore.body import Section, digest
 from gateway.objectstore.checksums import Kind
 from gateway.objectstore.objects import ListedPart, Part, part_bytes_of
@@ -127,6 +133,10 @@ def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, List
     part_bytes = part_bytes_of(file.size, context.settings.drain.part_bytes)
     try:
         upload_id = context.store.begin(key, intent.metadata(started, part_bytes))
+    except StoreBusy:
+        with context.writing() as view:
+            intent.forget(view, [started])
+        raise
     except StoreUnavailable:
         # The upload may have begun, and the rows that name the key may be gone before any look at
         # it.

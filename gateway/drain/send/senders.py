@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from queue import LifoQueue
 
 from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
-from gateway.errors import BucketError, StoreRefused, StoreUnavailable
+from gateway.errors import BucketError, StoreBusy, StoreRefused, StoreUnavailable
 from gateway.objectstore.client import ATTEMPTS_MAX
 from gateway.objectstore.objects import KIB, Stored
 from gateway.objectstore.pace import Ended, Pace
@@ -147,8 +147,11 @@ class Senders:
 
 def _told(one: tuple[Small, Result | None], lost: set[str]) -> Result | None:
     small, result = one
-    if isinstance(result, Stored) and small.key in lost:
-        return result._replace(is_doubtful=True)
+    if small.key in lost:
+        if isinstance(result, Stored):
+            return result._replace(is_doubtful=True)
+        if isinstance(result, StoreBusy):
+            return StoreUnavailable(str(result))
     return result
 
 

@@ -15,8 +15,6 @@ import logging
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from gateway.db.compiled import rows_of
-from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.job import Outcome
 from gateway.drain.messages import Small
@@ -24,7 +22,7 @@ from gateway.drain.rows import File
 from gateway.drain.send import checksum, intent, source
 from gateway.drain.send.intent import Sent, Started
 from gateway.drain.send.parts import send_parts
-from gateway.errors import DataFileError
+from gateway.errors import DataFileError, StoreBusy
 from gateway.objectstore.body import digest
 from gateway.objectstore.objects import MIB, Stored
 
@@ -74,7 +72,13 @@ def send(
         if started.resumed is not None:
             # The upload was begun in parts, with another configuration.
             context.store.abort(key, started.resumed.upload_id or "")
-        sent = _sent(context, len(body), context.store.put(key, body, intent.metadata(started)))
+        try:
+            stored = context.store.put(key, body, intent.metadata(started))
+        except StoreBusy:
+            with context.writing() as view:
+                intent.forget(view, [started])
+            raise
+        sent = _sent(context, len(body), stored)
     elif (found := send_parts(context, started, data, expected)) is None:
         return Outcome.OUTDATED
     else:
@@ -114,21 +118,20 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
     stops = context.stop.is_set()
     answers = [None] * len(objects) if stops else context.senders.send(objects)
     sent: list[tuple[Started, Sent]] = []
-    unsent: list[tuple[int]] = []
+    unsent: list[Started] = []
     for (index, one), answer in zip(started.items(), answers, strict=True):
         if isinstance(answer, Stored):
             sent.append((one, _sent(context, len(bodies[index]), answer)))
             results[index] = Outcome.DONE
         elif answer is not None:
             results[index] = answer
-        elif one.prior is None:
-            # The object was not sent. Its row would raise a doubt about a request that never was
-            # made.
-            unsent.append((one.file.ino,))
+        if answer is None or isinstance(answer, StoreBusy):
+            # Its row would raise a doubt about a request that cannot be carried out.
+            unsent.append(one)
     if sent or unsent:
         with context.writing() as view:
             lines = intent.publish(view, sent)
-            view.session.run(own.UPLOAD_DELETE, inos=rows_of(unsent))
+            intent.forget(view, unsent)
         _tell(lines)
     return results
 

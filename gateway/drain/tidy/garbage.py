@@ -21,7 +21,7 @@ from gateway.drain.metadata import origin_of
 from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
 from gateway.drain.rows import Intent, Object
 from gateway.drain.send.intent import can_resume
-from gateway.errors import BucketError, StoreUnavailable
+from gateway.errors import BucketError, StoreBusy, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
 
 log = logging.getLogger("drain")
@@ -124,6 +124,8 @@ def _delete(
 ) -> dict[str, BucketError | None]:
     try:
         return context.store.delete_many(keys)
+    except StoreBusy:
+        raise
     except StoreUnavailable:
         with context.writing() as view:
             for key in keys:
