@@ -81,10 +81,13 @@ class Confirmed:
         return self.steps
 
     def end(self) -> int:
-        """End the program. Returns how many steps it confirmed."""
-        self._connection.shutdown(socket.SHUT_RD)
+        """End the program after its present step. Returns how many steps it confirmed."""
+        self._connection.shutdown(socket.SHUT_WR)
+        self._connection.settimeout(BACK_SECONDS)
+        while data := self._connection.recv(65_536):
+            self.steps += data.count(b"\n")
         self._connection.close()
-        self._program.wait(BACK_SECONDS, check=False)
+        self._program.wait(BACK_SECONDS)
         return self.steps
 
 

@@ -23,10 +23,11 @@ def check(found: dict[str, str], steps: int) -> None:
     done.
     """
     digests = {step_of(name): digest for name, digest in found.items() if name != "latest"}
-    assert step_of(found["latest"]) in range(steps - 1, steps + 2)
-    assert set(sure(steps)) <= set(digests) <= set(range(steps - KEPT, steps + 2))
+    told = f"{steps} steps were confirmed, found: {found}"
+    assert step_of(found["latest"]) in range(steps - 1, steps + 2), told
+    assert set(sure(steps)) <= set(digests) <= set(range(steps - KEPT, steps + 2)), told
     for step, digest in digests.items():
-        assert digest == hashlib.sha256(content(step)).hexdigest()
+        assert digest == hashlib.sha256(content(step)).hexdigest(), f"the bytes of step {step}"
 
 
 def step_of(name: str) -> int:

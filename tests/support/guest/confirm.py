@@ -1,4 +1,5 @@
-"""Saves, replaces and removes small files for ever, and tells the host of each confirmed step.
+"""Saves, replaces and removes small files until the host ends the connection, and tells it of each
+confirmed step.
 
 confirm.py DIRECTORY HOST PORT
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import select
 import socket
 import sys
 from pathlib import Path
@@ -44,6 +46,8 @@ def main() -> None:
         for step in itertools.count():
             do(directory, step)
             host.sendall(b"%d\n" % step)
+            if select.select([host], [], [], 0)[0]:
+                return
 
 
 if __name__ == "__main__":
