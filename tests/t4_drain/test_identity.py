@@ -90,7 +90,7 @@ def test_what_an_interrupted_upload_left_is_no_licence_for_the_object_of_another
 ) -> None:
     one, other = pair
     one.write("f", b"of one")
-    one.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9)
+    one.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9, 500, "InternalError")
     one.drain()
     assert one.rows("SELECT generation FROM upload") == [(generation(one, "f"),)]
     other.write("f", b"of the other")
