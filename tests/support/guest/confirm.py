@@ -16,6 +16,8 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 KEPT = 6
@@ -25,18 +27,33 @@ def content(step: int) -> bytes:
     return hashlib.sha256(b"%d" % step).digest() * 1000
 
 
+@contextmanager
+def repeatable(error: type[OSError], is_done: Callable[[], bool]) -> Iterator[None]:
+    """Accept an error of a call that was carried out. The client repeats a request whose answer was
+    lost in the cut, and the server that starts then does not know the first one."""
+    try:
+        yield
+    except error:
+        if not is_done():
+            raise
+
+
 def do(directory: Path, step: int) -> None:
     written = directory / f"{step}.tmp"
     with written.open("wb") as file:
         file.write(content(step))
         file.flush()
         os.fsync(file.fileno())
-    written.rename(directory / f"{step}.pt")
-    link = directory / "latest.tmp"
-    link.symlink_to(f"{step}.pt")
-    link.rename(directory / "latest")
+    saved = directory / f"{step}.pt"
+    with repeatable(FileNotFoundError, saved.exists):
+        written.rename(saved)
+    link, latest = directory / "latest.tmp", directory / "latest"
+    with repeatable(FileExistsError, lambda: os.readlink(link) == saved.name):
+        link.symlink_to(saved.name)
+    with repeatable(FileNotFoundError, lambda: os.readlink(latest) == saved.name):
+        link.rename(latest)
     if step >= KEPT:
-        (directory / f"{step - KEPT}.pt").unlink()
+        (directory / f"{step - KEPT}.pt").unlink(missing_ok=True)
 
 
 def main() -> None:
