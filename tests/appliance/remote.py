@@ -37,7 +37,7 @@ class RemoteGateway:
         """Copy database and data files of the stopped gateway. Returns settings for the copy."""
         packed = directory / "data.tar"
         with packed.open("wb") as file:
-            command = self._machine.ssh_command(f"tar -C {DATA_DIR} -cf - files namespace.db*")
+            command = self._machine.ssh_command(f"cd {DATA_DIR} && tar -cf - files namespace.db*")
             subprocess.run(command, stdout=file, check=True)
         data_dir = directory / "copy"
         data_dir.mkdir()
