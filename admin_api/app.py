@@ -48,6 +48,7 @@ from admin_api.routes import (
     tokens,
     trash,
 )
+from admin_api.yielding import Machine, Share, Yielding
 from gateway.settings import Settings
 
 PREFIX = "/api/v1"
@@ -103,6 +104,9 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS, publish)
     problems.install(app, roles.require_sender)
     app.add_exception_handler(Replayed, _again)
+    share = settings.admin.busy_share
+    if share < 1:
+        app.add_middleware(Yielding, share=Share(share, Machine().is_busy))
     app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX)

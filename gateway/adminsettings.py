@@ -65,6 +65,12 @@ class AdminSettings:
         "Serve /metrics without a token, if bind is a loopback address. Otherwise it needs one.",
         False,
     )
+    busy_share: float = _key(
+        "While the machine is busy, requests take this share of one processor on average, so that\n"
+        "a program that asks without a pause does not slow NFS. 1: no limit.",
+        0.05,
+        checks.between(0.01, 1),
+    )
     audit_days: int = _key(
         "For how many days the audit log is kept.", 365, checks.between(1, 36_500)
     )

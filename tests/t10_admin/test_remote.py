@@ -65,6 +65,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     assert main(["init", *where, "--bucket", "b", "--endpoint-url", away]) == 0
     site.edit("admin", "port", str(free_port()))
     site.edit("admin", "tls", '"self-signed"')
+    site.edit("admin", "busy_share", "1")
     settings = site.settings
     world = World(settings, Namespace(settings))
     _fill(world)

@@ -1,0 +1,117 @@
+"""Makes way for the NFS server: on a busy machine the admin API takes a share of one processor.
+
+An answer takes some tens of milliseconds of processor time, which the NFS server lacks when no
+processor is idle. ``Share`` has a budget of such time. It fills at the rate ``admin.busy_share``,
+up to a burst that people at the pages hardly ever use up. A program that asks without a pause does.
+While the machine is busy and the budget is spent, requests begin one after the other, each when
+nothing is owed any more. On a machine that has idle processors nobody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway import clock
+
+BURST_SECONDS = 3.0
+DEBT_SECONDS = 0.1
+"""The most processor time that is owed: what was used while the machine was idle is no debt."""
+LOOK_SECONDS = 0.5
+IDLE_PROCESSORS = 0.5
+"""The machine is busy while its processors together have less idle time than this."""
+EXEMPT = ("/api/v1/health/",)
+_STAT = Path("/proc/stat")
+
+
+class Machine:
+    """Tells whether the machine is busy. Parameters: stat, the file of the kernel's counters."""
+
+    def __init__(self, stat: Path = _STAT) -> None:
+        self._stat = stat
+        self._ticks_per_second = os.sysconf("SC_CLK_TCK")
+        self._at = clock.monotonic_seconds()
+        self._idle = self._idle_seconds()
+        self._is_busy = False
+
+    def is_busy(self) -> bool:
+        """Return whether hardly any processor was idle, as measured LOOK_SECONDS ago at most."""
+        now = clock.monotonic_seconds()
+        if now - self._at >= LOOK_SECONDS:
+            idle = self._idle_seconds()
+            self._is_busy = idle - self._idle < IDLE_PROCESSORS * (now - self._at)
+            self._at, self._idle = now, idle
+        return self._is_busy
+
+    def _idle_seconds(self) -> float:
+        """Return the idle time of all processors since the start, with the waits for disks
+        (proc_stat(5))."""
+        fields = self._stat.read_text().split("\n", 1)[0].split()
+        return (int(fields[4]) + int(fields[5])) / self._ticks_per_second
+
+
+class Share:
+    """The budget of processor time of this process. Not safe to use from several threads.
+
+    Parameters: share, seconds of processor time for each second of a busy machine; is_busy;
+    burst_seconds, the most that is saved up.
+    """
+
+    def __init__(
+        self, share: float, is_busy: Callable[[], bool], burst_seconds: float = BURST_SECONDS
+    ) -> None:
+        self._share = share
+        self._is_busy = is_busy
+        self._burst = self._budget = burst_seconds
+        self._at = clock.monotonic_seconds()
+        self._used = time.process_time()
+
+    def wait_seconds(self) -> float:
+        """Return the time until the next request may begin."""
+        now, used = clock.monotonic_seconds(), time.process_time()
+        filled = self._budget + self._share * (now - self._at) - (used - self._used)
+        self._budget = min(self._burst, max(-DEBT_SECONDS, filled))
+        self._at, self._used = now, used
+        if self._budget >= 0 or not self._is_busy():
+            return 0.0
+        return min(LOOK_SECONDS, max(0.01, -self._budget / self._share))
+
+
+class Yielding:
+    """An ASGI application around another one, whose requests wait for their share. Parameters: app;
+    share."""
+
+    def __init__(self, app: ASGIApp, share: Share) -> None:
+        self._app = app
+        self._share = share
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_exempt = scope["type"] != "http" or scope["path"].startswith(EXEMPT)
+        if is_exempt or (not self._turn.locked() and not self._share.wait_seconds()):
+            return await self._app(scope, receive, send)
+        await self._turn.acquire()
+        is_ours = True
+
+        def end() -> None:
+            nonlocal is_ours
+            if is_ours:
+                is_ours = False
+                self._turn.release()
+
+        async def send_and_end(message: Message) -> None:
+            # A stream of events begins at once and does not end.
+            end()
+            await send(message)
+
+        try:
+            while seconds := self._share.wait_seconds():
+                await asyncio.sleep(seconds)
+            await self._app(scope, receive, send_and_end)
+        finally:
+            end()

@@ -1,0 +1,156 @@
+"""On a busy machine the admin API takes its share of the processor, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
+
+from admin_api.yielding import DEBT_SECONDS, LOOK_SECONDS, Machine, Share, Yielding
+from tests.support.waiting import until
+
+SHARE = 0.5
+
+
+def spend(seconds: float) -> None:
+    """Use processor time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+@contextmanager
+def busy_machine() -> Iterator[None]:
+    """Keep every processor busy."""
+    count = os.cpu_count() or 1
+    processes = [subprocess.Popen([sys.executable, "-c", "while 1: 0"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_machine_without_an_idle_processor_is_busy() -> None:
+    machine = Machine()
+    assert not machine.is_busy(), "nothing was measured yet"
+    with busy_machine():
+        until(machine.is_busy, "the machine is busy")
+
+
+def test_a_machine_is_not_busy_while_it_waits_for_disks(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 0 0 0 1000 1000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+    machine = Machine(stat)
+    time.sleep(LOOK_SECONDS)
+    stat.write_text("cpu 900 0 0 1000 9000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+    assert not machine.is_busy()
+    time.sleep(LOOK_SECONDS)
+    stat.write_text("cpu 9000 0 0 1001 9001 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
+    assert machine.is_busy()
+
+
+def test_what_was_saved_up_may_be_spent_at_once() -> None:
+    share = Share(0.1, lambda: True, burst_seconds=0.2)
+    assert share.wait_seconds() == 0
+    spend(0.3)
+    assert share.wait_seconds() > 0
+
+
+def test_nobody_waits_while_a_processor_is_idle_and_that_is_no_debt() -> None:
+    is_busy = False
+    share = Share(SHARE, lambda: is_busy, burst_seconds=0.0)
+    spend(1.0)
+    assert share.wait_seconds() == 0
+    is_busy = True
+    assert 0 < share.wait_seconds() <= DEBT_SECONDS / SHARE
+
+
+class Site:
+    """An application that uses processor time. Parameters: share of its requests."""
+
+    def __init__(self, share: Share) -> None:
+        self.running = self.most = 0
+        self.streaming = asyncio.Event()
+        self._yielding = Yielding(self._answer, share)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        spend(0.01)
+        await asyncio.sleep(0.01)
+        self.running -= 1
+        await send({"type": "http.response.start", "status": 200})
+        if scope["path"] == "/stream":
+            await self.streaming.wait()
+
+    async def ask(self, path: str) -> list[Message]:
+        sent: list[Message] = []
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            raise AssertionError("nothing is read")
+
+        await self._yielding({"type": "http", "path": path}, receive, send)
+        return sent
+
+
+def test_requests_of_a_spent_budget_run_one_after_the_other_at_their_share() -> None:
+    async def ask() -> tuple[Site, float]:
+        site = Site(Share(0.2, lambda: True, burst_seconds=0.0))
+        started = time.monotonic()
+        found = await asyncio.gather(*(site.ask("/x") for _ in range(10)))
+        assert all(len(sent) == 1 for sent in found)
+        return site, time.monotonic() - started
+
+    site, seconds = asyncio.run(ask())
+    assert site.most == 1
+    assert seconds >= 0.8 * 9 * 0.01 / 0.2
+
+
+def test_a_stream_and_a_probe_hold_nobody_up() -> None:
+    async def ask() -> None:
+        site = Site(Share(SHARE, lambda: True, burst_seconds=0.0))
+        spend(0.05)
+        stream = asyncio.create_task(site.ask("/stream"))
+        while not site.most:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(30):
+            await site.ask("/x")
+            spend(10 * DEBT_SECONDS)
+            started = time.monotonic()
+            await site.ask("/api/v1/health/live")
+            assert time.monotonic() - started < DEBT_SECONDS / SHARE
+        site.streaming.set()
+        await stream
+
+    asyncio.run(ask())
+
+
+def test_a_failed_request_gives_its_turn_back() -> None:
+    async def fail(_scope: Scope, _receive: Receive, _send: Send) -> None:
+        raise RuntimeError
+
+    async def ask() -> int:
+        yielding = Yielding(fail, Share(SHARE, lambda: True, burst_seconds=0.0))
+        failed = 0
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(30):
+                    await yielding({"type": "http", "path": "/x"}, None, None)  # type: ignore[arg-type]
+            except RuntimeError:
+                failed += 1
+        return failed
+
+    assert asyncio.run(ask()) == 2
