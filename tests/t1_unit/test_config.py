@@ -290,6 +290,7 @@ SHAPED = {
     "squash",
     "version_4_2",
     "security",
+    "busy_share",
     "evict_from",
     "evict_to",
     "limits",
