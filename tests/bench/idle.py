@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gateway.types import Kind
 from tests.support.gateway import Gateway
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, free_port
 
 BUCKET = "idle"
 DIRECTORIES = 1000
@@ -100,7 +100,10 @@ def main() -> None:
             endpoint_url=s3.url,
             access_key_id=ACCESS_KEY,
             secret_access_key=SECRET_KEY,
-            values={"drain": {"settle_seconds": 5.0, "poll_seconds": 1.0}},
+            values={
+                "drain": {"settle_seconds": 5.0, "poll_seconds": 1.0},
+                "admin": {"enabled": True, "port": free_port()},
+            },
         )
         fill(gateway.data_dir / "namespace.db", args.files, args.held)
         with gateway:
