@@ -170,7 +170,7 @@ def _reason(context: Context, view: View, ino: int) -> str:
                 "it was sent, but a request got no answer and may still be carried out: its object "
                 f"is looked at again in {duration(seconds)}"
             )
-        return "its object is moved first (spillway queue)"
+        return "its object is moved or verified first (spillway queue)"
     if entry.is_stuck or entry.error:
         return f"{entry.state}: {shown(entry.error)}"
     if entry.state == queue.State.HELD:
