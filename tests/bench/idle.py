@@ -32,7 +32,10 @@ _INODE = (
     " VALUES (?, 1, ?, 420, 0, 0, ?, 0, 0, 1, 1, 1, 1, 1, 0, ?, ?, ?, 0, ?, 2, 0)"
 )
 _DIRENT = "INSERT INTO dirent (parent, name, ino, cookie) VALUES (?, ?, ?, ?)"
-_OBJECT = "INSERT INTO object VALUES (?, ?, 1, 0, 'e', NULL, 1)"
+_OBJECT = (
+    "INSERT INTO object (ino, key, content_version, size, etag, stored_ns)"
+    " VALUES (?, ?, 1, 0, 'e', 1)"
+)
 
 
 def fill(database: Path, files: int, held: int) -> None:

@@ -24,7 +24,10 @@ _INODE = (
     " :version, :drained, 0, :after, 2, 0)"
 )
 _DIRENT = "INSERT INTO dirent (parent, name, ino, cookie) VALUES (?, ?, ?, ?)"
-_OBJECT = "INSERT INTO object VALUES (?, ?, 1, 0, 'e', NULL, 1)"
+_OBJECT = (
+    "INSERT INTO object (ino, key, content_version, size, etag, stored_ns)"
+    " VALUES (?, ?, 1, 0, 'e', 1)"
+)
 
 
 def fill(database: Path, steps: int, files: int) -> None:
