@@ -20,39 +20,39 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway import clock
 
 BURST_SECONDS = 3.0
-DEBT_SECONDS = 0.1
-"""The most processor time that is owed: what was used while the machine was idle is no debt."""
+DEBT_SECONDS = 1.0
+"""The most processor time that is owed."""
 LOOK_SECONDS = 0.5
-IDLE_PROCESSORS = 0.5
-"""The machine is busy while its processors together have less idle time than this."""
+LEFT_PROCESSORS = 1.0
+"""The machine is busy while others leave less processor time than this."""
 EXEMPT = ("/api/v1/health/",)
 _STAT = Path("/proc/stat")
 
 
 class Machine:
-    """Tells whether the machine is busy. Parameters: stat, the file of the kernel's counters."""
+    """Tells whether others keep the machine busy. Parameters: stat, the kernel's counters."""
 
     def __init__(self, stat: Path = _STAT) -> None:
         self._stat = stat
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._at = clock.monotonic_seconds()
-        self._idle = self._idle_seconds()
+        self._left = self._left_seconds()
         self._is_busy = False
 
     def is_busy(self) -> bool:
-        """Return whether hardly any processor was idle, as measured LOOK_SECONDS ago at most."""
+        """Return whether others left less than a processor, as of LOOK_SECONDS ago at most."""
         now = clock.monotonic_seconds()
         if now - self._at >= LOOK_SECONDS:
-            idle = self._idle_seconds()
-            self._is_busy = idle - self._idle < IDLE_PROCESSORS * (now - self._at)
-            self._at, self._idle = now, idle
+            left = self._left_seconds()
+            self._is_busy = left - self._left < LEFT_PROCESSORS * (now - self._at)
+            self._at, self._left = now, left
         return self._is_busy
 
-    def _idle_seconds(self) -> float:
-        """Return the idle time of all processors since the start, with the waits for disks
-        (proc_stat(5))."""
+    def _left_seconds(self) -> float:
+        """Return the time of all processors since the start that was idle, with the waits for disks
+        (proc_stat(5)), or used by this process."""
         fields = self._stat.read_text().split("\n", 1)[0].split()
-        return (int(fields[4]) + int(fields[5])) / self._ticks_per_second
+        return (int(fields[4]) + int(fields[5])) / self._ticks_per_second + time.process_time()
 
 
 class Share:
@@ -75,11 +75,11 @@ class Share:
         """Return the time until the next request may begin."""
         now, used = clock.monotonic_seconds(), time.process_time()
         filled = self._budget + self._share * (now - self._at) - (used - self._used)
-        self._budget = min(self._burst, max(-DEBT_SECONDS, filled))
+        # What was used while nobody else wanted it is not owed.
+        least = -DEBT_SECONDS if self._is_busy() else 0.0
+        self._budget = min(self._burst, max(least, filled))
         self._at, self._used = now, used
-        if self._budget >= 0 or not self._is_busy():
-            return 0.0
-        return min(LOOK_SECONDS, max(0.01, -self._budget / self._share))
+        return min(LOOK_SECONDS, -self._budget / self._share) if self._budget < 0 else 0.0
 
 
 class Yielding:

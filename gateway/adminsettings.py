@@ -68,7 +68,7 @@ class AdminSettings:
     busy_share: float = _key(
         "While the machine is busy, requests take this share of one processor on average, so that\n"
         "a program that asks without a pause does not slow NFS. 1: no limit.",
-        0.05,
+        0.03,
         checks.between(0.01, 1),
     )
     audit_days: int = _key(
