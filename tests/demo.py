@@ -43,6 +43,9 @@ wait_hours = 0
 """
 DRAIN_DEADLINE_SECONDS = 120.0
 CATALOGUE_DEADLINE_SECONDS = 90.0
+READ_TIMEOUT_SECONDS = 15.0
+"""rclone answers a few of the first uploads into a new directory with InternalError. Their objects
+are looked at again after three times as long, and are durable only then."""
 
 _started = time.monotonic()
 
@@ -154,6 +157,7 @@ def demo(directory: Path, stack: ExitStack, keeps: bool) -> int:
             values={
                 "checkpoints": {"rule": [RULE]},
                 "admin": {"enabled": True, "port": pages_port},
+                "bucket": {"read_timeout_seconds": READ_TIMEOUT_SECONDS},
             },
             say=say,
             # Ctrl-C must reach only this process, which stops the gateway before the S3 server.

@@ -20,10 +20,6 @@ from tests.support.waiting import until
 PROGRAM = Path(sys.executable).with_name("spillway")
 PLUGINS_DIR = Path(__file__).parents[2] / "build" / "lib"
 
-READ_TIMEOUT_SECONDS = 15.0
-"""rclone answers a few of the first uploads into a new directory with InternalError. Their objects
-are looked at again after three times as long, and are durable only then."""
-
 Values = Mapping[str, Mapping[str, Any]]
 
 
@@ -84,11 +80,7 @@ class Gateway:
                 "lease_seconds": 10,
                 "grace_seconds": 15,
             },
-            "bucket": {
-                "name": bucket,
-                "endpoint_url": endpoint_url,
-                "read_timeout_seconds": READ_TIMEOUT_SECONDS,
-            },
+            "bucket": {"name": bucket, "endpoint_url": endpoint_url},
             # Its start takes a second of processor time, and few tests need it.
             # The machine of the tests is always busy.
             "admin": {"enabled": False, "busy_share": 1.0},
