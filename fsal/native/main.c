@@ -14,6 +14,7 @@
 #include "fd.h"
 #include "ganesha.h"
 #include "inode.h"
+#include "memory.h"
 #include "namespace.h"
 #include "ops.h"
 #include "python.h"
@@ -262,6 +263,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	start_or_die(spw_sealer_start(), "the sealer");
 	start_or_die(spw_cold_start(spw_python.park_ms), "the answers to parked reads");
 	start_or_die(spw_reads_start(), "the notes of reads");
+	start_or_die(spw_memory_start(), "the return of memory");
 	spw_space_start(&limits, &space_ops);
 	start_or_die(spw_space_thread(), "the watch over the space");
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
@@ -271,6 +273,7 @@ MODULE_INIT void spw_init(void)
 {
 	struct fsal_module *module = &python_fsal.module;
 
+	spw_memory_keep();
 	if (register_fsal(module, "PYTHON", FSAL_MAJOR_VERSION, FSAL_MINOR_VERSION,
 			  FSAL_ID_NO_PNFS) != 0) {
 		LogCrit(COMPONENT_FSAL, "FSAL_PYTHON did not register");

@@ -51,7 +51,7 @@ class Files(NamedTuple):
 
     @property
     def directory(self) -> str:
-        return f"cold{self.number}"
+        return f"cold{self.number}x{self.mib}"
 
 
 LOADS = (Files(8, 64), Files(1, 1024))
@@ -228,7 +228,6 @@ def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
                     yield experiment.run(pairs)
             one = Files(1, ONE_FILE_MIB)
             shared = Row(f"bytes fetched by {READERS} readers of {one.name}", "evicted", "", "")
-            site.gateway.spillway("rm", "-r", one.directory)
             site.make(one)
             values = tuple(site.fetched(one, number)[0] for number in range(pairs))
             row = Row(shared.work, shared.setting, "its size", "x", Target(1.05, True), "ours")

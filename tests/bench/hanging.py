@@ -17,6 +17,7 @@ from tests.bench import load
 from tests.bench.cold import Files, Site
 from tests.bench.experiments import Experiment, flight
 from tests.bench.rows import Measured, Row, Target
+from tests.support.gateway import resident_mib
 from tests.support.s3proxy import Act
 
 WAITING = Files(10, 30)
@@ -39,6 +40,8 @@ def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
             site = Site(scratch, stack, through_proxy=True)
             for files in (WAITING, WARM):
                 site.make(files)
+            pid = site.gateway.pid("ganesha")
+            before_mib = resident_mib(pid)
             work: tuple[tuple[str, str, Callable[[], float]], ...] = (
                 ("warm read of " + WARM.name, "MiB/s", partial(warm, site)),
                 ("create and close", "op/s", partial(created, site)),
@@ -47,6 +50,8 @@ def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
                 row = Row(name, "beside 300 READs that wait", PEER, unit, Target(0.9))
                 alone = partial(without, run)
                 yield Experiment((row,), partial(beside, site, run), alone).run(pairs)
+            row = Row("memory of ganesha", "after 300 READs waited", "before", "MiB", None, "ours")
+            yield [Measured(row, (resident_mib(pid),), (before_mib,))]
     finally:
         shutil.rmtree(scratch)
 

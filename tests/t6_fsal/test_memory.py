@@ -1,0 +1,38 @@
+"""Buffers of READs and WRITEs: their memory is kept while it is used, and given back after that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.bench import load
+from tests.conformance.server import Server
+from tests.support.waiting import until
+
+CONNECTIONS = 8
+FILE_MIB = 32
+PASSES = 6
+"""The memory grows for some passes, until each arena has what its threads use."""
+FAULTS_MAX = 30
+"""For each MiB, of its 256 pages, in the best pass. By default there are 90 to 240."""
+GIVEN_BACK_MIB = 32
+
+
+def faults(server: Server) -> int:
+    """Return the pages that the kernel has made for a server since its start."""
+    stat = Path(f"/proc/{server.pid}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[7])
+
+
+def test_the_memory_of_buffers_is_kept_while_clients_read(tmp_path: Path) -> None:
+    with Server("spillway", tmp_path, tmp_path / "log") as server:
+        files = ("--dir", "d", "--file", FILE_MIB * load.MIB, "--size", load.MIB)
+        clients = ("--connections", CONNECTIONS, "--depth", 16)
+        load.nfs(server.port, "write", *files, *clients)
+        found = []
+        for _ in range(PASSES):
+            before = faults(server)
+            load.nfs(server.port, "read", *files, *clients)
+            found.append((faults(server) - before) / (CONNECTIONS * FILE_MIB))
+        assert min(found) < FAULTS_MAX, found
+        most = server.resident_mib() - GIVEN_BACK_MIB
+        until(lambda: server.resident_mib() < most, "the memory is given back", 60.0)
