@@ -68,8 +68,8 @@ def install(form: str, process: str) -> None:
 
 
 @contextmanager
-def of_request(id: str) -> Iterator[None]:
-    """Give the lines of this thread the id of a request, for a while."""
+def of_request(id: str | None) -> Iterator[None]:
+    """Give the lines of this thread the id of a request, or none, for a while."""
     before = request_id.set(id)
     try:
         yield

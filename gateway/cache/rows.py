@@ -231,7 +231,8 @@ class Rows:
             for ino, key, failure in failures:
                 session.run(_RETRY_DELETE, the_ino=ino)
                 if failure is not None:
-                    session.run(_RETRY_INSERT, work=HYDRATE, ino=ino, key=key, **failure._asdict())
+                    row = {"work": HYDRATE, "ino": ino, "key": key, **failure._asdict()}
+                    session.run(_RETRY_INSERT, **row, request_id=None)
 
     def failures(self) -> dict[int, Failure]:
         """Return the failures that earlier runs recorded, by inode."""

@@ -173,6 +173,8 @@ class Retry(Base):
     """The error of the last try, in one line."""
     next_ns: Mapped[int]
     """The job is not tried again before this time."""
+    request_id: Mapped[str | None] = mapped_column(String)
+    """The request of the admin API by which a person had it tried again."""
 
 
 class Override(Base):
@@ -185,6 +187,8 @@ class Override(Base):
     hold: Mapped[int] = mapped_column(Integer)
     """1 keeps the file from the drain. 0 puts the file before all others."""
     set_ns: Mapped[int]
+    request_id: Mapped[str | None] = mapped_column(String)
+    """The request of the admin API by which the person said so."""
 
     __table_args__ = (CheckConstraint("hold IN (0, 1)", name="hold"),)
 

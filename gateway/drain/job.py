@@ -101,7 +101,8 @@ class Job:
 
     Parameters: claims, the inode and the keys that nothing else may touch meanwhile; batch, with
     which the job runs, or None if it runs alone; item and size (bytes), what the job is in that
-    batch.
+    batch; request_id, the request of the admin API by which a person put the file first or had it
+    tried again. The jobs of a batch have the same.
     """
 
     id: JobId
@@ -111,6 +112,7 @@ class Job:
     batch: Batch | None = None
     item: Any = None
     size: int = 0
+    request_id: str | None = None
 
     @property
     def kind(self) -> Work:

@@ -8,9 +8,9 @@ So a file with only temporary names has no key, and two inodes never have the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
@@ -31,6 +31,8 @@ class Place(NamedTuple):
     held: bool
     """Whether a pattern, a person or retention holds it."""
     bumped: bool = False
+    request_id: str | None = None
+    """The request of the admin API by which a person bumped it, or a directory above."""
 
     @property
     def is_trashed(self) -> bool:
@@ -73,7 +75,8 @@ class Paths:
         name."""
         if not self._places:
             held = self._overrides.get(ROOT_INO)
-            self._places[ROOT_INO] = Place((), held is True, held is False)
+            request = self._requests.get(ROOT_INO)
+            self._places[ROOT_INO] = Place((), held is True, held is False, request)
             self._places[RESERVED_INO] = Place((keys.RESERVED,), held=False)
             # What is in the trash is not sent, and its objects stay where they are.
             self._places[TRASH_INO] = Place(keys.TRASH, held=True)
@@ -90,7 +93,9 @@ class Paths:
             if found is not None:
                 said = self._overrides.get(at)
                 held = found.held or said is True or self._holds.holds(found.parts, name)
-                found = Place((*found.parts, name), held, found.bumped or said is False)
+                bumped = found.bumped or said is False
+                request = self._requests.get(at, found.request_id)
+                found = Place((*found.parts, name), held, bumped, request)
             self._places[at] = found
         return found
 
@@ -104,6 +109,13 @@ class Paths:
     def is_bumped(self, ino: int) -> bool:
         """Return whether a person put this file itself before the others."""
         return self._overrides.get(ino) is False
+
+    def request_of(self, ino: int) -> str | None:
+        """Return the request of the admin API by which a person put a file before the others."""
+        if ino in self._requests or not self._requests:
+            return self._requests.get(ino)
+        places = (self.place(parent) for parent, _name in self._names_of(ino))
+        return next((place.request_id for place in places if place is not None), None)
 
     def is_held(self, ino: int, place: Place, name: bytes) -> bool:
         """Return whether one of the names of a file is held. Another name may still give it a
@@ -186,7 +198,16 @@ class Paths:
     def _overrides(self) -> dict[int, bool]:
         """The orders of people and of retention, by inode: True to hold it, False to put it
         first."""
-        return {ino: bool(hold) for ino, hold in self._session.all(own.HOLDS)}
+        return {ino: bool(hold) for ino, hold, _request in self._orders}
+
+    @cached_property
+    def _requests(self) -> dict[int, str]:
+        """The requests of the admin API by which people bumped something, by inode."""
+        return {ino: request for ino, hold, request in self._orders if request and not hold}
+
+    @cached_property
+    def _orders(self) -> Sequence[Sequence[Any]]:
+        return self._session.all(own.HOLDS)
 
 
 def file_of(session: Session, ino: int) -> File | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select, tuple_
 
-from gateway import clock
+from gateway import clock, logs
 from gateway.db import statements as sql
 from gateway.db.compiled import Statement, b
 from gateway.db.drainmodels import HYDRATE
@@ -310,7 +310,8 @@ def say(context: Context, ino: int, hold: bool | None) -> bool:
     with context.writing() as view:
         before = view.session.run(own.OVERRIDE_DELETE, the_ino=ino)
         if hold is not None:
-            view.session.run(own.OVERRIDE_INSERT, ino=ino, hold=int(hold), set_ns=clock.now_ns())
+            row = {"ino": ino, "hold": int(hold), "set_ns": clock.now_ns()}
+            view.session.run(own.OVERRIDE_INSERT, **row, request_id=logs.request_id.get())
         view.note((ino,), CHANGED | BELOW)
         return before > 0
 
@@ -321,7 +322,8 @@ def retry(context: Context, ino: int) -> bool:
     Returns whether anything had failed. The drain looks for that at each poll. Raises TryAgain.
     """
     with context.writing() as view:
-        return view.session.run(RETRY_NOW, the_ino=ino, the_work=HYDRATE) > 0
+        now = {"the_ino": ino, "the_work": HYDRATE, "request_id": logs.request_id.get()}
+        return view.session.run(RETRY_NOW, **now) > 0
 
 
 def said(context: Context) -> list[Said]:

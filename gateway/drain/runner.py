@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
+from gateway import logs
 from gateway.drain.admission.health import Health
 from gateway.drain.admission.lease import Claims
 from gateway.drain.admission.refusals import Refusals
@@ -57,6 +58,11 @@ class Runner:
 
     def run(self, jobs: list[Job], lease: int) -> None:
         """Run jobs of one batch. Parameters: lease, under which the jobs hold their claims."""
+        request = jobs[0].request_id or self._retries.request_of(jobs[0].id)
+        with logs.of_request(request):
+            self._run(jobs, lease)
+
+    def _run(self, jobs: list[Job], lease: int) -> None:
         try:
             if self._context.stop.is_set() or self._health.stops(jobs[0].kind):
                 return

@@ -339,8 +339,8 @@ CLAIM_DELETE = Statement(
 
 OVERRIDES = Statement(select(override.c.ino, override.c.hold))
 HOLDS = Statement(
-    select(override.c.ino, override.c.hold).union_all(
-        select(superseded.c.ino, literal_column("1")).where(
+    select(override.c.ino, override.c.hold, override.c.request_id).union_all(
+        select(superseded.c.ino, literal_column("1"), literal_column("NULL")).where(
             ~exists().where(override.c.ino == superseded.c.ino)
         )
     )

@@ -110,7 +110,8 @@ class Drain:
             self._sent_bytes,
             on_ended=self._wake.set,
         )
-        self._survey = Survey(self._is_out_of_reach, drain.poll_seconds, _rules(settings))
+        skip, request_of = self._is_out_of_reach, self.retries.request_of
+        self._survey = Survey(skip, drain.poll_seconds, _rules(settings), request_of)
         self._renames = Renames(drain.poll_seconds, drain.retry_max_seconds)
         self._digests = Digests(drain.settle_seconds, drain.poll_seconds)
         self._backfill = Backfill(lambda: len(self._survey) > 0)
@@ -122,8 +123,7 @@ class Drain:
         with self._context.reading() as view:
             known = endpoint.known(view.session, settings.bucket)
         self._is_checksum_known = known is not None
-        if known is not None:
-            store.kind = known
+        store.kind = known or store.kind
         self._status = StatusFile(settings.run_dir / state.DRAIN, self._report)
 
     def _sweeps(self) -> list[Sweep]:

@@ -23,7 +23,7 @@ from gateway.door.door import Door
 from gateway.door.remote import Remote
 from gateway.errors import DoorClosed
 from gateway.receipts.tree import Refused, Tree
-from gateway.receipts.wanted import Fact, Link, Path, Receipt, receipts
+from gateway.receipts.wanted import Document, Fact, Link, Path, Receipt, receipts
 from gateway.settings import Settings
 
 log = logging.getLogger("checkpoints")
@@ -31,6 +31,8 @@ log = logging.getLogger("checkpoints")
 RETRY_SECONDS = 2.0
 REST_SECONDS = 600.0
 """The time between turns in which nothing changed: the catalogue tells of changes."""
+PUT_AT_ONCE = 8
+"""The receipts that the server makes at once. It has twelve threads for all that ask it."""
 FOR_GOOD = (errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 """What another try would not change."""
 
@@ -101,24 +103,32 @@ class Receipts:
     def _change(self, door: Door, before: dict[Path, Receipt], after: dict[Path, Receipt]) -> bool:
         """Change what differs: links before documents, and what must go before what comes. Returns
         False if it was told to stop. Raises Refused after all others are done."""
-        steps: list[tuple[Path, Receipt, Receipt | None]]
-        steps = [(path, one, None) for path, one in before.items() if path not in after]
-        steps += [(path, one, one) for path, one in after.items() if before.get(path) != one]
-        steps.sort(key=lambda step: (not isinstance(step[1], Link), step[2] is not None, step[0]))
+        refused: list[Refused] = []
+        for kind in (Link, Document):
+            for path in sorted(path for path, one in before.items() if isinstance(one, kind)):
+                if self._stop.is_set():
+                    return False
+                if path not in after:
+                    refused += self._removed(door, path)
+            new = ((path, one) for path, one in after.items() if before.get(path) != one)
+            come = sorted((path, one) for path, one in new if isinstance(one, kind))
+            for at in range(0, len(come), PUT_AT_ONCE):
+                if self._stop.is_set():
+                    return False
+                refused += self._tree.put(door, come[at : at + PUT_AT_ONCE])
         failed: Refused | None = None
-        for path, _was, wanted in steps:
-            if self._stop.is_set():
-                return False
-            try:
-                if wanted is None:
-                    self._tree.remove(door, path)
-                else:
-                    self._tree.put(door, path, wanted)
-            except Refused as exc:
-                if exc.errno not in FOR_GOOD:
-                    failed = exc
-                    continue
-                log.warning("receipts: %s: a name of the run or the checkpoint cannot be used", exc)
+        for exc in refused:
+            if exc.errno not in FOR_GOOD:
+                failed = exc
+                continue
+            log.warning("receipts: %s: a name of the run or the checkpoint cannot be used", exc)
         if failed is not None:
             raise failed
         return True
+
+    def _removed(self, door: Door, path: Path) -> list[Refused]:
+        try:
+            self._tree.remove(door, path)
+        except Refused as exc:
+            return [exc]
+        return []

@@ -95,7 +95,8 @@ class Status:
             with closing(Remote(self._settings)) as door:
                 if self._tree.is_ours():
                     text = json.dumps(facts, indent=1).encode() + b"\n"
-                    self._tree.put(door, (NAME,), Document(text))
+                    for refused in self._tree.put(door, [((NAME,), Document(text))]):
+                        raise refused
         except (FileNotFoundError, ConnectionRefusedError):
             pass  # no server runs, so no client reads
         except (Refused, DoorClosed, OSError) as exc:

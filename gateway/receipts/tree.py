@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 from sqlalchemy import select
 
@@ -102,29 +102,36 @@ class Tree:
         with self._database.reader() as connection:
             yield Session(connection, self._database.dialect)
 
-    def put(self, door: Door, path: Path, receipt: Receipt) -> None:
-        """Make or replace a receipt. Raises Refused, DoorClosed, OSError."""
-        parent = self._directory(door, path[:-1])
-        if isinstance(receipt, Document):
-            self._install(door, parent, path[-1], receipt.text)
-            return
-        new = _NEW + path[-1]
-        # What a crash left under this name was removed by the comparison that came first.
-        _ask(door, Request(Op.SYMLINK, parent, new, name2=receipt.target, cred=GATEWAY_CRED))
-        _ask(door, Request(Op.RENAME, parent, new, parent, path[-1], cred=GATEWAY_CRED))
+    def put(self, door: Door, receipts: Iterable[tuple[Path, Receipt]]) -> list[Refused]:
+        """Make or replace receipts. The server does it at once for all of them, so they share its
+        commits. Returns why some were refused. Raises DoorClosed, OSError."""
+        refused: list[Refused] = []
+        requests: list[Request] = []
+        with ExitStack() as prepared:
+            for path, receipt in receipts:
+                try:
+                    parent = self._directory(door, path[:-1])
+                except Refused as exc:
+                    refused.append(exc)
+                    continue
+                if isinstance(receipt, Document):
+                    requests.append(self._install(prepared, parent, path[-1], receipt.text))
+                else:
+                    requests.append(_symlink(parent, path[-1], receipt.target))
+            done = _done(door, requests, refused)
+        _done(door, [_renamed(one) for one in done if one.op is Op.SYMLINK], refused)
+        return refused
 
-    def _install(self, door: Door, parent: int, name: bytes, text: bytes) -> None:
+    def _install(self, prepared: ExitStack, parent: int, name: bytes, text: bytes) -> Request:
+        """Prepare a document. Returns the request that gives it its name."""
         self._files.incoming.mkdir(mode=0o700, exist_ok=True)
-        prepared = self._files.incoming / secrets.token_hex(8)
-        fd = os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(text)
-            wanted = SetAttr(mode=0o444)
-            name2 = os.fsencode(prepared.name)
-            _ask(door, Request(Op.INSTALL, parent, name, 0, name2, 0, wanted, GATEWAY_CRED))
-        finally:
-            prepared.unlink(missing_ok=True)
+        path = self._files.incoming / secrets.token_hex(8)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        prepared.callback(path.unlink, missing_ok=True)
+        with os.fdopen(fd, "wb") as file:
+            file.write(text)
+        wanted = SetAttr(mode=0o444)
+        return Request(Op.INSTALL, parent, name, 0, os.fsencode(path.name), 0, wanted, GATEWAY_CRED)
 
     def remove(self, door: Door, path: Path) -> None:
         """Remove a receipt, and then the directories above that are empty. Raises Refused,
@@ -159,12 +166,39 @@ class Tree:
         raise Refused(_shown(path), answer.errno)
 
 
+def _symlink(parent: int, name: bytes, target: bytes) -> Request:
+    # What a crash left under this name was removed by the comparison that came first.
+    return Request(Op.SYMLINK, parent, _NEW + name, name2=target, cred=GATEWAY_CRED)
+
+
+def _renamed(made: Request) -> Request:
+    """Return the request that puts a new link in its place."""
+    name = made.name.removeprefix(_NEW)
+    return Request(Op.RENAME, made.ino, made.name, made.ino, name, cred=GATEWAY_CRED)
+
+
+def _done(door: Door, requests: Sequence[Request], refused: list[Refused]) -> list[Request]:
+    """Have requests done at once. Returns those that were, and adds the others to ``refused``.
+    Raises DoorClosed."""
+    done: list[Request] = []
+    for request, answer in zip(requests, door.run(requests), strict=True):
+        if answer.errno:
+            refused.append(_refusal(request, answer.errno))
+        else:
+            done.append(request)
+    return done
+
+
 def _ask(door: Door, request: Request, *accepted: int) -> int:
     """Have a request done. Returns 0, or an errno that is accepted. Raises Refused, DoorClosed."""
     [answer] = door.run([request])
     if answer.errno and answer.errno not in accepted:
-        raise Refused(f"{request.op.name} {_shown((request.name,))}", answer.errno)
+        raise _refusal(request, answer.errno)
     return answer.errno
+
+
+def _refusal(request: Request, number: int) -> Refused:
+    return Refused(f"{request.op.name} {_shown((request.name,))}", number)
 
 
 def _shown(path: Path) -> str:

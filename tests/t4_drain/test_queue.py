@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import subprocess
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
+from gateway import clock, logs
+from gateway.control import queue as control
+from gateway.drain import queue as orders
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.drain import Drain
 from tests.support.s3proxy import Act
@@ -189,3 +192,46 @@ def test_a_person_has_a_failed_upload_tried_again_at_once(drained: Site) -> None
         assert "is tried again" in run(site, "queue", "retry", "a").stdout
         until(lambda: site.objects() == {"a": b"data"}, "the file is drained")
     assert "nothing of it has failed" in run(site, "queue", "retry", "a").stdout
+
+
+class Lines(logging.Handler):
+    """What a logger says, each line with the request that it belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[tuple[str | None, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append((logs.request_id.get(), record.getMessage()))
+
+    def of(self, name: str) -> list[str | None]:
+        return [request for request, line in self.said if name in line]
+
+
+def test_lines_about_what_a_person_ordered_have_its_request(drained: Site) -> None:
+    site, lines = drained, Lines()
+    site.configure(retry_max_seconds=10_000)
+    for path in ("a/bumped", "b/other", "lost"):
+        site.write(path, b"data")
+    lost = site.attr("lost").ino
+    data = site.namespace.files.path(lost, 0)
+    data.rename(data.with_suffix(".away"))
+    logger = logging.getLogger("drain")
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        with control.opened(site.settings) as context, logs.of_request("first"):
+            orders.say(context, control.resolve(context, ["a"])["a"], hold=False)
+        with site.draining():
+            until(lambda: len(lines.of("lost")) == len(site.objects()) - 1 == 1, "a failure")
+            assert lines.of("a/bumped") == ["first"]
+            assert lines.of("b/other") == [None] == lines.of("lost")
+            data.with_suffix(".away").rename(data)
+            until(lambda: site.rows("SELECT * FROM retry"), "the row of the failure")
+            with control.opened(site.settings) as context, logs.of_request("again"):
+                assert orders.retry(context, lost)
+            until(lambda: len(site.objects()) == 3, "the lost file is drained")
+        assert set(lines.of("lost")[1:]) == {"again"}
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(logging.NOTSET)

@@ -30,20 +30,21 @@ FOR_GOOD_TRIES = 2
 
 _WORKS = {work.value for work in Work}
 
+_ID = (retry.c.work, retry.c.ino, retry.c.key)
 RETRIES = Statement(
-    select(
-        retry.c.work, retry.c.ino, retry.c.key, retry.c.tries, retry.c.error, retry.c.next_ns
-    ).where(retry.c.work != HYDRATE)
+    select(*_ID, retry.c.tries, retry.c.error, retry.c.next_ns, retry.c.request_id).where(
+        retry.c.work != HYDRATE
+    )
 )
 RETRY_INSERT = Statement(insert(retry))
 RETRY_NOW = Statement(
     update(retry)
     .where(retry.c.ino == b("the_ino"), retry.c.work != b("the_work"))
-    .values(next_ns=0)
+    .values(next_ns=0, request_id=b("request_id"))
 )
 """Has the failures of a file, except those of one kind of work, due at once (``hasten``)."""
 HASTENED = Statement(
-    select(retry.c.work, retry.c.ino, retry.c.key).where(
+    select(*_ID, retry.c.request_id).where(
         retry.c.work != HYDRATE, retry.c.next_ns == literal_column("0")
     )
 )
@@ -60,6 +61,8 @@ class Failure(NamedTuple):
     tries: int
     error: str
     next_ns: int
+    request_id: str | None = None
+    """The request of the admin API by which a person wants the next try."""
 
 
 NO_FAILURE = Failure(0, "", 0)
@@ -132,14 +135,19 @@ class Retries:
 
     def hasten(self, session: Session) -> None:
         """Take over that a person wants a job tried again now (``gateway.drain.queue.retry``)."""
-        for work, ino, key in session.all(HASTENED):
+        for work, ino, key, request in session.all(HASTENED):
             if work not in _WORKS:
                 continue
             job = JobId(Work(work), ino, key)
             with self._lock:
                 found = self._failed.get(job)
                 if found is not None and job not in self._unsaved:
-                    self._failed[job] = found._replace(next_ns=0)
+                    self._failed[job] = found._replace(next_ns=0, request_id=request)
+
+    def request_of(self, job: JobId) -> str | None:
+        """Return the request of the admin API by which a person wants a job tried again."""
+        with self._lock:
+            return self._failed.get(job, NO_FAILURE).request_id
 
     def forget(self, is_wanted: Callable[[int], bool]) -> None:
         """Forget failures of jobs that no longer exist.

@@ -15,6 +15,7 @@ drain, and now and then as a safety net, for what none of this finds.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -64,7 +65,8 @@ class Survey:
 
     Parameters: skip, which returns whether a file cannot be sent now (a job runs, or its next try
     is not due); poll_seconds, the least time between two readings of everything, and between two
-    looks at what was handed out; acknowledge, the rules about files that clients wait for.
+    looks at what was handed out; acknowledge, the rules about files that clients wait for;
+    request_of, which returns the request of the admin API by which a person has a job tried again.
     """
 
     def __init__(
@@ -72,8 +74,10 @@ class Survey:
         skip: Callable[[int], bool],
         poll_seconds: float,
         acknowledge: Acknowledge | None = None,
+        request_of: Callable[[JobId], str | None] = lambda _job: None,
     ) -> None:
         self._skip = skip
+        self._request_of = request_of
         self._acknowledge = acknowledge
         self._poll_seconds = poll_seconds
         self._order = Order()
@@ -309,7 +313,7 @@ class Survey:
 
     def _jobs(self, context: Context, view: View) -> list[Job]:
         jobs: list[Job] = []
-        batch = Batch(partial(upload.upload_many, context), upload.BATCH_FILES, upload.BATCH_BYTES)
+        batches = defaultdict[str | None, Batch](partial(_batch, context))
         total_bytes, picked = 0, 0
         while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE and picked < PICKED_AT_ONCE:
             inos = self._order.take(TAKEN_AT_ONCE, self._is_skipped)
@@ -324,7 +328,8 @@ class Survey:
                 standing = found.get(ino)
                 if standing is None or not _is_eligible(context, standing):
                     continue
-                jobs.append(_job(context, view, standing, keys[ino], batch))
+                request = view.paths.request_of(ino) or self._request_of(_id(ino, keys[ino]))
+                jobs.append(_job(context, view, standing, keys[ino], batches[request], request))
                 total_bytes += standing.file.size
         return jobs
 
@@ -345,17 +350,33 @@ def _is_eligible(context: Context, standing: intent.Standing) -> bool:
     )
 
 
-def _job(context: Context, view: View, standing: intent.Standing, key: str, batch: Batch) -> Job:
+def _batch(context: Context) -> Batch:
+    return Batch(partial(upload.upload_many, context), upload.BATCH_FILES, upload.BATCH_BYTES)
+
+
+def _id(ino: int, key: str) -> JobId:
+    return JobId(Work.UPLOAD, ino, key)
+
+
+def _job(
+    context: Context,
+    view: View,
+    standing: intent.Standing,
+    key: str,
+    batch: Batch,
+    request_id: str | None,
+) -> Job:
     """Return the upload of a file, or what must happen before it."""
     file = standing.file
     job = Job(
-        JobId(Work.UPLOAD, file.ino, key),
+        _id(file.ino, key),
         Lane.UPLOAD,
         frozenset((file.ino, key)),
         partial(upload.upload, context, file, key),
         batch if file.size <= upload.SMALL_BYTES else None,
         (file, key),
         file.size,
+        request_id,
     )
     if standing.occupant in (None, file.ino):
         return job
