@@ -20,6 +20,8 @@ RETRY_MAX_SECONDS = 600.0
 RETRY_DOUBLINGS = 4
 """The first pause after which a damaged object is tried again is longer than after other failures:
 it seldom heals by itself. A client that asks again does not wait for it."""
+POLL_SECONDS = 0.25
+"""Nothing tells that the pause of a file has ended."""
 SHOWN_MAX = 100
 FULL_SAID_SECONDS = 60.0
 """A full disk is reported again when it had room for so long."""
@@ -98,6 +100,10 @@ class Board:
         self._files.pop(hydration.ino, None)
         self._turn.pop(hydration.ino, None)
         self.lock.notify_all()
+
+    def wait(self) -> None:
+        """Wait until there may be something to do. While there is no file, no thread wakes up."""
+        self.lock.wait(POLL_SECONDS if self._files else None)
 
     def is_full(self) -> bool:
         """Return whether the disk had no room lately."""

@@ -43,7 +43,7 @@ from gateway.types import Attr
 
 log = logging.getLogger("cache")
 
-POLL_SECONDS = 0.25
+START_POLL_SECONDS = 0.25
 FIND_SECONDS = 1.0
 PAUSE_SECONDS = 1.0
 """The pause after a failure that says nothing of the object."""
@@ -108,13 +108,13 @@ class Hydrator:
         buffer = bytearray(BUFFER_BYTES)
         # Before that, an arrival that an earlier hydrator sent could make a file resident which
         # this one has begun to write.
-        while not self._clients.was_up.wait(POLL_SECONDS) and not self._stop.is_set():
+        while not self._clients.was_up.wait(START_POLL_SECONDS) and not self._stop.is_set():
             pass
         while not self._stop.is_set():
             with self._board.lock:
                 step = self._board.choose()
                 if step is None:
-                    self._board.lock.wait(POLL_SECONDS)
+                    self._wait()
                     continue
             try:
                 self._take(step, buffer)
@@ -213,10 +213,16 @@ class Hydrator:
         while not self._stop.is_set():
             with self._board.lock:
                 if not any(one.is_save_due(now()) for one in self._board):
-                    self._board.lock.wait(POLL_SECONDS)
+                    self._wait()
                     continue
             self._guarded(self._saver.save_due)
         self._guarded(lambda: self._saver.save_due(is_last=True))
+
+    def _wait(self) -> None:
+        """Wait for the board, whose lock is held."""
+        # The end notifies the board once, after stop was set.
+        if not self._stop.is_set():
+            self._board.wait()
 
     def _find(self) -> None:
         # The first client that waits does not wait for the making of the bucket's client too.

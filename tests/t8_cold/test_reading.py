@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from gateway import clock
+from gateway.cache.board import Board, Step
 from gateway.cache.rows import Found
 from gateway.door.frames import Op
 from tests.support.s3proxy import Act
@@ -254,4 +255,26 @@ def test_a_file_that_is_evicted_as_it_arrives_is_fetched_again(site: ColdSite) -
         until(lambda: len(site.door.of(Op.ARRIVED, ino)) == 2, "the second arrival")
         site.finish(hydrator)
     assert evicted
+    assert site.bytes_of(ino) == data
+
+
+def test_nothing_is_done_while_no_file_is_fetched(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle hydrator has as many threads as a busy one, and none of them wakes up."""
+    chosen: list[int] = []
+    honest = Board.choose
+
+    def choosing(self: Board) -> Step | None:
+        chosen.append(len(self))
+        return honest(self)
+
+    monkeypatch.setattr(Board, "choose", choosing)
+    ino, data = site.cold_file(MIB)
+    with site.hydrating() as hydrator:
+        site.door.want(ino, 0)
+        site.finish(hydrator)
+        began, rounds = len(chosen), hydrator.rounds
+        until(lambda: hydrator.rounds >= rounds + 3, "three looks for files")
+        assert chosen[began:].count(0) <= 2 * site.settings.cache.workers
     assert site.bytes_of(ino) == data
