@@ -16,7 +16,8 @@ from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.statements import REKEY
 from gateway.door.door import opened
-from gateway.drain.paths import file_of
+from gateway.drain import statements as own
+from gateway.drain.paths import file_of, object_of
 from gateway.errors import NotPossible
 from gateway.namespace import identity
 from gateway.namespace.browse import Browser, Entry
@@ -134,4 +135,7 @@ def _why_not_clean(session: Session, entry: Entry) -> str | None:
         return "not drained yet"
     if session.one(REKEY, ino=file.ino) is not None:
         return "renamed, and its object is not moved yet"
+    stored = object_of(session, file.ino)
+    if stored is not None and session.one(own.DOUBT, key=stored.key) is not None:
+        return "a request for its object got no answer: it is looked at again (spillway status)"
     return "damaged, or its object has no block digests yet"

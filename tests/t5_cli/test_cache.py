@@ -144,6 +144,9 @@ def test_what_cannot_be_evicted_is_said(filled: Site, bucket: RcloneServer) -> N
     assert "run1/step_400/shard1: kept" in run(site, "evict", "run1/step_400/shard1", status=1)
     assert "new: not drained yet" in run(site, "evict", "run1/step_400/shard0", "new", status=1)
     assert "there is no missing" in run(site, "evict", "missing", status=1)
+    doubt = f"SELECT key, ino, 1, {1 << 62} FROM object WHERE key LIKE '%shard2'"
+    query(site.settings, f"INSERT INTO doubt (key, ino, noted_ns, look_ns) {doubt}")
+    assert "got no answer" in run(site, "evict", "run1/step_400/shard2", status=1)
     assert absent(site) == 1
 
 
@@ -184,7 +187,7 @@ def test_warm_asks_for_absent_files(filled: Site) -> None:
     assert query(filled.settings, "SELECT count(*) FROM warming") == [(2,)]
 
 
-FAILED = "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone', 1)"
+FAILED = "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone', 1, NULL)"
 
 
 @contextmanager
