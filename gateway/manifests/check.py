@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -149,8 +150,9 @@ def _read(client: S3Client, bucket: str, member: Mapping[str, Any]) -> bool | No
     algorithm = member.get("algorithm")
     if algorithm is None:
         return None
-    body = client.get_object(Bucket=bucket, Key=member["key"])["Body"]
-    found = _checksum(algorithm, body.iter_chunks(PIECE_BYTES), member.get("part_bytes", 0))
+    # An algorithm that is not known leaves the body unread, and its connection would stay open.
+    with closing(client.get_object(Bucket=bucket, Key=member["key"])["Body"]) as body:
+        found = _checksum(algorithm, body.iter_chunks(PIECE_BYTES), member.get("part_bytes", 0))
     return None if found is None else found == member["checksum"]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -47,8 +48,9 @@ def restore(client: S3Client, bucket: str, manifest: dict[str, Any], to: Path) -
                 answer = client.get_object(Bucket=bucket, Key=member["key"])
             except client.exceptions.NoSuchKey:
                 raise AssertionError(member) from None
-            assert answer["ETag"].strip('"') == member["etag"], member
-            data = answer["Body"].read()
+            with closing(answer["Body"]) as body:
+                assert answer["ETag"].strip('"') == member["etag"], member
+                data = body.read()
             assert len(data) == member["size"], member
             with open(path, "xb") as file:
                 file.write(data)

@@ -214,6 +214,15 @@ def test_a_bucket_is_compared_with_its_manifests(
     assert capsys.readouterr().out.splitlines()[0] == f"{key[len(f's3://{BUCKET}/') :]}: NOT WHOLE"
 
 
+def test_a_checksum_that_is_not_known_leaves_the_etag_to_decide(site: Site) -> None:
+    put = site.client.put_object(Bucket=BUCKET, Key="f", Body=bytes(5 * MIB))
+    member = {"type": "file", "path": "f", "size": 5 * MIB, "key": "f", "algorithm": "newer"}
+    for etag, problems in ((put["ETag"].strip('"'), 0), ("other", 1)):
+        manifest = {"members": [{**member, "checksum": "0", "etag": etag}]}
+        found = list(check.differing(site.client, BUCKET, manifest, is_deep=True))
+        assert len(found) == problems
+
+
 @pytest.mark.parametrize("kind", list(Kind))
 @pytest.mark.parametrize("part_bytes", [None, 1000])
 def test_checksums_are_those_of_the_drain(kind: Kind, part_bytes: int | None) -> None:
