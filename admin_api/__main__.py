@@ -56,7 +56,7 @@ def main() -> int:
     beats = Beats()
     server = uvicorn.Server(_config(app, certificate, beats))
     process.on_stop = lambda: setattr(server, "should_exit", True)
-    sampler = Sampler(settings, gateway.store, app.state.figures.status)
+    sampler = Sampler(settings, gateway.store, app.state.figures.gathered)
     tending = (gateway, sampler, certificate, process.stop)
     threading.Thread(target=_tend, args=tending, daemon=True).start()
     # Its own thread: in the main thread uvicorn would take the signals.

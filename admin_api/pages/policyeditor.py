@@ -17,7 +17,7 @@ from admin_api.pages.flash import after
 from admin_api.pages.policies import existing
 from admin_api.pages.policyplan import SHOWN, change
 from admin_api.pages.render import page
-from admin_api.pages.visitor import Sent
+from admin_api.pages.visitor import Sent, number_in
 from gateway.control import policies
 from gateway.db.compiled import Session
 from gateway.errors import PolicyError
@@ -49,7 +49,7 @@ def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLRes
 def preview(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the editor with what was typed, and with what that would do."""
     typed = request.query_params
-    return _editor(request, gateway, who, _values(typed), _version(typed), plans=True)
+    return _editor(request, gateway, who, _values(typed), number_in(typed, "version"), plans=True)
 
 
 @router.post("/policies")
@@ -59,11 +59,11 @@ def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: 
     try:
         read = policy.of(policyform.document_of(values))
     except PolicyError:
-        return _editor(request, gateway, who, values, _version(sent), status=422)
+        return _editor(request, gateway, who, values, number_in(sent, "version"), status=422)
     with gateway.database.writing() as session:
         there = _there(session, read.name)
         found = 0 if there is None else int(there["version"])
-        if found == _version(sent):
+        if found == number_in(sent, "version"):
             made = store.put(session, read, who.name)
             call.before, call.after = there, there if made is None else policies.facts(made)
             text = "Nothing is new in it." if made is None else f"Version {made.version} is stored."
@@ -122,8 +122,3 @@ def _editor(
 
 def _values(sent: Mapping[str, str]) -> dict[str, str]:
     return {name: sent.get(name, "") for name in policyform.FIELDS}
-
-
-def _version(sent: Mapping[str, str]) -> int:
-    text = sent.get("version", "0")
-    return int(text) if text.isdecimal() and len(text) < 10 else 0

@@ -29,22 +29,26 @@ SHOWN = 200
 @router.get("")
 def show(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show what becomes of each checkpoint."""
-    plan = _facts(gateway, figures.plan())
-    return page(request, "plan.html", who, plan=plan, shown=SHOWN, here="policies")
+    planned = figures.plan()
+    lists = {
+        fate: _facts(gateway, planned, fate, SHOWN)["checkpoints"]
+        for fate in (Fate.DELETE, Fate.KEEP)
+    }
+    plan = _facts(gateway, planned, most=0)
+    return page(request, "plan.html", who, plan=plan, lists=lists, here="policies")
 
 
 @router.get("/summary")
 def summary(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the plan in one paragraph."""
-    plan = _facts(gateway, figures.plan())
+    plan = _facts(gateway, figures.plan(), most=0)
     return page(request, "plan-summary.html", who, plan=plan, here="policies")
 
 
 @router.post("/approve")
-def approve(gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> RedirectResponse:
+def approve(figures: Figured, call: Recorded, who: Admin, sent: Sent) -> RedirectResponse:
     """Approve the deletions of a plan."""
-    plan = sent.get("plan", "")
-    made = retention.approve(gateway.settings, gateway.database, plan, who.name)
+    made = figures.approve(sent.get("plan", ""), who.name)
     call.after = {"plan": made.plan, "checkpoints": made.checkpoints, "bytes": made.size}
     return after("/policies", "ok", "Approved. The gateway puts them into the trash in minutes.")
 
@@ -82,5 +86,7 @@ def deleted(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in plan["checkpoints"] if one["fate"] == Fate.DELETE]
 
 
-def _facts(gateway: Gateway, planned: Planned) -> dict[str, Any]:
-    return retention.facts(gateway.settings, planned, None, text_of)
+def _facts(
+    gateway: Gateway, planned: Planned, fate: Fate | None = None, most: int | None = None
+) -> dict[str, Any]:
+    return retention.facts(gateway.settings, planned, None, text_of, fate=fate, most=most)

@@ -153,7 +153,7 @@ def read_plan(
 ) -> Plan:
     """Say what becomes of each checkpoint by the stored policies, and why.
 
-    What people said counts at once. What clients and the drain did counts a moment later.
+    What people said counts at once. What clients and the drain did counts a minute later at most.
     """
     return _answer(gateway, figures.plan(), run, fate, limit)
 
@@ -191,9 +191,9 @@ def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
 
 
 @router.post("/approvals", responses=describe(403, 409, 503))
-def approve(gateway: Governed, call: Recorded, admin: Admin, body: PlanId) -> Approval:
+def approve(figures: Figured, call: Recorded, admin: Admin, body: PlanId) -> Approval:
     """Approve a plan that deletes much. The gateway deletes its checkpoints within minutes."""
-    made = retention.approve(gateway.settings, gateway.database, body.plan, admin.name)
+    made = figures.approve(body.plan, admin.name)
     call.after = approval = _approval(made)
     return approval
 

@@ -116,6 +116,8 @@ def promote(site: Site, page: Page) -> None:
     dialog.get_by_label("Name of the copy").fill("release-1")
     dialog.get_by_role("button", name="Promote it").click()
     row = page.get_by_role("row", name="release-1")
+    # A page cannot be loaded again while the browser is on its way to it.
+    expect(row).to_be_visible()
 
     def is_promoted() -> bool:
         page.reload()
