@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from gateway.checkpoints.duties import Duties, Duty
-from gateway.checkpoints.follower import Follower
+from gateway.checkpoints.follower import WRITING_SECONDS, Follower
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.door import door
@@ -41,7 +41,8 @@ def main() -> int:
         return 1
     duties = Duties(_duties(settings, process.stop), process.stop)
     duties.start()
-    follower = Follower(settings, Database(settings.database_url), process.stop, duties.news)
+    database = Database(settings.database_url)
+    follower = Follower(settings, database, process.stop, duties.news, WRITING_SECONDS)
     process.watched(settings, lambda: follower.rounds)
     follower.run()
     duties.end()

@@ -81,6 +81,13 @@ class Look(NamedTuple):
         return self.before != self.now
 
     @property
+    def is_progress(self) -> bool:
+        """Whether it changes only the progress of a checkpoint that is being written."""
+        before = State.WRITING if self.before is None else self.before.state
+        is_writing = self.now is not None and self.now.state == State.WRITING
+        return is_writing and before == State.WRITING and self.wanted is None
+
+    @property
     def is_rebuilt(self) -> bool:
         """Whether what is below it may be other checkpoints now."""
         extents = [None if row is None else row.extent for row in (self.before, self.now)]

@@ -5,6 +5,10 @@ members. A round reads the next rows of the journal, finds the checkpoints that 
 at each, and writes what differs together with the position in the journal. A round that is
 interrupted is done again: looking twice makes the same rows.
 
+A write transaction makes the NFS server wait for the disk. So a row that differs only in how far a
+save has come waits for the next transaction, for WRITING_SECONDS at most. The position is not saved
+before it.
+
 Everything is read when the journal was not kept for this reader, or when the rules are others than
 those that the rows were made with. ``catalogue`` has no row until that is done.
 """
@@ -40,6 +44,8 @@ READ_INOS = 4096
 """The inodes of the journal that one round takes up."""
 WRITTEN_AT_ONCE = 64
 """The rows of a write transaction, for which the NFS server waits."""
+WRITING_SECONDS = 3.0
+"""The time for which a row may wait whose checkpoint is being written, as it was before."""
 SAVE_SECONDS = 10.0
 SAVE_ROWS = 256
 """The position is saved after so many seconds or rows although nothing else is written."""
@@ -50,7 +56,8 @@ class Follower:
     """Keeps the catalogue of one namespace.
 
     Parameters: settings; database; stop, after which it ends between two transactions; news, which
-    is called when rows were written.
+    is called when rows were written; writing_seconds, for which the row of a checkpoint that is
+    being written may wait.
     """
 
     def __init__(
@@ -59,9 +66,11 @@ class Follower:
         database: Database,
         stop: threading.Event,
         news: Callable[[], None] = lambda: None,
+        writing_seconds: float = 0.0,
     ) -> None:
         self._database = database
         self._news = news
+        self._writing_seconds = writing_seconds
         self._stop = stop
         self._catalogue = catalogue_of(settings, database)
         self._made_with = _made_with(settings)
@@ -69,7 +78,11 @@ class Follower:
         """The reader of the journal, or None if it must begin or resume."""
         self._due: dict[int, int] = {}
         """The times at which checkpoints are looked at although nothing changed, by inode."""
-        self._save_at = 0.0
+        self._looks: dict[int, Look] = {}
+        """What is to be written, by inode."""
+        self._write_at = 0.0
+        """The time at which looks that may wait are written."""
+        self._save_at = clock.monotonic_seconds() + SAVE_SECONDS
         self._count = -1
         """The number of checkpoints of which the duties know."""
         self.rounds = 0
@@ -119,6 +132,7 @@ class Follower:
             if row is None or row[0] != self._made_with:
                 raise Lost("there is no catalogue yet, or it was made with other rules")
             reader.resume(session)
+            self._looks = {}
             self._due = {row[0]: row[1] for row in session.all(own.DUE)}
         return reader
 
@@ -128,7 +142,7 @@ class Follower:
         with self._catalogue.writing() as session:
             session.run(own.MADE_WITH_DELETE)
             reader.begin(session)
-        self._due = {}
+        self._due, self._looks = {}, {}
         self._look(self._catalogue.everything())
         if not self._stop.is_set():
             with self._catalogue.writing() as session:
@@ -154,6 +168,8 @@ class Follower:
             # Its row may be gone. What it has to wait for once more is in the row that is written.
             del self._due[ino]
         inos.update(due)
+        # What waits to be written may be no checkpoint any more, and no row says that it was one.
+        inos.update(self._looks)
         self._look(chain(inos, *(self._catalogue.below(ino) for ino in below)), reader)
         if changed:
             self._tell_of_removals()
@@ -172,19 +188,28 @@ class Follower:
         """Look at inodes, and at what follows from that, and write what differs. The last
         transaction saves the position of the reader. Raises Lost."""
         rebuilt: deque[int] = deque()
-        looks: list[Look] = []
         for ino in self._followed(inos, rebuilt):
             if self._stop.is_set():
                 return
             look = self._catalogue.look(ino)
             if look.is_rebuilt:
                 rebuilt.append(ino)
-            if look.is_news or look.wanted is not None:
-                looks.append(look)
-            if len(looks) >= WRITTEN_AT_ONCE:
-                self._write(looks, None)
-                looks = []
-        self._write(looks, reader)
+            self._take(look)
+            if len(self._looks) >= WRITTEN_AT_ONCE:
+                self._write(None)
+        self._write(reader)
+
+    def _take(self, look: Look) -> None:
+        """Keep a look until it is written, in place of an earlier one at the same inode."""
+        if not self._looks:
+            self._write_at = clock.monotonic_seconds() + self._writing_seconds
+        self._looks.pop(look.ino, None)
+        if not look.is_news and look.wanted is None:
+            return
+        self._looks[look.ino] = look
+        self._due.pop(look.ino, None)
+        if look.now is not None and look.now.due_ns is not None:
+            self._due[look.ino] = look.now.due_ns
 
     def _followed(self, inos: Iterable[int], rebuilt: deque[int]) -> Iterator[int]:
         """Yield inodes, and then what is below those that became checkpoints or are none now."""
@@ -192,23 +217,24 @@ class Follower:
         while rebuilt:
             yield from self._catalogue.below(rebuilt.popleft())
 
-    def _write(self, looks: list[Look], reader: Reader | None) -> None:
+    def _write(self, reader: Reader | None) -> None:
+        """Write the looks, unless all of them may wait. Raises Lost."""
         now = clock.monotonic_seconds()
         unsaved = 0 if reader is None else reader.unsaved
         is_due = unsaved >= SAVE_ROWS or (unsaved > 0 and now >= self._save_at)
-        if not looks and not is_due:
+        looks = list(self._looks.values())
+        may_wait = reader is not None and now < self._write_at
+        if not is_due and all(may_wait and look.is_progress for look in looks):
             return
         with self._catalogue.writing() as session:
             self._catalogue.write(session, looks)
             if reader is not None:
                 reader.save(session)
                 self._save_at = now + SAVE_SECONDS
+        self._looks = {}
         if looks:
             self._news()
         for look in looks:
-            self._due.pop(look.ino, None)
-            if look.now is not None and look.now.due_ns is not None:
-                self._due[look.ino] = look.now.due_ns
             self._say(look)
 
     def _say(self, look: Look) -> None:

@@ -44,6 +44,7 @@ class Namespace:
             reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
             self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
             self._writer.run(reserved.ensure, self.boot.generation)
+            self._install = reserved.Install(self._writer, self.files, self.boot.generation)
             self.files.clear_incoming()
         except BaseException:
             self.close()
@@ -102,8 +103,7 @@ class Namespace:
         self, cred: Cred, parent: int, name: bytes, prepared: bytes, wanted: SetAttr
     ) -> Installed:
         """Give a name to a prepared file: see ``reserved.Install``. It is durable on return."""
-        install = reserved.Install(self._writer, self.files, self.boot.generation)
-        return install.run(cred, parent, name, prepared, wanted)
+        return self._install.run(cred, parent, name, prepared, wanted)
 
     def reclaim_all(self) -> None:
         """Delete the bytes of files without a name; nothing may have them open."""

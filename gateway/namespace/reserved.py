@@ -16,7 +16,9 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from typing import NamedTuple
+import threading
+from collections import deque
+from typing import Any, NamedTuple, TypeVar
 
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
@@ -37,6 +39,8 @@ from gateway.namespace.lookup import check_name, check_new_name, find, get_direc
 from gateway.types import Attr, Cred, Kind, Removed, SetAttr
 
 log = logging.getLogger("spillway.reserved")
+
+T = TypeVar("T")
 
 CHILDREN = {
     b"trash": (TRASH_INO, 0o700),
@@ -102,11 +106,16 @@ class Install:
     and is synced. A second transaction gives it the name. So a crash in between leaves an orphan,
     which the next start reclaims with its bytes, and no name ever leads to missing bytes.
 
+    The transactions of files that are installed at the same time are one. Safe to use from several
+    threads.
+
     Parameters: writer; files; generation, of new inodes.
     """
 
     def __init__(self, writer: Writer, files: DataFiles, generation: int) -> None:
         self._writer = writer
+        self._waiting: deque[Operation[Any]] = deque()
+        self._turn = threading.Lock()
         self._files = files
         self._generation = generation
 
@@ -129,18 +138,29 @@ class Install:
             raise InvalidArgument
         if not os.access(path, os.R_OK | os.W_OK):
             raise AccessDenied
-        made = self._writer.run(make_orphan, cred, parent, found, wanted, self._generation)
+        orphan = Operation(make_orphan, cred, parent, found, wanted, self._generation)
+        made = self._transact(orphan)
         try:
             self._files.take(path.name, made.ino, made.epoch)
             operation = Operation(name_orphan, cred, parent, name, made.ino)
-            self._writer.run_together([operation])
-            attr, removed = operation.outcome()
+            attr, removed = self._transact(operation)
         except BaseException:
             # Without an answer of the database it stays, and the next start reclaims it.
             if self._writer.run(remove.reclaim, made.ino):
                 self._files.remove(made.ino, made.epoch)
             raise
         return Installed(attr, removed, operation.directories[-1])
+
+    def _transact(self, operation: Operation[T]) -> T:
+        """Run an operation together with those of other threads that wait. Raises what it
+        raised."""
+        self._waiting.append(operation)
+        with self._turn:
+            # Another thread may have run it while this one waited for its turn.
+            operations = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            if operations:
+                self._writer.run_together(operations)
+        return operation.outcome()
 
 
 def make_orphan(

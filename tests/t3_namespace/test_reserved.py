@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -26,6 +27,7 @@ from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Attr, Kind, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
+from tests.support.waiting import until
 
 ROOT = 2
 THEIRS = SetAttr(mode=0o755)
@@ -208,6 +210,38 @@ def test_an_installed_file_replaces_and_is_never_dirty(
     assert {ino for ino, _epoch in again.files.walk()} == {found.ino}
     assert data_of(again, again.getattr(found.ino)) == b"second"
     again.close()
+
+
+def test_files_that_are_installed_together_share_commits(
+    namespace: Namespace, settings: Settings
+) -> None:
+    namespace.files.incoming.mkdir(exist_ok=True)
+    names = [f"{number}.json".encode() for number in range(8)]
+    for name in names:
+        (namespace.files.incoming / name.decode()).write_bytes(name)
+
+    def put(name: bytes) -> errors.NamespaceError | None:
+        parent = ROOT if name == names[-1] else CHECKPOINTS_INO
+        try:
+            namespace.install(GATEWAY_CRED, parent, name, name, SetAttr())
+        except errors.NamespaceError as exc:
+            return exc
+        return None
+
+    before = namespace.commits.commits
+    with ThreadPoolExecutor(len(names)) as threads:
+        with namespace._install._turn:
+            answers = [threads.submit(put, name) for name in names]
+            until(lambda: len(namespace._install._waiting) == len(names), "all of them wait")
+        found = [answer.result() for answer in answers]
+    # The first commit is of all of them.
+    assert namespace.commits.commits - before <= 1 + len(names)
+    # One that is refused harms no other.
+    assert [type(one) for one in found] == [type(None)] * 7 + [errors.ReadOnly]
+    for name in names[:-1]:
+        assert data_of(namespace, namespace.lookup(CHECKPOINTS_INO, name)) == name
+    namespace.close()
+    assert problems(settings) == []
 
 
 def test_fsck_knows_the_law(namespace: Namespace, settings: Settings) -> None:

@@ -38,6 +38,16 @@ def change(world: World, draw: random.Random, files: list[str]) -> None:
         world.rename("/".join(old.split("/")[:cut]), directory)
 
 
+def change_some(world: World, draw: random.Random, files: list[str]) -> None:
+    for _ in range(draw.randint(1, 12)):
+        try:
+            change(world, draw, files)
+        except Exception as exc:
+            # The namespace refuses what makes no sense: a rename into itself, say.
+            if not hasattr(exc, "errno"):
+                raise
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_following_gives_what_a_rebuild_gives(
     seed: int, world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
@@ -49,14 +59,27 @@ def test_following_gives_what_a_rebuild_gives(
     draw = random.Random(seed)
     files: list[str] = []
     for _ in range(6):
-        for _ in range(draw.randint(1, 12)):
-            try:
-                change(world, draw, files)
-            except Exception as exc:
-                # The namespace refuses what makes no sense: a rename into itself, say.
-                if not hasattr(exc, "errno"):
-                    raise
+        change_some(world, draw, files)
         follow(follower)
         followed = rows_of(world.settings)
         assert followed == rebuilt(world)
         follower = world.follower()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_wait_are_not_lost(
+    seed: int, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "WRITTEN_AT_ONCE", 4)
+    monkeypatch.setattr(follower_module, "SAVE_ROWS", 30)
+    draw = random.Random(seed)
+    files: list[str] = []
+    for _ in range(3):
+        follower = world.follower(writing_seconds=3600.0)
+        for _ in range(4):
+            change_some(world, draw, files)
+            follow(follower)
+        # The process ends here, and another one begins where the position is.
+    follow(world.follower())
+    followed = rows_of(world.settings)
+    assert followed == rebuilt(world)

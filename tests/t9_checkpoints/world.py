@@ -144,11 +144,14 @@ class World:
 
     # The catalogue.
 
-    def follower(self, stop: threading.Event | None = None) -> Follower:
+    def follower(
+        self, stop: threading.Event | None = None, writing_seconds: float = 0.0
+    ) -> Follower:
         """Return a follower as a process that starts has it."""
         database = Database(self.settings.database_url)
         self._databases.append(database)
-        return Follower(self.settings, database, stop or threading.Event())
+        stop = stop or threading.Event()
+        return Follower(self.settings, database, stop, writing_seconds=writing_seconds)
 
     def with_rules(self, *tables: dict[str, Any]) -> World:
         """Return the same world with rules in its configuration."""
