@@ -57,6 +57,8 @@ class FakeDoor:
         self._listener: socket.socket | None = None
         self._connections: list[socket.socket] = []
         self.told: list[Told] = []
+        self.refused: list[Told] = []
+        """What was told and not taken, because it was outdated."""
         self.wrong: list[Told] = []
         """What was said to be present and had other bytes."""
         self.expected: dict[int, bytes] = {}
@@ -109,6 +111,7 @@ class FakeDoor:
         with self._changed:
             self._wanted.clear()
             self.told.clear()
+            self.refused.clear()
 
     def wait(self, op: Op, ino: int, count: int = 1, seconds: float = 30.0) -> None:
         """Wait until an operation was told about a file so often."""
@@ -146,9 +149,13 @@ class FakeDoor:
         with self._changed:
             self.told.append(told)
         try:
-            return self._done(told), None, 0, 0
+            status = self._done(told)
         except GatewayError as exc:
-            return errno_of(exc), None, 0, 0
+            status = errno_of(exc)
+        if status:
+            with self._changed:
+                self.refused.append(told)
+        return status, None, 0, 0
 
     def _hand_out(self, session: int, seconds: float) -> tuple[int, Attr | None, int, int]:
         with self._changed:

@@ -223,7 +223,7 @@ class Gateway:
             nonlocal said
             done = self.spillway("evict", *paths, check=False)
             said = done.stdout + done.stderr
-            return done.returncode == 0
+            return done.returncode == 0 and "files skipped" not in said
 
         try:
             until(check, f"the eviction of {' '.join(paths)}")

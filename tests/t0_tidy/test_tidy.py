@@ -165,7 +165,8 @@ ALLOWED = {
         for room, below in DRAIN_ROOMS.items()
     },
     **{
-        name: {*LIBRARIES, *DRAIN_BASE, "gateway.drain.admission"} for name in DRAIN_BASE
+        name: {*LIBRARIES, *DRAIN_BASE, "gateway.drain.admission", "gateway.logs"}
+        for name in DRAIN_BASE
     },
     "gateway.drain": {"gateway"},
     "gateway.cache": {

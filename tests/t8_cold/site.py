@@ -59,17 +59,13 @@ class ColdSite(Site):
     def cold(self, files: dict[str, bytes]) -> list[int]:
         """Make absent files. Returns their inodes."""
         inos = [self.write(path, data) for path, data in files.items()]
-        # rclone sometimes answers InternalError when the first files of a directory come together.
-        until(self._is_drained, "the upload of all files")
+        self.drain()
+        assert self.is_clean()
         for ino, data in zip(inos, files.values(), strict=True):
             self.evict(ino)
             self.door.expected[ino] = data
         self.proxy.forget()
         return inos
-
-    def _is_drained(self) -> bool:
-        self.drain()
-        return self.is_clean()
 
     def cold_file(self, size: int, path: str = "f") -> tuple[int, bytes]:
         """Make an absent file with random bytes. Returns inode and bytes."""

@@ -259,7 +259,10 @@ def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:
         site.arrive(ino)
         assert site.bytes_of(ino) == data
         arrived = site.door.of(Op.ARRIVED, ino)
-        assert {one.epoch for one in arrived} == {attr.epoch}
+        # The last block may come before the hydrator has heard of the eviction. It then says that
+        # the old data file is whole, and the server refuses this.
+        taken = [one.epoch for one in arrived if one not in site.door.refused]
+        assert taken == [attr.epoch]
 
 
 def test_a_data_file_is_not_left_behind_by_an_eviction(
