@@ -9,6 +9,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     insert,
     literal_column,
     or_,
@@ -80,10 +81,8 @@ BEFORE_UPLOAD = Statement(
             _OTHER.c.ino != _WANTED.c.ino,
             _OTHER.c.upload_id.is_not(None),
         ),
-        or_(
-            _any(tombstone.c.ino, tombstone.c.key == _WANTED.c.key),
-            _any(transition.c.ino, transition.c.key == _WANTED.c.key),
-        ),
+        _any(tombstone.c.ino, tombstone.c.key == _WANTED.c.key),
+        _any(transition.c.ino, transition.c.key == _WANTED.c.key),
     ).select_from(
         _WANTED.join(inode, inode.c.ino == _WANTED.c.ino)
         .outerjoin(damage, damage.c.ino == inode.c.ino)
@@ -333,6 +332,15 @@ CLAIMED_BY_OTHERS = Statement(
         claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.lease != b("the_lease")
     )
 )
+CLAIMED_TOMBSTONES = Statement(
+    select(tombstone.c.key, func.max(tombstone.c.ino))
+    .join(claim, tombstone.c.key == func.substr(claim.c.name, 2))
+    .where(
+        claim.c.lease == b("the_lease"), func.substr(claim.c.name, 1, 1) == literal_column("'k'")
+    )
+    .group_by(tombstone.c.key)
+)
+"""Selects the keys of a lease that may have been asked to be deleted, each with an inode."""
 CLAIM_DELETE = Statement(
     delete(claim).where(claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.lease == b("the_lease"))
 )

@@ -178,6 +178,18 @@ def test_a_deletion_of_a_killed_drain_does_not_take_the_next_file(rclone_site: S
     assert site.left() == []
 
 
+def test_a_file_that_replaces_another_one_is_not_in_doubt(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"old")
+    site.drain()
+    site.write("f.new", b"new")
+    site.rename("f.new", "f")
+    assert site.rows("SELECT key FROM tombstone") == [(f"{PREFIX}/f",)]
+    site.drain()
+    assert site.objects() == {"f": b"new"}
+    assert site.rows("SELECT key FROM doubt") == []
+
+
 def note_doubt(site: Site, path: str, look_ns: int = 0) -> None:
     site.rows(
         "INSERT INTO doubt (key, ino, noted_ns, look_ns) "

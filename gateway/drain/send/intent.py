@@ -81,9 +81,10 @@ class Standing(NamedTuple):
     """The inode whose object is at the key."""
     is_reserved: bool
     """Whether a multipart upload of another inode may still reach the key."""
+    has_tombstone: bool
+    """Whether a deletion of what was at the key is wanted. The upload replaces the deletion."""
     may_change: bool
-    """Whether an earlier request may still change what is at the key: a deletion, or the copy of
-    an object onto itself."""
+    """Whether the copy of an object onto itself may still change what is at the key."""
 
     @property
     def is_whole(self) -> bool:
@@ -102,7 +103,7 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
         is_damaged = next(cells) is not None
         begun = Intent(*islice(cells, len(Intent._fields)))
         stored = Object(*islice(cells, len(Object._fields)))
-        occupant, is_reserved, may_change = cells
+        occupant, is_reserved, has_tombstone, may_change = cells
         if file.nlink > 0:
             found[file.ino] = Standing(
                 file,
@@ -111,6 +112,7 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
                 None if stored.ino is None else stored,
                 occupant,
                 bool(is_reserved),
+                bool(has_tombstone),
                 bool(may_change),
             )
     return found
@@ -278,10 +280,11 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
         blocks.append((file.ino, sent.blocks))
         if started.snapshot_ns is None:
             drained.append((file.ino, version))
-        if standing.may_change:
-            # The upload replaced whatever was at the key, of any inode. A drain that was killed may
-            # have asked for the change, and the store may still carry that out.
+        if standing.has_tombstone:
+            # The upload replaced whatever was at the key, of any inode.
             replaced.append((key,))
+        if standing.may_change:
+            # A drain that was killed may have asked for the copy.
             view.doubt_later(key, file.ino)
         if view.paths.key_of(file.ino) != key:
             view.note_rekey(file.ino)
