@@ -36,7 +36,7 @@ class Figures:
     """
 
     def __init__(self, settings: Settings, database: Database) -> None:
-        self._status = Recent(lambda: status.gather_quickly(settings), STATUS_SECONDS)
+        self._status = Recent(lambda: status.gather_quickly(settings, database), STATUS_SECONDS)
         self._counts = Recent(lambda: self._counted(database), COUNT_SECONDS, LARGE_SHARE)
         self._probe = Recent(bucket.Probe(settings).ask, PROBE_SECONDS)
         self._settings = settings
@@ -116,7 +116,8 @@ class Figures:
     @staticmethod
     def _counted(database: Database) -> dict[str, Any]:
         try:
-            return cached.count(database)
+            with database.reading() as session:
+                return cached.count(session)
         except GatewayError as exc:
             log.warning("files are not counted: %s", exc)
             return {"resident": None, "absent": None}

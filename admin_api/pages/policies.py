@@ -32,8 +32,8 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     with gateway.database.reading() as session:
         found = [policies.facts(one) for one in store.versions(session)]
         done = [_action(gateway, one) for one in store.actions(session, ACTIONS)]
+        waits = retention.gather(session)
     there = [one for one in found if one["document"] is not None]
-    waits = retention.gather(gateway.settings)
     return page(request, "policies.html", who, policies=there, actions=done, waits=waits)
 
 

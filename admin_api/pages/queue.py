@@ -41,7 +41,8 @@ def show(
     """Show the files that wait, the newest first, and what is said of them."""
     key = key_of(cursor, int, int)
     found, more, orders = _page(gateway, None if key is None else (key[0], key[1]))
-    waiting = backlog.measure(gateway.settings)
+    with gateway.database.reading() as session:
+        waiting = backlog.measure(gateway.settings, session)
     return page(
         request,
         "queue.html",

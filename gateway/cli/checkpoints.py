@@ -16,9 +16,8 @@ from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
 from gateway.cli import risk, table
 from gateway.control import checkpoints
+from gateway.control.reading import opened, reading
 from gateway.control.runs import facts_of
-from gateway.db import schema
-from gateway.db.engine import Database
 from gateway.units import duration, size
 
 RISKS_SHOWN = 5
@@ -33,8 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """List the checkpoints. Returns exit status 1 if there is no such run. Raises UserError."""
     settings = config.load(args.config)
-    schema.require_current(Database(settings.database_url))
-    with checkpoints.reading(settings) as session:
+    with opened(settings) as database, reading(database) as session:
         facts: dict[str, Any] = {
             "is_made": checkpoints.is_made(session),
             "runs": facts_of(settings, measure(session)),

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, exists, func, select
-from sqlalchemy.engine import Connection
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import and_, exists, func, select, tuple_
 
 from gateway import clock
 from gateway.data.layout import DataFiles
-from gateway.db import drainmodels, models, schema
-from gateway.db.compiled import Session
-from gateway.db.engine import Database
+from gateway.db import drainmodels, models
+from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import IS_DIRTY
 from gateway.drain import statements as own
 from gateway.drain.admission.retries import FOR_GOOD, failures, needs_person
 from gateway.drain.paths import file_of
-from gateway.errors import UserError
 from gateway.namespace import lookup
 from gateway.namespace.lookup import way_up
 from gateway.settings import Settings
@@ -32,6 +28,27 @@ _inode: Any = models.Inode.__table__
 _object: Any = drainmodels.Object.__table__
 _doubt: Any = drainmodels.Doubt.__table__
 _DIRTY = and_(*IS_DIRTY, _inode.c.nlink > 0)
+_SEALED = and_(_DIRTY, _inode.c.write_open == 0)
+_OLDEST_AT_ONCE = 100
+
+SEALED = Statement(select(func.count(), func.coalesce(func.sum(_inode.c.size), 0)).where(_SEALED))
+WRITING = Statement(select(_inode.c.ino, _inode.c.epoch).where(_DIRTY, _inode.c.write_open == 1))
+OLDEST = Statement(
+    select(_inode.c.drain_after_ns, _inode.c.ino, _inode.c.size, _inode.c.mtime_ns)
+    .where(
+        _SEALED,
+        tuple_(_inode.c.drain_after_ns, _inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+    )
+    .order_by(_inode.c.drain_after_ns, _inode.c.ino)
+    .limit(b("most"))
+)
+DELETIONS = Statement(select(func.count()).select_from(drainmodels.Tombstone.__table__))
+MOVES = Statement(select(func.count()).select_from(drainmodels.Rekey.__table__))
+UNSETTLED = Statement(
+    select(func.count(), func.max(_doubt.c.look_ns)).where(
+        exists().where(_object.c.key == _doubt.c.key)
+    )
+)
 
 
 class Oldest(NamedTuple):
@@ -79,48 +96,20 @@ class Backlog(NamedTuple):
     stuck: list[Stuck]
 
 
-def measure(settings: Settings) -> Backlog:
+def measure(settings: Settings, session: Session) -> Backlog:
     """Measure by the database and, for files that are being written, by their data files.
 
-    Raises: SchemaError when the database is missing or has another schema; UserError when it
-    cannot be read.
+    Raises TryAgain.
     """
-    database = Database(settings.database_url)
-    schema.require_current(database)
-    engine = database.engine()
-    try:
-        with engine.connect() as connection:
-            # Statements go through SQLAlchemy, so that a driver's error is a DatabaseError here.
-            driver = SimpleNamespace(execute=connection.exec_driver_sql)
-            session = Session(driver, database.dialect)
-            files = DataFiles(settings.files_dir)
-            return _measure(connection, session, files, settings.nfs.export)
-    except DatabaseError as exc:
-        raise UserError(
-            f"cannot read the database {database.url}: {exc.orig}: check its server or disk"
-        ) from None
-    finally:
-        engine.dispose()
-
-
-def _measure(connection: Connection, session: Session, files: DataFiles, export: str) -> Backlog:
     now_ns = clock.now_ns()
-    sealed_files, sealed_bytes = connection.execute(
-        select(func.count(), func.coalesce(func.sum(_inode.c.size), 0)).where(
-            _DIRTY, _inode.c.write_open == 0
-        )
-    ).one()
-    writing = [
-        (ino, *_on_disk(files, ino, epoch))
-        for ino, epoch in connection.execute(
-            select(_inode.c.ino, _inode.c.epoch).where(_DIRTY, _inode.c.write_open == 1)
-        )
-    ]
+    export, files = settings.nfs.export, DataFiles(settings.files_dir)
+    ((sealed_files, sealed_bytes),) = session.all(SEALED)
+    writing = [(ino, *_on_disk(files, ino, epoch)) for ino, epoch in session.all(WRITING)]
     # What is in the trash is not sent.
     trashed = trash.totals(session).values()
-    oldest = _oldest(connection, session, any(one.dirty_files for one in trashed))
+    oldest = _oldest(session, any(one.dirty_files for one in trashed))
     if oldest is not None:
-        ino, size_bytes, drain_after_ns, mtime_ns = oldest
+        drain_after_ns, ino, size_bytes, mtime_ns = oldest
         since_ns = drain_after_ns or mtime_ns
     elif writing:
         ino, size_bytes, written_ns = min(writing, key=lambda row: row[2] or now_ns)
@@ -130,40 +119,36 @@ def _measure(connection: Connection, session: Session, files: DataFiles, export:
         age_seconds = max(0.0, (now_ns - since_ns) / clock.NS)
         found = Oldest(path_in_export(session, ino, export), age_seconds, size_bytes)
     open_bytes = sum(size for _ino, size, _mtime_ns in writing)
+    ((deletions,),), ((moves,),) = session.all(DELETIONS), session.all(MOVES)
     return Backlog(
         dirty_files=sealed_files + len(writing) - sum(one.dirty_files for one in trashed),
         # On PostgreSQL the sum is a Decimal, which JSON does not know.
         dirty_bytes=int(sealed_bytes) + open_bytes - sum(one.dirty_size for one in trashed),
         open_files=len(writing),
         open_bytes=open_bytes,
-        deletions=_count(connection, drainmodels.Tombstone.__table__),
-        moves=_count(connection, drainmodels.Rekey.__table__),
-        unsettled=_unsettled(connection, now_ns),
+        deletions=deletions,
+        moves=moves,
+        unsettled=_unsettled(session, now_ns),
         oldest=found,
         stuck=_stuck(session, export),
     )
 
 
-def _unsettled(connection: Connection, now_ns: int) -> Unsettled:
-    is_of_file = exists().where(_object.c.key == _doubt.c.key)
-    count, last_ns = connection.execute(
-        select(func.count(), func.max(_doubt.c.look_ns)).where(is_of_file)
-    ).one()
+def _unsettled(session: Session, now_ns: int) -> Unsettled:
+    ((count, last_ns),) = session.all(UNSETTLED)
     return Unsettled(count, max(0.0, (last_ns - now_ns) / clock.NS) if count else None)
 
 
-def _oldest(connection: Connection, session: Session, has_trash: bool) -> Any:
+def _oldest(session: Session, has_trash: bool) -> Sequence[Any] | None:
     """Return the file that was sealed first, of those that are to be drained. Parameters:
     has_trash, whether some are in the trash."""
-    found = connection.execute(
-        select(_inode.c.ino, _inode.c.size, _inode.c.drain_after_ns, _inode.c.mtime_ns)
-        .where(_DIRTY, _inode.c.write_open == 0)
-        .order_by(_inode.c.drain_after_ns)
-    )
-    with found:
-        return next(
-            (row for row in found if not (has_trash and lookup.is_trashed(session, row[0]))), None
-        )
+    after_ns, after_ino, most = -1, 0, _OLDEST_AT_ONCE if has_trash else 1
+    while rows := session.all(OLDEST, after_ns=after_ns, after_ino=after_ino, most=most):
+        for row in rows:
+            if not (has_trash and lookup.is_trashed(session, row[1])):
+                return row
+        after_ns, after_ino = rows[-1][:2]
+    return None
 
 
 def _stuck(session: Session, export: str) -> list[Stuck]:
@@ -182,10 +167,6 @@ def _stuck(session: Session, export: str) -> list[Stuck]:
         path = path_in_export(session, job.file, export) if job.file else shown(str(job))
         found.append(Stuck(path, shown(failure.error.removeprefix(FOR_GOOD))))
     return found
-
-
-def _count(connection: Connection, table: Any) -> int:
-    return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
 
 
 def _on_disk(files: DataFiles, ino: int, epoch: int) -> tuple[int, int]:

@@ -9,9 +9,7 @@ from sqlalchemy import func, select
 from gateway import state
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
-from gateway.db.engine import Database
 from gateway.db.statements import IS_ABSENT, IS_REGULAR, IS_RESIDENT, inode
-from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 
 COUNTS = Statement(
@@ -25,13 +23,12 @@ COUNTS = Statement(
 )
 
 
-def count(database: Database) -> dict[str, Any]:
+def count(session: Session) -> dict[str, Any]:
     """Return how many files are on the disk, and how many only in the bucket, with their bytes.
 
     It reads every inode: 0.4 s for a million. Raises TryAgain.
     """
-    with database.reader() as connection:
-        counts = Session(connection, database.dialect).one(COUNTS)
+    counts = session.one(COUNTS)
     # On PostgreSQL the sums are Decimals, which JSON does not know.
     resident, resident_bytes, absent, absent_bytes = map(int, counts or (0, 0, 0, 0))
     return {
@@ -40,22 +37,14 @@ def count(database: Database) -> dict[str, Any]:
     }
 
 
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return the facts that need no counting. Raises UserError."""
-    database = Database(settings.database_url)
-    try:
-        with database.reader() as connection:
-            dropped = journal.dropped(Session(connection, database.dialect))
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}") from None
-    finally:
-        database.close()
+def gather(settings: Settings, session: Session) -> dict[str, Any]:
+    """Return the facts that need no counting. Raises TryAgain."""
     report = state.read(settings, state.CACHE)
     return {
         "evict_from": settings.cache.evict_from,
         "evict_to": settings.cache.evict_to,
         "hydrator": None if report is None else {**report, "alive": state.alive(report)},
-        "dropped_readers": dropped,
+        "dropped_readers": journal.dropped(session),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from enum import StrEnum
 from functools import cache
 from typing import Any, NamedTuple
@@ -18,9 +17,7 @@ from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
 from gateway.control import runs
 from gateway.db.compiled import Session, Statement, b
-from gateway.db.engine import Database
 from gateway.db.statements import catalogue, checkpoint, manifest, promotion
-from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 from gateway.text import Text, printable
 
@@ -203,36 +200,21 @@ def _facts(settings: Settings, row: Sequence[Any], now_ns: int, text: Text) -> d
     return one
 
 
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return the facts for ``spillway status``. Raises UserError."""
-    with reading(settings) as session:
-        counts = {str(state): 0 for state in State}
-        counts |= {row[0]: row[1] for row in session.all(COUNTS)}
-        ((count,),) = session.all(RUNS)
-        facts = runs.facts_of(settings, measure(session))
-        is_whole = is_made(session)
+def gather(settings: Settings, session: Session) -> dict[str, Any]:
+    """Return the facts for ``spillway status``. Raises TryAgain."""
+    counts = {str(state): 0 for state in State}
+    counts |= {row[0]: row[1] for row in session.all(COUNTS)}
+    ((count,),) = session.all(RUNS)
+    facts = runs.facts_of(settings, measure(session))
     at_risk = sorted(
         (one for one in facts if one["at_risk_seconds"] or one["at_risk_bytes"]),
         key=lambda one: (one["alarm"] is None, -one["at_risk_seconds"]),
     )
     alarms = sum(one["alarm"] is not None for one in facts)
     return {
-        "is_made": is_whole,
+        "is_made": is_made(session),
         "runs": count,
         "checkpoints": counts,
         "at_risk": at_risk,
         "alarms": alarms,
     }
-
-
-@contextmanager
-def reading(settings: Settings) -> Iterator[Session]:
-    """Open a read transaction. Raises UserError."""
-    database = Database(settings.database_url)
-    try:
-        with database.reading() as session:
-            yield session
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}") from None
-    finally:
-        database.close()

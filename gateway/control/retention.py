@@ -12,7 +12,7 @@ from gateway.checkpoints.catalogue import catalogue_of
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import UserError
 from gateway.promotion.store import protected
 from gateway.retention import knowntime, store
 from gateway.retention import statements as own
@@ -192,19 +192,12 @@ def confirm_clock(database: Database) -> None:
         store.save_time(session, KnownTime(row.known_ns, 0, row))
 
 
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return the facts for ``spillway status``. Raises UserError."""
-    database = Database(settings.database_url)
-    try:
-        with database.reading() as session:
-            policies = store.current(session)
-            waiting = [one for one in store.approvals(session) if one.approved_ns is None]
-            known = store.known_time(session)
-            last = store.actions(session, 1)
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}") from None
-    finally:
-        database.close()
+def gather(session: Session) -> dict[str, Any]:
+    """Return the facts for ``spillway status``. Raises TryAgain."""
+    policies = store.current(session)
+    waiting = [one for one in store.approvals(session) if one.approved_ns is None]
+    known = store.known_time(session)
+    last = store.actions(session, 1)
     ahead_ns = 0
     if known is not None and policies:
         ahead_ns = knowntime.judge(knowntime.reading(), known, None).ahead_ns

@@ -12,8 +12,9 @@ from typing import Any
 
 from gateway import clock, state
 from gateway.control import backlog, bucket, cached, checkpoints, retention, trash
+from gateway.control.reading import opened, reading
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import UserError
 from gateway.namespace import space as space_report
 from gateway.promotion import store as promotions
 from gateway.settings import Settings
@@ -25,25 +26,27 @@ STUCK_SHOWN = 5
 def gather(settings: Settings) -> dict[str, Any]:
     """Return all facts, also those that take long: the bucket is asked, and files are counted.
 
-    The names of the keys have the units. Raises UserError.
+    The names of the keys have the units. Raises SchemaError, UserError.
     """
-    facts = gather_quickly(settings)
-    facts["bucket"] |= bucket.probe(settings) | {"checksum": bucket.checksum(settings)}
-    facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
-    database = Database(settings.database_url)
-    try:
-        facts["cache"] = cached.count(database) | facts["cache"]
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}") from None
-    finally:
-        database.close()
+    with opened(settings) as database:
+        facts = gather_quickly(settings, database)
+        facts["bucket"] |= bucket.probe(settings) | {"checksum": bucket.checksum(settings)}
+        facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
+        with reading(database) as session:
+            facts["cache"] |= cached.count(session)
     return facts
 
 
-def gather_quickly(settings: Settings) -> dict[str, Any]:
+def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
     """Return the facts that are had at once. ``bucket`` is only what is configured: the drain's
     report says whether the bucket answers. Raises UserError."""
-    waiting = backlog.measure(settings)
+    with reading(database) as session:
+        waiting = backlog.measure(settings, session)
+        cache = cached.gather(settings, session)
+        catalogue = checkpoints.gather(settings, session)
+        policies = retention.gather(session)
+        promoted = Counter(one.state for one in promotions.every(session))
+        trashed = trash.summary(Trash(settings, database))
     oldest = waiting.oldest
     processes = _processes(settings)
     drain = _drain(settings)
@@ -52,8 +55,6 @@ def gather_quickly(settings: Settings) -> dict[str, Any]:
     refused = drain is not None and drain["alive"] and part(drain, "bucket")["state"] == "refused"
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
-    cache = cached.gather(settings)
-    catalogue = checkpoints.gather(settings)
     is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
     return {
         "healthy": alive and is_well and not catalogue["alarms"],
@@ -77,8 +78,9 @@ def gather_quickly(settings: Settings) -> dict[str, Any]:
         "unsettled": waiting.unsettled._asdict(),
         "cache": cache,
         "catalogue": catalogue,
-        "retention": retention.gather(settings),
-        **kept(settings),
+        "retention": policies,
+        "trash": trashed,
+        "promotions": {str(one): promoted[one] for one in promotions.State},
         "disk": _disk(settings),
         "space": space,
     }
@@ -157,21 +159,4 @@ def _disk(settings: Settings) -> dict[str, Any]:
         "used_bytes": total_bytes - found.f_bfree * found.f_frsize,
         # The blocks that are reserved for root do not count.
         "free_bytes": found.f_bavail * found.f_frsize,
-    }
-
-
-def kept(settings: Settings) -> dict[str, Any]:
-    """Return what is in the trash, and the number of promotions in each state. Raises UserError."""
-    database = Database(settings.database_url)
-    try:
-        summary = trash.summary(Trash(settings, database))
-        with database.reading() as session:
-            states = Counter(one.state for one in promotions.every(session))
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}: try again") from None
-    finally:
-        database.close()
-    return {
-        "trash": summary,
-        "promotions": {str(one): states[one] for one in promotions.State},
     }

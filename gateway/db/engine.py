@@ -47,6 +47,10 @@ class Backend(Protocol):
     def broken(self) -> tuple[type[Exception], ...]:
         """The errors that end the transaction or the connection, not only one statement."""
 
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """All errors of the driver."""
+
     def connect(self, for_writing: bool) -> Connection:
         """Return a connection in autocommit mode. Raises ``broken``."""
 

@@ -108,6 +108,7 @@ class Postgres:
     """The backend of a server. Parameters: parsed, the URL."""
 
     broken = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
+    errors = (psycopg.Error,)
     # The server's own limit is 100 by default. The drain and people share it.
     readers_max = 32
 

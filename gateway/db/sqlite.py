@@ -31,6 +31,7 @@ class Sqlite:
     """The backend of a file. Parameters: parsed, the URL."""
 
     broken = (sqlite3.OperationalError,)
+    errors = (sqlite3.Error,)
     readers_max = 256
 
     def __init__(self, parsed: URL) -> None:

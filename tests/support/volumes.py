@@ -13,6 +13,8 @@ from typing import Any
 from sqlalchemy import text
 
 from gateway import config
+from gateway.control.reading import opened
+from gateway.control.status import gather_quickly
 from gateway.data.layout import DataFiles
 from gateway.db import upgrade
 from gateway.db.engine import Database
@@ -95,3 +97,9 @@ def query(settings: Settings, statement: str, **values: object) -> list[tuple[An
             return [tuple(row) for row in result] if result.returns_rows else []
     finally:
         engine.dispose()
+
+
+def status_of(settings: Settings) -> dict[str, Any]:
+    """Return the state of a gateway, without the bucket and without what must be counted."""
+    with opened(settings) as database:
+        return gather_quickly(settings, database)

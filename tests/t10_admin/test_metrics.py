@@ -205,8 +205,9 @@ def test_samples_have_rates_and_a_restart_is_no_burst(
     gateway: tuple[Site, str, Settings],
 ) -> None:
     site, _text, settings = gateway
-    store = open_gateway(settings).store
-    sampler = Sampler(settings, store, lambda: status.gather_quickly(settings))
+    opened = open_gateway(settings)
+    store = opened.store
+    sampler = Sampler(settings, store, lambda: status.gather_quickly(settings, opened.database))
     sampler.take()
     save(settings, "two.pt")
 

@@ -9,9 +9,10 @@ import pytest
 from gateway import clock
 from gateway.checkpoints.statements import STORED
 from gateway.cli import status as cli
-from gateway.control import backlog, durability, status
+from gateway.control import durability, status
 from gateway.control.queue import opened
 from tests.support.s3proxy import Act, Fault
+from tests.support.volumes import status_of
 from tests.support.waiting import until
 from tests.t4_drain.site import MIB, PART_BYTES, PREFIX, Site
 
@@ -28,10 +29,9 @@ def lose_uploads(site: Site, times: int, **drain: int) -> Fault:
 
 def assert_unsettled(site: Site) -> None:
     """Assert that the file "f" was sent, and that people are told why it is not durable yet."""
-    waiting = backlog.measure(site.settings)
-    assert (waiting.dirty_files, waiting.unsettled.objects) == (0, 1)
-    assert waiting.unsettled.last_seconds is not None
-    assert 0 < waiting.unsettled.last_seconds <= site.settings.bucket.late_seconds
+    facts = status_of(site.settings)
+    assert (facts["dirty"]["files"], facts["unsettled"]["objects"]) == (0, 1)
+    assert 0 < facts["unsettled"]["last_seconds"] <= site.settings.bucket.late_seconds
     with opened(site.settings) as context:
         reason = durability.why(context, site.attr("f").ino)
     assert "a request got no answer and may still be carried out" in reason

@@ -11,8 +11,8 @@ from typing import Any
 
 from gateway import clock
 from gateway.cli.main import main
-from gateway.control.backlog import measure
 from tests.support.s3proxy import Act
+from tests.support.volumes import status_of
 from tests.support.waiting import until
 from tests.t4_drain.site import PREFIX, Site
 from tests.t4_drain.test_refused import bucket_state
@@ -35,7 +35,7 @@ def wait(site: Site, *args: str) -> tuple[int, dict[str, Any]]:
 
 def stuck(site: Site) -> dict[str, str]:
     """Return the reasons that ``spillway status`` gives for files that fail for good, by path."""
-    return {one.path: one.reason for one in measure(site.settings).stuck}
+    return {one["path"]: one["reason"] for one in status_of(site.settings)["stuck"]["first"]}
 
 
 def test_a_file_whose_bytes_are_lost_ends_the_wait_and_needs_attention(rclone_site: Site) -> None:

@@ -10,17 +10,21 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from admin_api.pages.alarms import alarms_of
 from gateway import clock
 from gateway.cli.status import lines as lines_of
-from gateway.control import backlog
+from gateway.control.reading import opened, reading
+from gateway.db.compiled import Statement
 from gateway.db.models import ROOT_INO
+from gateway.errors import UserError
 from gateway.proc import start_ticks
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, RcloneServer
+from tests.support.volumes import status_of
 from tests.t5_cli.site import Site, spillway
 
 MODE = SetAttr(mode=0o644)
@@ -65,8 +69,18 @@ def seal(namespace: Namespace, attr: Attr, size_bytes: int) -> None:
 def test_what_is_dirty_is_told_as_json_on_each_engine(settings: Settings) -> None:
     with closing(Namespace(settings)) as namespace:
         seal(namespace, namespace.create(ROOT_CRED, ROOT_INO, b"a", MODE), 3)
-    waiting = backlog.measure(settings)
-    assert json.loads(json.dumps(waiting._asdict()))["dirty_bytes"] == 3
+    facts = status_of(settings)
+    assert json.loads(json.dumps(facts))["dirty"]["bytes"] == 3
+
+
+def test_an_error_of_the_database_is_told_on_each_engine(settings: Settings) -> None:
+    wrong = Statement(sqlalchemy.text("SELECT * FROM a_table_that_is_lost"))
+    with (
+        opened(settings) as database,
+        pytest.raises(UserError, match=r"cannot read the database.*: check its server"),
+        reading(database) as session,
+    ):
+        session.all(wrong)
 
 
 def test_a_gateway_that_is_down(site: Site, bucket: RcloneServer) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.cli import checkpoints
 from gateway.cli.main import main
-from gateway.control.checkpoints import gather
+from tests.support.volumes import status_of
 from tests.t9_checkpoints.world import World, follow
 
 
@@ -71,7 +71,7 @@ def test_it_says_that_nobody_has_looked_yet(
 
 
 def test_the_line_of_the_status(configured: World) -> None:
-    assert checkpoints.line(gather(configured.settings)) == (
+    assert checkpoints.line(status_of(configured.settings)["catalogue"]) == (
         "catalogue",
         "none",
     )
@@ -80,4 +80,4 @@ def test_the_line_of_the_status(configured: World) -> None:
     configured.write("b/step-2/.metadata", b"1")
     follow(configured.follower())
     text = "2 runs: 1 writing, 2 complete"
-    assert checkpoints.line(gather(configured.settings)) == ("catalogue", text)
+    assert checkpoints.line(status_of(configured.settings)["catalogue"]) == ("catalogue", text)

@@ -12,10 +12,9 @@ import pytest
 from gateway import config
 from gateway.cli import retention
 from gateway.cli.main import main
-from gateway.control.retention import gather
 from gateway.retention import knowntime
 from tests.support.namespace import Namespace
-from tests.support.volumes import make_settings, make_volume, query
+from tests.support.volumes import make_settings, make_volume, query, status_of
 from tests.t9_checkpoints.keeping import Bin, applier, catch_up, save
 from tests.t9_checkpoints.test_retention import read_at
 from tests.t9_checkpoints.world import World
@@ -159,7 +158,7 @@ def test_a_large_plan_is_approved_by_its_id(
     plan = told(capsys, world, "plan")["asked"]["plan"]
     trash = Bin(world, tmp_path / "log")
     applier(world, trash).turn()
-    lines = list(retention.status_lines(gather(world.settings)))
+    lines = list(retention.status_lines(status_of(world.settings)["retention"]))
     asks = f"ASKS: 7 checkpoints, 70 B are not deleted before: spillway policy approve {plan}"
     assert lines == [("retention", "2 policies"), ("retention", asks)]
     assert run(world, "approve", "other") == 2
@@ -176,7 +175,7 @@ def test_a_large_plan_is_approved_by_its_id(
     assert " trash " in line and "/checkpoints/jobs/a/step-8: in the trash as t" in line
     assert line.endswith("[newest v1]\n")
     assert len(told(capsys, world, "log")) == 8
-    ((_label, text),) = retention.status_lines(gather(world.settings))
+    ((_label, text),) = retention.status_lines(status_of(world.settings)["retention"])
     assert text.startswith("2 policies; last action ")
 
 
@@ -192,7 +191,7 @@ def test_a_clock_that_jumped_is_confirmed(
     read_at(monkeypatch, 0, 1)
     applier(world, Bin(world, tmp_path / "log")).turn()
     read_at(monkeypatch, 365, 1)
-    lines = dict(retention.status_lines(gather(world.settings)))
+    lines = dict(retention.status_lines(status_of(world.settings)["retention"]))
     assert "the clock is 365.0 d ahead" in lines["retention"]
     assert run(world, "plan") == 0
     assert "0 are deleted" in capsys.readouterr().out

@@ -13,7 +13,6 @@ from gateway.checkpoints.catalogue import rules_of
 from gateway.cli import promote
 from gateway.cli.main import main
 from gateway.cli.promote import line
-from gateway.control import status
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
@@ -26,7 +25,7 @@ from gateway.promotion.duty import BLOCKED, KEY_BLOCKED
 from gateway.promotion.store import Promotion, Protected, State
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
-from tests.support.volumes import query
+from tests.support.volumes import query, status_of
 from tests.t9_checkpoints.world import World, follow
 
 SAVED = ("job/step-5/__0_0.distcp", "job/step-5/deep/__1_0.distcp", "job/step-5/.metadata")
@@ -239,7 +238,7 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     assert "there is a promotion best (copying)" in run(2, *best_of)
     text = run(0, "promote", "plain", "--as", "plain", "--no-wait")
     assert "no rule recognised it as a checkpoint" in text
-    facts = status.kept(configured.settings)["promotions"]
+    facts = status_of(configured.settings)["promotions"]
     assert list(line(facts)) == [("promotions", "2 copying")]
     assert list(line({**facts, "copying": 0})) == []
     [best, plain] = listed(run, "promotions")

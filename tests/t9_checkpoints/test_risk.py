@@ -15,14 +15,13 @@ from gateway import clock
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import Risk, measure
 from gateway.cli import checkpoints, risk
-from gateway.control.checkpoints import gather
 from gateway.control.runs import facts_of
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.drain.status import Rate
 from gateway.proc import start_ticks
 from gateway.settings import Settings
-from tests.support.volumes import query
+from tests.support.volumes import query, status_of
 
 MANY = 10_000
 SECONDS = 1.0
@@ -144,12 +143,12 @@ def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyP
     alarms = {
         (seconds, size): [
             one["run"]
-            for one in gather(
+            for one in status_of(
                 replace(
                     settings,
                     checkpoints=replace(settings.checkpoints, rpo_seconds=seconds, rpo_bytes=size),
                 )
-            )["at_risk"]
+            )["catalogue"]["at_risk"]
             if one["alarm"] is not None
         ]
         for seconds, size in [(0.0, 0), (HOUR, 0), (900.0, 0), (0.0, 400), (700.0, 400), (0.0, 2)]
