@@ -93,11 +93,13 @@ def test_a_lost_object_of_an_absent_file_is_not_sent_again(
 def test_a_late_deletion_does_not_take_the_last_copy_of_an_absent_file(cold: Cold) -> None:
     evict(cold, "a", b"only here")
     cold.rename("a", "b")
-    # A deletion of what was at the new key may be under way.
-    cold.run(
+    # A drain was killed while it deleted what was at the new key.
+    cold.run("INSERT INTO lease (id, owner, expires_ns) VALUES (7, 'another machine 1 1', 1)")
+    for insert in (
         "INSERT INTO tombstone (key, ino, content_version, deleted_ns) VALUES (:key, 9999, 1, 1)",
-        key=f"{PREFIX}/b",
-    )
+        "INSERT INTO claim (name, lease) VALUES ('k' || :key, 7)",
+    ):
+        cold.run(insert, key=f"{PREFIX}/b")
     cold.drain()
     assert cold.objects() == {"a": b"only here", "b": b"only here"}
     cold.client.delete_object(Bucket=cold.bucket, Key=f"{PREFIX}/b")
