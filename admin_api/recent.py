@@ -15,6 +15,9 @@ log = logging.getLogger("admin")
 T = TypeVar("T")
 SHARE = 0.1
 """The most of the time that is spent on getting facts."""
+AFTER_SECONDS = 0.2
+"""The answer of the request that found facts old comes before a thread gets new ones. Both at once
+would share the interpreter, and the answer would take as long as the facts."""
 
 
 class Recent(Generic[T]):
@@ -61,7 +64,9 @@ class Recent(Generic[T]):
 
     def _given(self, late: float) -> T | None:
         if late >= 0 and self._lock.acquire(blocking=False):
-            threading.Thread(target=self._in_background, name="recent", daemon=True).start()
+            thread = threading.Timer(AFTER_SECONDS, self._in_background)
+            thread.daemon = True
+            thread.start()
         return self._found
 
     def _in_background(self) -> None:

@@ -179,7 +179,7 @@ def test_a_plan_that_deletes_much_is_approved(site: Filled) -> None:
 def test_a_kept_plan_has_what_people_said_by_now(
     site: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "LARGE_SHARE", 1e-9)
+    monkeypatch.setattr(figures, "PLAN_SECONDS", 10**6)
     monkeypatch.setattr(figures, "PLAN_LATE_SECONDS", 10**6)  # what is kept is kept for days
     kept = site.site.app.state.figures
     before = kept.plan()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from admin_api.recent import Recent
+from admin_api.recent import AFTER_SECONDS, Recent
 from gateway import clock
 from gateway.errors import TryAgain
 from tests.support.waiting import until
@@ -23,8 +23,10 @@ class Source:
         self.gate.set()
         self.fails = False
         self.count = 0
+        self.begun = threading.Event()
 
     def get(self) -> int:
+        self.begun.set()
         assert self.gate.wait(30)
         if self.fails:
             raise TryAgain
@@ -52,9 +54,11 @@ def test_late_facts_are_given_while_new_ones_are_got(later: Callable[[float], No
     assert made.value() == 1
     assert source.count == 1
     source.gate.clear()
+    source.begun.clear()
     later(LATE)
-    # No caller waits, and only one thread at a time gets new facts.
+    # No caller waits, and only one thread at a time gets new facts, after the answer.
     assert [made.value() for _ in range(3)] == [1, 1, 1]
+    assert not source.begun.wait(AFTER_SECONDS / 2)
     source.gate.set()
     until(lambda: made.value() == 2, "the new facts")
     assert source.count == 2
