@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
+from gateway import interrupt
 from gateway.cli import (
     admin,
     adopt,
@@ -136,7 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.program = program
         args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
-        status_code = _run(args)
+        with interrupt.kept():
+            status_code = _run(args)
         sys.stdout.flush()
         return status_code
     except UserError as exc:

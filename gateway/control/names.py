@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from gateway import clock, logs
+from gateway import clock, interrupt, logs
 from gateway.control.paths import Place, names_of, resolve, shown
 from gateway.db.models import RESERVED_NAME
 from gateway.door.door import Door
@@ -49,7 +49,8 @@ class Asker:
         self._busy_seconds = busy_seconds
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
-        """Have requests answered. Raises DoorClosed."""
+        """Have requests answered. Raises DoorClosed, KeyboardInterrupt."""
+        interrupt.check()
         answers = self._door.run(requests)
         until = clock.monotonic_seconds() + self._busy_seconds
         while clock.monotonic_seconds() < until:

@@ -110,6 +110,7 @@ ALLOWED = {
     "gateway.holds": set[str](),
     "gateway.storageclasses": set[str](),
     "gateway.released": {"gateway.db", "gateway.objectstore"},
+    "gateway.interrupt": set[str](),
     "gateway.text": set[str](),
     "gateway.units": set[str](),
     "gateway.door": {
