@@ -59,7 +59,7 @@ class Namespace(facade.Namespace):
         return self.run(create.link, *args)
 
     def rename(self, *args: Any) -> tuple[Attr, Removed | None]:
-        return self.run(rename.rename, *args)
+        return self.run(rename.rename, *args, 0)
 
     def remove(self, *args: Any) -> Removed:
         return self.run(remove.remove, *args)
