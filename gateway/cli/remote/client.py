@@ -150,7 +150,7 @@ class Api:
                 return NotPossible(detail)
             case 412:
                 return NotPossible(
-                    "somebody else changed it meanwhile: look at it as it is now, and repeat"
+                    "it was changed meanwhile: look at it as it is now, and repeat"
                 )
             case 422:
                 return UserError(f"{detail}{self._versions()}")
