@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -34,8 +33,6 @@ from admin_api.problems import Problem
 from admin_api.store import answers, audit
 from admin_api.store.audit import Origin, Outcome
 from gateway.text import shown
-
-log = logging.getLogger("admin")
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1)."""

@@ -78,6 +78,21 @@ def test_every_setting_is_explained_by_its_task() -> None:
     assert [key for key in keys if f"`{key}" not in text] == []
 
 
+def test_no_setting_is_explained_twice() -> None:
+    text = (ROOT / "docs/operating.md").read_text()
+    firsts = re.findall(r"^\| ((?:`[a-z]+\.\w+`(?:, )?)+)", text, re.MULTILINE)
+    keys = [key for first in firsts for key in re.findall(r"`([^`]+)`", first)]
+    assert len(keys) > 50
+    assert sorted(set(keys)) == sorted(keys)
+
+
+def test_each_task_is_in_the_list_of_contents() -> None:
+    contents, *chapters = (ROOT / "docs/operating.md").read_text().split("\n## ")
+    tasks = _anchors("".join(f"# {one.splitlines()[0]}\n" for one in chapters))
+    listed = {anchor for name, anchor in _ANCHOR.findall(contents) if not name}
+    assert tasks - listed == set()
+
+
 def _texts(path: str) -> list[str]:
     """Return the string constants of a module, also the fixed parts of formatted ones."""
     nodes = ast.walk(ast.parse((ROOT / path).read_text()))
