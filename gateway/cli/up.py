@@ -322,7 +322,7 @@ class Supervisor:
         except OSError as exc:
             # A full disk must not end the server, which keeps the clients' data reachable.
             if not self._publish_failed:
-                self._say("spillway", f"cannot write {self._state_path}: {exc.strerror}; continuing")
+                self._say("spillway", f"cannot write {self._state_path}: {exc.strerror}; going on")
             self._publish_failed = True
             return
         self._published = facts

@@ -69,7 +69,6 @@ IS_CLIENTS = inode.c.reserved == literal_column("0")
 """An inode that clients may change."""
 
 
-
 def with_below(top: Any) -> Any:
     """Return the inodes that a selection of ``ino`` gives and everything below them, as a table."""
     found = top.cte("below", recursive=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gateway.db import statements as sql
 from gateway.db.writer import Tx
 from gateway.errors import (
     Exists,

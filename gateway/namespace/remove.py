@@ -8,7 +8,7 @@ from gateway.errors import NotFound
 from gateway.namespace import permissions
 from gateway.namespace.entries import directory_changed, lose_name, require_empty
 from gateway.namespace.lookup import check_name, find, get_directory
-from gateway.types import Attr, Cred, Kind, Removed
+from gateway.types import Cred, Kind, Removed
 
 
 def remove(

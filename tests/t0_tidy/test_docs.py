@@ -151,9 +151,7 @@ def _walk(name: str) -> tuple[list[set[str]], set[str]]:
     return [stage for stage in stages if stage], {Path(one).name for one in _FILE.findall(after)}
 
 
-@pytest.mark.parametrize(
-    "name", ["A write", "A rename", "An upload", "A cold read", "A recovery"]
-)
+@pytest.mark.parametrize("name", ["A write", "A rename", "An upload", "A cold read", "A recovery"])
 def test_the_text_of_a_walk_has_the_path_of_each_file_that_is_drawn(name: str) -> None:
     stages, told = _walk(name)
     drawn = set[str]().union(*stages)

@@ -22,9 +22,10 @@ FRAGMENT = re.compile(r"(?:Of|Until|So many|As) ")
 def docstrings(text: str) -> Iterator[str]:
     """Yield the docstrings of a module, also those of constants and fields."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            if isinstance(node.value.value, str):
-                yield node.value.value
+        if isinstance(node, ast.Expr):
+            match node.value:
+                case ast.Constant(value=str(said)):
+                    yield said
 
 
 def comments(path: Path) -> Iterator[str]:
