@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-data test-rest slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
+.PHONY: demo check check-names check-database test test-suites test-data test-rest test-alone slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,19 +35,27 @@ POSIX_PACKAGES := autoconf automake
 demo: build
 	$(PY) -m tests.demo $(if $(KEEP),--keep)
 
-# Two halves that take about as long, so that both cores are used. Each has a temporary directory of
-# its own: pytest changes the mode of one that it shares, and PostgreSQL runs as another user.
 test: build lint
+	@$(MAKE) -s test-suites
+
+# Two halves that take about as long, so that both cores are used. Then the tests that depend on time
+# run by themselves: beside other tests they would measure those.
+test-suites:
 	@$(MAKE) -s -j2 --output-sync=target test-data test-rest
+	@$(MAKE) -s test-alone
 
 DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold
+# lint runs the first; the second needs a virtual environment of its own.
+NOT_SUITES := tests/t0_tidy tests/frameworks
 test-data: SUITE = $(DATA_SUITES)
-test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) --ignore=tests/frameworks
+test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) $(NOT_SUITES:%=--ignore=%)
+test-alone: SUITE = tests $(NOT_SUITES:%=--ignore=%)
+test-alone: MARKED = alone
 
 # On Debian 13 (Python 3.13, Ganesha 6.5, Linux 6.12 as the client), as root: the same tests, or those of
 # SUITE=; the package; any target, as in: make debian13 DO="pynfs PYNFS=build/checkouts/pynfs".
 DEBIAN13 = tests/support/debian13.sh $(BUILD)/debian13
-test-debian13: DO = build && $(if $(SUITE),build/venv/bin/python -m pytest $(SUITE),make -s -j2 --output-sync=target test-data test-rest)
+test-debian13: DO = build && $(if $(SUITE),build/venv/bin/python -m pytest $(SUITE),make -s test-suites)
 package-debian13: DO = package-test
 debian13 test-debian13 package-debian13:
 	@$(MAKE) -s deps APT_PACKAGES=mmdebstrap
@@ -59,16 +67,20 @@ test-newer-client: build
 	@$(MAKE) -s debian13 DO=build/vm/.built
 	SPILLWAY_TEST_KERNEL=$$(ls -t $(BUILD)/debian13/build/vm/linux-image-*.deb | head -n 1) $(PY) -m pytest $(SUITE)
 
-# For every day, in less than four minutes: no drain, no kills, one mount.
+# For every day, in less than four minutes: no drain, no kills, one mount, and nothing that depends on
+# time.
 check: build lint
 	@$(MAKE) -s -j2 --output-sync=target check-names check-database
 
-check-names: SUITE = tests/t0_tidy tests/t1_unit tests/t3_namespace tests/t6_fsal
+check-names: SUITE = tests/t1_unit tests/t3_namespace tests/t6_fsal
 check-database: SUITE = tests/t2_db tests/t7_nfs/test_save.py::test_a_saved_checkpoint_reaches_the_bucket
 
-test-data test-rest check-names check-database:
+# Each has a temporary directory of its own: pytest changes the mode of one that it shares, and
+# PostgreSQL runs as another user.
+test-data test-rest check-names check-database: MARKED = not alone
+test-data test-rest test-alone check-names check-database:
 	@mkdir -p /tmp/spillway-$@-$$(id -u)
-	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest $(SUITE)
+	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest -m "$(MARKED)" $(SUITE)
 
 # The property test at length, on both engines, a reader of the journal that was away for a million
 # changes, the bad hour of the bucket, two minutes a server, the admin API asked at length by
@@ -154,11 +166,14 @@ bench-cold: build
 bench-admin: build
 	$(BENCH) --groups admin
 
+# tests/t0_tidy proves what the tools cannot: that imports and includes point one way and make no
+# circle, how long files and functions are, and what the documents name.
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/vulture
+	$(PY) -m pytest -q tests/t0_tidy
 
 build: deps $(PLUGIN) $(NFSLOAD) $(BUILD)/vm/.built
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -34,8 +33,6 @@ from admin_api.problems import Problem
 from admin_api.store import answers, audit
 from admin_api.store.audit import Origin, Outcome
 from gateway.text import shown
-
-log = logging.getLogger("admin")
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1)."""
@@ -53,7 +50,7 @@ class Call:
     method: str
     path: str
     address: str
-    """Of the client."""
+    """The client's address."""
     key: str | None
     """Its Idempotency-Key."""
     query: bytes
@@ -61,11 +58,11 @@ class Call:
     before: Any = None
     """What was changed, as it was. A route sets it."""
     after: Any = None
-    """As it is now. A route sets it."""
+    """What was changed, as it is now. A route sets it."""
     keeps_answer: bool = True
     """A route sets it to False if the answer has a secret."""
     entry_id: int | None = None
-    """Of the audit log, once the call has begun."""
+    """The entry of the audit log, once the call has begun."""
     body: Any = field(default_factory=hashlib.sha256)
     """Hash of what was read of its body."""
 
@@ -128,7 +125,7 @@ class Replayed(Exception):
 
 
 def begin(gateway: Gateway, call: Call, principal: Principal) -> None:
-    """Record that somebody who may do it makes an unsafe call.
+    """Record that a caller with the role makes an unsafe call.
 
     Raises Replayed if it was made before, Problem if its key belongs to another call.
     """

@@ -44,7 +44,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer, unless a route sets another value."""
+"""The headers of every answer, unless a route sets another value."""
 HSTS = "max-age=31536000"
 
 

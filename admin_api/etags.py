@@ -28,7 +28,7 @@ def require_match(
     """Raise Problem unless a change was made for the version that is there.
 
     Parameters: if_match, the header; version that is there, or None if there is nothing; current,
-    the representation that the answer shows when somebody else has changed it; difference, which
+    the representation that the answer shows when another caller changed it; difference, which
     returns how what was sent differs from that, for the answer to show too.
     """
     if if_match is None:

@@ -35,7 +35,7 @@ class Gateway:
 
 REFUSALS = 100
 REFUSALS_PER_SECOND = 1.0
-"""So many rows of refusals the audit gets."""
+"""The rows of refusals that the audit gets: at once, and then in a second."""
 
 
 def open_gateway(settings: Settings) -> Gateway:

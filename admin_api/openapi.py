@@ -18,7 +18,7 @@ router = APIRouter()
 
 _ANY = (421, 503)
 _REFUSALS = (401, 403, 429)
-"""Of a route that needs a role."""
+"""The refusals of a route that needs a role."""
 _UNSAFE = (409,)
 _KEY = {
     "name": calls.KEY,

@@ -32,7 +32,7 @@ class KeepBest(Body):
 
 
 class Tier(Body):
-    """Of checkpoints that are older, keeps one for each interval."""
+    """Keeps one checkpoint for each interval, among those that are older than an age."""
 
     older_than_days: float = Field(ge=0, le=_YEARS, allow_inf_nan=False)
     one_per_hours: float = Field(ge=0.01, le=24 * _YEARS, allow_inf_nan=False)

@@ -28,18 +28,18 @@ class Sample(NamedTuple):
     dirty_bytes: int
     """Bytes that only this gateway has."""
     written_bytes_per_second: float | None
-    """By clients, since the sample before."""
+    """What clients wrote since the sample before."""
     sent_bytes_per_second: float | None
-    """To the bucket, since the sample before."""
+    """What was sent to the bucket since the sample before."""
     fetched_bytes_per_second: float | None = None
-    """From the bucket, for files that were evicted."""
+    """What was fetched from the bucket for files that were evicted."""
     dirty_limit_bytes: int | None = None
     headroom_bytes: int | None = None
-    """Until nothing more is accepted."""
+    """What may still be written until nothing more is accepted."""
     disk_used_bytes: int | None = None
     disk_size_bytes: int | None = None
     rpo_seconds: float | None = None
-    """Of the run with the most at risk."""
+    """The time at risk of the run that has the most at risk."""
     alarms: int | None = None
     """How many alarms there were."""
 
@@ -47,7 +47,7 @@ class Sample(NamedTuple):
 # The admin API's own database is SQLite, which divides integers without a rest.
 _STEP = literal_column("(at_ns - :from_ns) / :step_ns", Integer)
 _MOST = ("dirty_bytes", "rpo_seconds", "alarms", "disk_used_bytes")
-"""Of these the largest of a step is shown: a mean would hide the peak."""
+"""A step shows the largest value of these: a mean would hide the peak."""
 _LEAST = ("headroom_bytes",)
 FIGURES = Sample._fields[1:]
 

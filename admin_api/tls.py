@@ -34,7 +34,7 @@ RENEWED_BEFORE = timedelta(days=30)
 EARLIER = timedelta(days=1)
 """The clocks of clients may be behind."""
 ORGANIZATION = "Spillway admin API"
-"""By this name a certificate that was made here is known. No other one is overwritten."""
+"""The name in certificates that were made here. A certificate of another is never overwritten."""
 
 
 def paths(settings: Settings) -> tuple[Path, Path]:
@@ -50,7 +50,7 @@ class Certificate:
         self._settings = settings
         self._seen: object = None
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        """For all connections. New ones get a renewed certificate."""
+        """The context of all connections. New ones get a renewed certificate."""
         self.refresh()
 
     def refresh(self) -> None:

@@ -4,7 +4,7 @@ An answer takes some tens of milliseconds of processor time, which the NFS serve
 processor is idle. ``Share`` has a budget of such time. It fills at the rate ``admin.busy_share``,
 up to a burst that people at the pages hardly ever use up. A program that asks without a pause does.
 While the machine is busy and the budget is spent, requests begin one after the other, each when
-nothing is owed any more. On a machine that has idle processors nobody waits.
+nothing is owed any more. On a machine that has idle processors no request waits.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Share:
         """Return the time until the next request may begin."""
         now, used = clock.monotonic_seconds(), time.process_time()
         filled = self._budget + self._share * (now - self._at) - (used - self._used)
-        # What was used while nobody else wanted it is not owed.
+        # What was used while the processors were idle is not owed.
         least = -DEBT_SECONDS if self._is_busy() else 0.0
         self._budget = min(self._burst, max(least, filled))
         self._at, self._used = now, used

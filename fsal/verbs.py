@@ -151,7 +151,7 @@ class Verbs:
 
     def rename(self, request: Any) -> Change:
         operation = Operation(
-            rename.rename_as_seen,
+            rename.rename,
             cred_of(request),
             request.ino,
             name_of(request),

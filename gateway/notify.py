@@ -1,4 +1,4 @@
-"""Tells systemd that a process serves, and goes on telling it while the process does its work.
+"""Tells systemd that a process serves, and tells it again while the process does its work.
 
 Without a service manager nothing is told. Source: sd_notify(3).
 """

@@ -11,7 +11,7 @@ from gateway.settings import Settings
 UP = "up.json"
 DRAIN = "drain.json"
 CACHE = "cache.json"
-"""Of the hydrator."""
+"""The report of the hydrator."""
 
 
 def read(settings: Settings, name: str) -> dict[str, Any] | None:

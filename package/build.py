@@ -24,7 +24,7 @@ from package.lock import ROOT, lock_file
 HERE = Path(__file__).parent
 CODE = ("admin_api", "fsal", "gateway", "migrations")
 NOT_CODE = ("__pycache__", "native", "*.md")
-"""Of these directories: what Python does not need when it runs."""
+"""What Python does not need of these directories when it runs."""
 PREFIX = Path("usr/lib/spillway")
 UNITS = Path("usr/lib/systemd/system")
 COMPLETIONS = {

@@ -1,4 +1,4 @@
-"""Whether somebody who was let in may stay: for answers that last, as streams of events do."""
+"""Tells whether a caller who was let in may stay, for answers that last, like streams of events."""
 
 from __future__ import annotations
 

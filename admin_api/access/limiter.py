@@ -9,7 +9,7 @@ from collections import OrderedDict
 from gateway import clock
 
 KEYS_MAX = 4096
-"""Of so many keys failures are known. The one that failed the longest time ago is forgotten."""
+"""The most keys whose failures are known. The key that failed first is forgotten first."""
 
 
 class Limiter:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Role(IntEnum):
-    """What somebody may do. Each role may do everything that the one before it may."""
+    """What a caller may do. Each role may do everything that the one before it may."""
 
     VIEWER = 1
     """Reads everything but secrets."""
@@ -23,7 +23,7 @@ class Role(IntEnum):
 
 
 class Principal(NamedTuple):
-    """Somebody whose token or session was verified."""
+    """A caller whose token or session was verified."""
 
     name: str
     role: Role

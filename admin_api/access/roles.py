@@ -23,7 +23,7 @@ _ROLES: dict[Callable[..., Any], Role] = {}
 
 
 def _allow(role: Role, principal: Principal, gateway: Gateway, call: Call) -> None:
-    """Raise Problem unless somebody has a role."""
+    """Raise Problem unless a caller has a role."""
     call.principal = principal
     if principal.role < role:
         raise refusal(

@@ -31,7 +31,7 @@ from gateway.errors import NamespaceError, UserError
 log = logging.getLogger("admin")
 
 TRIES = 10
-"""So many tokens may be wrong at once, from one address."""
+"""The wrong tokens that one address may send at once."""
 TRIES_PER_SECOND = 1 / 6
 REMEMBERED_MAX = 1024
 USE_NS = 60 * clock.NS

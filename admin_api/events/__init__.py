@@ -1,1 +1,1 @@
-"""Server-sent events: what changes, while somebody listens."""
+"""Server-sent events: what changes, while there are listeners."""

@@ -13,7 +13,7 @@ from gateway.escapes import text_of
 from gateway.settings import Settings
 
 CHANGED_MAX = 100
-"""Of more changes in a second, listeners are told to read the list again."""
+"""After more changes in a second, listeners are told to read the list again."""
 ROWS = Statement(
     select(
         checkpoint.c.ino,

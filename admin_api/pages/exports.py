@@ -64,7 +64,7 @@ def preview(request: Request, gateway: Governed, who: Admin) -> HTMLResponse:
 
 @router.post("")
 def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> Response:
-    """Add or change an export, unless it is wrong or somebody else changed it meanwhile."""
+    """Add or change an export, unless it is wrong or was changed meanwhile."""
     values, version = _values(sent), number_in(sent, "version")
     exports = _exports(gateway)
     try:
@@ -97,7 +97,7 @@ def remove(gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> Redirec
     try:
         _exports(gateway).remove(name, who.name, number_in(sent, "version"))
     except (ExportChanged, KeyError):
-        text = f"somebody changed {name} meanwhile: look at it, and remove it again"
+        text = f"{name} was changed meanwhile: look at it, and remove it again"
         raise Problem(412, text) from None
     return after("/exports", "ok", f"{name} is no export any more. Its files stay.")
 
@@ -124,7 +124,7 @@ def _editor(
     """Return the page of the editor.
 
     Parameters: values of the fields; version that the form is made for, 0 for a new export; wrong,
-    why what was typed cannot be; theirs, the export as somebody else stored it meanwhile; previews,
+    why what was typed cannot be; theirs, the export as another person stored it; previews,
     whether the page says what a change would do.
     """
     change = None

@@ -103,7 +103,7 @@ def existing(session: Session, name: str) -> dict[str, Any]:
 
 
 def _seen(session: Session, name: str, sent: Mapping[str, str]) -> dict[str, Any]:
-    """Return a policy. Raises Problem if somebody changed it after the page of a form was made."""
+    """Return a policy. Raises Problem if it was changed after the page of a form was made."""
     one = existing(session, name)
     if str(one["version"]) != sent.get("version"):
         raise Problem(

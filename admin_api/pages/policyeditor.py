@@ -54,7 +54,7 @@ def preview(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 
 @router.post("/policies")
 def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> Response:
-    """Store a policy, unless it is wrong or somebody else changed it meanwhile."""
+    """Store a policy, unless it is wrong or was changed meanwhile."""
     values = _values(sent)
     try:
         read = policy.of(policyform.document_of(values))
@@ -93,7 +93,7 @@ def _editor(
     """Return the page of the editor.
 
     Parameters: values of the fields; version that the form is made for, 0 for a new policy; stored,
-    the policy as it is; is_conflict, whether somebody else changed it; plans, whether the page says
+    the policy as it is; is_conflict, whether it was changed meanwhile; plans, whether the page says
     what the policy would do. A plan of 10,000 checkpoints takes long, so the browser asks for it.
     """
     wrong, seen = None, None

@@ -57,7 +57,7 @@ class Change(NamedTuple):
     """What a policy that is not stored would do."""
 
     plan: dict[str, Any]
-    """With the policy."""
+    """The plan with the policy."""
     more: Sequence[dict[str, Any]]
     """Checkpoints that would be deleted, and are not without it."""
     fewer: Sequence[dict[str, Any]]

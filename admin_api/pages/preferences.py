@@ -16,7 +16,7 @@ _YEAR_SECONDS = 365 * 86_400
 
 @router.post("/theme")
 def choose(theme: Annotated[str, Form()], back: Annotated[str, Form()] = "/") -> RedirectResponse:
-    """Keep the colours that somebody chose. Anything but light and dark: what the system says."""
+    """Keep the colours that a person chose. Anything but light and dark: what the system says."""
     response = RedirectResponse(local(back), 303)
     if theme in THEMES:
         response.set_cookie(THEME, theme, _YEAR_SECONDS, samesite="lax", httponly=True)

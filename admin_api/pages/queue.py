@@ -28,7 +28,7 @@ router = APIRouter(prefix="/queue")
 ROWS = 100
 ORDERS = {
     "bump": (False, "It goes before everything else."),
-    "hold": (True, "It is not drained until somebody releases it."),
+    "hold": (True, "It is not drained until a person releases it."),
     "release": (None, "It waits for its turn again."),
 }
 """What each order does: hold (True), put first (False), or neither; and what people are told."""

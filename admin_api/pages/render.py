@@ -20,7 +20,7 @@ from gateway import clock, units
 
 STATIC = Path(__file__).parent / "static"
 THEME = "theme"
-"""The cookie with the colours that somebody chose: light or dark. None: as the system says."""
+"""The cookie with the colours that a person chose: light or dark. None: as the system says."""
 THEMES = ("light", "dark")
 
 NAVIGATION = (

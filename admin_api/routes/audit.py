@@ -30,7 +30,7 @@ class AuditEntry(BaseModel):
     """The name of the token, or the user of a command. Empty: a token that is not known."""
     token_id: str | None = Field(examples=["0123456789ab"])
     address: str = Field(examples=["10.0.0.7"])
-    """Of the client. Empty: a command on the gateway."""
+    """The client's address. Empty: a command on the gateway."""
     request_id: str
     method: str = Field(examples=["DELETE"])
     """COMMAND: a command on the gateway."""
@@ -40,7 +40,7 @@ class AuditEntry(BaseModel):
     before: Any = None
     """What was changed, as it was."""
     after: Any = None
-    """As it was then."""
+    """What was changed, as it was then."""
     detail: str | None = None
     """Why it failed or was refused."""
 

@@ -16,19 +16,19 @@ router = APIRouter(tags=["session"])
 
 
 class Credentials(BaseModel):
-    """What somebody logs in with."""
+    """What a person logs in with."""
 
     token: str = Field(min_length=1, max_length=200, examples=["spw_0123456789ab_..."])
 
 
 class Whoami(BaseModel):
-    """Somebody who is known."""
+    """The caller, whose token or session was verified."""
 
     name: str
     role: str = Field(examples=["operator"])
     token_id: str
     csrf_token: str | None = None
-    """For the header X-CSRF-Token of calls that change something. None without a cookie."""
+    """The header X-CSRF-Token of calls that change something. None: there is no cookie."""
 
 
 @router.post("/login", responses=describe(401, 429))

@@ -36,7 +36,7 @@ class TokenFacts(BaseModel):
     created_by: str
     expires: datetime | None
     last_used: datetime | None
-    """To the minute."""
+    """The last use, to the minute."""
     revoked: datetime | None
 
 

@@ -30,7 +30,7 @@ class Token(Base):
     __tablename__ = "token"
     id: Mapped[str] = mapped_column(String, primary_key=True)
     name: Mapped[str]
-    """For people: whose it is."""
+    """The name by which people know whose token it is."""
     role: Mapped[str]
     """The name of an ``admin_api.access.principal.Role``, in small letters."""
     hash: Mapped[str]
@@ -67,7 +67,7 @@ class Audit(Base):
     """The name of the token. Empty: the token is not known."""
     token_id: Mapped[str | None]
     address: Mapped[str]
-    """Of the client."""
+    """The client's address."""
     request_id: Mapped[str]
     method: Mapped[str]
     path: Mapped[str]
@@ -109,7 +109,7 @@ class Job(Base):
     id: Mapped[str] = mapped_column(String, primary_key=True)
     kind: Mapped[str]
     arguments: Mapped[str]
-    """JSON: what a restart needs to go on."""
+    """JSON: what a restart needs to continue."""
     state: Mapped[str]
     """waiting, running, done, failed, cancelled, or interrupted."""
     done: Mapped[int]

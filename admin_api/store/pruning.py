@@ -20,7 +20,7 @@ from gateway.settings import Settings
 
 DAY_NS = 86_400 * clock.NS
 ANSWER_NS = DAY_NS
-"""For so long an Idempotency-Key belongs to its request."""
+"""The time for which an Idempotency-Key belongs to its request."""
 
 _audit: Any = models.Audit.__table__
 _token: Any = models.Token.__table__

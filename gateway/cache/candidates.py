@@ -17,18 +17,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import case, exists, func, literal_column, or_, select, tuple_
+from sqlalchemy import case, exists, func, or_, select, tuple_
 
 from gateway import clock
 from gateway.cache.homes import Homes
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given
-from gateway.db.models import TRASH_INO
 from gateway.db.statements import (
     IS_ABSENT,
     IS_REGULAR,
     IS_RESIDENT,
+    TRASH_TREE,
     dirent,
     inode,
     last_read,
@@ -103,20 +103,12 @@ PARTIAL = Statement(
     .limit(b("most"))
 )
 """Selects absent files that have some of their blocks on the disk."""
-_TRASH = (
-    select(inode.c.ino)
-    .where(inode.c.ino == literal_column(f"{TRASH_INO}"))
-    .cte("below", recursive=True)
-)
-_BELOW = _TRASH.union(
-    select(dirent.c.ino).select_from(dirent.join(_TRASH, dirent.c.parent == _TRASH.c.ino))
-)
 TRASHED = Statement(
     select(*_COLUMNS)
     .select_from(_FILES)
     .where(
         # A join with what is below would let newer releases of SQLite scan the inodes.
-        inode.c.ino.in_(select(_BELOW.c.ino)),
+        inode.c.ino.in_(select(TRASH_TREE.c.ino)),
         IS_RESIDENT,
         inode.c.used > 0,
         *_MAY_LEAVE,

@@ -52,7 +52,7 @@ AGAIN_SECONDS = {
     Verdict.PINNED: 60.0,
     Verdict.LATER: 10.0,
 }
-"""For so long at most a file that could not be evicted is left alone."""
+"""The longest time for which a file that could not be evicted is left alone."""
 BUSY_FIRST_SECONDS = 1.0
 """A reader is often done within a second. The pause doubles while the file stays busy. On a small
 disk the files that many clients read by turns would otherwise all be left alone at the same time.

@@ -24,8 +24,8 @@ ALONE_SECONDS = 120.0
 ALONE_TRIES = 6
 """Clients get an error for a file that failed alone for so long and so often."""
 START_SECONDS = 0.5
-"""For so long nothing else is fetched beside the first block that a client waits for, which would
-come later with other transfers beside it."""
+"""The time for which nothing is fetched beside the first block that a client waits for. Transfers
+beside it would delay it."""
 WHOLE = -1
 """Stands in place of a block for trouble with the object as a whole."""
 
@@ -128,7 +128,7 @@ class Hydration:
         self.retry_at = 0.0
         """The time at which bad blocks are tried again."""
         self.thawing_since_ns = 0
-        """Since when the object is asked back from an archive; 0: it is not."""
+        """The time since which the object is asked back from an archive. 0: it is not."""
 
         self.unsaved_bytes = 0
         self.unsaved_since = 0.0

@@ -47,7 +47,7 @@ class Framework:
     tracker: bytes | None = None
     quiet_seconds = 0.0
     _pattern: re.Pattern[bytes] | None = None
-    """Of the directory's whole name; its group is the step."""
+    """The pattern of the directory's whole name. Its group is the step."""
 
     def recognise(self, place: Place) -> Found | None:
         match = None if self._pattern is None else self._pattern.fullmatch(place.parts[-1])
@@ -252,4 +252,4 @@ BUILT_IN: Sequence[Framework] = (
     *(DeepSpeed(), Megatron(), Orbax(), Lightning(), NeMo()),
     *(Distributed(), Trainer(), Indexed(), Single()),
 )
-"""In this order: others also save to directories that are named like the Trainer's."""
+"""The order counts: others also save to directories that are named like the Trainer's."""

@@ -18,7 +18,7 @@ from gateway.text import printable
 UNFINISHED = b"-unfinished"
 """What NeMo adds to the name of a checkpoint that it writes or deletes."""
 TEMPORARY = b".orbax-checkpoint-tmp"
-"""In the name of a directory that Orbax renames when it is complete."""
+"""What Orbax has in the name of a directory until it is complete."""
 _ENDS = (b".nemo", b".ckpt", b"-EMA")
 """What a name may have that its marker lacks, in the order in which NeMo takes it off."""
 

@@ -28,7 +28,7 @@ ENTRY_COLUMNS = (
     inode.c.epoch,
     inode.c.residency,
 )
-"""Of ``facts.Entry``."""
+"""The columns of a ``facts.Entry``."""
 _NAMED = dirent.join(inode, inode.c.ino == dirent.c.ino)
 ENTRY = Statement(
     select(*ENTRY_COLUMNS)

@@ -284,7 +284,7 @@ class Child:
         if self._deaths_unready and self._deaths_unready % HOPELESS_DEATHS == 0:
             self._event(
                 f"died {self._deaths_unready} times in a row without serving; "
-                f"trying on, but somebody should look: {command.advice}"
+                f"it is tried again, but a person should look: {command.advice}"
             )
 
 

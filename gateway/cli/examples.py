@@ -10,7 +10,7 @@ class Example(NamedTuple):
     """A command line and what it does."""
 
     line: str
-    """Without ``spillway``."""
+    """The command line without ``spillway``."""
     does: str
 
 

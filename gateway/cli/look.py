@@ -59,7 +59,7 @@ class Named(NamedTuple):
     """What it is sorted by."""
     text: str
     facts: dict[str, Any]
-    """Only for ``-l`` and ``--json``."""
+    """Read only for ``-l`` and ``--json``."""
 
 
 class Listed(NamedTuple):
@@ -68,7 +68,7 @@ class Listed(NamedTuple):
     path: str
     is_directory: bool
     names: Iterator[Named]
-    """In the directory, or the file's own."""
+    """The names in the directory, or the file's own."""
 
 
 def show_listed(listed: Callable[[str], Listed], args: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ class Target(NamedTuple):
     client: S3Client
     bucket: str
     key: str
-    """Of one manifest, or the beginning of the keys of several."""
+    """The key of one manifest, or the beginning of the keys of several."""
     is_one: bool
     promoted: str = ""
     """The beginning of the keys of promoted copies. Empty: they are not wanted."""

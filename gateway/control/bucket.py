@@ -152,7 +152,7 @@ def _lock(found: Found) -> str:
         return "off"
     kept = said.get("Rule", {}).get("DefaultRetention")
     if not kept:
-        return "on, without a default retention: only versions that somebody locks stay"
+        return "on, without a default retention: only versions that a person locks stay"
     time = f"{kept['Days']} days" if "Days" in kept else f"{kept.get('Years')} years"
     return (
         f"on, {kept.get('Mode')} for {time}: every version stays so long; deletions and renames "

@@ -49,9 +49,9 @@ class Sort(StrEnum):
     """The order of a list. All lists end with the inode, so that no two rows have one place."""
 
     RUN = "run"
-    """By run, step and path. Those without a step are the last of their run."""
+    """Sorts by run, step and path. Those without a step are the last of their run."""
     COMPLETE = "complete"
-    """By the time of completion. Those that are not complete count as the newest."""
+    """Sorts by the time of completion. Those that are not complete count as the newest."""
     SIZE = "size"
 
 

@@ -17,7 +17,7 @@ class Checkpoint(Base):
     ino: Mapped[int] = mapped_column(
         ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
-    """Of the directory, or of the file that it consists of."""
+    """The inode of the directory, or of the file that it consists of."""
     parent: Mapped[int]
     """The directory that has its name."""
     path: Mapped[bytes]
@@ -76,7 +76,7 @@ class Manifest(Base):
     __tablename__ = "manifest"
     key: Mapped[str] = mapped_column(String, primary_key=True)
     ino: Mapped[int]
-    """Of the checkpoint. The row outlives it."""
+    """The inode of the checkpoint. The row outlives it."""
     path: Mapped[bytes]
     """Path of the checkpoint when the manifest was made."""
     change: Mapped[int]
@@ -89,7 +89,7 @@ class Manifest(Base):
     """NULL: what is at the key is not known, because a request is under way or was interrupted."""
     written_ns: Mapped[int]
     look_ns: Mapped[int | None]
-    """From this time on no request that was given up can still arrive: the key is looked at then.
+    """When the key is looked at: a request that was given up can then no longer arrive.
     NULL: no request was given up."""
 
     __table_args__ = (Index("ix_manifest_ino", "ino"),)
@@ -117,7 +117,7 @@ class Trash(Base):
     since_ns: Mapped[int]
     """When, as ``elapsed`` counts."""
     expires_ns: Mapped[int]
-    """As ``elapsed`` counts."""
+    """When it may be removed, as ``elapsed`` counts."""
     deleted_by: Mapped[str] = mapped_column(String)
     reason: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
@@ -168,7 +168,7 @@ class Promotion(Base):
     top: Mapped[int]
     """Inode of the copy."""
     generation: Mapped[int]
-    """Of the inodes of the copy."""
+    """The generation of the inodes of the copy."""
     files: Mapped[int]
     size: Mapped[int]
     """Bytes of the files."""

@@ -24,7 +24,8 @@ class Object(Base):
     ``crc64nvme:<hex>``, ``crc32c:<hex>`` of the whole, however it was sent. NULL: the object was
     made by another program."""
     stored_ns: Mapped[int]
-    """For a snapshot (content_version > the inode's drained_version), the moment that it shows."""
+    """When it was stored. Of a snapshot (content_version > the inode's drained_version) it is the
+    moment that the snapshot shows."""
     storage_class: Mapped[str | None] = mapped_column(String)
     """The one that the store told after a transition. NULL: it has the one in which it was sent."""
 
@@ -127,7 +128,7 @@ class Endpoint(Base):
 
     __tablename__ = "endpoint"
     url: Mapped[str] = mapped_column(String, primary_key=True)
-    """As in the configuration; empty: AWS."""
+    """The URL as the configuration has it. Empty: AWS."""
     bucket: Mapped[str] = mapped_column(String, primary_key=True)
     checksum: Mapped[str] = mapped_column(String)
     """Which checksum it verifies: ``md5``, ``crc64nvme`` or ``crc32c``."""

@@ -78,7 +78,7 @@ class Backend(Protocol):
         """
 
     def bind(self, boot: int) -> None:
-        """From now on, end the process instead of a write if the count of starts differs."""
+        """End the process instead of a write, from now on, if the count of starts differs."""
 
     def begin_serving(self, connection: Connection) -> Any:
         """Begin a write transaction of the NFS server. Returns a token of the transaction."""

@@ -205,9 +205,9 @@ class Presence(Base):
         ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
     epoch: Mapped[int]
-    """Of the data file. A row with another epoch than the inode's says nothing."""
+    """The epoch of the data file. A row with another epoch than the inode's says nothing."""
     block_bytes: Mapped[int]
-    """As in ``block_digest``."""
+    """The size of a block, as in ``block_digest``."""
     blocks: Mapped[bytes]
     """A bit for each block, the first in the lowest bit of the first byte."""
 
@@ -277,7 +277,7 @@ class Journal(Base):
 
     __tablename__ = "journal"
     seq: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
-    """In the order of the commits. Numbers of transactions that were rolled back are missing."""
+    """The order of the commits. Numbers of transactions that were rolled back are missing."""
     what: Mapped[int] = mapped_column(Integer)
     """Flags: see gateway.db.journal."""
     inos: Mapped[str] = mapped_column(String)
@@ -293,4 +293,4 @@ class Reader(Base):
     position: Mapped[int]
     """Rows before this number are not needed by it any more."""
     lease: Mapped[int | None] = mapped_column(ForeignKey("lease.id", ondelete="CASCADE"))
-    """Of a drain, whose reader goes with its lease. NULL: of a reader that outlives its process."""
+    """The lease of a drain: its reader goes with it. NULL: the reader outlives its process."""

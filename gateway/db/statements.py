@@ -68,6 +68,20 @@ IS_LISTED = inode.c.ino.not_in([literal_column(f"{ino}") for ino in (RESERVED_IN
 IS_CLIENTS = inode.c.reserved == literal_column("0")
 """An inode that clients may change."""
 
+
+def with_below(top: Any) -> Any:
+    """Return the inodes that a selection of ``ino`` gives and everything below them, as a table."""
+    found = top.cte("below", recursive=True)
+    return found.union(
+        select(dirent.c.ino).select_from(dirent.join(found, dirent.c.parent == found.c.ino))
+    )
+
+
+TREE = with_below(select(bindparam("top", type_=inode.c.ino.type).label("ino")))
+"""An inode, ``top``, and everything below it."""
+TRASH_TREE = with_below(select(inode.c.ino).where(inode.c.ino == literal_column(f"{TRASH_INO}")))
+"""The trash and everything in it. There is none in a namespace without a trash."""
+
 ATTR = [inode.c[name] for name in Attr._fields]
 
 # volume
@@ -89,15 +103,9 @@ RESERVE = Statement(
 GET = Statement(select(*ATTR).where(inode.c.ino == b("ino")))
 PARENT = Statement(select(inode.c.parent).where(inode.c.ino == b("ino"), IS_DIRECTORY))
 TARGET = Statement(select(inode.c.target, inode.c.kind).where(inode.c.ino == b("ino")))
-_TOP: Any = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte(
-    "below", recursive=True
-)
-_BELOW = _TOP.union(
-    select(dirent.c.ino).select_from(dirent.join(_TOP, dirent.c.parent == _TOP.c.ino))
-)
 RESERVE_TREE = Statement(
     update(inode)
-    .where(inode.c.ino.in_(select(_BELOW.c.ino)), or_(IS_DIRECTORY, inode.c.nlink == 1))
+    .where(inode.c.ino.in_(select(TREE.c.ino)), or_(IS_DIRECTORY, inode.c.nlink == 1))
     .values(reserved=b("wanted"))
 )
 """Has only the gateway change an inode and what is below it, or clients too. A file with another

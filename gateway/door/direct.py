@@ -73,7 +73,7 @@ class Direct:
             case Op.LINK:
                 return Operation(create.link, cred, ino2, ino, name)
             case Op.RENAME:
-                return Operation(rename.rename_as_seen, cred, ino, name, ino2, name2, change)
+                return Operation(rename.rename, cred, ino, name, ino2, name2, change)
             case Op.REMOVE:
                 only = (ino2, change) if ino2 else None
                 return Operation(remove.remove, cred, ino, name, only)

@@ -15,7 +15,7 @@ FRAME_BYTES = 8192
 DATA_BYTES = 8192
 """The most data that follow an answer."""
 ALL_BYTES = (1 << 64) - 1
-"""As the length of FAILED: nothing in the data file is believed any more."""
+"""This length of a FAILED says that nothing in the data file is believed any more."""
 
 _FOR_GATEWAY = 8
 """Flag of a request: SPW_FOR_GATEWAY (fsal/native/bridge.h)."""

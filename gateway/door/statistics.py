@@ -86,7 +86,7 @@ class Statistics:
     started_ns: int
     """Nanoseconds since 1970. Another value means that the counts began again."""
     operations: Mapping[str, Operations]
-    """By kind (``KINDS``)."""
+    """The counts by kind (``KINDS``)."""
     commit_sizes: Histogram
     """Changes in a transaction."""
     commit_seconds: Histogram

@@ -23,6 +23,7 @@ from gateway.db.statements import (
     IS_DIRTY,
     IS_REGULAR,
     IS_RESIDENT,
+    TREE,
     Tombstone,
     checkpoint,
     claim,
@@ -371,19 +372,15 @@ def claim_name(name: int | str) -> str:
     return f"i{name}" if isinstance(name, int) else f"k{name}"
 
 
-_TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte("below", recursive=True)
-_BELOW = _TOP.union(
-    select(dirent.c.ino).select_from(dirent.join(_TOP, dirent.c.parent == _TOP.c.ino))
-)
 FILES_BELOW = Statement(
     select(inode.c.ino)
-    .select_from(inode.join(_BELOW, inode.c.ino == _BELOW.c.ino))
+    .select_from(inode.join(TREE, inode.c.ino == TREE.c.ino))
     .where(IS_REGULAR, inode.c.nlink > 0)
 )
 """Selects the regular files among an inode and everything below it."""
 DIRECTORIES_BELOW = Statement(
     select(inode.c.ino)
-    .select_from(inode.join(_BELOW, inode.c.ino == _BELOW.c.ino))
+    .select_from(inode.join(TREE, inode.c.ino == TREE.c.ino))
     .where(inode.c.kind == int(Kind.DIRECTORY))
 )
 """Selects the directories among an inode and everything below it."""

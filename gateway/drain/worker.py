@@ -63,7 +63,7 @@ class Drain:
     """
 
     rounds = 0
-    """Of the loop, for a watchdog."""
+    """The rounds of the loop so far, for a watchdog."""
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ class Written(NamedTuple):
 
     revision: int
     fixed: dict[int, Fixed]
-    """By the numbers of the exports."""
+    """The fixed facts, by the numbers of the exports."""
 
     @property
     def directories(self) -> dict[int, int]:

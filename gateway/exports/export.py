@@ -34,7 +34,7 @@ class Export(NamedTuple):
     clients: tuple[str, ...]
     """Hosts and their rights, as ``nfs.clients`` has them. The first entry that fits counts."""
     squash: str
-    """Of clients without a third word, as ``nfs.squash``."""
+    """The squash of clients without a third word, as ``nfs.squash``."""
     created_ns: int
     """When this version was stored, ns since 1970."""
     author: str

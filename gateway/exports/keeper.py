@@ -44,11 +44,11 @@ class Preview(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """An export as somebody wants it."""
+    """An export as a person wants it."""
 
     name: str
     path: bytes
-    """Of its directory, below the namespace's root. b"" is the root."""
+    """The path of its directory below the namespace's root. b"" is the root."""
     clients: Sequence[str]
     squash: str
 

@@ -30,7 +30,7 @@ AT_ONCE = 16
 """The members that are asked for at the same time."""
 _ABSENT = {"404", "NoSuchKey", "NotFound"}
 _FIELDS = {"crc64nvme": "ChecksumCRC64NVME", "crc32c": "ChecksumCRC32C"}
-"""Of the answer to a HEAD, with the checksum of the whole object."""
+"""The fields of the answer to a HEAD that have the checksum of the whole object."""
 
 
 class NoManifest(Exception):

@@ -67,14 +67,14 @@ class Stored(NamedTuple):
     etag: str
     content_version: int
     checksum: str | None
-    """As in the table ``object``. None: no checksum of it is known."""
+    """The checksum as the table ``object`` has it. None: it is not known."""
 
 
 class Member(NamedTuple):
     """A member of a checkpoint."""
 
     path: bytes
-    """Below the checkpoint's directory. Of a checkpoint that is one file: its name."""
+    """The path below the checkpoint's directory. If the checkpoint is one file, its name."""
     kind: int
     mode: int
     uid: int
@@ -82,9 +82,9 @@ class Member(NamedTuple):
     mtime_ns: int
     size: int = 0
     target: bytes | None = None
-    """Of a symbolic link."""
+    """What a symbolic link points to."""
     stored: Stored | None = None
-    """Of a file. None: the bucket does not have its present version."""
+    """The object of a file. None: the bucket does not have its present version."""
 
 
 def lines(subject: Subject, members: Iterable[Member]) -> Iterator[bytes]:

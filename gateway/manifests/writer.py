@@ -67,7 +67,7 @@ class Manifests:
         """How often the bucket has failed since it worked."""
         self._resume_at = 0.0
         self._refused: dict[int, float] = {}
-        """Until when checkpoints rest whose manifest was refused, by inode (monotonic seconds)."""
+        """Monotonic seconds until which checkpoints rest whose manifest was refused, by inode."""
 
     def turn(self) -> float:
         """Put and delete what is due. Returns the seconds until the next turn. Raises

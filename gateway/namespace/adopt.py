@@ -13,7 +13,7 @@ import secrets
 from itertools import islice
 from typing import NamedTuple
 
-from sqlalchemy import delete, exists, func, literal_column, or_, select, update
+from sqlalchemy import and_, delete, exists, func, literal_column, or_, select, update
 
 from gateway import clock
 from gateway.data import stamp
@@ -39,7 +39,7 @@ _NUMBERS_ABOVE = Statement(
 )
 _IS_KEPT = or_(
     sql.IS_CLIENTS,
-    sql.inode.c.content_version > sql.inode.c.drained_version,
+    and_(*sql.IS_DIRTY),
     exists().where(sql.object_.c.ino == sql.inode.c.ino),
 )
 """A file of clients, also in the trash, or a promoted one. What the gateway shows beside them is

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from gateway.db import statements as sql
 from gateway.db.writer import Tx
 from gateway.errors import (
     Exists,
     InvalidArgument,
     NameTooLong,
-    NotADirectory,
     NotFound,
     NotPermitted,
     ReadOnly,
-    Stale,
     TooManyLinks,
 )
 from gateway.namespace import inodes, permissions
+from gateway.namespace.entries import add_name, count_name, directory_changed
 from gateway.namespace.lookup import check_new_name, find, get, get_directory
 from gateway.types import LINK_MAX, SYMLINK_MAX_BYTES, Attr, Cred, Kind, SetAttr
 
@@ -114,36 +112,6 @@ def link(tx: Tx, cred: Cred, ino: int, parent: int, name: bytes) -> Attr:
         raise ReadOnly
     add_name(tx, parent, name, ino)
     return count_name(tx, ino, 1)
-
-
-def add_name(tx: Tx, parent: int, name: bytes, ino: int) -> None:
-    """Insert a directory entry with a new cookie."""
-    tx.run(sql.DIRENT_INSERT, parent=parent, name=name, ino=ino, cookie=tx.new_cookie())
-
-
-def count_name(tx: Tx, ino: int, names: int) -> Attr:
-    """Move nlink, ctime and change of an inode that got or lost names, or was renamed (0)."""
-    row = tx.change(sql.NLINK, the_ino=ino, delta=names, now_ns=tx.now_ns)
-    assert row is not None, "an entry without an inode"
-    tx.touch(ino)
-    return Attr(*row)
-
-
-def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
-    """Move mtime, ctime and change of a directory whose entries change.
-
-    Parameters: links, how many subdirectories come (negative: go). Returns the directory as it is
-    now. Raises Stale, NotADirectory.
-    """
-    row = tx.change(sql.DIRECTORY_CHANGED, the_ino=ino, delta=links, now_ns=tx.now_ns)
-    if row is None:
-        raise Stale
-    directory = Attr(*row)
-    if directory.kind != Kind.DIRECTORY:
-        raise NotADirectory
-    tx.directories.append(directory)
-    tx.touch(ino)
-    return directory
 
 
 def _prepare(tx: Tx, cred: Cred, parent: int, name: bytes, links: int = 0) -> Attr:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import and_, bindparam, case, func, select
+from sqlalchemy import and_, case, func, select
 
 from gateway.db.compiled import Session, Statement
-from gateway.db.statements import IS_DIRTY, dirent, inode
+from gateway.db.statements import IS_DIRTY, TREE, inode
 
 _CHANGE_MODULUS = 67_108_859
 _WEIGHT_MODULUS = 8191
 """Primes, so that the sum of ten million inodes fits into 64 bits."""
 _NUMBER_MODULUS = 1 << 62
 
-_TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte("below", recursive=True)
-_TREE = _TOP.union(
-    select(dirent.c.ino).select_from(dirent.join(_TOP, dirent.c.parent == _TOP.c.ino))
-)
 _change = inode.c.change % _CHANGE_MODULUS * (inode.c.ino % _WEIGHT_MODULUS + 1)
 IMPRINT = Statement(
     select(
@@ -25,7 +21,7 @@ IMPRINT = Statement(
         func.count(),
         func.coalesce(func.sum(inode.c.write_open), 0),
         func.coalesce(func.sum(case((and_(*IS_DIRTY), inode.c.used), else_=0)), 0),
-    ).select_from(_TREE.join(inode, inode.c.ino == _TREE.c.ino))
+    ).select_from(TREE.join(inode, inode.c.ino == TREE.c.ino))
 )
 
 

@@ -10,7 +10,8 @@ import secrets
 from gateway.db import statements as sql
 from gateway.db.models import ROOT_INO
 from gateway.db.writer import Tx
-from gateway.namespace import create, remove
+from gateway.namespace import create
+from gateway.namespace.entries import add_name, count_name, directory_changed, note_renamed
 from gateway.namespace.lookup import find, get
 from gateway.types import ROOT_CRED, Attr, Kind, SetAttr
 
@@ -31,10 +32,10 @@ def keep(tx: Tx, ino: int) -> None:
     if is_directory:
         tx.run(sql.REPARENT, the_ino=ino, new_parent=directory.ino)
     else:
-        create.count_name(tx, ino, 1 - attr.nlink)
-    create.add_name(tx, directory.ino, b"#%d" % ino, ino)
-    create.directory_changed(tx, directory.ino, links=int(is_directory))
-    remove.note_renamed(tx, attr)
+        count_name(tx, ino, 1 - attr.nlink)
+    add_name(tx, directory.ino, b"#%d" % ino, ino)
+    directory_changed(tx, directory.ino, links=int(is_directory))
+    note_renamed(tx, attr)
 
 
 def _directory(tx: Tx) -> Attr:

@@ -16,13 +16,18 @@ from gateway.errors import (
     ReadOnly,
 )
 from gateway.namespace import imprint, permissions
-from gateway.namespace.create import count_name, directory_changed
+from gateway.namespace.entries import (
+    count_name,
+    directory_changed,
+    lose_name,
+    note_renamed,
+    require_empty,
+)
 from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
-from gateway.namespace.remove import lose_name, note_renamed, require_empty
 from gateway.types import Attr, Cred, Kind, Removed
 
 
-def rename_as_seen(
+def rename(
     tx: Tx,
     cred: Cred,
     old_parent: int,
@@ -31,10 +36,16 @@ def rename_as_seen(
     new_name: bytes,
     seen: int,
 ) -> tuple[Attr, Removed | None]:
-    """Rename what is as the caller saw it, and replace nothing. See ``rename``.
+    """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
 
-    Parameters: seen, the number of the imprint of what moves, or 0: any rename. Raises Busy when it
-    is another one by now, Exists when the new name is taken, and what ``rename`` raises.
+    Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
+    Data files are named by inode number, so no byte moves. What the gateway puts into the trash is
+    reserved until it takes it back: clients may have its handle.
+
+    Parameters: seen, the number of the imprint of what moves, or 0. With it nothing is replaced:
+    Busy is raised if the imprint is another one by now, and Exists if the new name is taken. Raises
+    also NotFound, the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly,
+    Stale.
     """
     if seen:
         if find(tx, new_parent, new_name) is not None:
@@ -42,19 +53,12 @@ def rename_as_seen(
         moved = find(tx, old_parent, old_name)
         if moved is not None and imprint.of(tx, moved.ino).number != seen:
             raise Busy
-    return rename(tx, cred, old_parent, old_name, new_parent, new_name)
+    return _rename(tx, cred, old_parent, old_name, new_parent, new_name)
 
 
-def rename(
+def _rename(
     tx: Tx, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
 ) -> tuple[Attr, Removed | None]:
-    """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
-
-    Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
-    Data files are named by inode number, so no byte moves. What the gateway puts into the trash is
-    reserved until it takes it back: clients may have its handle. Raises NotFound, Exists and the
-    type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly, Stale.
-    """
     check_name(old_name)
     check_new_name(new_parent, new_name)
     moved = find(tx, old_parent, old_name)

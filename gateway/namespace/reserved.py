@@ -34,7 +34,7 @@ from gateway.db.models import (
 from gateway.db.writer import Operation, Tx, Writer
 from gateway.errors import AccessDenied, InvalidArgument, IsADirectory, NotFound, ReadOnly
 from gateway.namespace import inodes, permissions, remove
-from gateway.namespace.create import add_name, count_name, directory_changed
+from gateway.namespace.entries import add_name, count_name, directory_changed, lose_name
 from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
 from gateway.types import Attr, Cred, Kind, Removed, SetAttr
 
@@ -202,7 +202,7 @@ def name_orphan(
     else:
         # The name keeps its cookie, so a listing in progress shows the name once.
         tx.run(sql.DIRENT_REPLACE, the_parent=parent, the_name=name, new_ino=ino)
-        removed = remove.lose_name(tx, replaced)
+        removed = lose_name(tx, replaced)
     return count_name(tx, ino, 1), removed
 
 

@@ -29,7 +29,7 @@ from gateway.errors import (
     TooBig,
 )
 from gateway.namespace import permissions
-from gateway.namespace.create import count_name
+from gateway.namespace.entries import count_name
 from gateway.namespace.lookup import get, way_up
 from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
 from gateway.types import Attr, Cred, Kind

@@ -1,6 +1,6 @@
 """Puts objects under a legal hold (S3 Object Lock), and releases them.
 
-A hold is of one version of an object. Whoever may delete versions cannot delete this one.
+A legal hold is of one version of an object. Even a user who may delete versions cannot delete it.
 """
 
 from __future__ import annotations

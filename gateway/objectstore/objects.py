@@ -44,7 +44,7 @@ class ListedPart(NamedTuple):
     size: int
     """Bytes."""
     sum: Sum | None
-    """Beside the ETag, where it was asked for and the store tells."""
+    """The checksum beside the ETag, where it was asked for and the store tells it."""
 
     def has(self, digests: Digests, kind: Kind) -> bool:
         """Whether the store says that it has these bytes."""
@@ -64,7 +64,7 @@ class Head(NamedTuple):
     opaque_etag: bool
     """The object is encrypted with a key of the store: its ETag looks like an MD5 but is none."""
     sum: Sum | None = None
-    """Of the whole object, beside the ETag, where it was asked for and the store tells."""
+    """The checksum of the whole object, where it was asked for and the store tells it."""
     storage_class: str = ""
     """Empty: the store does not say. S3 says nothing of STANDARD."""
 

@@ -105,7 +105,7 @@ class Ended(NamedTuple):
     is_lost: bool = False
     """Whether the connection ended without an answer."""
     status: int = 0
-    """Of HTTP, or 0 without an answer."""
+    """The status of HTTP, or 0 without an answer."""
 
 
 def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> Ended:

@@ -36,7 +36,7 @@ from botocore.utils import get_environ_proxies
 from gateway.objectstore.incoming import Incoming, named
 
 EXPECT_BYTES = 1024 * 1024
-"""For a larger body the store is asked first whether it wants it (Expect: 100-continue)."""
+"""The store is asked first whether it wants a larger body (Expect: 100-continue)."""
 CONTINUE_SECONDS = 1.0
 """The time that the store has to answer this. After it the body is sent without an answer."""
 UNHEEDED_MAX = 3

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("drain")
 
 EMPTY_SHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-"""Of a request without a body."""
+"""The hash of an empty body."""
 ERROR_BYTES = 65536
 """The most that is read of an answer that tells an error."""
 

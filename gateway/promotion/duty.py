@@ -101,7 +101,7 @@ class Promoter:
         self._doubted: set[int] = set()
         """Those of which a request may have been made whose answer is not known, by top."""
         self._rests: dict[int, float] = {}
-        """Until when (monotonic) copies rest whose manifest could not be put, by top."""
+        """Monotonic seconds until which copies rest whose manifest could not be put, by top."""
 
     def turn(self) -> float:
         """Carry out what is to be done. Returns seconds until the next turn."""

@@ -77,7 +77,7 @@ class Found(NamedTuple):
     """A member of the source."""
 
     path: bytes
-    """Below the source. Empty: the source itself."""
+    """The path below the source. Empty: the source itself."""
     kind: int
     ino: int
     content_version: int

@@ -13,7 +13,7 @@ from gateway.errors import UserError
 OURS = {"spillway": "promoted"}
 """The tag that each object of a copy gets, if the store keeps tags."""
 TAGS_MAX = 10
-"""Of an object, with ours (S3)."""
+"""The most tags of an object, with ours (S3)."""
 _KEY_MAX, _VALUE_MAX = 128, 256
 _TEXT = re.compile(r"[\w +\-=.:/@]*")
 """What S3 takes in tags: letters, digits and spaces of any script, and these."""

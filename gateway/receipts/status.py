@@ -13,14 +13,13 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import exists, func, literal_column, select
+from sqlalchemy import exists, func, select
 
 from gateway import clock, state
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Statement
 from gateway.db.engine import Database
-from gateway.db.models import TRASH_INO
-from gateway.db.statements import IS_DIRTY, dirent, inode
+from gateway.db.statements import IS_DIRTY, TRASH_TREE, dirent, inode
 from gateway.door.remote import Remote
 from gateway.errors import DoorClosed
 from gateway.receipts.tree import Refused, Tree
@@ -33,19 +32,11 @@ SECONDS = 5.0
 NAME = b"status.json"
 PASSING = ("time", "seconds_at_risk")
 
-_in_trash = (
-    select(inode.c.ino)
-    .where(inode.c.ino == literal_column(f"{TRASH_INO}"))
-    .cte("in_trash", recursive=True)
-)
-_IN_TRASH = _in_trash.union(
-    select(dirent.c.ino).select_from(_in_trash.join(dirent, dirent.c.parent == _in_trash.c.ino))
-)
 _WAITS = (
     *IS_DIRTY,
     inode.c.nlink > 0,
     # What is only in the trash is not sent.
-    exists().where(dirent.c.ino == inode.c.ino, dirent.c.parent.not_in(select(_IN_TRASH.c.ino))),
+    exists().where(dirent.c.ino == inode.c.ino, dirent.c.parent.not_in(select(TRASH_TREE.c.ino))),
 )
 SEALED = Statement(
     select(

@@ -102,7 +102,7 @@ def document(fact: Fact) -> bytes:
 
 def _latest(facts: Iterable[Fact]) -> Fact:
     """Return the checkpoint of the highest step. One without a step counts only among its like: it
-    is mostly the final model, from which no training goes on."""
+    is mostly the final model, from which no training continues."""
     return max(
         facts,
         key=lambda one: (one.step is not None, one.step or 0, one.complete_ns or 0, one.ino),

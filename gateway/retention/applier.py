@@ -76,7 +76,7 @@ class Applier:
         self._next_at = 0.0
         self._is_tidy = False
         self._pauses: dict[tuple[str, str], float] = {}
-        """Until when (monotonic) checkpoints wait, by action and evidence."""
+        """Monotonic seconds until which checkpoints wait, by action and evidence."""
         self._said = ""
 
     def turn(self) -> float:

@@ -103,7 +103,7 @@ class Situation(NamedTuple):
     policies: Sequence[Current]
     protected: Protected
     now_ns: int
-    """Of gateway.retention.knowntime, to which ages are counted."""
+    """The known time (gateway.retention.knowntime), to which ages are counted."""
     is_made: bool
     """Whether the catalogue has all checkpoints."""
 
@@ -133,7 +133,7 @@ class Decision(NamedTuple):
     policies: tuple[str, ...] = ()
     """The policies that let it be deleted, with their versions."""
     successor: Checkpoint | None = None
-    """Of one to delete: a newer durable one of its run, which stays."""
+    """A newer durable checkpoint of its run that stays, if this one is to be deleted."""
     evict: str | None = None
     """The policies by which its bytes leave the local disk now. None: they stay."""
     transition: Transition | None = None

@@ -50,7 +50,7 @@ class KnownTime(NamedTuple):
     ahead_ns: int
     """How far ahead of it the clock is, if that is more than is believed. Otherwise 0."""
     row: Known
-    """To be stored."""
+    """The row that is to be stored."""
 
 
 def reading() -> Reading:

@@ -88,7 +88,7 @@ def _newer(stepped: Sequence[Checkpoint]) -> dict[int, Newer]:
     found: dict[int, Newer] = {}
     durable = sorted((one for one in stepped if one.is_durable), key=_step)
     last: list[Checkpoint] = []
-    """For each place in ``durable``: the one with the latest time from there on."""
+    """The checkpoint with the latest time from each place in ``durable`` on."""
     for one in reversed(durable):
         last.append(one if not last or one.ready_ns > last[-1].ready_ns else last[-1])
     last.reverse()

@@ -32,7 +32,7 @@ class Best:
     file: str
     """Path of a JSON file in the checkpoint."""
     key: str
-    """Of the number in it. A dot leads into an object that has no key of the whole name."""
+    """The key of the number. A dot leads into an object that has no key of the whole name."""
     best: str
     """``min`` or ``max``."""
     unmeasured: str
@@ -41,7 +41,7 @@ class Best:
 
 @dataclass(frozen=True)
 class Tier:
-    """Of checkpoints that are older, one is kept for each interval."""
+    """Keeps one checkpoint for each interval, among those that are older than an age."""
 
     older_than_ns: int
     one_per_ns: int
@@ -58,14 +58,14 @@ class Policy:
     keep_every_steps: int | None
     keep_best: Best | None
     thin: tuple[Tier, ...]
-    """In the order of ages."""
+    """The tiers in the order of their ages."""
     delete_after_ns: int | None
     wait_ns: int
     evict_after_ns: int | None
     transition_after_ns: int | None
     storage_class: str | None
     document: Mapping[str, Any] = field(compare=False)
-    """As it was written."""
+    """The policy as it was written."""
 
     @property
     def deletes(self) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway.retention.facts import Decision, Plan, id_of
 
 FEW = 4
-"""So many deletions are never asked about: each of them obeys the laws, and the trash has them."""
+"""This many deletions need no approval: each of them obeys the laws, and the trash has them."""
 
 
 class Asked(NamedTuple):

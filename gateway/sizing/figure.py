@@ -42,7 +42,7 @@ class Inputs:
     outage_seconds: float
     put_seconds: float
     throttle_events: int | None
-    """On one day, each of which all GPUs of all jobs wait for."""
+    """Throttlings on one day. All GPUs of all jobs wait for each."""
     throttle_seconds: float
     run_days: float
     keep_days: float | None
@@ -51,11 +51,11 @@ class Inputs:
     tier_after_days: float | None
     """The age from which on a checkpoint is in another storage class."""
     storage_usd: float
-    """For a TB and a month."""
+    """The price of a TB for a month."""
     tier_usd: float | None
-    """For a TB and a month in the other class."""
+    """The price of a TB for a month in the other class."""
     put_usd: float | None
-    """For 1,000 PUT requests."""
+    """The price of 1,000 PUT requests."""
     part_bytes: int
 
     @property

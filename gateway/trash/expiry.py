@@ -64,12 +64,12 @@ class Expiry:
         opened = open_door or partial(door.opened, settings, door.BACKGROUND_SECONDS)
         self._trash = Trash(settings, database, opened)
         self._short_since: float | None = None
-        """Since when (monotonic seconds) the disk was too full at each look."""
+        """Monotonic seconds since which the disk was too full at each look."""
         self._tick_at = 0.0
         """Monotonic seconds of the next time that the present moment is stored."""
         self._said = ""
         self._rests: dict[str, float] = {}
-        """Until when (monotonic seconds) the law is not asked again, by id."""
+        """Monotonic seconds until which the law is not asked again, by id."""
 
     def turn(self) -> float:
         """Remove what is due. Returns the seconds until the next turn. Raises NamespaceError."""

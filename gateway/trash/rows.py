@@ -77,9 +77,9 @@ class Totals(NamedTuple):
     """What an entry takes. Bytes, except for the number of files."""
 
     local: int = 0
-    """On the local disk."""
+    """Bytes on the local disk."""
     stored: int = 0
-    """In the bucket."""
+    """Bytes in the bucket."""
     dirty_files: int = 0
     """Sealed files that the bucket does not have."""
     dirty_size: int = 0

@@ -72,7 +72,7 @@ class Trash:
         self._open_door = open_door or partial(door.opened, settings)
         self._catalogue = catalogue_of(settings, database)
         self._seen: dict[str, float] = {}
-        """Since when (monotonic) rows were seen without an entry in the trash, by id."""
+        """Monotonic seconds since which rows were seen without an entry in the trash, by id."""
 
     # What people and policies ask for.
 

@@ -70,7 +70,7 @@ class Confirmed:
 
     def read(self) -> int:
         """Read what has come. Returns how many steps were confirmed so far. Raises ClientError with
-        what the program says if it has ended: the client must go on by itself."""
+        what the program says if it has ended: the client must continue by itself."""
         if self._program.done:
             self._program.wait()
         try:

@@ -72,7 +72,7 @@ MORE_LISTS = (
     *("/api/v1/checkpoints?text=step-77", "/api/v1/queue?path=/checkpoints/waiting"),
 )
 DIRECTORY = "/checkpoints/run007/step-7"
-"""For what wants a path."""
+"""The path for requests that want one."""
 HAMMER = """
 import sys, httpx
 base, token, *paths = sys.stdin.read().split()
@@ -85,11 +85,11 @@ while True:
 
 
 class Size(NamedTuple):
-    """Of the namespace."""
+    """The size of the namespace."""
 
     checkpoints: int
     files: int
-    """Of each checkpoint."""
+    """The files of each checkpoint."""
 
     def __str__(self) -> str:
         return f"{self.checkpoints * self.files:,} files, {self.checkpoints:,} checkpoints"

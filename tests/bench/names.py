@@ -14,7 +14,7 @@ DIRSYNC = "FSAL_VFS, ext4 dirsync"
 MEMORY = "FSAL_VFS, tmpfs"
 
 FLIGHTS = {1: (1, 1), 16: (16, 1), 64: (16, 4)}
-"""For a number of requests in flight: the connections, and the requests on each."""
+"""The connections, and the requests on each, by the number of requests in flight."""
 CHANGES = (("create", "f"), ("rename", "f"), ("unlink", "t"))
 """The workloads, each with the prefix of the names that it finds or makes."""
 WORKS = ("create and close", "rename", "unlink")

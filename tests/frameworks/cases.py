@@ -13,7 +13,7 @@ class Moment(NamedTuple):
     name: str
     """A shell pattern below the directory of the case. ``{step}`` stands for the step."""
     written: int = 0
-    """By all processes of the save, since they began."""
+    """Bytes that all processes of the save wrote since they began."""
 
 
 class Case(NamedTuple):
@@ -23,7 +23,7 @@ class Case(NamedTuple):
     save: str
     load: str
     path: str
-    """Of the checkpoint, below the export."""
+    """The path of the checkpoint, below the export."""
     rule: str
     members: tuple[str, ...]
     """Shell patterns of the members that a finished save leaves. Each has one member or more, and

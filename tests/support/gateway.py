@@ -194,7 +194,7 @@ class Gateway:
 
     @property
     def up_pid(self) -> int:
-        """Of ``spillway up``."""
+        """The process id of ``spillway up``."""
         assert self._process is not None
         return self._process.pid
 

@@ -47,7 +47,7 @@ class Kdc:
         self.directory = directory
         self.port = free_port()
         self.config = directory / "krb5.conf"
-        """For programs of this machine."""
+        """The configuration for programs of this machine."""
         self._process: subprocess.Popen[bytes] | None = None
         profile = directory / "kdc.conf"
         profile.write_text(_KDC_CONF.format(port=self.port, realm=REALM, directory=directory))

@@ -58,8 +58,10 @@ class Namespace(facade.Namespace):
     def link(self, *args: Any) -> Attr:
         return self.run(create.link, *args)
 
-    def rename(self, *args: Any) -> tuple[Attr, Removed | None]:
-        return self.run(rename.rename, *args)
+    def rename(
+        self, cred: Cred, parent: int, name: bytes, new_parent: int, new_name: bytes
+    ) -> tuple[Attr, Removed | None]:
+        return self.run(rename.rename, cred, parent, name, new_parent, new_name, 0)
 
     def remove(self, *args: Any) -> Removed:
         return self.run(remove.remove, *args)

@@ -79,7 +79,7 @@ class File:
         self._reads = reads
         self._client_id = client_id
         self._seqid = 0
-        """Of the owner of the open."""
+        """The seqid of the owner of the open."""
         self.handle = b""
         self._state = b""
         self._is_open = False

@@ -17,7 +17,9 @@ DOCUMENTS = sorted(
     path for pattern in ("*.md", "docs/*.md", "gateway/*.md") for path in ROOT.glob(pattern)
 )
 README_LINES_MAX = 120
-_FILE = re.compile(r"`((?:gateway|fsal|tests|docs|migrations|\.ci)/[\w./]+\.\w+)`")
+_FOLDERS = r"gateway|fsal|admin_api|tests|docs|migrations|package|packer|ansible|\.ci"
+_FILE = re.compile(rf"`((?:{_FOLDERS})/[\w./-]+\.\w+)`")
+_DRAWN = re.compile(r"\b\w+\.(?:py|c)\b")
 _TEST = re.compile(r"`(?:tests/)?(?:(\w+)/)?(test_\w+\.(?:py|c))(?:::(\w+))?`")
 _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 _ANCHOR = re.compile(r"\]\(([^):]*)#([^)]+)\)")
@@ -76,6 +78,21 @@ def test_every_setting_is_explained_by_its_task() -> None:
     assert [key for key in keys if f"`{key}" not in text] == []
 
 
+def test_no_setting_is_explained_twice() -> None:
+    text = (ROOT / "docs/operating.md").read_text()
+    firsts = re.findall(r"^\| ((?:`[a-z]+\.\w+`(?:, )?)+)", text, re.MULTILINE)
+    keys = [key for first in firsts for key in re.findall(r"`([^`]+)`", first)]
+    assert len(keys) > 50
+    assert sorted(set(keys)) == sorted(keys)
+
+
+def test_each_task_is_in_the_list_of_contents() -> None:
+    contents, *chapters = (ROOT / "docs/operating.md").read_text().split("\n## ")
+    tasks = _anchors("".join(f"# {one.splitlines()[0]}\n" for one in chapters))
+    listed = {anchor for name, anchor in _ANCHOR.findall(contents) if not name}
+    assert tasks - listed == set()
+
+
 def _texts(path: str) -> list[str]:
     """Return the string constants of a module, also the fixed parts of formatted ones."""
     nodes = ast.walk(ast.parse((ROOT / path).read_text()))
@@ -96,7 +113,7 @@ def _alarms() -> list[str]:
 
 
 def test_each_alarm_has_a_remedy() -> None:
-    """Of the dashboard, and the lines of ``spillway status`` that speak loudly."""
+    """Alarms are those of the dashboard, and the capitals in ``spillway status``."""
     text = (ROOT / "docs/operating.md").read_text()
     table = text.split("### What each alarm wants\n")[1].split("\n#")[0]
     alarms = _alarms()
@@ -118,9 +135,41 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
 
 
-@pytest.mark.parametrize("walk", ["A rename", "An upload"])
-def test_a_walk_has_at_most_five_files(walk: str) -> None:
+def _walk(name: str) -> tuple[list[set[str]], set[str]]:
+    """Return the names of the files in each stage of a walk's drawing, and those in its text.
+
+    A line of a drawing without a file names the stage that follows, or explains the line above it.
+    """
     text = (ROOT / "docs/architecture.md").read_text()
-    section = text.split(f"### {walk}\n")[1].split("\n#")[0]
-    files = set(_FILE.findall(section))
-    assert 3 <= len(files) <= 5
+    section = text.split(f"### {name}\n")[1].split("\n#")[0]
+    _before, drawing, after = section.split("```")
+    stages: list[set[str]] = [set()]
+    for line in drawing.splitlines():
+        if line and not line.startswith(" ") and not _DRAWN.search(line):
+            stages.append(set())
+        stages[-1].update(_DRAWN.findall(line))
+    return [stage for stage in stages if stage], {Path(one).name for one in _FILE.findall(after)}
+
+
+@pytest.mark.parametrize("name", ["A write", "A rename", "An upload", "A cold read", "A recovery"])
+def test_the_text_of_a_walk_has_the_path_of_each_file_that_is_drawn(name: str) -> None:
+    stages, told = _walk(name)
+    drawn = set[str]().union(*stages)
+    assert len(drawn) >= 5
+    assert drawn - told == set()
+
+
+@pytest.mark.parametrize("name", ["A rename", "An upload"])
+def test_a_stage_of_a_walk_has_at_most_five_files(name: str) -> None:
+    stages, told = _walk(name)
+    assert len(stages) == 2
+    assert max(map(len, stages)) <= 5
+    assert told == set[str]().union(*stages), "the drawing lacks a file of the text"
+
+
+def test_each_word_of_the_glossary_stands_once() -> None:
+    text = (ROOT / "docs/glossary.md").read_text()
+    words = [word.lower() for word in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)]
+    entries = [word for word in words if word not in ("word", "---")]
+    assert len(entries) > 100
+    assert sorted(set(entries)) == sorted(entries)

@@ -28,7 +28,7 @@ class Seeded(NamedTuple):
     app: FastAPI
     url: str
     secret: str
-    """Of a token of an admin."""
+    """The secret of a token of an admin."""
 
     def address(self, path: str) -> str:
         """Return the address of a page. ``{checkpoint}`` is the inode of one that drains."""

@@ -93,7 +93,7 @@ def test_a_person_governs_a_gateway(site: Site, browser: Browser) -> None:
 
 
 def watch_a_save(site: Site, page: Page) -> None:
-    """See a save drain on the dashboard. Nobody loads the page again."""
+    """See a save drain on the dashboard. The page is not loaded again."""
     expect(page.locator("[data-events]")).to_have_attribute("data-state", "live")
     only_here = page.locator(".figure").filter(has_text="Only on this gateway")
     expect(only_here).to_contain_text("0 files")
@@ -199,7 +199,7 @@ def export(page: Page) -> None:
 
 
 def approve(page: Page) -> None:
-    """Approve the plan if it deletes so much that somebody must."""
+    """Approve the plan if it deletes so much that a person must."""
     page.goto("/policies/plan")
     button = page.get_by_role("button", name="Approve these deletions")
     if button.count():

@@ -120,7 +120,7 @@ def test_a_deletion_obeys_the_laws(tmp_path: Path) -> None:
             refused = site.ask("DELETE", f"checkpoints/{site.ino(path)}", 409)
             assert why in refused["detail"]
             assert "force" in refused["detail"]
-        # Somebody saved into it meanwhile: it is not what was seen.
+        # A save changed it meanwhile: it is not what was seen.
         seen = site.http.get(f"checkpoints/{older}")
         with site.world() as world:
             world.write("jobs/a/step-1/__0_1.distcp", b"more")

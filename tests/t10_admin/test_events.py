@@ -107,7 +107,7 @@ def test_jobs_checkpoints_and_the_state_are_told_and_nothing_is_missed(site: Fil
         runner.submit("remove", {"paths": ["gone"], "ino": 1}, ADMIN, "r")
         until(lambda: any(one["state"] == "done" for one in first.of("job")), "the end of the job")
         last_id = first.last_id
-    # While nobody listens, a job runs and a checkpoint goes.
+    # While there is no listener, a job runs and a checkpoint goes.
     runner.submit("remove", {"paths": ["gone"], "ino": 1}, ADMIN, "r")
     with site.world() as world:
         world.remove("jobs/a/step-1/__0_0.distcp")
@@ -151,7 +151,7 @@ def test_nothing_is_looked_at_while_nobody_listens(tmp_path: Path) -> None:
         app = create_app(made.settings)
         hub: hubs.Hub = app.state.hub
         hub._look = look
-        hub.publish("job", {})  # before the server runs: it is nobody's
+        hub.publish("job", {})  # before the server runs: no listener gets it
     assert not looks
 
 

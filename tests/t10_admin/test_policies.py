@@ -196,6 +196,6 @@ def test_a_kept_plan_has_what_people_said_by_now(
     assert pinned is not with_it
     [one] = site.ask("GET", "retention/plan?fate=delete")["checkpoints"]
     assert one["path"].endswith("jobs/a/step-2")
-    # Whoever approves a plan that is no more has looked at an outdated one.
+    # A person who approves a plan that is no more has looked at an outdated one.
     site.ask("POST", "retention/approvals", 409, json={"plan": "0123456789ab"})
     assert kept.plan() is not pinned

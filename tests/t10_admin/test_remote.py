@@ -47,7 +47,7 @@ class Remote(NamedTuple):
     settings: Settings
     url: str
     files: Path
-    """Of mode 0600, each with a token, by the word of its role."""
+    """A directory of files of mode 0600, each with a token, named by its role."""
     certificate: Path
 
     def options(self, role: str = "admin") -> list[str]:
@@ -339,7 +339,7 @@ def answering(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
         ((429, '{"detail": "too many wrong tokens"}'), "try again in 17 s"),
         ((503, '{"detail": "the database is away: wait"}'), "the database is away"),
         ((500, '{"detail": "not foreseen", "instance": "abc"}'), r"not foreseen \(request abc\)"),
-        ((412, '{"detail": "x"}'), "somebody else changed it meanwhile"),
+        ((412, '{"detail": "x"}'), "it was changed meanwhile"),
         (
             (403, '{"detail": "this needs the role admin\\u001b[2J: use another token"}'),
             "use anoth",

@@ -63,7 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminSite]:
 
 
 def orders(routers: Any) -> dict[str, Any]:
-    """Return the unsafe routes for which somebody must be more than a viewer."""
+    """Return the unsafe routes for which a caller must be more than a viewer."""
     return {
         f"{method} {route.path}": route
         for router in routers

@@ -68,6 +68,7 @@ def test_what_was_saved_up_may_be_spent_at_once() -> None:
     assert share.wait_seconds() > 0
 
 
+@pytest.mark.alone
 def test_nobody_waits_while_a_processor_is_idle_and_that_is_no_debt() -> None:
     is_busy = False
     share = Share(SHARE, lambda: is_busy, burst_seconds=0.0)
@@ -77,6 +78,7 @@ def test_nobody_waits_while_a_processor_is_idle_and_that_is_no_debt() -> None:
     assert share.wait_seconds() < 0.1
 
 
+@pytest.mark.alone
 def test_what_was_used_of_a_busy_machine_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yielding, "DEBT_SECONDS", 0.2)
     share = Share(0.1, lambda: True, burst_seconds=0.0)
@@ -133,6 +135,7 @@ def test_requests_of_a_spent_budget_run_one_after_the_other_at_their_share() -> 
     assert seconds >= 0.8 * 9 * 0.01 / 0.2
 
 
+@pytest.mark.alone
 def test_a_stream_and_a_probe_hold_nobody_up() -> None:
     async def ask() -> None:
         site = Site(Share(SHARE, lambda: True, burst_seconds=0.0))

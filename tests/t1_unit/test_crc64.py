@@ -36,7 +36,7 @@ def expected(data: bytes, block_bytes: int) -> bytes:
 def test_digests_are_the_same_however_the_bytes_come(
     data: bytes, ends: list[int], pieces: list[int]
 ) -> None:
-    """In runs (parts) of any length, each read in pieces of any length."""
+    """The bytes come in runs (parts) of any length, each read in pieces of any length."""
     runs = []
     bounds = sorted({0, *(end for end in ends if end < len(data)), len(data)})
     for start, end in itertools.pairwise(bounds):

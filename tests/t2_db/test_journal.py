@@ -26,7 +26,7 @@ INSERT INTO journal (what, inos)
 WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < :last)
 SELECT :what, '[' || n || ']' FROM numbers ORDER BY n
 """
-"""As ``note`` adds them one by one."""
+"""Adds at once the rows that ``note`` adds one by one."""
 MEMORY_BYTES = 2 << 20
 BLOCKED_SECONDS = 0.5
 

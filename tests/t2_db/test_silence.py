@@ -25,6 +25,7 @@ TOGETHER = 64
 """The calls that one round of the NFS server answers one after the other (fsal/native/call.c)."""
 
 
+@pytest.mark.alone
 def test_calls_of_one_round_do_not_wait_one_after_the_other(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +58,7 @@ def test_calls_of_one_round_do_not_wait_one_after_the_other(
         namespace.close()
 
 
+@pytest.mark.alone
 def test_a_host_that_never_answers_a_connect_costs_one_wait(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

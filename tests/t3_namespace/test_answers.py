@@ -56,7 +56,7 @@ OPERATIONS: dict[str, Make] = {
 
 
 def moved(parent: int, name: bytes, new_parent: int, new_name: bytes) -> Operation[Any]:
-    return Operation(rename.rename, ROOT_CRED, parent, name, new_parent, new_name)
+    return Operation(rename.rename, ROOT_CRED, parent, name, new_parent, new_name, 0)
 
 
 def make(namespace: Namespace) -> dict[bytes, int]:

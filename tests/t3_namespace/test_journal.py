@@ -149,8 +149,8 @@ class Client:
                 create.symlink, cred, here, name, b"target", SetAttr(), generation=generation
             ),
             lambda: Operation(create.link, cred, file, here, name),
-            lambda: Operation(rename.rename, cred, here, name, there, other),
-            lambda: Operation(rename.rename, cred, here, name, here, other),
+            lambda: Operation(rename.rename, cred, here, name, there, other, 0),
+            lambda: Operation(rename.rename, cred, here, name, here, other, 0),
             lambda: Operation(remove.remove, cred, here, name),
             lambda: Operation(setattr_, anything, SetAttr(mode=draw.randrange(0o1000))),
             lambda: Operation(xattr.setxattr, cred, anything, name, other, 0),

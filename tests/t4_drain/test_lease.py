@@ -88,7 +88,7 @@ def test_a_drain_that_was_killed_is_followed_at_once(rclone_site: Site) -> None:
             until(lambda: leases(site) == 2, "both drains have a lease")
             site.kill(first)
             held.discard()
-            until(lambda: not site.left(), "the other one goes on")
+            until(lambda: not site.left(), "the other one continues")
     assert site.objects() == contents
     assert "which is dead" in site.output.read_text()
 
@@ -111,7 +111,7 @@ def test_a_drain_that_starts_spares_the_uploads_that_another_one_begins(moto_sit
         assert site.proxy.operations("LIST UPLOADS")
         assert site.proxy.operations("ABORT") == []
         held.release()
-        until(lambda: not site.left(), "the first drain goes on")
+        until(lambda: not site.left(), "the first drain continues")
     assert site.objects() == {"f": data}
     assert site.multiparts() == 0
 

@@ -212,7 +212,7 @@ def test_bytes_that_changed_since_their_seal_are_found_also_by_an_older_kind(
 
 
 def test_the_newer_checksum_serves_for_local_bytes_too(newer_site: Site) -> None:
-    """For digests that are made afterwards, and for fsck where there are none."""
+    """It serves digests that are made afterwards, and fsck where there are none."""
     site = newer_site
     files = {"f": os.urandom(9), "g": os.urandom(17 * MIB)}
     for path, data in files.items():

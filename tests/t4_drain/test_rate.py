@@ -23,6 +23,7 @@ def busiest(requests: list[Request], seconds: float) -> int:
     return most
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_burst_of_many_ranks_is_a_smooth_stream(rclone_site: Site, processes: int) -> None:
     """A window of w seconds has at most rate * w requests and a burst of a tenth of a second.
@@ -47,6 +48,7 @@ def test_a_burst_of_many_ranks_is_a_smooth_stream(rclone_site: Site, processes: 
     assert took <= 1.5 * len(requests) / rate
 
 
+@pytest.mark.alone
 def test_bytes_stay_under_their_ceiling(rclone_site: Site) -> None:
     site = rclone_site
     rate = 8 * MIB
@@ -69,6 +71,7 @@ def leases(site: Site) -> dict[int, int]:
     return dict(site.rows("SELECT id, expires_ns FROM lease"))
 
 
+@pytest.mark.alone
 def test_two_drains_share_one_ceiling(rclone_site: Site) -> None:
     """The second drain halves its rate at once, the first one when it next renews its lease."""
     site = rclone_site
@@ -109,6 +112,7 @@ def test_slow_down_leaves_one_request_at_a_time_and_recovers(rclone_site: Site) 
     assert len(site.objects()) == 150
 
 
+@pytest.mark.alone
 def test_retry_after_is_obeyed(rclone_site: Site) -> None:
     site = rclone_site
     for number in range(4):
@@ -125,6 +129,7 @@ def test_retry_after_is_obeyed(rclone_site: Site) -> None:
     assert max(later) >= 1.9
 
 
+@pytest.mark.alone
 def test_what_is_not_wanted_any_more_is_aborted_at_once(rclone_site: Site) -> None:
     """A slow upload is given up after the part that is being sent."""
     site = rclone_site

@@ -137,7 +137,7 @@ def test_retries_are_kept_over_a_restart(rclone_site: Site) -> None:
     assert (tries, "is missing" in error) == (1, True)
     site.rows("UPDATE retry SET tries = 1000 RETURNING 1")
     with site.process():
-        until(lambda: site.rows("SELECT tries FROM retry")[0][0] >= 1001, "it goes on counting")
+        until(lambda: site.rows("SELECT tries FROM retry")[0][0] >= 1001, "it counts on")
         until(lambda: site.report()["failures"][0]["tries"] >= 1001, "it is shown")
         aside.rename(path)
         until(lambda: not site.left(), "the file is drained")

@@ -173,6 +173,7 @@ class Readers:
             assert not thread.is_alive()
 
 
+@pytest.mark.alone
 def test_cold_reads_wait_for_their_bytes_without_threads(site: Site) -> None:
     file, attr = evicted(site, "cold", 2 * GRANULE_BYTES + 100)
     drained(site, "other", 10)
@@ -210,6 +211,7 @@ def test_cold_reads_wait_for_their_bytes_without_threads(site: Site) -> None:
     assert tried(site.client, file, 0) == file.data[:PIECE_BYTES]
 
 
+@pytest.mark.alone
 def test_a_read_that_waited_too_long_is_delayed(site: Site) -> None:
     file, _ = evicted(site, "late", 10)
     began = time.monotonic()
@@ -307,6 +309,7 @@ def test_one_hydrator_waits_at_a_time(site: Site) -> None:
         second.close()
 
 
+@pytest.mark.alone
 def test_the_server_stops_with_parked_reads(tmp_path: Path) -> None:
     with ExitStack() as stack:
         site = start(stack, tmp_path)

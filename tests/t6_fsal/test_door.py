@@ -334,6 +334,7 @@ def dial(settings: Settings) -> socket.socket:
         os.close(directory)
 
 
+@pytest.mark.alone
 def test_rubbish_and_peers_that_stall_harm_nobody(site: Site) -> None:
     with ExitStack() as stack:
         halves = [stack.enter_context(dial(site.settings)) for _ in range(20)]

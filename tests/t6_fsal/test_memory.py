@@ -13,7 +13,7 @@ FILE_MIB = 32
 PASSES = 6
 """The memory grows for some passes, until each arena has what its threads use."""
 FAULTS_MAX = 30
-"""For each MiB, of its 256 pages, in the best pass. By default there are 90 to 240."""
+"""The most faults for the 256 pages of a MiB, in the best pass. By default there are 90 to 240."""
 GIVEN_BACK_MIB = 32
 
 

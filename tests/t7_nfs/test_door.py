@@ -24,7 +24,7 @@ STRICT = "/mnt/strict"
 OPTIONS = "hard,timeo=50,retrans=2,nosharecache,actimeo=0,lookupcache=none"
 RENAMES = int(os.environ.get("SPILLWAY_DOOR_RENAMES", "600"))
 CACHED_SECONDS = 60.0
-"""For so long the client may keep the attributes of a directory (acdirmax of nfs(5))."""
+"""The time for which the client may keep attributes of a directory (acdirmax of nfs(5))."""
 READER = f"""
 exec 3< {STRICT}/d/open
 touch {STRICT}/opened

@@ -30,7 +30,7 @@ FLAVOURS = ("krb5", "krb5i", "krb5p")
 WRAPPER = "libnss_wrapper.so"
 ALICE, BOB, STRANGER, TEAM, NOBODY = 5001, 5002, 5003, 6001, 65534
 USERS = {"alice": ALICE, "bob": BOB, "stranger": STRANGER}
-"""Of the client. All but the stranger are users of the gateway too."""
+"""The users of the client. All but the stranger are users of the gateway too."""
 WRONGSEC = 10016
 IDMAP = f"""\
 [General]

@@ -6,6 +6,8 @@ import sqlite3
 from contextlib import closing
 from functools import partial
 
+import pytest
+
 from tests.support.client import MOUNT, read_back, save, saved, start_save
 from tests.support.s3proxy import Act
 from tests.support.site import BUCKET, Site
@@ -52,6 +54,7 @@ def test_a_multipart_upload_survives_kill_9_of_the_drain(vm: ClientVm, make_site
     assert "Uploads" not in site.server.client().list_multipart_uploads(Bucket=BUCKET)
 
 
+@pytest.mark.alone
 def test_saves_go_on_without_a_bucket(vm: ClientVm, make_site: MakeSite) -> None:
     site = make_site()
     _files, with_bucket_seconds = save(vm, "step_1", ranks=8, mib=4, seed=1)

@@ -82,6 +82,7 @@ def test_a_full_disk_makes_writers_wait_and_then_says_so(
     assert digests(site) == below("later/step_1", files) | below("step_2", again)
 
 
+@pytest.mark.alone
 def test_at_the_dirty_limit_writers_wait_for_the_bucket(vm: ClientVm, make_site: MakeSite) -> None:
     site = make_site(
         space={"dirty_limit_bytes": 48 * MIB, "full_wait_seconds": 600.0, "reserve_bytes": MIB}

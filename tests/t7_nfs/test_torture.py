@@ -12,6 +12,7 @@ from tests.torture.run import ENGINES, Plan, run
 SECONDS = 20.0
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_nothing_that_was_acknowledged_is_lost_to_kill_9(engine: str, tmp_path: Path) -> None:

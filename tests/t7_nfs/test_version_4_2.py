@@ -121,7 +121,7 @@ def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
 
 
 def test_sparse_files_are_read_rightly(vm: ClientVm, make_site: MakeSite) -> None:
-    """With each version that is offered. Linux 6.6 and later ask with READ_PLUS in 4.2."""
+    """Each version that is offered reads them. Linux 6.6 and later ask with READ_PLUS in 4.2."""
     site = make_site()
     kernel = vm.run(["uname", "-r"]).stdout.strip()
     for version in OFFERED:

@@ -33,7 +33,7 @@ EACH = 2
 """The files of each kind of damage, and those without damage."""
 READERS = 8
 LEASE_SECONDS = 10
-"""As tests/support/gateway.py sets it."""
+"""The lease that tests/support/gateway.py sets."""
 CONNECTIONS, DEPTH = 10, 30
 """300 READs at the same time. The server parks 24 of one client address and delays the others."""
 

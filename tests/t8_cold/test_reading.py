@@ -218,6 +218,7 @@ def test_the_server_goes_and_comes_back(site: ColdSite) -> None:
     assert site.fetched_bytes() == len(data)
 
 
+@pytest.mark.alone
 def test_sigterm_ends_it_soon(site: ColdSite) -> None:
     """Even while the bucket hangs; what has come is in the durable map."""
     ino, _ = site.cold_file(40 * MIB)

@@ -98,7 +98,7 @@ class Layout:
     name: str
     rule: str
     path: str
-    """Of the checkpoint."""
+    """The path of the checkpoint."""
     run: str
     step: int | None
     phases: list[list[Steps]]

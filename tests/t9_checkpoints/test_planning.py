@@ -118,7 +118,7 @@ def test_metrics_are_read_once_and_kept_when_evicted(world: World, tmp_path: Pat
 
 CHECKPOINTS = 10_000
 PLAN_SECONDS = 2.0
-"""Of the processor: other tests run beside this one."""
+"""Seconds of the processor: other tests run beside this one."""
 _REST = ", ".join(column.name for column in Inode.__table__.columns if column.name != "ino")
 INODES = f"""
 INSERT INTO inode (ino, {_REST})

@@ -30,7 +30,7 @@ from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
 MEMBERS = int(os.environ.get("SPILLWAY_MEMBERS", "20000"))
 MEMORY_BYTES = 3 << 20
 COMMITS = 5
-"""Of a start with a rebuild, in chunks, and of two rounds."""
+"""The commits of a start with a rebuild, in chunks, and of two rounds."""
 SECONDS = 30.0
 
 

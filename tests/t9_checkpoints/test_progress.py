@@ -55,7 +55,7 @@ def test_a_row_waits_for_some_seconds_at_most(
     follow(follower)
     world.write("job/step-1/__0_0.distcp", b"1")
     follow(follower)
-    # The time counts from the first look, however often the save goes on meanwhile.
+    # The time counts from the first look, however often the save continues meanwhile.
     now[0] += WRITING_SECONDS - 0.1
     world.write("job/step-1/__1_0.distcp", b"1")
     follow(follower)
@@ -67,7 +67,7 @@ def test_a_row_waits_for_some_seconds_at_most(
 
 
 def test_rows_that_wait_are_dropped_when_everything_is_read_again(world: World) -> None:
-    """As in a database of yesterday, which knows nothing of the journal that was followed."""
+    """A database of yesterday knows nothing of the journal that was followed."""
     follower = world.follower(writing_seconds=3600.0)
     follow(follower)
     for step in (1, 2):

@@ -42,7 +42,7 @@ def site(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 REMOVALS = [
     *(f"drain.commit.{when}.1" for when in ("before", "after")),
     *(f"drain.delete_objects.{when}.1" for when in ("before", "after")),
-    "rename_as_seen.1",
+    "rename.1",
     "drain.commit.before.3",
 ]
 """Commits 1 and 2 add tombstones: of the manifest, and of copies that were not recorded."""

@@ -264,7 +264,7 @@ FAILPOINTS = [
     # The first PUT asks whether the store keeps tags, the second one is the manifest.
     *(f"drain.put_object.{when}.2" for when in ("before", "after")),
     "drain.commit.after.8",
-    "rename_as_seen.1",
+    "rename.1",
     *(f"drain.commit.{when}.9" for when in ("before", "after")),
 ]
 """The commit 8 records the manifest, and the last one follows the rename that shows the copy."""

@@ -163,6 +163,7 @@ def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyP
     }
 
 
+@pytest.mark.alone
 def test_many_checkpoints_are_measured_at_once(settings: Settings) -> None:
     numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {MANY})"
     inode, checkpoint = INODE.split("VALUES"), CHECKPOINT.split("VALUES")

@@ -225,7 +225,7 @@ def test_a_kill_anywhere_is_followed_by_the_rest(
 
 
 def test_a_copy_with_another_etag_is_found_by_what_it_says_of_itself(site: Aged) -> None:
-    """As of a store that encrypts, killed after its answer; and as of another program's object."""
+    """A store that encrypts gives such an ETag, and another program's object has one."""
     path = site.save()
     site.put(COLD)
     site.turn()

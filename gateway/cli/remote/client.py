@@ -149,9 +149,7 @@ class Api:
             case 409 | 507:
                 return NotPossible(detail)
             case 412:
-                return NotPossible(
-                    "somebody else changed it meanwhile: look at it as it is now, and repeat"
-                )
+                return NotPossible("it was changed meanwhile: look at it as it is now, and repeat")
             case 422:
                 return UserError(f"{detail}{self._versions()}")
             case 429:

@@ -61,7 +61,7 @@ class Claims:
         self._lock = threading.Lock()
         self._busy: set[int | str] = set()
         self._needed: Counter[int | str] = Counter()
-        """For each claimed name, how many planned and running jobs need it."""
+        """How many planned and running jobs need each claimed name."""
         self._spare: set[int | str] = set()
         """The names that are claimed, and that no job needs any more."""
         self._end = threading.Event()

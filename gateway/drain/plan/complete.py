@@ -12,7 +12,7 @@ from gateway.drain import statements as own
 from gateway.drain.context import View
 
 MOST = 256
-"""With more of them that wait, the others are drained like all files."""
+"""The most checkpoints that go first. More of them are drained like all files."""
 
 
 class Complete:
@@ -27,7 +27,7 @@ class Complete:
         self._begun: dict[bytes, int] = {}
         """The checkpoint that goes first, by top-level directory."""
         self._directories: dict[tuple[int, str], tuple[int, ...]] = {}
-        """By inode and evidence: another set of members may have other directories."""
+        """The directories by inode and evidence: another set of members may have others."""
 
     def places(self, view: View) -> Sequence[tuple[bytes, int]]:
         """Return what they consist of: the top-level directory and inode of each directory, or of

@@ -38,7 +38,7 @@ log = logging.getLogger("drain")
 
 SCAN_PAGE = 2048
 JOBS_PAGE = 64
-"""With BYTES_PAGE: how far ahead files are chosen. What is sealed later waits for these files."""
+"""How far ahead files are chosen, with BYTES_PAGE. What is sealed later waits for these files."""
 BYTES_PAGE = 1 << 30
 TAKEN_AT_ONCE = 8
 PICKED_AT_ONCE = 4096

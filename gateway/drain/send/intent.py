@@ -25,8 +25,12 @@ from gateway.drain.context import Context, View
 from gateway.drain.metadata import (
     CONTENT_VERSION,
     GENERATION,
+    GID,
     INO,
+    MODE,
+    MTIME,
     SNAPSHOT,
+    UID,
     VOLUME,
     with_rest,
 )
@@ -313,10 +317,10 @@ def metadata(started: Started, part_bytes: int | None = None) -> dict[str, str]:
         moment
         | parts
         | {
-            "mode": f"{file.mode:04o}",
-            "uid": str(file.uid),
-            "gid": str(file.gid),
-            "mtime-ns": str(file.mtime_ns),
+            MODE: f"{file.mode:04o}",
+            UID: str(file.uid),
+            GID: str(file.gid),
+            MTIME: str(file.mtime_ns),
             CONTENT_VERSION: str(file.content_version),
             INO: str(file.ino),
             GENERATION: str(file.generation),

@@ -42,7 +42,7 @@ log = logging.getLogger("drain")
 
 
 WITHDRAWN = ""
-"""In place of the class: nothing is copied any more, and the object stays as it is."""
+"""Stands in place of the class when nothing is to be copied: the object stays as it is."""
 
 
 class Ordered(NamedTuple):
@@ -101,7 +101,7 @@ class _Begun(NamedTuple):
     """A transition whose row names the key."""
 
     ordered: Ordered
-    """As it was before. With a key: an earlier request may be under way."""
+    """The row as it was before. If it had a key, an earlier request may be under way."""
     file: File
     stored: Object
 

@@ -60,7 +60,7 @@ static void threads_lose_no_count(void)
 	assert(sum(&counts) == 0);
 }
 
-/* Each time is a little above the bound of the bucket below. The clock goes on meanwhile. */
+/* Each time is a little above the bound of the bucket below. The clock moves meanwhile. */
 static void a_time_is_in_its_bucket(void)
 {
 	struct spw_counts counts, before;

@@ -1,0 +1,97 @@
+"""Changes directory entries, and what a change of a name means for the inode and the drain.
+
+The verbs that make, move and take away names use this module. It knows no verb.
+"""
+
+from __future__ import annotations
+
+from gateway.db import journal
+from gateway.db import statements as sql
+from gateway.db.writer import Tx
+from gateway.errors import NotADirectory, NotEmpty, Stale
+from gateway.types import Attr, Kind, Removed
+
+
+def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
+    """Move mtime, ctime and change of a directory whose entries change.
+
+    Parameters: links, how many subdirectories come (negative: go). Returns the directory as it is
+    now. Raises Stale, NotADirectory.
+    """
+    row = tx.change(sql.DIRECTORY_CHANGED, the_ino=ino, delta=links, now_ns=tx.now_ns)
+    if row is None:
+        raise Stale
+    directory = Attr(*row)
+    if directory.kind != Kind.DIRECTORY:
+        raise NotADirectory
+    tx.directories.append(directory)
+    tx.touch(ino)
+    return directory
+
+
+def require_empty(tx: Tx, victim: Attr) -> None:
+    """Raise NotEmpty for a directory with entries."""
+    if victim.kind == Kind.DIRECTORY and tx.one(sql.ANY_ENTRY, parent=victim.ino) is not None:
+        raise NotEmpty
+
+
+def add_name(tx: Tx, parent: int, name: bytes, ino: int) -> None:
+    """Insert a directory entry with a new cookie."""
+    tx.run(sql.DIRENT_INSERT, parent=parent, name=name, ino=ino, cookie=tx.new_cookie())
+
+
+def count_name(tx: Tx, ino: int, names: int) -> Attr:
+    """Move nlink, ctime and change of an inode that got or lost names, or was renamed (0)."""
+    row = tx.change(sql.NLINK, the_ino=ino, delta=names, now_ns=tx.now_ns)
+    assert row is not None, "an entry without an inode"
+    tx.touch(ino)
+    return Attr(*row)
+
+
+def lose_name(tx: Tx, victim: Attr) -> Removed:
+    """Take a name from an inode whose entry is deleted or names another inode now."""
+    is_directory = victim.kind == Kind.DIRECTORY
+    lost = victim.nlink if is_directory else 1
+    changed = count_name(tx, victim.ino, -lost)
+    left = changed.nlink
+    if left == 0 and victim.kind == Kind.REGULAR:
+        # The row stays as an orphan: clients may have the file open (reclaim() deletes it).
+        _forget_object(tx, victim)
+    elif left == 0:
+        if is_directory:
+            tx.run(sql.REKEY_DELETE, the_ino=victim.ino)
+        tx.run(sql.INODE_DELETE, the_ino=victim.ino)
+    else:
+        _may_need_new_key(tx, victim.ino)
+    return Removed(victim.ino, victim.kind, left, victim.epoch, changed.change)
+
+
+def note_renamed(tx: Tx, attr: Attr) -> None:
+    """Tell the drain, and readers of the journal, that an inode and all below have other paths."""
+    if attr.kind == Kind.DIRECTORY:
+        tx.touch(attr.ino, journal.CHANGED | journal.BELOW)
+        _add_rekey(tx, attr.ino)
+    elif attr.kind == Kind.REGULAR:
+        _may_need_new_key(tx, attr.ino)
+
+
+def _forget_object(tx: Tx, victim: Attr) -> None:
+    ino = victim.ino
+    row = tx.one(sql.OBJECT_KEY, ino=ino)
+    if row is None:
+        # Most deleted files were never in the bucket, so they never had a wrong key.
+        return
+    tx.run(sql.REKEY_DELETE, the_ino=ino)
+    tx.run(sql.OBJECT_DELETE, the_ino=ino)
+    key, content_version, etag = row
+    sql.add_tombstone(tx, tx.now_ns, key, ino, content_version, etag, victim.generation)
+
+
+def _may_need_new_key(tx: Tx, ino: int) -> None:
+    if tx.one(sql.OBJECT_KEY, ino=ino) is not None:
+        _add_rekey(tx, ino)
+
+
+def _add_rekey(tx: Tx, ino: int) -> None:
+    if tx.one(sql.REKEY, ino=ino) is None:
+        tx.run(sql.REKEY_INSERT, ino=ino, renamed_ns=tx.now_ns)
