@@ -57,6 +57,9 @@ class Remote:
                 frame = self._receive(frames.ANSWER_BYTES)
                 data = self._receive(frames.data_bytes(frame))
                 number, answer = frames.decode(frame, data)
+                # Counted as one of ours, it would end the wait for an answer that is missing then.
+                if not 0 <= number - first < sent:
+                    raise frames.Rubbish(f"it answered request {number}")
                 answers[number - first] = answer
         except TimeoutError:
             raise DoorClosed(f"the NFS server gave no answer for {self._seconds:g} s") from None

@@ -18,6 +18,8 @@ OK, NOENT, IO, ROFS, STALE, NOTSUPP, DELAY, GRACE = 0, 2, 5, 30, 70, 10004, 1000
 
 AGAIN_SECONDS = 0.02
 """The pause of a client that was told to ask again."""
+REGULAR = 1
+"""The kind of a regular file."""
 _TYPE, _CHANGE, _SIZE, _FILEID, _NUMLINKS = 1, 3, 4, 20, 35
 _ATTRIBUTES = struct.pack(
     ">III", 2, 1 << _TYPE | 1 << _CHANGE | 1 << _SIZE | 1 << _FILEID, 1 << (_NUMLINKS - 32)
@@ -69,7 +71,7 @@ class _Reply:
 
 
 class File:
-    """A file that a client has open."""
+    """A file that a client has open, and opens again."""
 
     def __init__(
         self, client: Client, directory: bytes, name: str, client_id: bytes, reads: bool
@@ -98,8 +100,10 @@ class File:
             how += opaque(bytes(8) if empties else b"")
         how += struct.pack(">I", 0) + opaque(name.encode())
         # The server would take the same sequence number again for a repetition.
-        reply = self._client.call(putfh(directory), op(OPEN) + how, op(GETFH), again=(GRACE,))
-        self._seqid += 1
+        try:
+            reply = self._client.call(putfh(directory), op(OPEN) + how, op(GETFH), again=(GRACE,))
+        finally:
+            self._seqid += 1
         reply.unpack("IIII")
         self._state = struct.pack(">4I", *reply.unpack("4I"))
         reply.unpack("IQQ")
@@ -118,6 +122,15 @@ class File:
     def read(self) -> bytes:
         """Return the first bytes of the file. Raises Status."""
         return self._client.read(self.handle, 0, 4096, self._state)
+
+    def content(self, directory: bytes, name: str) -> bytes:
+        """Open the file by another name, read its first bytes and close it. Raises Status."""
+        self._where = directory, name
+        self.open()
+        try:
+            return self.read()
+        finally:
+            self.until_closed()
 
     def write_operation(self, data: bytes, offset: int = 0) -> bytes:
         """Return a durable WRITE, for ``close``. Parameters: offset in bytes."""
@@ -141,6 +154,7 @@ class File:
         except Status:
             self._client.call(op(RENEW) + self._client_id)
             raise
+        self._seqid += 1
         self._is_open = False
 
     def until_closed(self) -> None:
@@ -225,11 +239,10 @@ class Client:
         reply.unpack("IIIII")
         return reply.opaque()
 
-    def open(self, directory: bytes, name: str, empties: bool = False, reads: bool = False) -> File:
-        """Open a file, which is made if there is none, as a client that is not known yet.
+    def file(self, directory: bytes, name: str, reads: bool = False) -> File:
+        """Return a file that is not open yet, of a client that is not known yet.
 
-        Parameters: empties, whether the OPEN sets the size to 0; reads, whether the file
-        is there and is opened for reading only. Raises Status, also for a delay.
+        Parameters: reads, whether the file is there and is opened for reading only. Raises Status.
         """
         program = struct.pack(">I", 0) + opaque(b"tcp") + opaque(b"127.0.0.1.0.0")
         asked = os.urandom(8) + opaque(os.urandom(8)) + program + struct.pack(">I", 0)
@@ -237,7 +250,15 @@ class Client:
         reply.unpack("II")
         client = struct.pack(">QQ", *reply.unpack("QQ"))  # with the verifier
         self.call(op(SETCLIENTID_CONFIRM) + client)
-        file = File(self, directory, name, client[:8], reads)
+        return File(self, directory, name, client[:8], reads)
+
+    def open(self, directory: bytes, name: str, empties: bool = False, reads: bool = False) -> File:
+        """Open a file, which is made if there is none, as a client that is not known yet.
+
+        Parameters: empties, whether the OPEN sets the size to 0; reads, as of ``file``. Raises
+        Status, also for a delay.
+        """
+        file = self.file(directory, name, reads)
         file.open(empties)
         return file
 

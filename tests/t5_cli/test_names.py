@@ -34,6 +34,7 @@ from gateway.text import printable
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.tools import run_as_root
+from tests.support.trees import make_big
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t5_cli.site import PROGRAM, Site, environ, spillway
@@ -235,23 +236,6 @@ def test_a_server_on_the_port_is_not_run_beside(site: Site) -> None:
     run(site, "mkdir", "d")
 
 
-def populate(site: Site, count: int) -> None:
-    """Files in directories of a hundred, without bytes."""
-    namespace = Namespace(site.settings)
-    top = namespace.mkdir(ROOT_CRED, ROOT_INO, b"big", MODE).ino
-    namespace.close()
-    with opened(site.settings) as door:
-        made = door.run([Request(Op.MKDIR, top, b"d%d" % n) for n in range(count // 100)])
-        inos = [answer.attr.ino for answer in made if answer.attr is not None]
-        door.run(
-            [
-                Request(Op.SYMLINK, ino, b"s%d" % n, name2=b"x" * 40)
-                for ino in inos
-                for n in range(100)
-            ]
-        )
-
-
 def count(site: Site) -> int:
     [(found,)] = query(site.settings, "SELECT count(*) FROM dirent")
     return int(found)
@@ -263,7 +247,7 @@ def remove_big(site: Site, **how: Any) -> subprocess.Popen[bytes]:
 
 
 def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
-    populate(site, TREE)
+    make_big(site.settings, TREE)
     before = count(site)
     assert before > TREE
     for _ in range(2):
@@ -274,14 +258,17 @@ def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
         assert 0 < count(site) < before
         assert run(site, "fsck") == "0 problems found, 0 left\n"
         before = count(site)
+    data = DataFiles(site.settings.files_dir)
+    assert list(data.walk()) != []
     assert "names removed" in run(site, "rm", "-r", "big")
     assert run(site, "ls") == ""
+    assert list(data.walk()) == []
     assert run(site, "fsck") == "0 problems found, 0 left\n"
     assert run(site, "rm", "-rf", "big") == ""
 
 
 def test_a_removal_that_is_interrupted_ends_and_is_repeated(site: Site) -> None:
-    populate(site, TREE)
+    make_big(site.settings, TREE)
     before = count(site)
     for _ in range(3):
         running = remove_big(site, stderr=subprocess.PIPE)

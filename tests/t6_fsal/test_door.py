@@ -29,6 +29,7 @@ from tests.support.waiting import until
 
 RENAMES = int(os.environ.get("SPILLWAY_DOOR_RENAMES", "600"))
 HAMMERS = 3
+BYTES = b"some bytes"
 
 
 class Site(NamedTuple):
@@ -70,30 +71,39 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(server, door, stack.enter_context(nfs4.Client(server.port)))
 
 
-def look(client: nfs4.Client, directory: bytes) -> None:
-    """List a directory and look up its last names, which may disappear at this moment."""
+def look(client: nfs4.Client, file: nfs4.File, directory: bytes) -> int:
+    """List a directory, look up its last names and read those that are files. A name may disappear
+    at this moment. Returns how many files were read."""
+    opened = 0
     try:
         for name in client.names(directory)[-3:]:
-            client.lookup(directory, name)
+            if client.lookup(directory, name).kind == nfs4.REGULAR:
+                assert file.content(directory, name) == BYTES
+                opened += 1
     except nfs4.Status as exc:
         assert exc.number in (nfs4.NOENT, nfs4.STALE)
+    return opened
 
 
 @contextmanager
-def hammered(site: Site, *paths: str) -> Iterator[None]:
-    """Let clients list directories and look up what they find, while another process changes
-    them."""
+def hammered(site: Site, *paths: str) -> Iterator[list[int]]:
+    """Let clients list directories, look up and read what they find, while another process changes
+    them. At the end the list has how many files each client has read."""
     done = threading.Event()
     failures: list[BaseException] = []
+    counts: list[int] = []
     inos = [site.ask(Op.LOOKUP, ROOT_INO, path.encode()).ino for path in paths]
 
     def hammer() -> None:
         with nfs4.Client(site.server.port) as client:
             handles = [client.handle("export", path) for path in paths]
+            file = client.file(handles[0], "", reads=True)
+            count = 0
             while not done.is_set():
                 for handle in handles:
                     client.getattr(handle)
-                    look(client, handle)
+                    count += look(client, file, handle)
+            counts.append(count)
 
     def change() -> None:
         with opened(site.settings) as door:
@@ -112,7 +122,7 @@ def hammered(site: Site, *paths: str) -> Iterator[None]:
     for thread in threads:
         thread.start()
     try:
-        yield
+        yield counts
     finally:
         done.set()
         for thread in threads:
@@ -139,7 +149,8 @@ def is_absent(client: nfs4.Client, directory: bytes, name: str) -> bool:
 
 
 def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
-    """The door renames back and forth between directories that clients list and look into."""
+    """The door renames a directory and a file back and forth between directories that clients list
+    and look into."""
     client = site.client
     inos = [site.ask(Op.MKDIR, ROOT_INO, name.encode()).ino for name in ("here", "there")]
     handles = [client.handle("export", name) for name in ("here", "there")]
@@ -147,24 +158,37 @@ def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
         site.ask(Op.MKDIR, inos[0], b"other%d" % number)
     moved = site.ask(Op.MKDIR, inos[0], b"moved").ino
     inside = client.handle("export", "here", "moved")
-    at, old = 0, b"moved"
-    with hammered(site, "here", "there"):
+    with client.opened(handles[0], "file") as made:
+        made.write(BYTES)
+    fileid = client.getattr(made.handle).fileid
+    file = client.file(handles[0], "file", reads=True)
+    at, old = 0, ("moved", "file")
+    with hammered(site, "here", "there") as counts:
         for number in range(RENAMES):
-            to, new = (at if number % 3 else 1 - at), b"moved%d" % number
-            attr = site.ask(Op.RENAME, inos[at], old, ino2=inos[to], name2=new)
-            assert is_absent(client, handles[at], old.decode())
-            found = client.lookup(handles[to], new.decode())
+            to, new = (at if number % 3 else 1 - at), (f"moved{number}", f"file{number}")
+            attr, _ = (
+                site.ask(Op.RENAME, inos[at], was.encode(), ino2=inos[to], name2=name.encode())
+                for was, name in zip(old, new, strict=True)
+            )
+            assert is_absent(client, handles[at], old[0])
+            found = client.lookup(handles[to], new[0])
             assert found.fileid == moved
             assert found.change >= attr.change
             assert client.getattr(inside).change >= attr.change
+            with pytest.raises(nfs4.Status, match=f" {nfs4.NOENT}$"):
+                file.content(handles[at], old[1])
+            assert file.content(handles[to], new[1]) == BYTES
+            assert client.getattr(file.handle).fileid == fileid
             for which in {at, to}:
                 told = site.ask(Op.GETATTR, inos[which]).change
                 assert client.getattr(handles[which]).change >= told
                 if number % 10 == 0:
-                    listed = names(client, handles[which])
-                    assert (new.decode() in listed) == (which == to)
-                    assert old.decode() not in listed
+                    listed = set(names(client, handles[which]))
+                    assert listed & {*new} == ({*new} if which == to else set())
+                    assert not listed & {*old}
             at, old = to, new
+    print(f"{RENAMES} renames of each, {sum(counts)} files read meanwhile")
+    assert min(counts) > 0
 
 
 def test_both_directories_of_a_rename_are_told(site: Site) -> None:

@@ -171,7 +171,7 @@ def test_frames_of_the_door_are_not_believed(tmp_path: Path) -> None:
 
 
 @SANITIZERS
-@pytest.mark.parametrize("suite", ["test_door", "test_door_told"])
+@pytest.mark.parametrize("suite", ["test_door", "test_door_told", "test_door_rubbish"])
 def test_nobody_at_the_door_holds_others_up(tmp_path: Path, suite: str, sanitizer: str) -> None:
     sources = ("door.c", "door_frame.c", "door_peer.c")
     # Addresses of sockets are short.

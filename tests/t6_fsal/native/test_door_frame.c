@@ -7,35 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "door_frame.h"
+#include "door_rubbish.h"
 
 #undef NDEBUG
 
-#define RANDOM_BYTES 10000000u
-
-static uint64_t seed = 88172645463325252u;
 static volatile uint64_t seen;
-
-static uint64_t next_random(void)
-{
-	seed ^= seed << 13;
-	seed ^= seed >> 7;
-	return seed ^= seed << 17;
-}
-
-/* Reads all bytes that a request claims to have. */
-static void use(const struct spw_door_request *asked)
-{
-	const struct spw_request *request = &asked->request;
-
-	seen += asked->offset + asked->length;
-	for (uint32_t i = 0; i < request->group_count; i++)
-		seen += request->groups[i];
-	for (uint32_t i = 0; i < request->name_len; i++)
-		seen += (unsigned char)request->name[i];
-	for (uint32_t i = 0; i < request->name2_len; i++)
-		seen += (unsigned char)request->name2[i];
-}
 
 /* Takes a frame as the server does. Returns whether it was a request. */
 static bool take(const uint8_t *bytes, size_t count)
@@ -53,25 +29,11 @@ static bool take(const uint8_t *bytes, size_t count)
 		memcpy(frame, exact, length);
 		is_request = spw_door_decode(frame, length, &request) == 0;
 		if (is_request)
-			use(&request);
+			seen += use(&request);
 		free(frame);
 	}
 	free(exact);
 	return is_request;
-}
-
-static size_t make(uint8_t *bytes, uint16_t op, uint32_t groups, uint32_t name, uint32_t name2)
-{
-	struct spw_door_head head = { .magic = SPW_DOOR_MAGIC, .version = SPW_DOOR_VERSION, .op = op };
-	struct spw_door_body body = {
-		.ino = 2, .group_count = groups, .name_len = name, .name2_len = name2,
-	};
-
-	head.length = (uint32_t)(sizeof(head) + sizeof(body) + groups * 4 + name + name2);
-	memcpy(bytes, &head, sizeof(head));
-	memcpy(bytes + sizeof(head), &body, sizeof(body));
-	memset(bytes + sizeof(head) + sizeof(body), 'x', groups * 4 + name + name2);
-	return head.length;
 }
 
 static void every_truncation_is_partial(void)
@@ -80,7 +42,7 @@ static void every_truncation_is_partial(void)
 	size_t length, found;
 
 	for (uint16_t op = SPW_DOOR_LOOKUP; op <= SPW_DOOR_EXPORTS; op++) {
-		length = make(bytes, op, op, 20u + op, op % 3 * 100);
+		length = make_frame(bytes, op, op, 20u + op, op % 3 * 100);
 		assert(take(bytes, length));
 		for (size_t count = 0; count < length; count++) {
 			assert(!take(bytes, count));
@@ -99,15 +61,15 @@ static void bounds_hold(void)
 	static uint8_t bytes[2 * SPW_DOOR_FRAME_BYTES];
 	size_t length;
 
-	length = make(bytes, 1, 0, 1, 0);
+	length = make_frame(bytes, 1, 0, 1, 0);
 	bytes[offsetof(struct spw_door_head, magic)]++;
 	assert(spw_door_find(bytes, length, &length) == SPW_DOOR_RUBBISH);
-	assert(take(bytes, make(bytes, 1, SPW_DOOR_GROUPS, 0, 0)));
-	assert(!take(bytes, make(bytes, 1, SPW_DOOR_GROUPS + 1, 0, 0)));
-	assert(take(bytes, make(bytes, 1, 0, SPW_DOOR_NAME_BYTES, 0)));
-	assert(!take(bytes, make(bytes, 1, 0, SPW_DOOR_NAME_BYTES + 1, 0)));
-	assert(!take(bytes, make(bytes, 1, 0, 0, SPW_DOOR_NAME_BYTES + 1)));
-	length = make(bytes, 1, 0, SPW_DOOR_NAME_BYTES, SPW_DOOR_NAME_BYTES);
+	assert(take(bytes, make_frame(bytes, 1, SPW_DOOR_GROUPS, 0, 0)));
+	assert(!take(bytes, make_frame(bytes, 1, SPW_DOOR_GROUPS + 1, 0, 0)));
+	assert(take(bytes, make_frame(bytes, 1, 0, SPW_DOOR_NAME_BYTES, 0)));
+	assert(!take(bytes, make_frame(bytes, 1, 0, SPW_DOOR_NAME_BYTES + 1, 0)));
+	assert(!take(bytes, make_frame(bytes, 1, 0, 0, SPW_DOOR_NAME_BYTES + 1)));
+	length = make_frame(bytes, 1, 0, SPW_DOOR_NAME_BYTES, SPW_DOOR_NAME_BYTES);
 	assert(length > SPW_DOOR_FRAME_BYTES);
 	assert(spw_door_find(bytes, length, &length) == SPW_DOOR_RUBBISH);
 }
@@ -115,7 +77,7 @@ static void bounds_hold(void)
 static void another_version_is_told(void)
 {
 	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
-	size_t length = make(bytes, 1, 0, 1, 0), found;
+	size_t length = make_frame(bytes, 1, 0, 1, 0), found;
 	struct spw_door_request request;
 
 	bytes[offsetof(struct spw_door_head, version)]++;
@@ -126,7 +88,7 @@ static void another_version_is_told(void)
 static void ranges_are_passed_on(void)
 {
 	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
-	size_t length = make(bytes, SPW_DOOR_PRESENT, 0, 0, 0);
+	size_t length = make_frame(bytes, SPW_DOOR_PRESENT, 0, 0, 0);
 	struct spw_door_reply reply = {
 		.attr.ino = 3, .offset = 4, .length = UINT64_MAX, .data_bytes = 5,
 	};
@@ -146,25 +108,14 @@ static void ranges_are_passed_on(void)
 	assert(answer.head.length == sizeof(answer));
 }
 
-/* The input is random bytes, and valid heads before a body that is not valid. */
 static void rubbish_harms_nothing(void)
 {
 	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
 	size_t spent = 0, requests = 0;
 
 	while (spent < RANDOM_BYTES) {
-		size_t count = sizeof(struct spw_door_head) + next_random() % 300;
-		uint64_t how = next_random();
+		size_t count = make_rubbish(bytes);
 
-		for (size_t i = 0; i < count; i++)
-			bytes[i] = (uint8_t)(next_random() >> 24);
-		if (how % 4 != 0) {
-			(void)make(bytes, (uint16_t)next_random(), next_random() % 4,
-				   next_random() % 40, next_random() % 40);
-			/* One bit of the frame is changed. */
-			if (how % 8 != 1)
-				bytes[next_random() % 184] ^= (uint8_t)(1u << how % 7);
-		}
 		requests += take(bytes, count);
 		spent += count;
 	}
