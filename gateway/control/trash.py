@@ -16,6 +16,8 @@ from gateway.trash.rows import Entry, State, Totals
 from gateway.trash.trash import Trash
 
 NOT_KNOWN = "(its path is not known)"
+BY_HAND = "a person emptied the trash"
+"""The reason of such a removal."""
 
 
 def facts(
@@ -42,15 +44,18 @@ def found(trash: Trash, trash_id: str) -> Entry:
     raise NotThere(f"{shown(trash_id)} is not in the trash: see spillway trash list")
 
 
-def undelete(settings: Settings, trash: Trash, trash_id: str, to: str | None = None) -> bytes:
+def undelete(
+    settings: Settings, trash: Trash, trash_id: str, to: str | None = None, *, by: str
+) -> bytes:
     """Take a checkpoint back. Returns its path below the export's root.
 
-    Parameters: to, another path than the one that it had. Raises NotThere; TrashRefused,
-    UserError, DoorClosed, NamespaceError, OSError.
+    Parameters: to, another path than the one that it had; by, the person. Raises NotThere;
+    TrashRefused, UserError, DoorClosed, NamespaceError, OSError.
     """
     trash.reconcile()
     entry = found(trash, trash_id)
-    return trash.undelete(entry.id, None if to is None else names_of(settings.nfs.export, to))
+    parts = None if to is None else names_of(settings.nfs.export, to)
+    return trash.undelete(entry.id, parts, by=by)
 
 
 def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[Entry]:
@@ -67,19 +72,21 @@ def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[
     ]
 
 
-def remove(trash: Trash, entries: Sequence[Entry], told: Callable[[int, int], None]) -> list[str]:
+def remove(
+    trash: Trash, entries: Sequence[Entry], told: Callable[[int, int], None], *, by: str
+) -> list[str]:
     """Remove entries for good. Returns why some stay.
 
     Parameters: told, called now and then with the number of entries that are done and of the names
-    of the next one that are removed: what it raises ends the removal. Raises UserError,
-    DoorClosed, NamespaceError, OSError.
+    of the next one that are removed: what it raises ends the removal; by, the person. Raises
+    UserError, DoorClosed, NamespaceError, OSError.
     """
     identity.require_surroundings(trash.settings)
     failures = []
     for at, entry in enumerate(entries):
         told(at, 0)
         try:
-            trash.remove(entry, partial(told, at))
+            trash.remove(entry, partial(told, at), by=by, reason=BY_HAND)
         except TrashRefused as exc:
             failures.append(str(exc))
     return failures

@@ -240,7 +240,8 @@ ALLOWED = {
     },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
-        "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.trash",
+        "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.retention.store",
+        "gateway.trash",
     },
     "gateway.elapsed": {"gateway.clock"},
     # The command line prints the facts of gateway.control, and the admin API serves them.
