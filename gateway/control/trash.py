@@ -8,10 +8,12 @@ from typing import Any
 
 from gateway import clock
 from gateway.control.paths import names_of
+from gateway.db.compiled import Session
 from gateway.errors import NotThere, TrashRefused
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
+from gateway.trash import rows
 from gateway.trash.rows import Entry, State, Totals
 from gateway.trash.trash import Trash
 
@@ -34,6 +36,12 @@ def facts(
     takes, now_ns = trash.totals(wanted), trash.now_ns()
     export = settings.nfs.export
     return [_facts_of(export, one, takes.get(one.id, Totals()), now_ns, text) for one in wanted]
+
+
+def named(settings: Settings, session: Session) -> list[dict[str, Any]]:
+    """Return the facts about each checkpoint in the trash for which no inode is read."""
+    entries = (one for one in rows.entries(session) if one.state != State.PUTTING)
+    return [_named(settings.nfs.export, one, printable) for one in entries]
 
 
 def found(trash: Trash, trash_id: str) -> Entry:
@@ -109,7 +117,7 @@ def summary(trash: Trash) -> dict[str, Any]:
     }
 
 
-def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text) -> dict[str, Any]:
+def _named(export: str, entry: Entry, text: Text) -> dict[str, Any]:
     return {
         "id": entry.id,
         "path": f"{export}/{text(entry.path)}" if entry.path else NOT_KNOWN,
@@ -117,6 +125,12 @@ def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text)
         "step": entry.step,
         "files": entry.files,
         "size_bytes": entry.size,
+    }
+
+
+def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text) -> dict[str, Any]:
+    return {
+        **_named(export, entry, text),
         "local_bytes": takes.local,
         "bucket_bytes": takes.stored,
         "dirty_files": takes.dirty_files,
