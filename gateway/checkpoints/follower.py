@@ -56,9 +56,8 @@ class Follower:
     """Keeps the catalogue of one namespace.
 
     Parameters: settings; database; stop, after which it ends between two transactions; news, which
-    is called when rows were written, with their runs, and without runs when rows are gone that
-    went with their inodes; writing_seconds, for which the row of a checkpoint that is
-    being written may wait.
+    is called with the runs of the rows that were written, and without one when rows are gone;
+    writing_seconds, for which the row of a checkpoint that is being written may wait.
     """
 
     def __init__(
@@ -234,7 +233,7 @@ class Follower:
                 self._save_at = now + SAVE_SECONDS
         self._looks = {}
         if looks:
-            self._news({row.run for look in looks for row in (look.before, look.now) if row})
+            self._news({look.now.run for look in looks if look.now is not None})
         for look in looks:
             self._say(look)
 

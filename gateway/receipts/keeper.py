@@ -1,10 +1,10 @@
 """Keeps the receipts of checkpoints: brings what is there to what the catalogue says.
 
 The first turn, and each one after a failure, compares all of both. Other turns read the runs of
-which the follower has told. Rows that went with their inodes it does not name: so these turns also
-read the runs that have another number of checkpoints than before. A receipt that must go is gone
-before another one comes: a link never names a checkpoint that is known to be partial for longer
-than needed.
+which the follower has told. It does not tell of which runs rows are gone: so these turns also read
+the runs that have another number of checkpoints than before. A receipt that must go is gone before
+another one comes: a link never names a checkpoint that is known to be partial for longer than
+needed.
 """
 
 from __future__ import annotations
@@ -104,13 +104,8 @@ class Receipts:
             there = {}
             before, runs = self._tree.read(), {one.run for one in facts.values()}
         else:
-            pair = (facts, self._facts)
-            runs = {
-                fact.run
-                for these, others in (pair, pair[::-1])
-                for ino, fact in these.items()
-                if others.get(ino) != fact
-            }
+            both = (facts.items() ^ self._facts.items()) if facts != self._facts else ()
+            runs = {fact.run for _ino, fact in both}
             before = {path: one for run in runs for path, one in there.pop(run, {}).items()}
         members: dict[bytes, list[Fact]] = {run: [] for run in runs}
         for fact in facts.values():

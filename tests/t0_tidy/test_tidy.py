@@ -61,7 +61,7 @@ DRAIN_ROOMS: dict[str, tuple[str, ...]] = {
 RETENTION_PURE = ("policy", "facts", "order", "keeps", "planner", "share", "superseded")
 """What decides is pure: it knows neither tables nor files nor clocks."""
 
-PACKAGES = {"gateway", "gateway.drain"}
+PACKAGES = {"gateway", "gateway.drain", "gateway.retention"}
 """Packages that ``imports`` names beside each module that is imported from them."""
 
 # Packages and modules, each with those of ours that it may import. The first match decides.
