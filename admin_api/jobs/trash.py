@@ -34,7 +34,7 @@ def _empty(work: Work) -> dict[str, Any]:
         more = f", {names:,} names of the next one" if names else ""
         work.progress(count, total, f"{count:,} of {total:,} checkpoints are done{more}")
 
-    failures = control.remove(trash, entries, told)
+    failures = control.remove(trash, entries, told, by=work.who)
     removed = total - len(failures)
     work.progress(total, total, f"{removed:,} of {total:,} checkpoints removed for good")
     return {"removed_checkpoints": removed, "failures": failures}

@@ -71,12 +71,12 @@ def ask_to_undelete(
 
 @router.post("/{trash_id}/undelete")
 def undelete(
-    gateway: Governed, call: Recorded, _who: Operator, trash_id: str, sent: Sent
+    gateway: Governed, call: Recorded, who: Operator, trash_id: str, sent: Sent
 ) -> RedirectResponse:
     """Take a checkpoint back."""
     call.before = _one(gateway, trash_id)
     to = path_in(sent.get("to", "").strip()) or None
-    path = control.undelete(gateway.settings, _trash(gateway), trash_id, to)
+    path = control.undelete(gateway.settings, _trash(gateway), trash_id, to, by=who.name)
     call.after = made = path_of(gateway.settings, path)
     return after("/trash", "ok", f"{made} is back. Policies hold for it again: a pin keeps it.")
 

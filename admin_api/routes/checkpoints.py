@@ -42,6 +42,9 @@ class Checkpoint(BaseModel):
     age_seconds: float | None = Field(description="Since it was complete.")
     manifest: str | None = Field(description="Key of its manifest in the bucket.")
     evidence: str = Field(description="A hash of its members. It is the ETag.")
+    storage_class: str | None = Field(
+        description="The one that all of its objects were moved to. A durable one is archived then."
+    )
 
 
 class OneCheckpoint(Checkpoint):

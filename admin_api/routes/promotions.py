@@ -57,9 +57,7 @@ class Promotion(BaseModel):
     files: int
     copied_files: int
     size_bytes: int
-    is_tagged: bool | None = Field(
-        description="Whether its objects have the tag that lifecycle rules can exclude."
-    )
+    is_tagged: bool | None = Field(description="Whether its objects have the tag.")
     legal_hold: bool = Field(description="Whether no program deletes its objects (Object Lock).")
     tags: dict[str, str] = Field(
         description="Tags of its objects.", examples=[{"spillway": "promoted", "team": "llm"}]

@@ -122,7 +122,9 @@ class Action(BaseModel):
     id: int
     began_ns: int
     finished_ns: int | None = Field(description="null: it is under way.")
-    what: str = Field(description="trash or evict.", examples=["trash"])
+    what: str = Field(
+        description="trash, evict, transition, remove or undelete.", examples=["trash"]
+    )
     author: str = Field(examples=["newest-three v2"])
     run: str
     step: int | None

@@ -102,11 +102,11 @@ def read_trashed(gateway: Governed, _viewer: Viewer, id: TrashId, response: Resp
 
 @router.post("/{id}/undelete", responses=describe(403, 404, 409, 503))
 def undelete(
-    gateway: Governed, call: Recorded, _operator: Operator, id: TrashId, body: Returning
+    gateway: Governed, call: Recorded, operator: Operator, id: TrashId, body: Returning
 ) -> Returned:
     """Take a checkpoint back. Clients see it at once."""
     call.before = _one(gateway, id)[1]
-    path = control.undelete(gateway.settings, _trash(gateway), id, body.to)
+    path = control.undelete(gateway.settings, _trash(gateway), id, body.to, by=operator.name)
     made = Returned(path=path_of(gateway.settings, path))
     call.after = made
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from gateway.checkpoints.duties import Duties, Duty
@@ -39,10 +39,16 @@ def main() -> int:
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
-    duties = Duties(_duties(settings, process.stop), process.stop)
+    receipts = Receipts(settings, process.stop)
+    duties = Duties([receipts, *_duties(settings, process.stop)], process.stop)
+
+    def news(runs: Collection[bytes]) -> None:
+        receipts.changed(runs)
+        duties.news()
+
     duties.start()
     database = Database(settings.database_url)
-    follower = Follower(settings, database, process.stop, duties.news, WRITING_SECONDS)
+    follower = Follower(settings, database, process.stop, news, WRITING_SECONDS)
     process.watched(settings, lambda: follower.rounds)
     follower.run()
     duties.end()
@@ -54,7 +60,6 @@ def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
     opened = partial(door.opened, settings, door.BACKGROUND_SECONDS)
     return (
         Manifests(settings, Database(url), stop),
-        Receipts(settings, stop),
         Status(settings, stop),
         Applier(settings, Database(url), stop, Trash(settings, Database(url), opened)),
         Expiry(settings, Database(url), stop, partial(_law, Law(settings, Database(url)))),

@@ -19,7 +19,7 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 
 from gateway import clock
@@ -56,8 +56,8 @@ class Follower:
     """Keeps the catalogue of one namespace.
 
     Parameters: settings; database; stop, after which it ends between two transactions; news, which
-    is called when rows were written; writing_seconds, for which the row of a checkpoint that is
-    being written may wait.
+    is called with the runs of the rows that were written, and without one when rows are gone;
+    writing_seconds, for which the row of a checkpoint that is being written may wait.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Follower:
         settings: Settings,
         database: Database,
         stop: threading.Event,
-        news: Callable[[], None] = lambda: None,
+        news: Callable[[Collection[bytes]], None] = lambda _runs: None,
         writing_seconds: float = 0.0,
     ) -> None:
         self._database = database
@@ -182,7 +182,7 @@ class Follower:
         assert row is not None, "a query without groups has one row"
         before, self._count = self._count, row[0]
         if row[0] < before:
-            self._news()
+            self._news(())
 
     def _look(self, inos: Iterable[int], reader: Reader | None = None) -> None:
         """Look at inodes, and at what follows from that, and write what differs. The last
@@ -233,7 +233,7 @@ class Follower:
                 self._save_at = now + SAVE_SECONDS
         self._looks = {}
         if looks:
-            self._news()
+            self._news({look.now.run for look in looks if look.now is not None})
         for look in looks:
             self._say(look)
 

@@ -1,13 +1,14 @@
 """`spillway checkpoints`: lists runs and their checkpoints.
 
-It reads the catalogue and nothing else, so it works whether or not the gateway runs.
+It reads rows and nothing else, so it works whether or not the gateway runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any
 
@@ -15,13 +16,22 @@ from gateway import config
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
 from gateway.cli import risk, table
-from gateway.control import checkpoints
+from gateway.control import checkpoints, trash
 from gateway.control.reading import opened, reading
 from gateway.control.runs import facts_of
 from gateway.units import duration, size
 
 RISKS_SHOWN = 5
 COLUMNS = (">step", "state", ">size", "files", ">age", "checkpoint")
+ARCHIVED, EXPIRED = "archived", "expired"
+"""States that are only shown: of a durable one whose objects were moved to another storage class,
+and of one in the trash."""
+FACTS = (
+    *("ino", "path", "run", "step", "rule", "state", "reason", "files", "size_bytes"),
+    *("dirty_files", "dirty_bytes", "complete_ns", "durable_ns", "age_seconds", "manifest"),
+    *("evidence", "storage_class"),
+)
+"""What ``gateway.control.checkpoints`` says of a checkpoint."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,11 +48,8 @@ def run(args: argparse.Namespace) -> int:
             "runs": facts_of(settings, measure(session)),
             "checkpoints": list(checkpoints.every(session, settings)),
         }
-    run = run_of(settings.nfs.export, args.run_name)
-    if run is not None:
-        for name in ("runs", "checkpoints"):
-            facts[name] = [one for one in facts[name] if one["run"] == run]
-    return show(facts, settings.nfs.export, args)
+        expired = trash.named(settings, session)
+    return show(facts, expired, settings.nfs.export, args)
 
 
 def run_of(export: str, name: str | None) -> str | None:
@@ -51,11 +58,22 @@ def run_of(export: str, name: str | None) -> str | None:
     return None if name is None else name.removeprefix(export).strip("/")
 
 
-def show(facts: dict[str, Any], export: str, args: argparse.Namespace) -> int:
+def show(
+    facts: dict[str, Any], expired: Sequence[dict[str, Any]], export: str, args: argparse.Namespace
+) -> int:
     """Print the checkpoints, and what each run would lose. Returns the exit status.
 
-    Parameters: facts, of the wanted runs; export, its path.
+    Parameters: facts, at least of the wanted run; expired, the facts of what is in the trash;
+    export, its path.
     """
+    for one in facts["checkpoints"]:
+        if one["state"] == State.DURABLE and one["storage_class"] is not None:
+            one["state"] = ARCHIVED
+    facts["checkpoints"] += map(_expired, expired)
+    run = run_of(export, args.run_name)
+    for name, key in (("runs", _run_key), ("checkpoints", _key)):
+        wanted = [one for one in facts[name] if run in (None, one["run"])]
+        facts[name] = sorted(wanted, key=key)
     found = facts["checkpoints"]
     if args.json:
         print(json.dumps(facts, indent=2))
@@ -99,6 +117,24 @@ def _show_runs(export: str, found: list[dict[str, Any]], runs: list[dict[str, An
         table.show(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
 
 
+def _run_key(one: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the place of a run: the numbers in its name count as numbers."""
+    parts = re.split("([0-9]+)", one["run"])
+    parts[1::2] = map(int, parts[1::2])
+    return parts, one["run"]
+
+
+def _key(one: dict[str, Any]) -> tuple[Any, ...]:
+    return *_run_key(one), one["step"] is None, one["step"] or 0, one["path"]
+
+
+def _expired(one: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts about a checkpoint in the trash, like those of the others."""
+    known = {name: one[name] for name in ("path", "run", "step", "files", "size_bytes")}
+    reason = f"in the trash: spillway undelete {one['id']}"
+    return {**dict.fromkeys(FACTS), **known, "state": EXPIRED, "reason": reason}
+
+
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     step = "-" if one["step"] is None else str(one["step"])
     age = "-" if one["age_seconds"] is None else duration(one["age_seconds"])
@@ -118,6 +154,6 @@ def _remark(one: dict[str, Any]) -> str:
     if one["state"] == State.DRAINING:
         left = f"{one['dirty_files']} files, {size(one['dirty_bytes'])}"
         return f"{name}: {left} are not in the bucket yet"
-    if one["state"] == State.DURABLE and one["manifest"] is None:
+    if one["state"] in (State.DURABLE, ARCHIVED) and one["manifest"] is None:
         return f"{name}: its manifest is not in the bucket yet"
     return str(name)

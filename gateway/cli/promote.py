@@ -270,9 +270,7 @@ def _line(one: dict[str, Any]) -> str:
     if one["run"] is None:
         text += "; no rule recognised it as a checkpoint"
     if one["state"] == State.DONE and not one["is_tagged"]:
-        text += (
-            "; its objects have no tag: exclude .spillway/promoted/ from lifecycle rules by hand"
-        )
+        text += "; its objects have no tag"
     return text
 
 

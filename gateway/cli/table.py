@@ -9,6 +9,7 @@ from typing import Any
 
 STYLES = {
     "durable": "green",
+    "archived": "green",
     "done": "green",
     "enabled": "green",
     "valid": "green",

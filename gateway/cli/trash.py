@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from gateway import config
-from gateway.cli import table
+from gateway.cli import table, user
 from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
 from gateway.control import trash as control
@@ -82,7 +82,8 @@ def undelete(args: argparse.Namespace) -> int:
         try:
             trash.reconcile()
             places = [(one.id, one.path) for one in trash.entries()]
-            path = control.undelete(settings, trash, chosen(places, export, args.what), args.to)
+            what = chosen(places, export, args.what)
+            path = control.undelete(settings, trash, what, args.to, by=user.name())
         except (NotPossible, TrashRefused) as exc:
             return refuse(NotPossible(str(exc)))
     return show_back(f"{export}/{printable(path)}")
@@ -179,9 +180,13 @@ def _empty(trash: Trash, entries: Sequence[Entry]) -> int:
     identity.require_surroundings(trash.settings)
     status = DONE
     line = Line(quiet=False)
+
+    def told(count: int) -> None:
+        line.show(f"{count:,} names removed")
+
     for entry in entries:
         try:
-            trash.remove(entry, lambda count: line.show(f"{count:,} names removed"))
+            trash.remove(entry, told, by=user.name(), reason=control.BY_HAND)
         except TrashRefused as exc:
             status = refuse(NotPossible(str(exc)))
             continue

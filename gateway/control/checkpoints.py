@@ -25,7 +25,7 @@ _LAST = literal_column(str((1 << 63) - 1), BigInteger)
 """Takes the place of a step or time that there is not: it comes after all others."""
 _NAMES = (
     *("ino", "path", "run", "step", "rule", "state", "reason", "files", "size"),
-    *("dirty_files", "dirty_size", "complete_ns", "durable_ns", "evidence"),
+    *("dirty_files", "dirty_size", "complete_ns", "durable_ns", "evidence", "storage_class"),
 )
 _MANIFEST = (
     select(func.min(manifest.c.key))

@@ -19,7 +19,7 @@ from gateway.namespace import identity
 from gateway.promotion.store import protected
 from gateway.retention import statements as own
 from gateway.retention import store
-from gateway.retention.facts import Checkpoint, Decision, Fate, Pinned
+from gateway.retention.facts import Checkpoint, Pinned
 from gateway.retention.law import is_still
 from gateway.retention.order import Order
 from gateway.retention.planning import checkpoint_of
@@ -48,7 +48,7 @@ def delete(
     """
     one = check(settings, database, ino, insists=insists, seen=seen)
     with database.writing() as session:
-        action = store.begin(session, "trash", Decision(one, Fate.DELETE, reason), author, reason)
+        action = store.begin(session, "trash", one, author, reason, one.evidence)
     result = "failed: it is not known whether it is in the trash: spillway trash list"
     try:
         made = Trash(settings, database).put(one.ino, one.path, one.evidence, author, reason)

@@ -8,14 +8,18 @@ from typing import Any
 
 from gateway import clock
 from gateway.control.paths import names_of
+from gateway.db.compiled import Session
 from gateway.errors import NotThere, TrashRefused
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
+from gateway.trash import rows
 from gateway.trash.rows import Entry, State, Totals
 from gateway.trash.trash import Trash
 
 NOT_KNOWN = "(its path is not known)"
+BY_HAND = "a person emptied the trash"
+"""The reason of such a removal."""
 
 
 def facts(
@@ -34,6 +38,12 @@ def facts(
     return [_facts_of(export, one, takes.get(one.id, Totals()), now_ns, text) for one in wanted]
 
 
+def named(settings: Settings, session: Session) -> list[dict[str, Any]]:
+    """Return the facts about each checkpoint in the trash for which no inode is read."""
+    entries = (one for one in rows.entries(session) if one.state != State.PUTTING)
+    return [_named(settings.nfs.export, one, printable) for one in entries]
+
+
 def found(trash: Trash, trash_id: str) -> Entry:
     """Return what has an id in the trash. Raises NotThere."""
     for one in trash.entries():
@@ -42,15 +52,18 @@ def found(trash: Trash, trash_id: str) -> Entry:
     raise NotThere(f"{shown(trash_id)} is not in the trash: see spillway trash list")
 
 
-def undelete(settings: Settings, trash: Trash, trash_id: str, to: str | None = None) -> bytes:
+def undelete(
+    settings: Settings, trash: Trash, trash_id: str, to: str | None = None, *, by: str
+) -> bytes:
     """Take a checkpoint back. Returns its path below the export's root.
 
-    Parameters: to, another path than the one that it had. Raises NotThere; TrashRefused,
-    UserError, DoorClosed, NamespaceError, OSError.
+    Parameters: to, another path than the one that it had; by, the person. Raises NotThere;
+    TrashRefused, UserError, DoorClosed, NamespaceError, OSError.
     """
     trash.reconcile()
     entry = found(trash, trash_id)
-    return trash.undelete(entry.id, None if to is None else names_of(settings.nfs.export, to))
+    parts = None if to is None else names_of(settings.nfs.export, to)
+    return trash.undelete(entry.id, parts, by=by)
 
 
 def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[Entry]:
@@ -67,19 +80,21 @@ def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[
     ]
 
 
-def remove(trash: Trash, entries: Sequence[Entry], told: Callable[[int, int], None]) -> list[str]:
+def remove(
+    trash: Trash, entries: Sequence[Entry], told: Callable[[int, int], None], *, by: str
+) -> list[str]:
     """Remove entries for good. Returns why some stay.
 
     Parameters: told, called now and then with the number of entries that are done and of the names
-    of the next one that are removed: what it raises ends the removal. Raises UserError,
-    DoorClosed, NamespaceError, OSError.
+    of the next one that are removed: what it raises ends the removal; by, the person. Raises
+    UserError, DoorClosed, NamespaceError, OSError.
     """
     identity.require_surroundings(trash.settings)
     failures = []
     for at, entry in enumerate(entries):
         told(at, 0)
         try:
-            trash.remove(entry, partial(told, at))
+            trash.remove(entry, partial(told, at), by=by, reason=BY_HAND)
         except TrashRefused as exc:
             failures.append(str(exc))
     return failures
@@ -102,7 +117,7 @@ def summary(trash: Trash) -> dict[str, Any]:
     }
 
 
-def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text) -> dict[str, Any]:
+def _named(export: str, entry: Entry, text: Text) -> dict[str, Any]:
     return {
         "id": entry.id,
         "path": f"{export}/{text(entry.path)}" if entry.path else NOT_KNOWN,
@@ -110,6 +125,12 @@ def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text)
         "step": entry.step,
         "files": entry.files,
         "size_bytes": entry.size,
+    }
+
+
+def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text) -> dict[str, Any]:
+    return {
+        **_named(export, entry, text),
         "local_bytes": takes.local,
         "bucket_bytes": takes.stored,
         "dirty_files": takes.dirty_files,

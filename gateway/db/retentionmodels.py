@@ -41,7 +41,7 @@ class Action(Base):
     finished_ns: Mapped[int | None]
     """NULL: it is under way, or was interrupted."""
     what: Mapped[str] = mapped_column(String)
-    """``trash``, ``evict`` or ``transition``."""
+    """``trash``, ``evict``, ``transition``, ``remove`` or ``undelete``."""
     author: Mapped[str] = mapped_column(String)
     """The policies with their versions, or a person."""
     run: Mapped[bytes]
@@ -49,7 +49,7 @@ class Action(Base):
     path: Mapped[bytes]
     ino: Mapped[int]
     evidence: Mapped[str] = mapped_column(String)
-    """That of the checkpoint's row, for which it was decided."""
+    """That of the checkpoint's row, for which it was decided. Empty: it was in the trash."""
     reason: Mapped[str] = mapped_column(String)
     result: Mapped[str | None] = mapped_column(String)
     """One line, shown to a person."""

@@ -1,4 +1,4 @@
-"""Gives objects a tag, by which a lifecycle rule of the bucket can leave them alone."""
+"""Gives objects a tag, by which policies of the store and inventories know them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Keeps the receipts of checkpoints: brings what is there to what the catalogue says.
 
-The first turn, and each one after a failure, compares all of both. Other turns look at the runs
-whose checkpoints changed. A receipt that must go is gone before another one comes: a link never
-names a checkpoint that is known to be partial for longer than needed.
+The first turn, and each one after a failure, compares all of both. Other turns read the runs of
+which the follower has told. It does not tell of which runs rows are gone: so these turns also read
+the runs that have another number of checkpoints than before. A receipt that must go is gone before
+another one comes: a link never names a checkpoint that is known to be partial for longer than
+needed.
 """
 
 from __future__ import annotations
@@ -10,9 +12,13 @@ from __future__ import annotations
 import errno
 import logging
 import threading
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
+from itertools import chain
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from gateway.checkpoints.facts import State
 from gateway.data.layout import DataFiles
@@ -36,10 +42,17 @@ PUT_AT_ONCE = 8
 FOR_GOOD = (errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 """What another try would not change."""
 
-FACTS = Statement(
-    select(*(checkpoint.c[name] for name in Fact._fields)).where(checkpoint.c.state != b("state"))
-)
+RUNS_AT_ONCE = 16
+"""If more runs than this changed, all are read."""
+
+_IS_COMPLETE = checkpoint.c.state != b("state")
+_FACTS = select(*(checkpoint.c[name] for name in Fact._fields)).where(_IS_COMPLETE)
+FACTS = Statement(_FACTS)
 """Selects the checkpoints that are complete."""
+FACTS_OF = Statement(_FACTS.where(checkpoint.c.run == b("run")))
+COUNTS = Statement(
+    select(checkpoint.c.run, func.count()).where(_IS_COMPLETE).group_by(checkpoint.c.run)
+)
 
 
 class Receipts:
@@ -58,6 +71,14 @@ class Receipts:
         self._facts: dict[int, Fact] = {}
         self._there: dict[bytes, dict[Path, Receipt]] | None = None
         """The receipts that are there, by run. None: not known, or not all of them."""
+        self._lock = threading.Lock()
+        self._changed: frozenset[bytes] = frozenset()
+        """The runs of which the follower has told since the last turn."""
+
+    def changed(self, runs: Collection[bytes]) -> None:
+        """Hear of runs whose rows changed. Called by the thread of the follower."""
+        with self._lock:
+            self._changed |= frozenset(runs)
 
     def turn(self) -> float:
         """Bring the receipts up to date. Raises TryAgain."""
@@ -73,8 +94,10 @@ class Receipts:
         return REST_SECONDS
 
     def _turn(self, door: Door) -> None:
-        facts = self._read()
+        with self._lock:
+            changed, self._changed = self._changed, frozenset()
         there, self._there = self._there, None
+        facts = self._read(frozenset() if there is None else changed)
         if there is None:
             if not self._tree.is_ours():
                 return
@@ -94,11 +117,24 @@ class Receipts:
             self._facts = facts
             self._there = there | wanted
 
-    def _read(self) -> dict[int, Fact]:
-        with self._database.reader() as connection:
-            rows = Session(connection, self._database.dialect).all(FACTS, state=str(State.WRITING))
-        found = (Fact(*row) for row in rows)
-        return {one.ino: one._replace(path=bytes(one.path), run=bytes(one.run)) for one in found}
+    def _read(self, changed: frozenset[bytes]) -> dict[int, Fact]:
+        """Return the facts of all checkpoints. Parameters: changed, the runs that are read. Empty:
+        all of them."""
+        state = str(State.WRITING)
+        with self._database.reading() as session:
+            runs = self._differing(session, changed) if changed else frozenset()
+            if not 0 < len(runs) <= RUNS_AT_ONCE:
+                return _facts(session.all(FACTS, state=state))
+            kept = {ino: one for ino, one in self._facts.items() if one.run not in runs}
+            found = (session.all(FACTS_OF, state=state, run=run) for run in runs)
+            return kept | _facts(chain.from_iterable(found))
+
+    def _differing(self, session: Session, changed: frozenset[bytes]) -> frozenset[bytes]:
+        """Return the runs that changed, with those that have another number of checkpoints."""
+        counts = {bytes(run): n for run, n in session.all(COUNTS, state=str(State.WRITING))}
+        known = Counter(one.run for one in self._facts.values())
+        other = (run for run in counts.keys() | known.keys() if counts.get(run, 0) != known[run])
+        return changed.union(other)
 
     def _change(self, door: Door, before: dict[Path, Receipt], after: dict[Path, Receipt]) -> bool:
         """Change what differs: links before documents, and what must go before what comes. Returns
@@ -132,3 +168,8 @@ class Receipts:
         except Refused as exc:
             return [exc]
         return []
+
+
+def _facts(rows: Iterable[Sequence[Any]]) -> dict[int, Fact]:
+    found = (Fact(*row) for row in rows)
+    return {one.ino: one._replace(path=bytes(one.path), run=bytes(one.run)) for one in found}

@@ -28,7 +28,6 @@ from gateway.retention.evicting import UnusedFiles
 from gateway.retention.facts import Checkpoint, Decision, Pinned
 from gateway.retention.law import is_still
 from gateway.retention.planning import Planned, Planning
-from gateway.retention.transitions import WHAT as TRANSITION
 from gateway.retention.transitions import Transitions
 from gateway.settings import Settings
 from gateway.text import printable
@@ -38,6 +37,8 @@ log = logging.getLogger("retention")
 TURN_SECONDS = 60.0
 REST = 20
 """The rest after a turn takes this many times as long as the turn."""
+OWN = ("trash", "evict")
+"""The actions that are done here. Others end theirs: the drain, and the trash."""
 PAUSE_SECONDS = 3600.0
 """A checkpoint that was refused, or that was looked at for evictions, waits for so long."""
 
@@ -213,8 +214,9 @@ class Applier:
     ) -> Iterator[Callable[[str], None]]:
         """Record that an action begins, and, by what is yielded, how it ended."""
         self._is_tidy = False
+        one = decision.checkpoint
         with self._database.writing() as session:
-            action = store.begin(session, what, decision, author, reason)
+            action = store.begin(session, what, one, author, reason, one.evidence)
         _hit("begun")
 
         def end(result: str) -> None:
@@ -222,7 +224,7 @@ class Applier:
             with self._database.writing() as session:
                 store.end(session, action, result)
             _hit("ended")
-            log.info("%s: %s: %s", printable(decision.checkpoint.path), reason, result)
+            log.info("%s: %s: %s", printable(one.path), reason, result)
 
         try:
             yield end
@@ -236,7 +238,7 @@ class Applier:
         with self._database.reader() as connection:
             left = store.unfinished(Session(connection, self._database.dialect))
         for action in left:
-            if action.what == TRANSITION:
+            if action.what not in OWN:
                 continue
             now = self._catalogue.look(action.ino).now
             is_there = now is not None and now.path == action.path

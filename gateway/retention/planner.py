@@ -9,8 +9,9 @@ none of the laws below holds it:
   newest complete one nor the newest durable one;
 - the catalogue has all checkpoints.
 
-The objects of a checkpoint move to another storage class only if it stays, is durable, and is
-neither promoted nor pinned.
+The bytes of a checkpoint leave the local disk only if it stays, is durable, and is not pinned. Its
+objects move to another storage class only if it stays, is durable, and is neither promoted nor
+pinned.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def plan(situation: Situation, measure: Measuring) -> Plan:
             if any(current.policy.deletes for current in under):
                 selected.add(one.ino)
             decision = _decide(run, one, under, situation.protected, pinned)
-            decision = decision._replace(evict=run.evicts(decision, under))
+            if not pinned.holds(one.path):
+                decision = decision._replace(evict=run.evicts(decision, under))
             if not _protected(one, situation.protected, pinned):
                 decision = decision._replace(transition=run.transition(decision, under))
             decisions.append(decision)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gateway import clock
 from gateway.db import journal
 from gateway.db.compiled import Session
 from gateway.retention import policy as policies
 from gateway.retention import statements as own
-from gateway.retention.facts import Current, Decision
+from gateway.retention.facts import Current
 from gateway.retention.knowntime import Known, KnownTime
 from gateway.retention.policy import Policy
 from gateway.retention.share import Asked
@@ -51,6 +51,19 @@ class Action(NamedTuple):
     evidence: str
     reason: str
     result: str | None
+
+
+class Subject(Protocol):
+    """A checkpoint to which something is done, in the catalogue or in the trash."""
+
+    @property
+    def ino(self) -> int: ...
+    @property
+    def path(self) -> bytes: ...
+    @property
+    def run(self) -> bytes: ...
+    @property
+    def step(self) -> int | None: ...
 
 
 class Approval(NamedTuple):
@@ -156,9 +169,13 @@ def supersede(session: Session, inos: frozenset[int]) -> None:
     journal.note(session, dict.fromkeys(before ^ inos, journal.CHANGED | journal.BELOW))
 
 
-def begin(session: Session, what: str, decision: Decision, author: str, reason: str) -> int:
-    """Record that an action begins, inside a write transaction. Returns its id."""
-    found = decision.checkpoint
+def begin(
+    session: Session, what: str, found: Subject, author: str, reason: str, evidence: str = ""
+) -> int:
+    """Record that an action begins, inside a write transaction. Returns its id.
+
+    Parameters: evidence, of the row of the catalogue. Empty: it is in the trash.
+    """
     row = session.one(
         own.ACTION_INSERT,
         began_ns=clock.now_ns(),
@@ -169,7 +186,7 @@ def begin(session: Session, what: str, decision: Decision, author: str, reason: 
         step=found.step,
         path=found.path,
         ino=found.ino,
-        evidence=found.evidence,
+        evidence=evidence,
         reason=reason,
         result=None,
     )

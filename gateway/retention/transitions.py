@@ -121,7 +121,7 @@ class Transitions:
             members = session.all(MEMBERS, storage_class=found.storage_class, **given)
             if not members:
                 return False
-            action = store.begin(session, WHAT, decision, found.policy, _reason(decision))
+            action = store.begin(session, WHAT, one, found.policy, _reason(decision), one.evidence)
             rows = [(*member, found.storage_class, action) for member in members]
             session.run(INSERT, rows=rows_of(rows))
         failpoints.hit_counted(RETENTION_ACTION.format(when="begun"))

@@ -83,7 +83,8 @@ class Expiry:
             wanted = self._trash.wanted()
             free = [one for one in entries if one.state == State.EXPIRING or one.ino not in wanted]
             due = [one for one in free if one.state == State.EXPIRING or now_ns >= one.expires_ns]
-            due += self._early([one for one in free if one not in due], now_ns)
+            early = list(self._early([one for one in free if one not in due], now_ns))
+            due += early
             if due:
                 # The disk may not be mounted, or the database be an older one.
                 identity.require_surroundings(self._settings)
@@ -91,7 +92,7 @@ class Expiry:
                 if self._stop.is_set():
                     break
                 if entry.state == State.EXPIRING or self._may_go(entry):
-                    self._remove(entry)
+                    self._remove(entry, "room is short" if entry in early else "grace is over")
             self._said = ""
         except (UserError, DoorClosed, OSError) as exc:
             self._say(f"nothing is removed from the trash now: {exc}")
@@ -123,9 +124,9 @@ class Expiry:
             self._rests[entry.id] = now + TURN_SECONDS
         return why is None
 
-    def _remove(self, entry: Entry) -> None:
+    def _remove(self, entry: Entry, reason: str) -> None:
         try:
-            self._trash.remove(entry, only_closed=True)
+            self._trash.remove(entry, by=entry.deleted_by, reason=reason, only_closed=True)
         except TrashRefused as exc:
             log.info("%s stays for now: %s", _shown(entry), exc)
         else:

@@ -28,20 +28,23 @@ from gateway.door import door
 from gateway.door.door import Door
 from gateway.door.frames import Answer, Op, Request
 from gateway.door.removal import Removal
-from gateway.errors import DoorClosed, TrashRefused
+from gateway.errors import DoorClosed, TrashRefused, UserError
 from gateway.failpoints import TRASH_STEP
 from gateway.namespace import imprint, lookup
 from gateway.namespace.browse import Browser
 from gateway.namespace.imprint import Imprint
+from gateway.retention import store
 from gateway.settings import Settings
 from gateway.text import printable
-from gateway.trash import rows
+from gateway.trash import actions, rows
 from gateway.trash.rows import Entry, State, Totals
 from gateway.types import GATEWAY_CRED, Kind
 
 LOCK = "trash.lock"
 LATE_SECONDS = 120.0
 """A request whose answer was lost may still be carried out within this time."""
+LOOK_SECONDS = 60.0
+"""Actions that were cut off are looked for so often: it reads all actions."""
 UNKNOWN = "it was found in the trash without a record"
 _REASONS = {
     errno.EBUSY: "it changed a moment ago",
@@ -73,6 +76,8 @@ class Trash:
         self._catalogue = catalogue_of(settings, database)
         self._seen: dict[str, float] = {}
         """Monotonic seconds since which rows were seen without an entry in the trash, by id."""
+        self._look_at = 0.0
+        """Monotonic seconds at which actions that were cut off are looked for next."""
 
     # What people and policies ask for.
 
@@ -104,11 +109,11 @@ class Trash:
                 session.run(rows.DELETE, the_id=entry.id)
             raise TrashRefused(_REASONS.get(answer.errno) or os.strerror(answer.errno))
 
-    def undelete(self, trash_id: str, to: Sequence[bytes] | None = None) -> bytes:
+    def undelete(self, trash_id: str, to: Sequence[bytes] | None = None, *, by: str) -> bytes:
         """Take a checkpoint back. Returns the path below the export's root that it has now.
 
-        Parameters: to, the names of another path than the one that it had. Raises TrashRefused;
-        UserError, DoorClosed, NamespaceError, OSError.
+        Parameters: to, the names of another path than the one that it had; by, the person. Raises
+        TrashRefused; UserError, DoorClosed, NamespaceError, OSError.
         """
         with self._alone():
             entry = self.entry(trash_id)
@@ -123,14 +128,28 @@ class Trash:
             request = Request(
                 Op.RENAME, TRASH_INO, trash_id.encode(), parent, parts[-1], seen.number
             )
-            answer = self._ask(request._replace(cred=GATEWAY_CRED))
-            self._hit("undelete")
             with self._database.writing() as session:
-                if (rows.in_trash(session) or {}).get(trash_id) == entry.ino:
-                    why = _REASONS.get(answer.errno) or os.strerror(answer.errno)
-                    raise TrashRefused(f"{trash_id} stays in the trash: {why}: try again")
-                session.run(rows.DELETE, the_id=trash_id)
+                action = store.begin(session, actions.UNDELETE, entry, by, "a person took it back")
             self._hit("undelete")
+            try:
+                answer = self._ask(request._replace(cred=GATEWAY_CRED))
+            except (UserError, OSError) as exc:
+                with self._database.writing() as session:
+                    store.end(session, action, f"failed: {exc}")
+                raise
+            self._hit("undelete")
+            why = _REASONS.get(answer.errno) or os.strerror(answer.errno)
+            with self._database.writing() as session:
+                stays = (rows.in_trash(session) or {}).get(trash_id) == entry.ino
+                if not stays:
+                    session.run(rows.DELETE, the_id=trash_id)
+                place = f"{self.settings.nfs.export}/{_shown(parts)}"
+                store.end(
+                    session, action, f"not taken back: {why}" if stays else f"back at {place}"
+                )
+            self._hit("undelete")
+            if stays:
+                raise TrashRefused(f"{trash_id} stays in the trash: {why}: try again")
         return b"/".join(parts)
 
     def remove(
@@ -138,14 +157,16 @@ class Trash:
         entry: Entry,
         on_removed: Callable[[int], None] = lambda _count: None,
         *,
+        by: str,
+        reason: str,
         only_closed: bool = False,
     ) -> None:
         """Remove an entry for good. What a kill leaves of it is removed by the next call.
 
-        Parameters: on_removed, called now and then with the number of names that are removed;
-        only_closed, whether it stays while one of its files is open for writing. Raises
-        TrashRefused if it stays, is not in the trash any more, or if something of it is left;
-        UserError, DoorClosed, NamespaceError, OSError.
+        Parameters: on_removed, called now and then with the number of names that are removed; by,
+        the policy or person; reason, for people; only_closed, whether it stays while one of its
+        files is open for writing. Raises TrashRefused if it stays, is not in the trash any more, or
+        if something of it is left; UserError, DoorClosed, NamespaceError, OSError.
         """
         with self._database.reading() as session:
             open_files = imprint.of(session, entry.ino).open_files
@@ -155,16 +176,19 @@ class Trash:
             there = rows.in_trash(session) or {}
             if there.get(entry.id) != entry.ino or not rows.move_on(session, entry, State.EXPIRING):
                 raise TrashRefused(f"{entry.id} is not in the trash any more")
+            action = actions.begin_removal(session, entry, by, reason)
         self._hit("remove")
         with Browser(self.settings) as browser, self._open_door() as opened:
-            found = browser.entry(TRASH_INO, entry.id.encode())
-            if found is None or found.attr.ino != entry.ino:
-                return
             removal = Removal(browser, opened.run, on_removed, GATEWAY_CRED)
-            removal.tree(TRASH_INO, found.name, found.attr.ino)
+            found = browser.entry(TRASH_INO, entry.id.encode())
+            if found is not None and found.attr.ino == entry.ino:
+                removal.tree(TRASH_INO, found.name, found.attr.ino)
         self._hit("remove")
         for below, why in removal.failures:
             raise TrashRefused(f"{entry.id}{below} is left: {os.strerror(why)}")
+        with self._database.writing() as session:
+            store.end(session, action, actions.REMOVED)
+        self._hit("remove")
 
     def entries(self) -> list[Entry]:
         """Return what is in the trash, the oldest first."""
@@ -195,10 +219,16 @@ class Trash:
     # What the gateway does by itself.
 
     def reconcile(self) -> None:
-        """Make the rows say what is in the trash. Raises NamespaceError, OSError."""
+        """Make the rows say what is in the trash, and end actions that were cut off. Raises
+        NamespaceError, OSError."""
+        now = clock.monotonic_seconds()
         with self._database.reading() as session:
             there, known = rows.in_trash(session), rows.entries(session)
-        if there is None or not self._differ(there, known):
+            is_due = there is not None and now >= self._look_at
+            is_cut_off = is_due and any(actions.cut_off(session, there or {}, known))
+        if is_due and not is_cut_off:
+            self._look_at = now + LOOK_SECONDS
+        if there is None or not (self._differ(there, known) or is_cut_off):
             return
         with self._alone(), self._database.writing() as session:
             # The rename of another process may have come in between.
@@ -212,6 +242,9 @@ class Trash:
             ids = {entry.id for entry in known}
             for name in there.keys() - ids:
                 self._add(session, _found(name, there[name]))
+            if is_cut_off:
+                for action, result in actions.cut_off(session, there, known):
+                    store.end(session, action.id, result)
 
     def now_ns(self) -> int:
         """Return the time that has passed for certain, as ``Entry.expires_ns`` counts. Raises

@@ -54,14 +54,21 @@ QUICK_GROUPS = ("bytes", "tmpfs", "names", "contention", "listings")
 class Bench:
     """Runs groups of experiments in a directory.
 
-    Parameters: quick, only rows that have a target; say, called with each line.
+    Parameters: alternations, and those of the groups that start gateways of their own; quick, only
+    rows that have a target; say, called with each line.
     """
 
     def __init__(
-        self, directory: Path, alternations: int, quick: bool, say: Callable[[str], None]
+        self,
+        directory: Path,
+        alternations: int,
+        of_modules: int,
+        quick: bool,
+        say: Callable[[str], None],
     ) -> None:
         self._directory = directory
         self._alternations = alternations
+        self._of_modules = of_modules
         self._quick = quick
         self._say = say
 
@@ -87,7 +94,7 @@ class Bench:
                     found[group] = [
                         row
                         for module in MODULES[group]
-                        for rows in module.measure(self._directory, DRAIN_ALTERNATIONS)
+                        for rows in module.measure(self._directory, self._of_modules)
                         for row in self._said(rows)
                     ]
                 else:
@@ -209,7 +216,11 @@ def main() -> None:
     groups = args.groups or (QUICK_GROUPS if args.quick else GROUPS)
     with tempfile.TemporaryDirectory(dir=args.directory.absolute()) as directory:
         bench = Bench(
-            Path(directory), alternations, args.quick, lambda line: print(line, flush=True)
+            Path(directory),
+            alternations,
+            args.alternations or DRAIN_ALTERNATIONS,
+            args.quick,
+            lambda line: print(line, flush=True),
         )
         found = bench.run(groups, args.memory_files)
     if args.report:

@@ -1,18 +1,21 @@
 """Measures what the catalogue costs a save: the same gateway while its process runs, and while that
 is stopped.
 
-Nothing is drained meanwhile. The stopped process resumes between two runs and reads what it missed.
+The gateway has 10,000 durable checkpoints of 64 files, with their manifests and receipts, and a
+policy whose plan deletes most of them and waits for a person. Nothing is drained while saves are
+measured. The stopped process resumes between two runs and reads what it missed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
+import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +23,7 @@ from typing import NamedTuple
 from tests.bench import drain, load
 from tests.bench.experiments import Experiment
 from tests.bench.load import MIB
+from tests.bench.manyfiles import RUNS, fill
 from tests.bench.rows import Measured, Row, Target
 from tests.support.gateway import Gateway
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
@@ -28,6 +32,21 @@ from tests.support.waiting import until
 BUCKET = "bench"
 PEER = "while it is stopped"
 COST = "the catalogue's processor"
+MEMORY = "peak memory of the catalogue's process"
+CHECKPOINTS = 10_000
+FILES = 64
+BESIDE = f"beside {CHECKPOINTS:,} checkpoints of {FILES} files"
+POLICY = """
+[[policy]]
+name = "newest"
+run = "run*"
+keep_newest = 10
+wait_hours = 0
+"""
+FILLED_SECONDS = 1800.0
+CALM_SECONDS = 10.0
+QUIET_SECONDS = 0.5
+"""What follows from the rows of a save has ended if the catalogue uses no processor for so long."""
 
 
 class Saves(NamedTuple):
@@ -55,24 +74,39 @@ class Site:
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         server = stack.enter_context(RcloneServer(directory / "s3"))
         server.client().create_bucket(Bucket=BUCKET)
-        rules = [
+        rules: list[dict[str, object]] = [
             {"name": one.name, "path": f"{one.name}_{{step}}", "files": one.ranks} for one in LOADS
         ]
-        self._gateway = stack.enter_context(
-            Gateway(
-                directory / "gateway",
-                bucket=BUCKET,
-                endpoint_url=server.url,
-                access_key_id=ACCESS_KEY,
-                secret_access_key=SECRET_KEY,
-                values={"drain": {"settle_seconds": 3600.0}, "checkpoints": {"rule": rules}},
-            )
+        rules.append({"name": "filled", "path": "{run}/step-{step}", "files": FILES})
+        self._gateway = Gateway(
+            directory / "gateway",
+            bucket=BUCKET,
+            endpoint_url=server.url,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+            # What is saved waits, so that the drain has no part in the result.
+            values={"drain": {"settle_seconds": 7200.0}, "checkpoints": {"rule": rules}},
         )
+        self._database = self._gateway.data_dir / "namespace.db"
+        fill(self._database, CHECKPOINTS // RUNS, FILES)
+        stack.enter_context(self._gateway)
+        durable = "checkpoint WHERE state = 'durable'"
+        until(lambda: self._has(durable, CHECKPOINTS), "all are known", FILLED_SECONDS)
+        written = "manifest WHERE etag IS NOT NULL"
+        until(lambda: self._has(written, CHECKPOINTS), "all manifests", FILLED_SECONDS)
+        until(lambda: self._is_calm(CALM_SECONDS), "the catalogue has nothing to do", 300.0)
+        self.rebuilt_mib = self._peak_mib()
+        policies = directory / "policies.toml"
+        policies.write_text(POLICY)
+        self._gateway.spillway("policy", "set", str(policies))
+        until(lambda: self._has("approval", 1), "the plan asks", 300.0)
+        until(lambda: self._is_calm(CALM_SECONDS), "the catalogue has nothing to do", 300.0)
+        self.planned_mib = self._peak_mib()
         self._steps = 0
 
     def save(self, saves: Saves, is_followed: bool, _number: int) -> Sequence[float]:
         """Save. Returns MiB/s, and the milliseconds of processor time of the catalogue for each
-        save until it has all of them."""
+        save until it has all of them, and what follows from that is done."""
         pid = self._gateway.pid("checkpoints")
         used = drain.family_seconds(pid)
         if not is_followed:
@@ -81,7 +115,9 @@ class Site:
             seconds = sum(self._one(saves) for _ in range(saves.times))
         finally:
             os.kill(pid, signal.SIGCONT)
-        until(self._is_known, "the catalogue has every save", 120.0)
+        known = "checkpoint WHERE state = 'complete'"
+        until(lambda: self._has(known, self._steps), "the catalogue has every save", 120.0)
+        until(lambda: self._is_calm(QUIET_SECONDS), "the catalogue has nothing to do", 120.0)
         milliseconds = (drain.family_seconds(pid) - used) * 1e3 / saves.times
         return [saves.times * saves.ranks * saves.mib / seconds, milliseconds]
 
@@ -93,10 +129,23 @@ class Site:
             self._gateway.port, "save", *options, *flight, export="/checkpoints"
         ).seconds
 
-    def _is_known(self) -> bool:
-        shown = json.loads(self._gateway.spillway("checkpoints", "--json").stdout)
-        states = [one["state"] for one in shown["checkpoints"]]
-        return states.count("complete") == self._steps
+    def _has(self, rows: str, count: int) -> bool:
+        """Return whether there are so many rows."""
+        with closing(sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)) as connection:
+            [(found,)] = connection.execute(f"SELECT count(*) FROM {rows}").fetchall()
+        return bool(found == count)
+
+    def _is_calm(self, seconds: float) -> bool:
+        """Return whether the catalogue hardly uses the processor for so long."""
+        pid = self._gateway.pid("checkpoints")
+        used = drain.family_seconds(pid)
+        time.sleep(seconds)
+        return drain.family_seconds(pid) - used < 0.05 * seconds
+
+    def _peak_mib(self) -> float:
+        """Return the peak of the resident memory of the catalogue's process."""
+        status = Path(f"/proc/{self._gateway.pid('checkpoints')}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
@@ -105,10 +154,13 @@ def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
     try:
         with ExitStack() as stack:
             site = Site(scratch, stack)
+            setting = f"{BESIDE}, after a plan"
+            peak = Row(MEMORY, setting, "after the rebuild", "MiB", None, "ours")
+            yield [Measured(peak, (site.planned_mib,), (site.rebuilt_mib,))]
             for saves in LOADS:
                 rows = (
-                    Row(f"{saves}", "the catalogue follows", PEER, "MiB/s", Target(0.97)),
-                    Row(COST, "until it knows them", PEER, "ms/save", None, "ours"),
+                    Row(f"{saves} {BESIDE}", "the catalogue follows", PEER, "MiB/s", Target(0.97)),
+                    Row(COST, "until it has nothing to do", PEER, "ms/save", None, "ours"),
                 )
                 ours, peer = (
                     partial(site.save, saves, is_followed) for is_followed in (True, False)

@@ -61,7 +61,7 @@ DRAIN_ROOMS: dict[str, tuple[str, ...]] = {
 RETENTION_PURE = ("policy", "facts", "order", "keeps", "planner", "share", "superseded")
 """What decides is pure: it knows neither tables nor files nor clocks."""
 
-PACKAGES = {"gateway", "gateway.drain"}
+PACKAGES = {"gateway", "gateway.drain", "gateway.retention"}
 """Packages that ``imports`` names beside each module that is imported from them."""
 
 # Packages and modules, each with those of ours that it may import. The first match decides.
@@ -241,7 +241,8 @@ ALLOWED = {
     },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
-        "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.trash",
+        "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.retention.store",
+        "gateway.trash",
     },
     "gateway.elapsed": {"gateway.clock"},
     # The command line prints the facts of gateway.control, and the admin API serves them.

@@ -23,7 +23,7 @@ from gateway.objectstore import keys
 from gateway.promotion import members
 from gateway.promotion import store as promotions
 from gateway.retention import policy, store
-from gateway.retention.facts import Checkpoint, Decision, Fate
+from gateway.retention.facts import Checkpoint
 from gateway.settings import Settings
 from gateway.types import Sealed
 from tests.support.namespace import Namespace
@@ -205,9 +205,9 @@ def _govern(settings: Settings, world: World, trashed: Sequence[Checkpoint]) -> 
             store.put(session, read, "mara" if number < 2 else "jonas")
         store.switch(session, "expire-experiments", False, "jonas")
         for one in trashed:
-            decision = Decision(one, Fate.DELETE, "", ("pretrain-ladder v2",))
             reason = "it is not among the newest 3 and its step is no multiple of 10000"
-            action = store.begin(session, "trash", decision, "pretrain-ladder v2", reason)
+            author = "pretrain-ladder v2"
+            action = store.begin(session, "trash", one, author, reason, one.evidence)
             store.end(session, action, "in the trash")
         row = world.row(f"{PRETRAIN}/step-40000")
         assert row is not None

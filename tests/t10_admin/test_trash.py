@@ -99,6 +99,12 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(site: Filled) -> None:
     assert removed["result"]["removed_checkpoints"] == 1
     assert recorded(site)["after"]["job"] == removed["id"]
     assert site.ask("GET", "trash") == {"items": [], "next": None}
+    done = site.ask("GET", "retention/log?limit=3")["items"]
+    assert [(found["what"], found["ino"], found["author"]) for found in done] == [
+        ("remove", int(one[1:]), "tests"),
+        ("remove", int(two[1:]), "tests"),
+        ("trash", int(one[1:]), "tests"),
+    ]
     assert job(site, "POST", "trash/empty", json={})["result"]["removed_checkpoints"] == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
@@ -51,7 +52,7 @@ print(json.dumps(out))
 
 RECEIPT = """
 import os
-for name in ("state", "etag"):
+for name in ("state", "etag", "checksum"):
     print(os.getxattr("%s/f", f"user.spillway.{name}").decode())
 """
 
@@ -117,7 +118,9 @@ def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
         for item in site.server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
         if item["Key"] == "f"
     ]
-    assert receipt == ["durable", etag]
+    # rclone verifies no newer checksum than MD5.
+    md5 = hashlib.md5(b"x" * 4096, usedforsecurity=False).hexdigest()
+    assert receipt == ["durable", etag, f"md5:{md5}"]
 
 
 def test_sparse_files_are_read_rightly(vm: ClientVm, make_site: MakeSite) -> None:

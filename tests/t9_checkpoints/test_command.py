@@ -9,7 +9,8 @@ import pytest
 
 from gateway.cli import checkpoints
 from gateway.cli.main import main
-from tests.support.volumes import status_of
+from tests.support.volumes import query, status_of
+from tests.t9_checkpoints.trashing import put, trash_of
 from tests.t9_checkpoints.world import World, follow
 
 
@@ -58,6 +59,49 @@ def test_it_lists_runs_and_steps_in_the_order_of_numbers(
     ]
     assert run(configured, "missing") == 1
     assert capsys.readouterr().out == "there are no checkpoints of this run\n"
+
+
+def test_numbers_in_the_names_of_runs_count_as_numbers(
+    configured: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["2", "10", "run-2", "run-02b", "run-10", "run-10/a", "run-x"]
+    for name in sorted(names):
+        configured.write(f"{name}/step-1/.metadata", b"12345")
+    follow(configured.follower())
+    assert [one["run"] for one in listed(configured, capsys)] == names
+    assert run(configured) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines if not line.startswith(" ")] == names
+
+
+def test_what_was_moved_is_archived_and_what_is_in_the_trash_expired(
+    configured: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for step in (1, 2, 3, 4):
+        configured.write(f"run/step-{step}/.metadata", b"12345")
+    for step in (1, 2):
+        configured.drain(f"run/step-{step}/.metadata")
+    # An object of step 3 was moved before the file was written again.
+    configured.drain("run/step-3/.metadata")
+    for step in (2, 3):
+        ino = configured.attr(f"run/step-{step}/.metadata").ino
+        query(configured.settings, f"UPDATE object SET storage_class = 'X' WHERE ino = {ino}")
+    configured.write("run/step-3/.metadata", b"newer")
+    trashed = put(configured, trash_of(configured), "run/step-4")
+    follow(configured.follower())
+    found = listed(configured, capsys, "run")
+    assert [(one["step"], one["state"], one["storage_class"]) for one in found] == [
+        (1, "durable", None),
+        (2, "archived", "X"),
+        (3, "complete", "X"),
+        (4, "expired", None),
+    ]
+    assert found[3].keys() == found[0].keys()
+    assert (found[3]["path"], found[3]["size_bytes"]) == ("/checkpoints/run/step-4", 5)
+    assert run(configured, "run") == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.split()[:2] == ["4", "expired"]
+    assert last.endswith(f"step-4: in the trash: spillway undelete {trashed}")
 
 
 def test_it_says_that_nobody_has_looked_yet(

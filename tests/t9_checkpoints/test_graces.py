@@ -54,13 +54,13 @@ def test_what_was_deleted_a_second_time_has_a_grace_of_its_own(world: World) -> 
     save(world, PATH)
     trashed = put(world, trash, PATH)
     [seen] = trash.entries()
-    trash.undelete(trashed)
+    trash.undelete(trashed, by="me")
     assert put(world, trash, PATH) == trashed
     with pytest.raises(TrashRefused, match="not in the trash any more"):
-        trash.remove(seen)
+        trash.remove(seen, by="me", reason="why")
     [entry] = trash.entries()
     assert (entry.ino, entry.state) == (seen.ino, "kept")
-    trash.remove(entry)
+    trash.remove(entry, by="me", reason="why")
     assert trash.entries() == []
 
 

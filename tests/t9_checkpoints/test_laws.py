@@ -1,20 +1,30 @@
-"""The laws of retention hold for random runs, policies, promotions and clocks."""
+"""The laws of retention hold for random runs, policies, promotions and clocks. What a plan shows is
+done, whatever is killed meanwhile."""
 
 from __future__ import annotations
 
 import random
+import signal
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import hypothesis
+import pytest
 from hypothesis import strategies as st
 
 from gateway.checkpoints.facts import Extent, State
-from gateway.retention import planner
-from gateway.retention.facts import Checkpoint, Plan, Situation
-from gateway.retention.policy import DAY_NS, HOUR_NS
+from gateway.db.engine import Database
+from gateway.failpoints import RETENTION_ACTION
+from gateway.retention import knowntime, planner, policy, store
+from gateway.retention.facts import Checkpoint, Measure, Measuring, Plan, Situation
+from gateway.retention.policy import DAY_NS, HOUR_NS, Best
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
+from tests.t3_namespace.test_crash import context
+from tests.t4_drain.site import Site
+from tests.t9_checkpoints.governing import govern, looked, save, wanted_of
 from tests.t9_checkpoints.test_planner import (
     NOW_NS,
     Said,
@@ -23,6 +33,7 @@ from tests.t9_checkpoints.test_planner import (
     metric,
     policies,
 )
+from tests.t9_checkpoints.test_retention import live
 
 EXAMPLES = 1500
 PROPERTY = hypothesis.settings(max_examples=EXAMPLES, derandomize=True, database=None)
@@ -52,6 +63,7 @@ def situation_of(draw: random.Random, size: int) -> Situation:
                 path=run + b"/c%d" % ino,
                 extent=draw.choice([*Extent, *4 * [Extent.TREE]]),
                 durable_ns=durable_ns if state is State.DURABLE else None,
+                storage_class=draw.choice([None, None, None, "STANDARD_IA"]),
             )
         )
     tables = [table_of(draw) for _ in range(draw.choice([1, 1, 1, 2, 3]))]
@@ -79,6 +91,9 @@ def table_of(draw: random.Random) -> dict[str, Any]:
     if draw.random() < 0.2 or not keys:
         table["evict_after_hours"] = 1
     if draw.random() < 0.2:
+        table["storage_class"] = draw.choice(["STANDARD_IA", "GLACIER_IR"])
+        table["transition_after_days"] = draw.choice([0, 20])
+    if draw.random() < 0.2:
         table["path"] = "*/c[1-5]"
     if keys:
         table["wait_hours"] = draw.choice([0, 0, 24 * 30])
@@ -94,7 +109,7 @@ def newer(one: Checkpoint, two: Checkpoint) -> bool:
     return two.step is not None and two.step > one.step
 
 
-def require_laws(situation: Situation, plan: Plan) -> None:
+def require_laws(situation: Situation, plan: Plan, measure: Measuring = metric) -> None:
     gone = deleted(plan)
     kept = [one for one in situation.checkpoints if one.ino not in gone]
     assert situation.is_made or not gone
@@ -113,18 +128,38 @@ def require_laws(situation: Situation, plan: Plan) -> None:
         assert one.state != "writing"
         assert one.extent != Extent.FILES
         assert one.ino not in situation.protected.inos
-        for pin in situation.protected.paths:
-            assert one.path != pin
-            assert not one.path.startswith(pin + b"/")
-            assert not pin.startswith(one.path + b"/")
+        require_unpinned(situation, one)
         assert successor in kept
         assert successor is not None
         assert successor.state == "durable"
         assert newer(one, successor)
-        require_let_go(situation, one, decision.policies)
+        require_let_go(situation, one, decision.policies, measure)
+    for decision in [*plan.evictions, *plan.transitions]:
+        assert decision.checkpoint.state == "durable"
+        assert decision.checkpoint.ino not in gone
+        require_unpinned(situation, decision.checkpoint)
+    for decision in plan.transitions:
+        one, found = decision.checkpoint, decision.transition
+        assert situation.is_made
+        assert one.ino not in situation.protected.inos
+        assert found is not None
+        assert found.storage_class != one.storage_class
+        [current] = [current for current in situation.policies if str(current) == found.policy]
+        assert current.policy.selects(one.run, one.path)
+        assert current.policy.storage_class == found.storage_class
+        assert situation.now_ns - one.ready_ns >= (current.policy.transition_after_ns or 0)
 
 
-def require_let_go(situation: Situation, one: Checkpoint, names: Sequence[str]) -> None:
+def require_unpinned(situation: Situation, one: Checkpoint) -> None:
+    for pin in situation.protected.paths:
+        assert one.path != pin
+        assert not one.path.startswith(pin + b"/")
+        assert not pin.startswith(one.path + b"/")
+
+
+def require_let_go(
+    situation: Situation, one: Checkpoint, names: Sequence[str], measure: Measuring
+) -> None:
     """Require that every policy over a checkpoint that can delete lets it go."""
     over = [
         current
@@ -157,13 +192,13 @@ def require_let_go(situation: Situation, one: Checkpoint, names: Sequence[str]) 
             later = [two for two in mine if two.ready_ns > one.ready_ns]
             assert len(later) >= said.keep_newest
         if said.keep_best is not None:
-            measured = metric(one, said.keep_best)
+            measured = measure(one, said.keep_best)
             assert not measured.is_unread
             if measured.value is None:
                 assert said.keep_best.unmeasured == "delete"
             else:
                 sign = 1 if said.keep_best.best == "max" else -1
-                values = [metric(two, said.keep_best).value for two in mine]
+                values = [measure(two, said.keep_best).value for two in mine]
                 better = [v for v in values if v is not None and sign * (v - measured.value) > 0]
                 assert len(better) >= said.keep_best.number
         assert any(
@@ -192,6 +227,7 @@ def is_higher(two: Checkpoint, one: Checkpoint) -> bool:
 
 def test_the_laws_hold_for_random_runs() -> None:
     seen: Counter[int] = Counter()
+    others: Counter[str] = Counter()
 
     @PROPERTY
     @hypothesis.given(st.integers(0, 2**32), st.integers(4, 14))
@@ -201,6 +237,7 @@ def test_the_laws_hold_for_random_runs() -> None:
         plan = planner.plan(situation, metric)
         require_laws(situation, plan)
         seen[len(plan.deletions)] += 1
+        others.update(evict=len(plan.evictions), move=len(plan.transitions))
         shuffled = list(situation.checkpoints)
         draw.shuffle(shuffled)
         again = planner.plan(situation._replace(checkpoints=shuffled), metric)
@@ -215,3 +252,69 @@ def test_the_laws_hold_for_random_runs() -> None:
     run()
     assert sum(seen.values()) - seen[0] > EXAMPLES // 8, "too few plans delete anything"
     assert len(seen) > 4
+    assert min(others["evict"], others["move"]) > EXAMPLES // 8
+
+
+# What is shown is applied.
+
+SEEDS = (3, 4, 5, 9)
+"""Their plans delete, evict and move."""
+LIVES = 8
+"""Processes that may be killed. The one after them is not."""
+
+
+def tables_of(draw: random.Random) -> list[dict[str, Any]]:
+    """Return random policies, of which one deletes and another evicts or moves."""
+    deleting = table_of(draw)
+    while not policy.of({"name": "any", **deleting}).deletes:
+        deleting = table_of(draw)
+    others: list[dict[str, Any]] = [
+        {"run": "*", "evict_after_hours": 1},
+        {"run": "*", "storage_class": "STANDARD_IA", "transition_after_days": 20},
+        table_of(draw),
+    ]
+    return [deleting, *draw.sample(others, draw.randint(1, 2))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_shown_is_applied_whatever_is_killed(
+    seed: int, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    saved = save(site, draw)
+    read = govern(site, draw, saved, tables_of(draw))
+    monkeypatch.setattr(knowntime, "reading", lambda: read)
+
+    def measure(one: Checkpoint, _best: Best) -> Measure:
+        return Measure(saved.metrics[one.path])
+
+    situation, planned = looked(site)
+    plan = planned.plan
+    require_laws(situation, plan, measure)
+    wanted = wanted_of(plan)
+    assert {what for what, _path, _author in wanted} == {"trash", "evict", "transition"}
+    if planned.asked is not None:
+        database = Database(site.settings.database_url)
+        with database.writing() as session:
+            assert store.approve(session, planned.asked, "a person")
+        database.close()
+    site.namespace.close()
+    lives = 0
+    while True:
+        point = RETENTION_ACTION.format(when=draw.choice(["begun", "done", "ended"]))
+        armed = "" if lives == LIVES else f"{point}.{draw.randint(1, 3)}"
+        process = context.Process(target=live, args=(site.settings, armed, read))
+        process.start()
+        process.join(60)
+        assert process.exitcode in (0, -signal.SIGKILL)
+        if process.exitcode == 0:
+            break
+        lives += 1
+    site.namespace = Namespace(site.settings)
+    done = query(site.settings, "SELECT what, path, author FROM action")
+    assert {(what, bytes(path), author) for what, path, author in done} == wanted
+    trashed = query(site.settings, "SELECT path FROM trash WHERE state = 'kept'")
+    assert {bytes(path) for (path,) in trashed} == {one.checkpoint.path for one in plan.deletions}
+    if saved.is_ordered:
+        assert not looked(site)[1].plan.deletions
+    print(f"seed {seed}: {Counter(one[0] for one in wanted)}, {lives} kills")

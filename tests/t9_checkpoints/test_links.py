@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ SECONDS = float(os.environ.get("SPILLWAY_LINKS_SECONDS", "12"))
 POLL_SECONDS = 0.01
 REST_SECONDS = 0.1
 """The rest after a save."""
+LEAVE_SECONDS = 10.0
+"""A step that is saved again is named for no longer than this, on a machine with other work."""
 RUN = "loop"
 VICTIMS = ("drain", "checkpoints", "ganesha", "checkpoints", "drain", "cache")
 FILES = {"__0_0.distcp": 300_000, "__1_0.distcp": 5, ".metadata": 20}
@@ -133,6 +136,28 @@ def _save(client: nfs4.Client, step: int, is_killed: Callable[[], bool]) -> bool
             file.write(data[:middle])
             file.write(data[middle:], middle)
     return True
+
+
+def test_both_links_leave_a_step_that_is_saved_again(tmp_path: Path) -> None:
+    """Nothing renames anything: only the journal says that the files are written again."""
+    values: dict[str, dict[str, Any]] = {
+        "drain": {"settle_seconds": 0.1, "poll_seconds": 0.1, "retry_max_seconds": 0.5},
+    }
+    with running(tmp_path, values) as site, nfs4.Client(site.gateway.port) as client:
+
+        def both_name(step: int) -> bool:
+            links = ("latest-complete", "latest-durable")
+            return all(_named(client, link) == step for link in links)
+
+        for step in (1, 2):
+            assert _save(client, step, lambda: False)
+            until(partial(both_name, step), f"both links name step {step}")
+        directory = client.handle("checkpoints", RUN, "step-2")
+        with client.opened(directory, "__0_0.distcp", empties=True) as file:
+            file.write(b"newer")
+            until(partial(both_name, 1), "both links leave step 2", LEAVE_SECONDS)
+        assert _save(client, 2, lambda: False)
+        until(partial(both_name, 2), "both links name step 2 again")
 
 
 @pytest.mark.timeout(120 + 2 * SECONDS)

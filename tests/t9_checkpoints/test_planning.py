@@ -52,8 +52,8 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     assert writing(store.current) == []
     assert writing(lambda session: store.remove(session, "a", "me")).document is None
     assert [one.version for one in writing(store.history)] == [1, 2, 3]
-    first = writing(lambda session: store.begin(session, "trash", decision, "me", "why"))
-    writing(lambda session: store.begin(session, "trash", decision, "me", "why"))
+    first = writing(lambda session: store.begin(session, "trash", step, "me", "why", "e1"))
+    writing(lambda session: store.begin(session, "trash", step, "me", "why", "e1"))
     writing(lambda session: store.end(session, first, "done"))
     assert [one.result for one in writing(lambda session: store.actions(session, 5))] == [
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 import threading
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from gateway.checkpoints.facts import State
+from gateway.db.compiled import Session
 from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO, TRASH_INO
 from gateway.door.direct import Direct
+from gateway.receipts import keeper as keeper_module
 from gateway.receipts import status, wanted
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
@@ -22,6 +25,7 @@ from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.site import Site, running
 from tests.support.waiting import until
+from tests.t9_checkpoints.test_random import change_some
 from tests.t9_checkpoints.world import World, follow
 
 
@@ -83,7 +87,7 @@ def save(world: World, path: str) -> None:
 def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
     told: list[bool] = []
     follower, door = world.follower(), door_of(world)
-    follower._news = lambda: told.append(True)
+    follower._news = lambda _runs: told.append(True)
 
     def turn() -> set[str]:
         follow(follower)
@@ -124,6 +128,41 @@ def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
     follow(follower)
     assert world.row("run/step-1") is None
     assert world.row(".spillway/runs/kept/step-1") is None
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_reading_the_runs_that_changed_gives_what_reading_all_gives(
+    seed: int, world: World, keeper: Receipts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "RUNS_AT_ONCE", 3)
+    partly: list[frozenset[bytes]] = []
+    differing = keeper._differing
+
+    def seen(session: Session, changed: frozenset[bytes]) -> frozenset[bytes]:
+        partly.append(differing(session, changed))
+        return partly[-1]
+
+    monkeypatch.setattr(keeper, "_differing", seen)
+    draw, files, door = random.Random(seed), list[str](), door_of(world)
+    follower = world.follower()
+    follower._news = keeper.changed
+    singles = 0
+    for _ in range(20):
+        change_some(world, draw, files)
+        if draw.random() < 0.5:
+            # Checkpoints of one file go with it, and no row says of which run they were.
+            for run in draw.sample(["u", "v", "w"], 2):
+                path = f"{run}/step=1.ckpt"
+                if world.row(path) is None:
+                    world.write(path, b"1")
+                else:
+                    world.remove(path)
+                    singles += 1
+        follow(follower)
+        keeper._turn(door)
+        assert keeper._facts == keeper._read(frozenset())
+    assert singles > 2
+    assert sum(0 < len(runs) <= 3 for runs in partly) > 3
 
 
 def test_what_a_crash_left_converges(world: World, keeper: Receipts) -> None:

@@ -17,7 +17,7 @@ from gateway.errors import TrashRefused
 from gateway.failpoints import RETENTION_ACTION
 from gateway.namespace import identity
 from gateway.retention import applier as applier_module
-from gateway.retention import knowntime
+from gateway.retention import knowntime, transitions
 from gateway.retention.applier import PAUSE_SECONDS, Applier
 from gateway.retention.knowntime import Reading
 from gateway.retention.policy import DAY_NS
@@ -203,8 +203,14 @@ def test_a_stop_ends_it_between_two_actions(world: World, tmp_path: Path) -> Non
 # Kills.
 
 
-def live(settings: Settings, armed: str) -> None:
-    """Apply until a failpoint kills this process, or all is done. No server runs."""
+def live(settings: Settings, armed: str, read: Reading | None = None) -> None:
+    """Apply until a failpoint kills this process, or all is done. No server runs.
+
+    Parameters: read, what the clocks say, or None for the real ones.
+    """
+    if read is not None:
+        knowntime.reading = lambda: read
+    transitions.AT_ONCE = 1000
     failpoints.arm(armed)
     database = Database(settings.database_url)
     Applier(settings, database, threading.Event(), Trash(settings, database)).turn()

@@ -79,13 +79,13 @@ def test_a_checkpoint_goes_comes_back_and_is_removed(world: World) -> None:
         == [row.path for row in rebuilt(world)]
     )
     # Back, at another path too, and the catalogue knows it again.
-    assert trash.undelete(trashed, [b"run", b"step-7"]) == b"run/step-7"
+    assert trash.undelete(trashed, [b"run", b"step-7"], by="me") == b"run/step-7"
     assert trash.entries() == [] and names(world, TRASH_INO) == []
     follow(world.follower())
     row = world.row("run/step-7")
     assert row is not None and (row.ino, row.step, row.state) == (ino, 7, "complete")
     assert put(world, trash, "run/step-7") == trashed
-    trash.remove(trash.entries()[0])
+    trash.remove(trash.entries()[0], by="me", reason="why")
     assert trash.entries() == [] and names(world, TRASH_INO) == []
     assert query(world.settings, "SELECT count(*) FROM trash") == [(0,)]
     keys = query(world.settings, "SELECT key FROM tombstone")
@@ -100,7 +100,7 @@ def test_a_single_file_goes_and_is_removed(world: World) -> None:
     trash = trash_of(world)
     put(world, trash, "run/step-5.pt")
     assert names(world, world.directory(RUN)) == []
-    trash.remove(trash.entries()[0])
+    trash.remove(trash.entries()[0], by="me", reason="why")
     assert names(world, TRASH_INO) == [] and trash.entries() == []
 
 
@@ -167,20 +167,20 @@ def test_an_undelete_replaces_nothing(world: World) -> None:
     save(world, PATH)
     trashed = put(world, trash, PATH)
     with pytest.raises(TrashRefused, match="not in the trash"):
-        trash.undelete("t1")
+        trash.undelete("t1", by="me")
     with pytest.raises(TrashRefused, match="no directory /checkpoints/no: make it"):
-        trash.undelete(trashed, [b"no", b"where"])
+        trash.undelete(trashed, [b"no", b"where"], by="me")
     with pytest.raises(TrashRefused, match="reserved"):
-        trash.undelete(trashed, [b".spillway", b"x"])
+        trash.undelete(trashed, [b".spillway", b"x"], by="me")
     # An empty directory that a client makes in the last moment: rename(2) would replace it.
     made.append(PATH)
     with pytest.raises(TrashRefused, match="taken"):
-        trash.undelete(trashed)
+        trash.undelete(trashed, by="me")
     with pytest.raises(TrashRefused, match="there already"):
-        trash.undelete(trashed)
+        trash.undelete(trashed, by="me")
     made.clear()
     world.namespace.remove(ROOT_CRED, *world.split(PATH))
-    assert trash.undelete(trashed) == PATH.encode()
+    assert trash.undelete(trashed, by="me") == PATH.encode()
 
 
 def test_the_clock_ends_no_grace(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,8 +270,8 @@ def test_rows_say_what_is_in_the_trash(world: World, monkeypatch: pytest.MonkeyP
     [entry] = trash.entries()
     assert (entry.id, entry.reason) == (trashed, UNKNOWN)
     with pytest.raises(TrashRefused, match="not known"):
-        trash.undelete(trashed)
-    assert trash.undelete(trashed, PATH.encode().split(b"/"))
+        trash.undelete(trashed, by="me")
+    assert trash.undelete(trashed, PATH.encode().split(b"/"), by="me")
     # The request of a put that was killed may still be carried out. Later its row goes.
     follow(world.follower())
     row = world.row(PATH)
@@ -298,7 +298,8 @@ def test_rows_say_what_is_in_the_trash(world: World, monkeypatch: pytest.MonkeyP
     assert query(world.settings, "SELECT state FROM trash") == [("kept",)]
 
 
-STEPS = [("put", 1), ("put", 2), ("put", 3), ("undelete", 1), ("undelete", 2), ("remove", 1)]
+STEPS = [*(("put", n) for n in (1, 2, 3)), *(("undelete", n) for n in (1, 2, 3)), ("remove", 1)]
+BACK = [("put", 1), ("undelete", 2), ("undelete", 3)]
 
 
 def killed(settings: Settings, what: str, armed: str) -> None:
@@ -310,9 +311,9 @@ def killed(settings: Settings, what: str, armed: str) -> None:
         [row] = rows_of(settings)
         trash.put(row.ino, row.path, row.evidence, "policy", "why")
     elif what == "undelete":
-        trash.undelete(trash.entries()[0].id)
+        trash.undelete(trash.entries()[0].id, by="me")
     else:
-        trash.remove(trash.entries()[0])
+        trash.remove(trash.entries()[0], by="me", reason="why")
     os._exit(0)
 
 
@@ -325,7 +326,7 @@ def test_kills_at_each_step(tmp_path: Path) -> None:
         if not names(world, ROOT_INO).count(b"run"):
             save(world, PATH)
         elif what == "put" and trash.entries():
-            trash.undelete(trash.entries()[0].id)
+            trash.undelete(trash.entries()[0].id, by="me")
         if what != "put" and not trash.entries():
             put(world, trash, PATH)
         follow(world.follower())
@@ -345,12 +346,12 @@ def test_kills_at_each_step(tmp_path: Path) -> None:
             # The next turn removes what is left.
             assert (is_back, states) == (False, ["expiring"])
             with pytest.raises(TrashRefused, match="too late"):
-                trash.undelete(inside[0].decode())
+                trash.undelete(inside[0].decode(), by="me")
             expiry_of(world).turn()
             assert names(world, TRASH_INO) == [] == trash.entries()
         else:
             assert is_back == (not inside) == (states != ["kept"]), armed
-            assert is_back == ((what, number) == ("put", 1) or what == "undelete")
+            assert is_back == ((what, number) in BACK)
         world.end()
         world.namespace.close()
     assert fsck.check(Database(settings.database_url), DataFiles(settings.files_dir)) == []

@@ -40,7 +40,7 @@ def test_clients_change_nothing_in_the_trash(world: World) -> None:
             change()
     # It is the same file by its other name.
     world.write("kept/linked", b"again")
-    assert trash.undelete(trashed) == PATH.encode()
+    assert trash.undelete(trashed, by="me") == PATH.encode()
     for change in changes[:2]:
         change()
     world.write(f"{PATH}/.metadata", b"new")

@@ -65,6 +65,7 @@ def list_checkpoints(args: argparse.Namespace, api: Api) -> int:
     """List runs and checkpoints."""
     run = checkpoints.run_of(api.export, args.run_name)
     wanted = None if run is None else encoded(run)
+    expired = [shown_paths(one, "path", "run") for one in api.every("/trash")]
     facts = {
         "is_made": api.get("/status")["catalogue"]["is_made"],
         "runs": [_run(one) for one in api.every("/runs", run=wanted)],
@@ -72,7 +73,7 @@ def list_checkpoints(args: argparse.Namespace, api: Api) -> int:
             shown_paths(one, "path", "run") for one in api.every("/checkpoints", run=wanted)
         ],
     }
-    return checkpoints.show(facts, api.export, args)
+    return checkpoints.show(facts, expired, api.export, args)
 
 
 def _run(one: dict[str, Any]) -> dict[str, Any]:
