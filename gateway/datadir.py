@@ -29,7 +29,8 @@ def require_ours(settings: Settings) -> None:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
-            f"no data directory {path}: run: spillway init --config {settings.source}"
+            f"no data directory {path}: mount its disk or correct gateway.data_dir; for a new "
+            f"gateway: spillway init --config {settings.source}"
         ) from None
     except OSError as exc:
         raise UserError(
@@ -37,8 +38,9 @@ def require_ours(settings: Settings) -> None:
         ) from None
     if found.st_uid != os.geteuid():
         raise UserError(
-            f"{path} belongs to user {found.st_uid}, this is user {os.geteuid()}: "
-            f"run as that user (sudo -u '#{found.st_uid}') or: chown -R {os.geteuid()} {path}"
+            f"{path} belongs to user {found.st_uid}, this is user {os.geteuid()}: mount its disk "
+            f"if it is not mounted, run as that user (sudo -u '#{found.st_uid}') or: "
+            f"chown -R {os.geteuid()} {path}"
         )
 
 

@@ -15,7 +15,7 @@ from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
-from gateway.namespace import fsck, volume
+from gateway.namespace import fsck, identity, volume
 from gateway.settings import Settings
 
 
@@ -27,7 +27,10 @@ def upgrade(args: argparse.Namespace) -> int:
     """Migrate the database to this program's schema. Raises UserError."""
     settings = config.load(args.config)
     checks.require_data_dir(settings)
+    # A missing one is on a disk that is not mounted. Another one in its place would be empty.
+    schema.require_made(Database(settings.database_url))
     print(make_current(settings))
+    print(identity.remember(settings))
     return 0
 
 

@@ -21,6 +21,7 @@ from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.admission.retries import FOR_GOOD
 from gateway.drain.context import Context
+from gateway.drain.following import Following, Renamed, is_durable
 from gateway.errors import UserError
 from gateway.text import shown
 from gateway.units import duration, size
@@ -80,6 +81,7 @@ class Progress:
     """Path and reason of every file that needs a person, by inode."""
     renames: set[int] = field(default_factory=set)
     """Files and directories whose new names the bucket has not followed."""
+    following: Following = field(default_factory=Following)
     started: float = field(default_factory=clock.monotonic_seconds)
     transfer: Transfer = field(default_factory=Transfer)
 
@@ -101,14 +103,14 @@ class Progress:
                 self.failing = self.failing or entry.error
                 self._note(context, entry)
             with context.reading() as view:
-                for one in queue.renamed(view, top):
+                for one in self.following.look(view, top):
                     self.renames.add(one.ino)
                     self._note(context, one)
         self.held_files, self.open_files = len(held), len(opens)
         self.seen.update(self.waiting)
         self.transfer.note(self.total_bytes - sum(self.waiting.values()) + self.sent_bytes)
 
-    def _note(self, context: Context, item: queue.Entry | queue.Renamed) -> None:
+    def _note(self, context: Context, item: queue.Entry | Renamed) -> None:
         if item.is_stuck:
             reason = item.error.removeprefix(FOR_GOOD)
             self.stuck[item.ino] = f"{path_of(context.settings, item.path)}: {shown(reason)}"
@@ -157,7 +159,7 @@ def _wait(
             before = clock.monotonic_seconds()
             progress.measure(context, tops)
             is_empty = not progress.waiting and not progress.renames
-            if is_empty and queue.is_durable(context, tops):
+            if is_empty and is_durable(context, tops):
                 return None
             if progress.is_stuck:
                 return f"{len(progress.stuck)} files need a person: {_first(progress)}"

@@ -78,6 +78,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="key id of the bucket (default: AWS_ACCESS_KEY_ID); "
         "its secret is taken from AWS_SECRET_ACCESS_KEY or asked for",
     )
+    parser.add_argument(
+        "--new",
+        action="store_true",
+        help="make a new namespace although this configuration has had one, whose database is gone",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
     )
     # This raises for a value that Ganesha's syntax cannot express, before anything is made.
     ganesha_conf.render(settings)
+    if not args.new:
+        identity.require_database(settings)
     # The directory is first: if data_dir cannot be made, no file that names it may be left behind.
     _say(_data_dir(settings))
     if text is None:
@@ -102,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
         _say(f"configuration {path}: written{f', with {taken}' if taken else ''}")
     _say(_directories(settings))
     _say(database.make_current(settings))
+    _say(identity.remember(settings))
     _say(_files(settings))
     _say(_credentials(settings, keys))
     exports, _left_out = at_start(settings)
@@ -234,7 +242,8 @@ def _data_dir(settings: Settings) -> str:
         made = not path.is_dir()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         wrong_mode = path.stat().st_mode & 0o777 != 0o700
-        foreign = {entry.name for entry in path.iterdir()} - OWN_NAMES - {settings.source.name}
+        beside = {settings.source.name, identity.id_file(settings).name}
+        foreign = {entry.name for entry in path.iterdir()} - OWN_NAMES - beside
     except OSError as exc:
         raise UserError(
             f"cannot use data directory {path}: {exc.strerror}: choose a directory that you may "

@@ -149,8 +149,8 @@ def _disk(settings: Settings) -> dict[str, Any]:
         found = os.statvfs(settings.data_dir)
     except OSError as exc:
         raise UserError(
-            f"cannot look at {settings.data_dir}: {exc.strerror}: run: spillway init "
-            f"--config {settings.source}"
+            f"cannot look at {settings.data_dir}: {exc.strerror}: mount its disk or correct "
+            "gateway.data_dir"
         ) from None
     total_bytes = found.f_blocks * found.f_frsize
     return {

@@ -99,7 +99,8 @@ class Backend(Protocol):
         """Return whether a connection can still be used after an error."""
 
     def missing(self) -> str | None:
-        """Return why there is no database at all, or None when there is one."""
+        """Return why there is no database at all, and the first remedy, or None when there is one.
+        Raises SchemaError when its server does not answer."""
 
 
 class Database:

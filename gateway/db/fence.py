@@ -1,7 +1,8 @@
 """Fences an NFS server on PostgreSQL: a namespace has one, and it believes no lost change.
 
 The server holds an advisory lock for the life of the connection that it writes on. Each of its
-write transactions updates the volume row, so that row says which transaction was the last one.
+write transactions updates the row of ``fence``, so that row says which transaction was its last
+one: other processes write the rest of the namespace, also the volume row, but never this row.
 After a crash or a failover of the database, the row tells a committed transaction from a lost one.
 The transaction's number alone does not: a new primary uses it again. A server that lost the
 namespace or an answered change ends its process before it writes or answers.
@@ -159,7 +160,7 @@ class Fence:
         """End the process unless a new connection sees every change that was answered."""
         if not self._history or (found := _history(connection)) == self._history:
             return
-        _boot, last = _volume(connection)
+        _boot, last = _last(connection)
         if self._last is not None and last != self._last:
             end_process(
                 "the namespace database was failed over or restored, and lacks changes that were "
@@ -172,13 +173,14 @@ class Fence:
         cursor = connection.execute(
             f"BEGIN; SELECT pg_advisory_xact_lock({write_lock});"
             # The lock is held from here on: what is read now holds until the commit.
-            " UPDATE volume SET boot = boot RETURNING boot, pg_current_xact_id()::text",
+            " UPDATE fence SET id = id"
+            " RETURNING (SELECT boot FROM volume), pg_current_xact_id()::text",
             prepare=False,
         )
         cursor.nextset()
         cursor.nextset()
         row = cursor.fetchone()
-        assert row is not None, "the volume row is missing"
+        assert row is not None, "the row of the fence is missing"
         boot, xid = row
         if self._boot is not None and boot != self._boot:
             end_process(
@@ -196,7 +198,7 @@ class Fence:
         status = _status(connection, begun)
         if status == "in progress":
             return None
-        boot, last = _volume(connection)
+        boot, last = _last(connection)
         if last == begun.xmin and boot == (self._boot or boot):
             return True
         # The number may belong to another transaction by now: it proves a loss, not a commit.
@@ -217,8 +219,8 @@ def _history(connection: psycopg.Connection[Any]) -> str:
     return str(row[0])
 
 
-def _volume(connection: psycopg.Connection[Any]) -> tuple[int, str]:
-    """Return the count of starts, and the transaction that wrote the row."""
-    row = connection.execute("SELECT boot, xmin::text FROM volume").fetchone()
-    assert row is not None, "the volume row is missing"
+def _last(connection: psycopg.Connection[Any]) -> tuple[int, str]:
+    """Return the count of starts, and the last transaction of a server."""
+    row = connection.execute("SELECT boot, fence.xmin::text FROM volume, fence").fetchone()
+    assert row is not None, "the row of the volume or of the fence is missing"
     return row[0], row[1]

@@ -75,6 +75,15 @@ class Volume(Base):
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 
 
+class Fence(Base):
+    """One row, which only the NFS server on PostgreSQL writes, in each of its transactions
+    (gateway.db.fence)."""
+
+    __tablename__ = "fence"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+
 class Inode(Base):
     """A file, directory, link or device. A row with nlink 0 is an orphan: open, but nameless."""
 

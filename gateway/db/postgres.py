@@ -18,7 +18,8 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import URL, Dialect
 
 from gateway.db import fence
-from gateway.errors import NamespaceError, NoSpace, TryAgain
+from gateway.db.url import safe
+from gateway.errors import NamespaceError, NoSpace, SchemaError, TryAgain
 
 T = TypeVar("T")
 
@@ -114,6 +115,7 @@ class Postgres:
 
     def __init__(self, parsed: URL) -> None:
         self.url = parsed.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+        self._shown = safe(parsed)
         self.dialect: Dialect = PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
         _, self._where = self.dialect.create_connect_args(parsed)  # type: ignore[no-untyped-call]
         self._pause = Pause()
@@ -221,5 +223,8 @@ class Postgres:
         try:
             self.connect(False).close()
         except psycopg.OperationalError as exc:
-            return f"the database does not answer ({' '.join(str(exc).split())})"
+            raise SchemaError(
+                f"database {self._shown} does not answer ({' '.join(str(exc).split())}): start its "
+                "server or correct namespace.url"
+            ) from None
         return None

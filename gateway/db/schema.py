@@ -57,14 +57,22 @@ def require_known(database: Database, versions: Path = NAMESPACE) -> str | None:
     return found
 
 
+def require_made(database: Database, maker: str = "spillway init") -> str:
+    """Return the revision of the database. Raises SchemaError without a schema.
+
+    Parameters: maker, the command that would make another namespace. It is named last: while the
+    disk of the database is not mounted, that namespace would replace the objects of this one.
+    """
+    reason = database.backend.missing()
+    if reason is None and (found := require_known(database)) is not None:
+        return found
+    reason = reason or f"database {database.url} is empty: correct namespace.url"
+    raise SchemaError(f"{reason} or put its backup back; for a new gateway: {maker}")
+
+
 def require_current(database: Database) -> None:
     """Raise SchemaError unless the database has exactly this program's schema."""
-    if (reason := database.backend.missing()) is not None:
-        raise SchemaError(f"{reason}: run: spillway init")
-    found = require_known(database)
-    if found is None:
-        raise SchemaError(f"database {database.url} is empty: run: spillway init")
-    if found != (head := known()[-1]):
+    if (found := require_made(database)) != (head := known()[-1]):
         raise SchemaError(
             f"database {database.url} has the older schema {found}, this program needs {head}: "
             "run: spillway upgrade"

@@ -95,7 +95,7 @@ class Sqlite:
         return True
 
     def missing(self) -> str | None:
-        return None if self.path.exists() else f"no database at {self.path}"
+        return None if self.path.exists() else f"no database at {self.path}: mount its disk"
 
     # A file belongs to one machine. The lock of the data directory keeps other servers away there,
     # and a COMMIT that did not succeed always reports its failure.

@@ -70,6 +70,10 @@ class Paths:
         for ino, parent, name in self._session.all(own.NAMES_OF, inos=given):
             self._names[ino].append((parent, name))
 
+    def forget_names(self) -> None:
+        """Forget the names that ``read_names`` read: those of a million files need much memory."""
+        self._names.clear()
+
     def place(self, ino: int) -> Place | None:
         """Return the place of an inode by its first name, or None if it or a directory above has no
         name."""

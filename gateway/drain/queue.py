@@ -7,7 +7,7 @@ journal, which every drain follows.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from gateway.drain.admission.retries import (
 )
 from gateway.drain.context import Context, View
 from gateway.drain.job import JobId, Work
-from gateway.drain.paths import file_of, is_unfinished, object_at
+from gateway.drain.paths import file_of, object_at
 from gateway.drain.rows import File
 from gateway.errors import UserError
 from gateway.types import Kind
@@ -95,16 +95,6 @@ class Entry(NamedTuple):
     """Whether it needs a person."""
 
 
-class Renamed(NamedTuple):
-    """A file or directory whose rename has not reached the bucket yet."""
-
-    ino: int
-    path: tuple[bytes, ...]
-    error: str
-    is_stuck: bool
-    """Whether it needs a person."""
-
-
 class Said(NamedTuple):
     """The order of a person for a path."""
 
@@ -126,40 +116,7 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
         yield from found
 
 
-def renamed(view: View, below: int = ROOT_INO) -> Iterator[Renamed]:
-    """Yield the renames at, above or below an inode that have not reached the bucket.
-
-    What is held is left out. Files that wait for their upload are left out too: ``entries`` has
-    them.
-    """
-    reasons = _Reasons(view, 0)
-    after = 0
-    while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
-        for ino, *_ in rows:
-            found = _renamed(view, ino, reasons)
-            if found is not None and (
-                below == ROOT_INO or _is_below(view, ino, below) or _is_below(view, below, ino)
-            ):
-                yield found
-        after = rows[-1][0]
-
-
-def is_durable(context: Context, tops: Sequence[int]) -> bool:
-    """Return whether the bucket has all that can be waited for, as it is here, at the keys of the
-    current paths. The answer is true of one moment. Raises TryAgain."""
-    with context.reading() as view:
-        for top in tops:
-            if any(renamed(view, top)):
-                return False
-            after: tuple[int, int] | None = NEWEST
-            while after is not None:
-                found, after = page(view, after, top, context.settings.drain_ahead_ns)
-                if any(entry.state not in NOT_WAITED_FOR for entry in found):
-                    return False
-    return True
-
-
-class _Reasons:
+class Reasons:
     """The reasons why files are not in the bucket, as one transaction sees them."""
 
     def __init__(self, view: View, ahead_ns: int) -> None:
@@ -196,13 +153,13 @@ def page(
     the settings; most, files that are looked at; wanted, files that are returned at most. Files
     elsewhere are left out, so the list may be empty before the last page.
     """
-    reasons = _Reasons(view, ahead_ns)
+    reasons = Reasons(view, ahead_ns)
     rows = view.session.all(WAITING, after_ns=after[0], after_ino=after[1], most=most)
     found: list[Entry] = []
     for at, row in enumerate(rows):
         file = File(*row[:-1])
         entry = _entry(view, file, row[-1] is not None, reasons)
-        if entry is not None and (below == ROOT_INO or _is_below(view, entry.ino, below)):
+        if entry is not None and (below == ROOT_INO or is_below(view, entry.ino, below)):
             found.append(entry)
         if len(found) == wanted and at + 1 < len(rows):
             return found, (file.drain_after_ns, file.ino)
@@ -218,10 +175,10 @@ def of_file(view: View, ino: int, ahead_ns: int) -> Entry | None:
     if file is None or not file.is_dirty:
         return None
     is_begun = view.session.one(own.UPLOAD, ino=ino) is not None
-    return _entry(view, file, is_begun, _Reasons(view, ahead_ns))
+    return _entry(view, file, is_begun, Reasons(view, ahead_ns))
 
 
-def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry | None:
+def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | None:
     place = view.paths.place(file.ino)
     key = view.paths.key_of(file.ino)
     if place is None or (place.is_trashed and key is None):
@@ -255,24 +212,7 @@ def _entry(view: View, file: File, is_begun: bool, reasons: _Reasons) -> Entry |
     )
 
 
-def _renamed(view: View, ino: int, reasons: _Reasons) -> Renamed | None:
-    file = file_of(view.session, ino)
-    place = view.paths.place(ino)
-    if file is None or place is None:
-        return None
-    failure = NO_FAILURE
-    if file.kind == Kind.DIRECTORY:
-        if place.held:
-            return None
-    elif file.is_dirty or not is_unfinished(view.session, view.paths, ino):
-        return None
-    else:
-        failure = reasons.of(ino, view.paths.key_of(ino))
-    is_stuck = needs_person(failure.tries, failure.error)
-    return Renamed(ino, place.parts, failure.error, is_stuck)
-
-
-def _is_below(view: View, ino: int, top: int) -> bool:
+def is_below(view: View, ino: int, top: int) -> bool:
     """Return whether an inode is another one, or has a name somewhere below it."""
     if ino == top:
         return True

@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from gateway import clock
+from gateway import atomic, clock
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.data.stamp import Stamp
@@ -161,6 +162,42 @@ def _require_bytes(session: Session, files: DataFiles) -> None:
             f"{files.root} has none of the files of this namespace: mount its disk or correct "
             "gateway.data_dir; if the bytes are lost for good: spillway adopt files"
         )
+
+
+def id_file(settings: Settings) -> Path:
+    """Return the file beside the configuration with the id of the namespace that was made with it.
+
+    Without the file, a gateway whose data disk has the database and is not mounted would look like
+    a new one. Its new namespace would replace objects of the present one.
+    """
+    return settings.source.with_suffix(".id")
+
+
+def require_database(settings: Settings) -> None:
+    """Raise SchemaError if a namespace was made with this configuration and its database is
+    gone."""
+    path = id_file(settings)
+    if path.exists():
+        maker = f"spillway init --new ({path} has the id of the present one)"
+        schema.require_made(Database(settings.database_url), maker)
+
+
+def remember(settings: Settings) -> str:
+    """Write the id of the namespace beside the configuration. Returns what was done."""
+    database, path = Database(settings.database_url), id_file(settings)
+    where = f"id of the namespace {path}"
+    try:
+        with database.reader() as connection:
+            fs_id = of(Session(connection, database.dialect)).fs_id.hex()
+        is_new = atomic.replace(path, f"{fs_id}\n", 0o600)
+        return f"{where}: {'written' if is_new else 'current'}"
+    except OSError as exc:
+        return (
+            f"{where}: cannot be written ({exc.strerror}): without it, spillway init takes this "
+            "gateway for a new one while the disk of its database is not mounted"
+        )
+    finally:
+        database.close()
 
 
 class Mark:

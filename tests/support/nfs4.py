@@ -14,7 +14,8 @@ ACCESS, CREATE, LINK, READLINK, REMOVE, RENAME, SAVEFH, SETATTR = 3, 6, 11, 27, 
 GETATTR, GETFH, LOOKUP, PUTFH, PUTROOTFH, READDIR = 9, 10, 15, 22, 24, 26
 CLOSE, OPEN, OPEN_CONFIRM, READ, RENEW = 4, 18, 20, 25, 30
 SETCLIENTID, SETCLIENTID_CONFIRM, WRITE = 35, 36, 38
-OK, NOENT, IO, ROFS, STALE, NOTSUPP, DELAY, GRACE = 0, 2, 5, 30, 70, 10004, 10008, 10013
+OK, NOENT, IO, DENIED, ROFS, STALE = 0, 2, 5, 13, 30, 70
+NOTSUPP, DELAY, GRACE = 10004, 10008, 10013
 
 AGAIN_SECONDS = 0.02
 """The pause of a client that was told to ask again."""
@@ -78,7 +79,8 @@ class File:
     ) -> None:
         self._client = client
         self._where = directory, name
-        self._reads = reads
+        self.reads = reads
+        """Whether ``open`` asks for reading only."""
         self._client_id = client_id
         self._seqid = 0
         """The seqid of the owner of the open."""
@@ -90,9 +92,9 @@ class File:
         """Open the file, also while it is open. Parameters: empties, whether the OPEN sets the size
         to 0. Raises Status, also for a delay."""
         directory, name = self._where
-        access = 1 if self._reads else 3
+        access = 1 if self.reads else 3
         how = struct.pack(">III", self._seqid, access, 0) + self._client_id + opaque(b"owner")
-        if self._reads:
+        if self.reads:
             how += struct.pack(">I", 0)
         else:
             how += struct.pack(">II", 1, 0)  # unchecked
@@ -169,12 +171,14 @@ class File:
 
 
 class Client:
-    """A connection, as root. A context manager. Parameters: port, on loopback."""
+    """A connection. A context manager. Parameters: port, on loopback."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._xid = 0
+        self.uid = 0
+        """The user, and the group, of the calls from now on."""
 
     def __enter__(self) -> Self:
         return self
@@ -288,7 +292,7 @@ class Client:
 
     def _ask(self, operations: Sequence[bytes]) -> _Reply:
         self._xid += 1
-        cred = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", 0, 0, 0)
+        cred = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", self.uid, self.uid, 0)
         call = struct.pack(">IIIIII", self._xid, 0, 2, 100003, 4, 1)
         call += struct.pack(">I", 1) + opaque(cred) + struct.pack(">II", 0, 0)
         call += opaque(b"") + struct.pack(">II", 0, len(operations)) + b"".join(operations)

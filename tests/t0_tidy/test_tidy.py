@@ -43,6 +43,7 @@ DRAIN_BASE = {
         "statements",
         "metadata",
         "paths",
+        "below",
         "context",
         "job",
         "messages",

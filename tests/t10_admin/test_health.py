@@ -27,7 +27,7 @@ def test_without_a_database_it_lives_and_is_not_ready(tmp_path: Path) -> None:
         site.settings.data_dir.joinpath("namespace.db").unlink()
         answer = site.http.get("health/ready")
         assert (answer.status_code, answer.headers["content-type"]) == (409, problems.MEDIA_TYPE)
-        assert "run: spillway init" in answer.json()["detail"]
+        assert "mount its disk" in answer.json()["detail"]
         assert site.http.get("health/live").status_code == 200
 
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from gateway.db import statements as sql
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
 from gateway.db.fence import Begun, Fence
 from gateway.db.postgres import WRITE_LOCK
+from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess
 from tests.support.tcpproxy import TcpProxy
+from tests.support.volumes import make_settings
 from tests.support.waiting import until
 from tests.t2_db.test_failover import settings_at
 
@@ -97,6 +103,35 @@ def test_a_transaction_is_known_by_what_it_wrote(connection: psycopg.Connection)
         assert fence.fate(asking, undone) is False
         assert fence.fate(asking, Begun(str(int(undone.xid) + 1_000_000))) is False
     connection.close()
+
+
+def promote(settings: Settings) -> None:
+    """Change the row of the volume beside the server, as a promotion does."""
+    database = Database(settings.database_url)
+    with closing(database.connect()) as connection, database.transaction(connection):
+        assert Session(connection, database.dialect).one(sql.RESERVE, inos=1, cookies=1)
+    database.close()
+
+
+def test_a_promotion_after_a_commit_does_not_hide_it(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with TcpProxy(postgres.port) as proxy:
+        direct = settings_at(postgres.create_database(), tmp_path)
+        url = through(proxy, direct.database_url, postgres.port)
+        settings = make_settings(direct.data_dir, {"namespace": {"url": url}})
+        with ServerProcess(settings, OUTCOME_DEADLINE_SECONDS=5.0) as server:
+            assert server.ask("create", "a") == "ok"
+            proxy.cut_after(b"COMMIT", then_refuse=True)
+            answers: list[str] = []
+            rename = threading.Thread(target=lambda: answers.append(server.ask("rename", "a", "b")))
+            rename.start()
+            until(lambda: proxy.cuts, "the connection is lost after the COMMIT")
+            promote(direct)
+            proxy.refusing = False
+            rename.join(30)
+            assert answers == ["ok"]
+            assert server.ask("lookup", "b") == "ok"
 
 
 def test_a_number_that_another_transaction_has_proves_nothing(

@@ -58,11 +58,15 @@ def test_upgrade_twice_changes_nothing(database: Database) -> None:
 
 
 def test_missing_and_empty_databases_are_named(database: Database) -> None:
-    with pytest.raises(SchemaError, match="spillway init"):
+    with pytest.raises(
+        SchemaError, match=r"mount its disk or .*; for a new gateway: spillway init"
+    ):
         schema.require_current(database)
     assert database.path is not None
     database.path.touch()
-    with pytest.raises(SchemaError, match="is empty: run: spillway init"):
+    with pytest.raises(
+        SchemaError, match=r"is empty: correct .*; for a new gateway: spillway init"
+    ):
         schema.require_current(database)
 
 

@@ -18,6 +18,7 @@ from tests.support.serverprocess import ServerProcess
 from tests.support.tcpproxy import TcpProxy
 from tests.support.waiting import until
 from tests.t2_db.test_failover import clean, persist, settings_at
+from tests.t2_db.test_fate import promote
 
 ROOT = 2
 
@@ -118,6 +119,22 @@ def test_a_failover_that_lost_an_answered_change_ends_the_server(
     assert said.count("\n") == 1
     with ServerProcess(settings) as server:
         assert server.ask("rename", "a", "b") == "ok"
+
+
+def test_a_promotion_before_a_failover_is_no_lost_change(
+    tmp_path: Path, primary: PostgresServer, standby: PostgresServer
+) -> None:
+    url = primary.create_database().replace(
+        f"127.0.0.1:{primary.port}", f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
+    )
+    settings = settings_at(url, tmp_path)
+    with ServerProcess(settings) as server:
+        assert server.ask("create", "a") == "ok"
+        promote(settings)
+        until(partial(has_followed, primary, standby), "the standby")
+        primary.kill()
+        standby.promote()
+        assert server.persist("rename", "a", "b") == "ok"
 
 
 def test_a_primary_that_turns_read_only_is_a_pause(tmp_path: Path, primary: PostgresServer) -> None:

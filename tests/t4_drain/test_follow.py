@@ -17,7 +17,7 @@ from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.db.journal import STORED, Reader, Touched
-from gateway.drain import statements
+from gateway.drain import queue, statements
 from gateway.drain.context import Context
 from gateway.drain.plan import survey
 from gateway.drain.plan.survey import Survey
@@ -230,6 +230,33 @@ def test_what_is_held_is_not_read_again_and_again(
     found, context = surveyed(site)
     # A reading of everything would have several pages.
     assert [found.plan(context, None).after for _ in range(10)] == [None] * 10
+    context.database.close()
+
+
+def test_what_a_person_bumps_during_a_reading_of_everything_goes_first(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file goes at once. The reading may have passed a directory: another one follows."""
+    monkeypatch.setattr(survey, "SCAN_PAGE", 10)
+    monkeypatch.setattr(survey, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(survey, "REST", 0)
+    monkeypatch.setattr(survey, "JOBS_PAGE", 1)
+    monkeypatch.setattr(survey, "TAKEN_AT_ONCE", 1)
+    site = rclone_site
+    for n in range(20):
+        site.write(f"run/old/{n}", b"x")
+    below = {site.write(f"run/bumped/{n}", b"x") for n in range(5)}
+    newest = [site.write(f"run/new/{n}", b"x") for n in range(60)][-1]
+    context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
+    found = Survey(lambda _ino: False, poll_seconds=0.0)
+    for _ in range(3):
+        assert found.plan(context, None).jobs == []
+    queue.say(context, newest, hold=False)
+    queue.say(context, site.attr("run/bumped").ino, hold=False)
+    # The reading has passed the directory, and has not reached the file.
+    assert [job.id.ino for job in found.plan(context, None).jobs] == [newest]
+    handed_out = [job.id.ino for _ in range(40) for job in found.plan(context, None).jobs]
+    assert below <= set(handed_out[:20])
     context.database.close()
 
 

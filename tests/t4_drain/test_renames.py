@@ -8,10 +8,11 @@ import pytest
 
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
+from gateway.drain.below import NAMES_PAGE
 from gateway.drain.context import Context
 from gateway.drain.job import Job
 from gateway.drain.paths import Paths
-from gateway.drain.plan.renames import LEFT_MAX, NAMES_PAGE, Renames
+from gateway.drain.plan.renames import LEFT_MAX, Renames
 from gateway.errors import TryAgain
 from gateway.objectstore.s3 import S3Store
 from gateway.types import ROOT_CRED

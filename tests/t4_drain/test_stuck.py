@@ -8,14 +8,19 @@ import subprocess
 import threading
 from contextlib import redirect_stdout
 from typing import Any
+from unittest.mock import ANY
 
 from gateway import clock
 from gateway.cli.main import main
+from gateway.drain.admission.retries import FOR_GOOD
+from gateway.drain.job import Work
+from gateway.drain.plan.renames import LEFT_MAX, Renames
 from tests.support.s3proxy import Act
 from tests.support.volumes import status_of
 from tests.support.waiting import until
 from tests.t4_drain.site import PREFIX, Site
 from tests.t4_drain.test_refused import bucket_state
+from tests.t4_drain.test_renames import FIRST_INO, context_of, fill, read_round, rekeys
 from tests.t5_cli.site import spillway
 
 
@@ -164,6 +169,38 @@ def test_a_rename_that_the_bucket_has_not_followed_is_waited_for(rclone_site: Si
     # A held file is not waited for, even if its object is at another key.
     site.rename("new/h", "new/h.tmp")
     assert wait(site, "--timeout", "5")[0] == 0
+
+
+def test_much_that_is_held_or_stuck_below_a_renamed_directory_is_not_waited_for(
+    rclone_site: Site,
+) -> None:
+    """The drain keeps the row of such a directory, so the wait judges what is below it."""
+    site = rclone_site
+    count = LEFT_MAX + 1
+    fill(site, "big", FIRST_INO, count, "old")
+    site.rename("big", "new")
+    site.configure(hold_patterns=["f*"])
+    context = context_of(site)
+    renames = Renames(0.0, 30.0)
+    for _ in range(3):
+        read_round(renames, context)
+        renames.restart()
+    context.database.close()
+    assert rekeys(site) == [site.attr("new").ino]
+    assert wait(site, "--timeout", "5") == (0, ANY)
+    # One that can be moved is waited for.
+    last = FIRST_INO + count - 1
+    site.rows(f"UPDATE dirent SET name = CAST('g' AS BLOB) WHERE ino = {last} RETURNING 1")
+    code, facts = wait(site, "--timeout", "0.2", "new")
+    assert (code, facts["waiting_renames"]) == (1, 1)
+    site.configure(hold_patterns=[])
+    site.rows(
+        'INSERT INTO retry (work, ino, "key", tries, error, next_ns) SELECT '
+        f"'{Work.COPY.value}', ino, 'k', 2, '{FOR_GOOD}it vanished', 1 FROM object RETURNING 1"
+    )
+    code, facts = wait(site, "--timeout", "5")
+    assert code == 1
+    assert facts["error"].startswith(f"{count} files need a person: /checkpoints/new/")
 
 
 def test_a_bucket_that_denies_deletions_does_not_end_the_wait_for_uploads(

@@ -119,8 +119,8 @@ def test_data_directory_below_a_file(tmp_path: Path) -> None:
     assert_refused(spillway("init", *args), str(tmp_path / "file/data"), "--data-dir")
     assert not path.exists()
     path.write_text(f'[gateway]\ndata_dir = "{tmp_path}/file/data"\n[bucket]\nname = "b"\n')
-    assert_refused(spillway("up", "--config", path), "no data directory", "spillway init")
-    assert_refused(spillway("status", "--config", path), "no database", "spillway init")
+    assert_refused(spillway("up", "--config", path), "no data directory", "mount its disk or")
+    assert_refused(spillway("status", "--config", path), "no database", "mount its disk or")
 
 
 def test_config_that_cannot_be_written(tmp_path: Path) -> None:
@@ -186,9 +186,12 @@ def test_a_data_directory_of_somebody_else(site: Site) -> None:
         run_as_root("chown", f"{os.geteuid()}:{os.getegid()}", data_dir)
 
 
-def test_up_before_init(site: Site) -> None:
+@pytest.mark.parametrize("command", ["up", "upgrade"])
+def test_without_a_database(site: Site, command: str) -> None:
     (site.settings.data_dir / "namespace.db").unlink()
-    assert_refused(spillway("up", "--config", site.config), "no database", "spillway init")
+    remedy = ": mount its disk or put its backup back; for a new gateway: spillway init"
+    assert_refused(spillway(command, "--config", site.config), "no database", remedy)
+    assert not (site.settings.data_dir / "namespace.db").exists()
 
 
 def test_missing_plugin(site: Site) -> None:
@@ -251,7 +254,7 @@ def test_database_of_a_newer_program(site: Site, command: str) -> None:
 def test_no_migration_under_a_running_gateway(site: Site) -> None:
     (site.settings.data_dir / "namespace.db").unlink()
     with datadir.locked(site.settings, datadir.UP):
-        result = spillway("init", "--config", site.config)
+        result = spillway("init", "--new", "--config", site.config)
     assert_refused(result, "another spillway up", f"kill {os.getpid()}")
 
 

@@ -68,8 +68,17 @@ def test_upgrade_refuses_a_newer_database(site: Site) -> None:
 def shared(site: Site, postgres: PostgresServer) -> Site:
     """Put the namespace of a site on PostgreSQL."""
     site.edit("namespace", "url", f'"{postgres.create_database()}"')
-    assert spillway("init", "--config", site.config).returncode == 0
+    assert spillway("init", "--new", "--config", site.config).returncode == 0
     return site
+
+
+def test_an_empty_database_in_place_of_the_namespaces_is_refused(
+    shared: Site, postgres: PostgresServer
+) -> None:
+    shared.edit("namespace", "url", f'"{postgres.create_database()}"')
+    done = spillway("init", "--config", shared.config)
+    assert_refused(done, "is empty: correct namespace.url or put its backup back", "init --new")
+    assert query(shared.settings, "SELECT to_regclass('volume')") == [(None,)]
 
 
 def test_nothing_is_done_to_a_namespace_that_another_gateway_serves(shared: Site) -> None:

@@ -15,6 +15,7 @@ import pytest
 from gateway import config
 from gateway.data.layout import SHARDS
 from tests.support.postgres import PostgresServer
+from tests.support.volumes import query
 from tests.t5_cli.site import (
     DEADLINE_SECONDS,
     PROGRAM,
@@ -82,7 +83,7 @@ def test_makes_everything_and_says_so(tmp_path: Path) -> None:
     assert SECRET not in path.read_text()
     assert mode(path) == 0o600
     lines = result.stdout.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 9
     assert lines[-1] == f"next: spillway up --config {path}"
 
 
@@ -104,12 +105,54 @@ def test_an_interrupted_first_run_is_completed(site: Site) -> None:
     settings.recovery_dir.rmdir()
     settings.ganesha_conf.unlink()
     (settings.data_dir / "namespace.db").unlink()
+    site.config.with_suffix(".id").unlink()
     result = spillway("init", "--config", site.config)
     assert result.returncode == 0, result.stderr
     assert (settings.files_dir / "7f").is_dir()
     assert settings.recovery_dir.is_dir()
     assert settings.ganesha_conf.exists()
     assert "namespace.db: made" in result.stdout
+
+
+def test_a_disk_that_is_not_mounted_makes_no_new_gateway(site: Site) -> None:
+    """The namespace on the mount point would replace the objects of the one on the disk."""
+    mount_point, disk = site.settings.data_dir, site.directory / "disk"
+    id_file = site.config.with_suffix(".id")
+    before = id_file.read_text()
+    mount_point.rename(disk)
+    mount_point.mkdir(mode=0o700)
+    result = spillway("init", "--config", site.config)
+    assert_refused(result, "no database", ": mount its disk or ", f"init --new ({id_file} ")
+    assert list(mount_point.iterdir()) == []
+    mount_point.rmdir()
+    disk.rename(mount_point)
+    again = spillway("init", "--config", site.config)
+    assert again.returncode == 0, again.stderr
+    assert id_file.read_text() == before
+    mount_point.rename(disk)
+    new = spillway("init", "--config", site.config, "--new")
+    assert new.returncode == 0, new.stderr
+    assert f"id of the namespace {id_file}: written" in new.stdout
+    assert id_file.read_text() != before
+
+
+def test_the_id_of_the_namespace_is_that_of_its_database(site: Site) -> None:
+    id_file = site.config.with_suffix(".id")
+    [(fs_id,)] = query(site.settings, "SELECT fs_id FROM volume")
+    assert id_file.read_text() == f"{fs_id.hex()}\n"
+    # A gateway of a version without the file gets it with the upgrade.
+    id_file.unlink()
+    assert spillway("upgrade", "--config", site.config).returncode == 0
+    assert id_file.read_text() == f"{fs_id.hex()}\n"
+
+
+def test_an_id_that_cannot_be_written_is_said_and_stops_nothing(site: Site) -> None:
+    id_file = site.config.with_suffix(".id")
+    id_file.unlink()
+    id_file.mkdir()
+    result = spillway("init", "--config", site.config)
+    assert result.returncode == 0, result.stderr
+    assert f"{id_file}: cannot be written (Is a directory)" in result.stdout
 
 
 def test_the_config_comes_from_the_environment(tmp_path: Path) -> None:

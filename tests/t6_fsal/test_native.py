@@ -225,7 +225,8 @@ def test_a_start_that_cannot_work_says_why(host: Path, tmp_path: Path) -> None:
     run = run_host(host, configuration)
     assert run.returncode == 3
     assert run.stderr == (
-        "spillway: no database at /nonexistent/namespace.db: run: spillway init\n"
+        "spillway: no database at /nonexistent/namespace.db: mount its disk or put its backup "
+        "back; for a new gateway: spillway init\n"
     )
 
 

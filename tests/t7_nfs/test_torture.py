@@ -9,7 +9,7 @@ import pytest
 
 from tests.torture.run import ENGINES, Plan, run
 
-SECONDS = 20.0
+SECONDS = 30.0
 
 
 @pytest.mark.alone

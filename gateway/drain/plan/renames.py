@@ -20,6 +20,7 @@ from gateway.db import statements as sql
 from gateway.db.compiled import rows_of
 from gateway.db.journal import STORED
 from gateway.drain import statements as own
+from gateway.drain.below import Below
 from gateway.drain.context import Context, View
 from gateway.drain.job import Job, Page
 from gateway.drain.paths import file_of
@@ -29,8 +30,6 @@ from gateway.drain.tidy import move
 from gateway.types import Kind
 
 ROWS_PAGE = 64
-NAMES_PAGE = 1024
-"""The names below a directory that are read at a time. A page has at most as many jobs."""
 LEFT_MAX = 1024
 """The most files that get rows of their own. With more left, the row of the directory stays."""
 REST = 9
@@ -46,24 +45,12 @@ class _Name(NamedTuple):
 
 
 @dataclass
-class _Level:
-    """A directory that is being read."""
-
-    ino: int
-    cookie: int = 0
-    """The cookie of the last name that was read."""
-    directories: list[int] = field(default_factory=list)
-    """The directories of the last page of names that are still to be read."""
-    is_read: bool = False
-
-
-@dataclass
 class _Walk:
     """The readings of what is below one renamed directory."""
 
     ino: int
     name: _Name
-    levels: list[_Level]
+    below: Below
     number: int = 1
     found: int = 0
     """The number of objects that are not at the keys of their files."""
@@ -174,7 +161,7 @@ class Renames:
             return False
         walk = self._walks.get(ino)
         if walk is None or walk.name != name:
-            walk = self._walks[ino] = _Walk(ino, name, [_Level(ino)])
+            walk = self._walks[ino] = _Walk(ino, name, Below(ino))
         if clock.monotonic_seconds() < walk.next_at:
             return False
         self._walk = walk
@@ -196,7 +183,7 @@ class Renames:
             _rewind(walk)
             raise
         walk.spent_seconds += clock.monotonic_seconds() - began
-        if not walk.levels:
+        if walk.below.is_read:
             self._walk = None
             self._end(context, walk)
         return jobs
@@ -218,44 +205,18 @@ class Renames:
 
 
 def _rewind(walk: _Walk) -> None:
-    walk.levels = [_Level(walk.ino)]
+    walk.below = Below(walk.ino)
     walk.found, walk.left, walk.spent_seconds = 0, [], 0.0
 
 
 def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
     """Return the moves of the next page of names."""
-    objects = _next_objects(view, walk)
+    objects = walk.below.page(view)
     view.paths.read_names(stored.ino for stored in objects)
     away = [stored for stored in objects if _is_away(view, stored)]
     walk.found += len(away)
     walk.left.extend(stored.ino for stored in away[: LEFT_MAX + 1 - len(walk.left)])
     return _jobs(context, view, away)
-
-
-def _next_objects(view: View, walk: _Walk) -> list[Object]:
-    """Return the objects of the next page of names. The walk has no levels left after the last
-    page."""
-    found: list[Object] = []
-    budget = NAMES_PAGE
-    while walk.levels and budget > 0:
-        level = walk.levels[-1]
-        if level.directories:
-            walk.levels.append(_Level(level.directories.pop()))
-            continue
-        if level.is_read:
-            walk.levels.pop()
-            continue
-        rows = view.session.all(own.CHILDREN, parent=level.ino, cookie=level.cookie, most=budget)
-        level.is_read = len(rows) < budget
-        # An empty directory costs a query too.
-        budget -= len(rows) + 1
-        for cookie, ino, kind, *stored in rows:
-            level.cookie = cookie
-            if kind == Kind.DIRECTORY:
-                level.directories.append(ino)
-            elif stored[0] is not None:
-                found.append(Object(*stored))
-    return found
 
 
 def _is_away(view: View, stored: Object) -> bool:
