@@ -302,9 +302,14 @@ def test_the_configuration_has_no_secret(site: Filled, monkeypatch: pytest.Monke
         namespace=NamespaceSettings(url="postgresql://user:hush@host/db?password=hush"),
         bucket=BucketSettings(name="b", endpoint_url="https://user:hu/sh@host:9000"),
     )
-    shown = json.dumps(configuration.facts(settings))
-    assert "hush" not in shown and "hu/sh" not in shown
-    assert "https://***@host:9000" in shown
+    gateway = replace(site.site.gateway, settings=settings)
+    monkeypatch.setattr(site.site.app.state, "gateway", gateway)
+    page = site.page("/settings")
+    for shown in (json.dumps(configuration.facts(settings)), page):
+        assert "hush" not in shown and "hu/sh" not in shown
+        assert "https://***@host:9000" in shown
+        assert "postgresql://user:***@host/db" in shown
+    assert "The variable SPILLWAY_DRAIN_WORKERS sets it" in page
     assert without_userinfo("https://host/a") == "https://host/a"
 
 
