@@ -145,6 +145,11 @@ def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
     assert site.ask("GET", "queue/orders") == [{"path": f"{ROOT}/d/w", "order": "hold"}]
     assert site.ask("GET", "queue", params={"path": "d"})["items"][0]["state"] == "held"
     assert site.http.delete("queue/orders", params={"path": "d/w"}).status_code == 204
+    held = {"path": f"{ROOT}/d/w", "order": "hold"}
+    assert site.ask("POST", "queue/cancel", json={"path": held["path"]}) == held
+    assert site.ask("GET", "queue/orders") == [held]
+    site.ask("POST", "queue/cancel", 404, json={"path": "gone"})
+    assert site.http.delete("queue/orders", params={"path": "d/w"}).status_code == 204
     site.ask("DELETE", "queue/orders", 404, params={"path": "d/w"})
     site.ask("PUT", "queue/orders", 404, json={"path": "gone", "order": "bump"})
     assert site.ask("POST", "queue/retry", json={"path": "d/w"}) == {"had_failed": False}
