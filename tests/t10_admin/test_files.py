@@ -72,6 +72,22 @@ def test_a_file_has_all_that_is_known_of_it(site: Filled) -> None:
     assert waits["waiting"]["state"] in WAITS and waits["object"] is None
 
 
+def test_the_page_of_a_file_has_the_same(site: Filled) -> None:
+    page = site.page("/files", path=f"{ROOT}/d/a")
+    for text in ("on the disk", "as it is here", ">d/a</dd>", ">e</dd>", ">md5:c</dd>"):
+        assert text in page, text
+    assert "+00:00</dd>" not in page, "all times have one form"
+    assert "only in the bucket" in site.page("/files", path=f"{ROOT}/d/e")
+    page = site.page("/files", path=f"{ROOT}/d/w")
+    assert "The bucket does not have it yet" in page and "was closed" in page
+    act = "INSERT INTO action (what, author, run, path, ino, evidence, reason, began_ns, result)"
+    act += " VALUES ('evict', 'by-age v1', :path, :path, 1, 'e', 'it is old', 1, '1 file evicted')"
+    query(site.site.settings, act, path=b"d")
+    page = site.page("/files", path=f"{ROOT}/d/a")
+    query(site.site.settings, "DELETE FROM action")
+    assert "by by-age v1" in page and "It is old; 1 file evicted" in page
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [("nothing", 404), ("d/a/b", 409), ("a%00b", 422), ("", 422)],
