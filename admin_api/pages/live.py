@@ -41,7 +41,8 @@ def history(
     now_ns, step_ns = clock.now_ns(), max(MINUTE_SECONDS, -(-seconds // POINTS)) * clock.NS
     with gateway.store.reading() as session:
         # One more: the sample of now must be in a step.
-        shown = sampling.steps(session, now_ns - seconds * clock.NS, now_ns + 1, step_ns)
+        from_ns = now_ns - seconds * clock.NS
+        shown = sampling.steps(session, from_ns, now_ns + 1, step_ns, sampling.BURST)
     return [
         [round(one.at_ns / clock.NS) for one in shown],
         [one.dirty_bytes for one in shown],

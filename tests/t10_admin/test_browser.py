@@ -49,6 +49,7 @@ def violations(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(900)
 def test_every_page_is_for_everybody(site: Seeded, browser: Browser) -> None:
     """No serious violation on any page, light and dark, wide and narrow; nothing is fetched from
     elsewhere, and nothing is written to the console."""
