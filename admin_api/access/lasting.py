@@ -11,6 +11,9 @@ from admin_api.gateway import Gateway
 from admin_api.store import tokens
 from gateway.errors import NamespaceError
 
+CHECK_SECONDS = 5.0
+"""A token or session that has ended ends its streams after so long."""
+
 
 def lasts(gateway: Gateway, request: Request, principal: Principal) -> bool:
     """Return whether the token or the session of a request is still valid.

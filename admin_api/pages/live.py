@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy import func, select
 from starlette.concurrency import run_in_threadpool
 
 from admin_api import sampling
+from admin_api.access import lasting
 from admin_api.access.roles import Viewer
 from admin_api.gateway import Gateway, Governed
 from admin_api.store import models
@@ -28,8 +29,6 @@ MONTH_SECONDS = 31 * 86_400
 LOOK_SECONDS = 1.0
 QUIET_SECONDS = 15.0
 """Ages grow although nothing changes: the pages are told after so long."""
-STREAM_SECONDS = 300.0
-"""The browser then connects again, and its session is looked at again."""
 _job: Any = models.Job.__table__
 JOBS = Statement(select(func.count(), func.max(_job.c.updated_ns)))
 
@@ -42,7 +41,8 @@ def history(
     now_ns, step_ns = clock.now_ns(), max(MINUTE_SECONDS, -(-seconds // POINTS)) * clock.NS
     with gateway.store.reading() as session:
         # One more: the sample of now must be in a step.
-        shown = sampling.steps(session, now_ns - seconds * clock.NS, now_ns + 1, step_ns)
+        from_ns = now_ns - seconds * clock.NS
+        shown = sampling.steps(session, from_ns, now_ns + 1, step_ns, sampling.BURST)
     return [
         [round(one.at_ns / clock.NS) for one in shown],
         [one.dirty_bytes for one in shown],
@@ -52,18 +52,24 @@ def history(
 
 
 @router.get("/events")
-async def events(gateway: Governed, _who: Viewer) -> StreamingResponse:
+async def events(request: Request, gateway: Governed, who: Viewer) -> StreamingResponse:
     """Stream news (server-sent events): ``status`` and ``job``, without what changed."""
-    return StreamingResponse(_news(gateway), media_type="text/event-stream")
+    news = _news(gateway, lambda: lasting.lasts(gateway, request, who))
+    return StreamingResponse(news, media_type="text/event-stream")
 
 
-async def _news(gateway: Gateway) -> AsyncIterator[str]:
+async def _news(gateway: Gateway, may_listen: Callable[[], bool]) -> AsyncIterator[str]:
+    """Yield news until the listener may not listen any more."""
     yield "retry: 2000\n\n"
     looks = {"status": _reports, "job": _jobs}
     seen: dict[str, object] = {}
     told_at = 0.0
-    end = clock.monotonic_seconds() + STREAM_SECONDS
-    while (now := clock.monotonic_seconds()) < end:
+    check_at = clock.monotonic_seconds() + lasting.CHECK_SECONDS
+    while True:
+        if (now := clock.monotonic_seconds()) >= check_at:
+            if not await run_in_threadpool(may_listen):
+                return
+            check_at = now + lasting.CHECK_SECONDS
         for topic, look in looks.items():
             found = await run_in_threadpool(look, gateway)
             is_late = topic == "status" and now - told_at > QUIET_SECONDS

@@ -11,11 +11,12 @@ from fastapi.responses import HTMLResponse, Response
 from admin_api.access.principal import Principal
 from admin_api.access.roles import Admin, Viewer
 from admin_api.calls import Recorded
+from admin_api.figures import Figured, Figures
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages import policyform
 from admin_api.pages.flash import after
 from admin_api.pages.policies import existing
-from admin_api.pages.policyplan import SHOWN, change
+from admin_api.pages.policyplan import change
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent, number_in
 from gateway.control import policies
@@ -46,10 +47,11 @@ def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLRes
 
 
 @router.get("/policies/preview")
-def preview(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+def preview(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the editor with what was typed, and with what that would do."""
     typed = request.query_params
-    return _editor(request, gateway, who, _values(typed), number_in(typed, "version"), plans=True)
+    values, version = _values(typed), number_in(typed, "version")
+    return _editor(request, gateway, who, values, version, figures=figures)
 
 
 @router.post("/policies")
@@ -88,19 +90,20 @@ def _editor(
     status: int = 200,
     stored: dict[str, Any] | None = None,
     is_conflict: bool = False,
-    plans: bool = False,
+    figures: Figures | None = None,
 ) -> HTMLResponse:
     """Return the page of the editor.
 
     Parameters: values of the fields; version that the form is made for, 0 for a new policy; stored,
-    the policy as it is; is_conflict, whether it was changed meanwhile; plans, whether the page says
-    what the policy would do. A plan of 10,000 checkpoints takes long, so the browser asks for it.
+    the policy as it is; is_conflict, whether it was changed meanwhile; figures, if the page is to
+    say what the policy would do. A plan of 10,000 checkpoints takes long, so the browser asks for
+    it.
     """
     wrong, seen = None, None
-    if plans or status != 200:
+    if figures is not None or status != 200:
         try:
             read = policy.of(policyform.document_of(values))
-            seen = change(gateway, read) if plans else None
+            seen = None if figures is None else change(gateway, figures, read)
         except PolicyError as exc:
             wrong = str(exc)
     facts: dict[str, Any] = {
@@ -109,7 +112,6 @@ def _editor(
         "wrong": wrong,
         "wrong_field": None if wrong is None else policyform.field_of(wrong),
         "change": seen,
-        "shown": SHOWN,
         "tiers": range(policyform.TIERS),
         "fits": stored is None or policyform.fits(stored["document"]),
         "theirs": policyform.values_of(stored["document"]) if stored and is_conflict else None,

@@ -29,6 +29,7 @@ ROWS = 100
 ORDERS = {
     "bump": (False, "It goes before everything else."),
     "hold": (True, "It is not drained until a person releases it."),
+    "cancel": (True, "Its upload ends, and it is held until a person releases it."),
     "release": (None, "It waits for its turn again."),
 }
 """What each order does: hold (True), put first (False), or neither; and what people are told."""

@@ -125,7 +125,7 @@ def _environment() -> Environment:
         "above": lambda path: path.rpartition("/")[0] or "/",
         "plural": _plural,
     }
-    made.globals |= {"static": static}
+    made.globals |= {"static": static, "zone": _zone}
     return made
 
 
@@ -154,6 +154,11 @@ def _moment(value: int | str) -> datetime:
     if isinstance(value, str):
         return datetime.fromisoformat(value).astimezone()
     return datetime.fromtimestamp(value / clock.NS).astimezone()
+
+
+def _zone() -> str:
+    """Return the name of the gateway's time zone, in which pages show times."""
+    return datetime.now().astimezone().tzname() or ""
 
 
 def _when(value: int | str) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -21,8 +19,7 @@ from admin_api.pages.visitor import Sent
 from admin_api.problems import Problem
 from admin_api.store import tokens
 from gateway import clock
-from gateway.control.masking import without_userinfo
-from gateway.settings import Settings
+from gateway.control import configuration
 from gateway.text import shown
 from gateway.units import size
 
@@ -32,39 +29,29 @@ DAYS_MAX = 36_500
 
 @router.get("")
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
-    """Show the configuration that this process was started with."""
-    sections = dict(_sections(gateway.settings))
+    """Show the configuration that this process was started with, without secrets."""
+    sections = {
+        section: [{"name": name, **one, **_shown(name, one)} for name, one in keys.items()]
+        for section, keys in configuration.facts(gateway.settings).items()
+    }
     return page(
         request, "settings.html", who, sections=sections, source=str(gateway.settings.source)
     )
 
 
-def _sections(settings: Settings) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    for section in fields(settings):
-        held = getattr(settings, section.name)
-        if not is_dataclass(held):
-            continue
-        yield section.name, [_key(held, key) for key in fields(held)]
-
-
-def _key(held: Any, key: Any) -> dict[str, Any]:
-    value = getattr(held, key.name)
-    is_secret = bool(key.metadata.get("secret"))
+def _shown(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    value = one["value"]
     return {
-        "name": key.name,
-        "value": without_userinfo(str(value)) if is_secret and value else _text(value),
-        "in_units": size(value) if key.name.endswith("_bytes") and value else None,
-        "help": " ".join(str(key.metadata.get("doc", "")).split()),
-        "is_default": value == key.default,
+        "value": _text(value),
+        "in_units": size(value) if name.endswith("_bytes") and value else None,
+        "is_default": value == one["default"],
     }
 
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, tuple | list):
+    if isinstance(value, list):
         return ", ".join(map(_text, value)) or "none"
     if isinstance(value, Mapping):
         return ", ".join(f"{name} = {_text(one)}" for name, one in value.items()) or "none"

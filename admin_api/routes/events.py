@@ -20,11 +20,6 @@ from gateway import clock
 
 router = APIRouter(prefix="/events", tags=["events"])
 
-CHECK_SECONDS = 5.0
-"""A token or session that has ended ends its stream after so long. A comment is sent if there was
-no event: proxies end silent connections."""
-
-
 _CONTENT = {
     # Of one event: OpenAPI cannot say that a stream has many.
     "schema": {
@@ -84,11 +79,12 @@ async def stream_events(
 async def _told(
     hub: Hub, last_event_id: str | None, may_listen: Callable[[], bool]
 ) -> AsyncIterator[str]:
-    """Yield events as they are sent, until the listener may not listen any more."""
+    """Yield events as they are sent, until the listener may not listen any more. A comment is sent
+    if there was no event: proxies end silent connections."""
     yield "retry: 2000\n\n"
     with suppress(Crowded):
         async with hub.listening(last_event_id) as queue:
-            check_at = clock.monotonic_seconds() + CHECK_SECONDS
+            check_at = clock.monotonic_seconds() + lasting.CHECK_SECONDS
             while True:
                 event = None
                 left_seconds = check_at - clock.monotonic_seconds()
@@ -102,4 +98,4 @@ async def _told(
                         return
                     if event is None:
                         yield ": still here\n\n"
-                    check_at = clock.monotonic_seconds() + CHECK_SECONDS
+                    check_at = clock.monotonic_seconds() + lasting.CHECK_SECONDS

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Operator, Viewer
-from admin_api.calls import Recorded
-from admin_api.gateway import Governed
+from admin_api.calls import Call, Recorded
+from admin_api.gateway import Gateway, Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.paths import PathOrAll, PathQuery, PathText, encoded
 from admin_api.problems import Problem, describe
@@ -55,8 +55,8 @@ class Ordering(Body):
     order: Literal["hold", "bump"]
 
 
-class Retrying(Body):
-    """A file whose upload or move failed."""
+class Queued(Body):
+    """A file, or a directory with what is in it."""
 
     path: PathText
 
@@ -106,12 +106,20 @@ def list_orders(gateway: Governed, _viewer: Viewer) -> list[Order]:
 @router.put("/orders", responses=describe(404, 409, 503))
 def give_order(gateway: Governed, call: Recorded, _operator: Operator, body: Ordering) -> Order:
     """Hold a file or directory, or put it first. An earlier order for it is replaced."""
-    with control.opened(gateway.settings) as context:
-        ino = _find(context, body.path)
-        call.before = control.order(context, ino, text_of)
-        queue.say(context, ino, body.order == "hold")
-        call.after = control.order(context, ino, text_of)
-    return Order(path=encoded(body.path), order=body.order)
+    return _ordered(gateway, call, body)
+
+
+@router.post("/cancel", responses=describe(404, 409, 503))
+def cancel_upload(gateway: Governed, call: Recorded, _operator: Operator, body: Queued) -> Order:
+    """End the upload of a file, or the uploads below a directory: what is named is held until it is
+    released (`DELETE /queue/orders`), as by the order hold.
+
+    The drain looks for that after each part of a multipart upload. It then aborts the upload, and
+    nothing of it stays in the bucket; the parts that are on their way are sent to their end. A file
+    of at most 16 MiB, or `drain.part_bytes` if that is less, is sent by one request, which is not
+    interrupted: it may be in the bucket although it is held.
+    """
+    return _ordered(gateway, call, Ordering(path=body.path, order="hold"))
 
 
 @router.delete("/orders", status_code=204, responses=describe(404, 409, 503))
@@ -128,16 +136,21 @@ def withdraw_order(
 
 
 @router.post("/retry", responses=describe(404, 409, 503))
-def try_again(gateway: Governed, call: Recorded, _operator: Operator, body: Retrying) -> Retried:
-    """Have what failed about a file tried again now, although its pause is not over.
-
-    There is no order to cancel an upload: hold the file, and the drain sends nothing more of it
-    once the present upload has ended; or remove it, which ends the upload.
-    """
+def try_again(gateway: Governed, call: Recorded, _operator: Operator, body: Queued) -> Retried:
+    """Have what failed about a file tried again now, although its pause is not over."""
     with control.opened(gateway.settings) as context:
         made = Retried(had_failed=queue.retry(context, _find(context, body.path)))
     call.after = {"path": encoded(body.path), "had_failed": made.had_failed}
     return made
+
+
+def _ordered(gateway: Gateway, call: Call, body: Ordering) -> Order:
+    with control.opened(gateway.settings) as context:
+        ino = _find(context, body.path)
+        call.before = control.order(context, ino, text_of)
+        queue.say(context, ino, body.order == "hold")
+        call.after = control.order(context, ino, text_of)
+    return Order(path=encoded(body.path), order=body.order)
 
 
 def _find(context: Context, path: str) -> int:

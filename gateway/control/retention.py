@@ -92,7 +92,7 @@ def facts(
         "evicted": len(planned.plan.evictions),
         "moved": len(planned.plan.transitions),
         "unused_policies": [str(one) for one in planned.policies if not _is_used(one, decisions)],
-        "checkpoints": [_facts(settings, one, planned.superseded, text) for one in shown],
+        "checkpoints": [decision(settings, one, planned.superseded, text) for one in shown],
         "more_checkpoints": len(listed) - len(shown),
     }
 
@@ -126,24 +126,25 @@ def _asked(plan: str, checkpoints: int, size_bytes: int) -> dict[str, Any]:
     return {"plan": plan, "checkpoints": checkpoints, "bytes": size_bytes}
 
 
-def _facts(
-    settings: Settings, decision: Decision, superseded: frozenset[int], text: Text
+def decision(
+    settings: Settings, one: Decision, superseded: frozenset[int], text: Text
 ) -> dict[str, Any]:
-    one = decision.checkpoint
+    """Return the facts about a decision. Parameters: superseded, of its plan; text, of names."""
+    about = one.checkpoint
     return {
-        "path": f"{settings.nfs.export}/{text(one.path)}",
-        "run": text(one.run),
-        "step": one.step,
-        "state": one.state,
-        "size_bytes": one.size,
-        "fate": str(decision.fate),
-        "why": decision.why,
-        "policies": list(decision.policies),
-        "evicted_by": decision.evict,
-        "moves_to": None if decision.transition is None else decision.transition.storage_class,
-        "moved_by": None if decision.transition is None else decision.transition.policy,
-        "storage_class": one.storage_class,
-        "superseded": one.ino in superseded,
+        "path": f"{settings.nfs.export}/{text(about.path)}",
+        "run": text(about.run),
+        "step": about.step,
+        "state": about.state,
+        "size_bytes": about.size,
+        "fate": str(one.fate),
+        "why": one.why,
+        "policies": list(one.policies),
+        "evicted_by": one.evict,
+        "moves_to": None if one.transition is None else one.transition.storage_class,
+        "moved_by": None if one.transition is None else one.transition.policy,
+        "storage_class": about.storage_class,
+        "superseded": about.ino in superseded,
     }
 
 

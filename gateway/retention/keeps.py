@@ -52,7 +52,7 @@ def lets_go(policy: Policy) -> str:
         reasons.append(f"it is not among the best {best.number} by {best.key}")
     ages = []
     if policy.delete_after_ns is not None:
-        ages.append(f"it is older than {policy.delete_after_ns / DAY_NS:g} days")
+        ages.append(f"it is older than {_days(policy.delete_after_ns)}")
     if policy.thin:
         ages.append("another one is kept of its time")
     return " and ".join([*reasons, *filter(None, [" or ".join(ages)])])
@@ -103,7 +103,7 @@ def _by_age(
         if tier < 0:
             until_ns = policy.thin[0].older_than_ns if policy.thin else policy.delete_after_ns
             assert until_ns is not None
-            found[one.ino] = f"it is younger than {until_ns / DAY_NS:g} days"
+            found[one.ino] = f"it is younger than {_days(until_ns)}"
             continue
         where = (tier, born_ns // policy.thin[tier].one_per_ns)
         before_ns, inos = first.get(where, (born_ns, []))
@@ -116,3 +116,7 @@ def _by_age(
         hours = policy.thin[tier].one_per_ns / HOUR_NS
         found |= dict.fromkeys(inos, f"it is the first of its {hours:g} hours")
     return found
+
+
+def _days(duration_ns: int) -> str:
+    return "1 day" if duration_ns == DAY_NS else f"{duration_ns / DAY_NS:g} days"

@@ -2,10 +2,11 @@
 API is asked.
 
 The gateway has a million files in ten thousand checkpoints of a hundred runs, and some thousand
-that wait. The first rows have the p95 of the time of each list call, and of the first answer of
-each page. The last rows compare the NFS server while a client of the admin API asks without a pause
-with the same server while there is none. That client has a low priority, because a real one is on
-another machine. The admin API takes its share of the processor (``admin.busy_share``).
+that wait. The admin API's own database has what it keeps of a month. The first rows have the p95 of
+the time of each list call, and of the first answer of each page. The last rows compare the NFS
+server while a client of the admin API asks without a pause with the same server while there is
+none. That client has a low priority, because a real one is on another machine. The admin API takes
+its share of the processor (``admin.busy_share``).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gateway.adminsettings import AdminSettings
 from tests.bench import drain, load
 from tests.bench.experiments import Experiment
 from tests.bench.load import MIB
-from tests.bench.manyfiles import DIRTY, RUNS, fill
+from tests.bench.manyfiles import DIRTY, RUNS, fill, fill_store
 from tests.bench.rows import Measured, Row, Target
 from tests.bench.scale import percentile
 from tests.support.gateway import Gateway
@@ -63,9 +64,12 @@ delete_after_days = 300
 """
 PAGES = (
     *("/", "/checkpoints", "/checkpoints/list", "/checkpoints/list?run=run007&sort=run&order=up"),
-    *("/checkpoints/{ino}", "/checkpoints/{ino}/fate", "/files?path=/checkpoints"),
-    *("/files?path=/checkpoints/run007/step-7", "/queue", "/policies", "/policies/plan"),
-    *("/promotions", "/trash", "/jobs", "/audit", "/settings", "/settings/tokens"),
+    *("/checkpoints/{ino}", "/checkpoints/{ino}/fate", "/checkpoints/{ino}/delete"),
+    *("/files?path=/checkpoints", "/files?path=/checkpoints/run007/step-7", "/queue", "/policies"),
+    *("/policies/plan", "/policies/new", "/policy/newest", "/policy/newest/history"),
+    "/policies/preview?version=1&name=newest&run=run00*&keep_newest=50",
+    *("/promotions", "/trash", "/trash/empty", "/exports", "/jobs", "/audit", "/settings"),
+    *("/settings/tokens", "/live/history?seconds=2678400"),
 )
 MORE_LISTS = (
     *("/api/v1/checkpoints?run=run007", "/api/v1/checkpoints?sort=-complete"),
@@ -129,6 +133,7 @@ class Site:
         gateway.spillway("policy", "set", str(policies))
         made = gateway.spillway("token", "create", "--role", "admin", "--json").stdout
         self.token: str = json.loads(made)["token"]
+        fill_store(gateway.data_dir / "admin.db")
         self.gateway = stack.enter_context(gateway)
         self.url = f"http://127.0.0.1:{port}"
         headers = {"Authorization": f"Bearer {self.token}"}

@@ -1,11 +1,15 @@
-"""Fills the database of a namespace with many files, as a long training leaves them."""
+"""Fills the database of a namespace with many files, as a long training leaves them, and that of
+the admin API with what it keeps of a month."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
+from admin_api.sampling import FIGURES
 from gateway.types import Kind
 
 ROOT = 2
@@ -15,6 +19,10 @@ DIRTY = 5000
 """Files that wait for the bucket."""
 STEP_SECONDS = 600
 HOUR_NS = 3600 * 10**9
+MINUTE_NS = 60 * 10**9
+SAMPLES = 30 * 24 * 60
+CALLS = 10_000
+JOBS = 1000
 
 _INODE = (
     "INSERT INTO inode (ino, generation, kind, mode, uid, gid, nlink, size, used, atime_ns,"
@@ -29,11 +37,48 @@ _OBJECT = (
     " VALUES (?, ?, 1, 0, 'e', 1)"
 )
 
+_ORDERS = "/api/v1/queue/orders"
+_EVICTED = json.dumps({"paths": ["/checkpoints/run007/step-7"]})
+
 
 def fill(database: Path, steps: int, files: int) -> None:
     """Make runs of so many steps, each a directory of so many files, and files that wait."""
     filler = _Filler(sqlite3.connect(database, isolation_level=None))
     filler.fill(steps, files)
+
+
+def fill_store(database: Path) -> None:
+    """Give the admin API a sample of each minute of 30 days, calls in its audit, and jobs."""
+    now_ns = time.time_ns()
+    figures = json.dumps(dict.fromkeys(FIGURES, 123456789.5))
+    change = json.dumps({"path": "/checkpoints/run007/step-7", "order": "bump"})
+    with closing(sqlite3.connect(database)) as store, store:
+        store.executemany(
+            "INSERT INTO sample (at_ns, figures) VALUES (?, ?)",
+            [(now_ns - number * MINUTE_NS, figures) for number in range(1, SAMPLES + 1)],
+        )
+        store.executemany(
+            "INSERT INTO audit (at_ns, who, token_id, address, request_id, method, path, status,"
+            " before, after) VALUES (?, 'ci', 't', '127.0.0.1', ?, 'PUT', ?, 200, ?, ?)",
+            [
+                (now_ns - number * MINUTE_NS, f"{number:032x}", _ORDERS, change, change)
+                for number in range(CALLS, 0, -1)
+            ],
+        )
+        store.executemany(
+            "INSERT INTO job (id, kind, arguments, state, done, total, text, asked_by, token_id,"
+            " request_id, created_ns, updated_ns, ended_ns, cancel_asked, result)"
+            " VALUES (:id, 'evict', :arguments, 'done', 9, 9, '9 files evicted', 'ci', 't', 'r',"
+            " :ns, :ns, :ns, 0, '{}')",
+            [
+                {
+                    "id": f"{number:016x}",
+                    "arguments": _EVICTED,
+                    "ns": now_ns - number * HOUR_NS // 2,
+                }
+                for number in range(JOBS)
+            ],
+        )
 
 
 class _Filler:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from admin_api.store.opening import open_store
+from gateway import config
 from gateway.cli.main import main
 from tests.bench import idle, manyfiles
 
@@ -31,3 +33,15 @@ def test_a_namespace_is_filled(tmp_path: Path, fill: Callable[[Path], None]) -> 
     with closing(sqlite3.connect(database)) as connection:
         stored = connection.execute("SELECT count(*) FROM object JOIN inode USING (ino)")
         assert stored.fetchone() == (FILES,)
+
+
+def test_the_store_of_the_admin_api_is_filled(tmp_path: Path) -> None:
+    path = tmp_path / "spillway.toml"
+    configuration = ["--config", str(path), "--bucket", "b"]
+    assert main(["init", *configuration, "--data-dir", str(tmp_path / "data")]) == 0
+    settings = config.load(path)
+    open_store(settings).close()
+    manyfiles.fill_store(settings.admin_db)
+    with closing(sqlite3.connect(settings.admin_db)) as connection:
+        for table, count in (("sample", 43_200), ("audit", 10_000), ("job", 1000)):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (count,)

@@ -41,6 +41,13 @@ class Filled:
         assert answer.status_code == status, answer.text
         return answer.json()
 
+    def page(self, path: str, /, **query: str) -> str:
+        """Return a page, as HTML."""
+        url = self.http.base_url.join(path)
+        answer = httpx.get(url, headers=self.http.headers, params=query, timeout=30)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
     def ino(self, path: str) -> int:
         """Return the inode of a checkpoint."""
         [found] = [

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
 from playwright.sync_api import Browser
 
 from tests.t10_admin.places import PLACES
-from tests.t10_admin.seeded import Seeded, chromium, log_in, seeded_site
+from tests.t10_admin.seeded import Seeded, chromium, log_in, seeded_site, served_exports, visit
 
 WIDTHS = {"wide": (1440, 900), "narrow": (390, 844)}
 TALL = {"wide": 1400, "narrow": 1600}
@@ -31,13 +32,11 @@ def take(site: Seeded, browser: Browser, directory: Path, only: set[str]) -> Non
             )
             page = context.new_page()
             log_in(page, site)
-            for name, path in PLACES.items():
+            for name in PLACES:
                 if only and name not in only:
                     continue
-                if name == "login":
-                    context.clear_cookies()
-                answer = page.goto(site.address(path), wait_until="load")
-                assert answer is not None and answer.ok, path
+                with served_exports(site) if name == "exports" else nullcontext():
+                    visit(page, site, name)
                 page.wait_for_timeout(300)
                 to = directory / f"{name}-{size}-{scheme}.png"
                 tall = page.evaluate("document.documentElement.scrollHeight")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from hashlib import md5
 from typing import Any
 
 from sqlalchemy import text
@@ -34,6 +35,10 @@ from tests.t9_checkpoints.world import World, follow
 GIB = 1 << 30
 MINUTE_NS = 60 * clock.NS
 HOUR_NS = 60 * MINUTE_NS
+
+BLOCK_BYTES = 4 << 20
+UPLOADS = ((6, 27), (7, 21), (8, 14), (9, 3))
+"""The ranks whose files are on their way, and the GiB that were sent."""
 
 PRETRAIN, SFT, VISION = "llama-70b/pretrain-v3", "qwen-moe/sft-chat", "vit-l/finetune"
 
@@ -68,6 +73,8 @@ def seed(settings: Settings) -> None:
         _age(settings)
         _govern(settings, world, trashed)
         _fail_one(settings, world)
+        _evict_one(settings, world)
+        _begin_uploads(settings, world)
     finally:
         world.end()
         namespace.close()
@@ -112,7 +119,7 @@ def _write(world: World, path: str, size_bytes: int) -> None:
 def _drain(world: World, paths: Sequence[str]) -> None:
     """Record that the bucket has files, as the drain does, in one transaction."""
     engine = Database(world.settings.database_url).engine()
-    prefix = world.settings.bucket.prefix
+    prefix, now_ns = world.settings.bucket.prefix, clock.now_ns()
     with engine.begin() as connection:
         for path in paths:
             ino = world.attr(path).ino
@@ -123,10 +130,10 @@ def _drain(world: World, paths: Sequence[str]) -> None:
             )
             connection.execute(
                 text(
-                    "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'md5:c', :now"
-                    ", NULL FROM inode WHERE ino = :ino"
+                    "INSERT INTO object SELECT ino, :key, content_version, size, :md5,"
+                    " 'md5:' || :md5, :now, NULL FROM inode WHERE ino = :ino"
                 ),
-                {"ino": ino, "key": key, "now": clock.now_ns()},
+                {"ino": ino, "key": key, "md5": md5(key.encode()).hexdigest(), "now": now_ns},
             )
             connection.execute(
                 text("INSERT INTO block_digest VALUES (:ino, 4194304, :crcs)"),
@@ -278,6 +285,39 @@ def _fail_one(settings: Settings, world: World) -> None:
     )
 
 
+def _evict_one(settings: Settings, world: World) -> None:
+    """Have the bytes of a checkpoint be in the bucket only, but for a half of some files, which a
+    job brings back (seedstore.py)."""
+    for rank in range(16):
+        path = f"{PRETRAIN}/step-37000/__{rank}_0.distcp"
+        world.evict(path)
+        if rank < 9:
+            attr = world.attr(path)
+            half = attr.size // BLOCK_BYTES // 2
+            query(
+                settings,
+                "INSERT INTO presence SELECT ino, epoch, :block, :blocks FROM inode"
+                " WHERE ino = :ino",
+                ino=attr.ino,
+                block=BLOCK_BYTES,
+                blocks=((1 << half) - 1).to_bytes(-(-half // 8), "little"),
+            )
+
+
+def _begin_uploads(settings: Settings, world: World) -> None:
+    """Record the uploads that the drain reports."""
+    for rank, _done in UPLOADS:
+        path = f"{PRETRAIN}/step-46000/__{rank}_0.distcp"
+        query(
+            settings,
+            "INSERT INTO upload (ino, content_version, key, upload_id, part_bytes, started_ns)"
+            " SELECT ino, content_version, :key, 'u', 16777216, :now FROM inode WHERE ino = :ino",
+            ino=world.attr(path).ino,
+            key=path,
+            now=clock.now_ns(),
+        )
+
+
 def _report(settings: Settings) -> None:
     """Write what the processes of a gateway report."""
     now_ns = clock.now_ns()
@@ -290,7 +330,7 @@ def _report(settings: Settings) -> None:
     uploads = [
         {"key": f"{PRETRAIN}/step-46000/__{rank}_0.distcp", "done_bytes": done * GIB,
          "total_bytes": 32_600_000_000}
-        for rank, done in ((6, 27), (7, 21), (8, 14), (9, 3))
+        for rank, done in UPLOADS
     ]  # fmt: skip
     _put(
         settings,

@@ -15,12 +15,22 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_pla
 from admin_api.app import create_app
 from gateway import config
 from gateway.cli.main import main
+from gateway.db.engine import Database
+from gateway.exports import server
+from gateway.exports.keeper import Exports
 from gateway.settings import Settings
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.volumes import query
+from tests.t10_admin.places import PLACES, STATUS
 from tests.t10_admin.seed import seed
 from tests.t10_admin.seedstore import fill
 from tests.t10_admin.site import serving
+
+_NAMED = {
+    "checkpoint": "SELECT ino FROM checkpoint WHERE state = 'draining'",
+    "durable": "SELECT max(ino) FROM checkpoint WHERE state = 'durable'",
+    "trash": "SELECT id FROM trash ORDER BY id",
+}
 
 
 class Seeded(NamedTuple):
@@ -31,11 +41,12 @@ class Seeded(NamedTuple):
     """The secret of a token of an admin."""
 
     def address(self, path: str) -> str:
-        """Return the address of a page. ``{checkpoint}`` is the inode of one that drains."""
-        if "{checkpoint}" in path:
-            found = "SELECT ino FROM checkpoint WHERE state = 'draining'"
-            [(ino,)] = query(self.settings, found)
-            path = path.format(checkpoint=ino)
+        """Return the address of a page. ``{checkpoint}`` is the inode of one that drains,
+        ``{durable}`` of one that the bucket has, ``{trash}`` the id of one in the trash."""
+        for name, found in _NAMED.items():
+            if f"{{{name}}}" in path:
+                [value] = query(self.settings, found)[0]
+                path = path.format(**{name: value})
         return self.url + path
 
 
@@ -84,6 +95,31 @@ def log_in(page: Page, site: Seeded) -> None:
     page.get_by_label("Token").fill(site.secret)
     page.get_by_role("button", name="Log in").click()
     page.wait_for_url(site.address("/"))
+
+
+def visit(page: Page, site: Seeded, name: str) -> None:
+    """Go to a page of PLACES."""
+    if name == "login":
+        page.context.clear_cookies()
+    answer = page.goto(site.address(PLACES[name]), wait_until="load")
+    if name == "policy-conflict":
+        with page.expect_navigation() as navigation:
+            page.get_by_role("button", name="Save and apply").click()
+        answer = navigation.value
+    assert answer is not None and answer.status == STATUS.get(name, 200), name
+
+
+@contextmanager
+def served_exports(site: Seeded) -> Iterator[None]:
+    """Have the pages find an NFS server that has all exports. None runs."""
+    database = Database(site.settings.database_url)
+    found = [one.export for one in Exports(site.settings, database).listed()]
+    database.close()
+    told = server.Told(
+        os.getpid(), [server.Exported(one.number, 1, one.directory, 0, 0) for one in found]
+    )
+    with patch.object(server, "told", lambda *_: told):
+        yield
 
 
 class Watched:

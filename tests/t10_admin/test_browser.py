@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,11 +12,14 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from admin_api.pages import files
-from tests.t10_admin.places import PLACES
-from tests.t10_admin.seeded import Seeded, Watched, chromium, log_in, seeded_site
+from tests.t10_admin.places import PLACES, STATUS
+from tests.t10_admin.seeded import Seeded, Watched, chromium, log_in, seeded_site, visit
 
 AXE = (Path(__file__).parent / "axe" / "axe-core-4.14.1.min.js").read_text()
 SERIOUS = ("serious", "critical")
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+WIDTHS = (1440, 390)
+WRONG = sorted(STATUS.values())
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +49,7 @@ def violations(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(900)
 def test_every_page_is_for_everybody(site: Seeded, browser: Browser) -> None:
     """No serious violation on any page, light and dark, wide and narrow; nothing is fetched from
     elsewhere, and nothing is written to the console."""
@@ -53,15 +58,11 @@ def test_every_page_is_for_everybody(site: Seeded, browser: Browser) -> None:
     page = context.new_page()
     watched = Watched(page, site.url)
     log_in(page, site)
-    for name, path in PLACES.items():
-        if name == "login":
-            context.clear_cookies()
+    for name in PLACES:
         page.set_viewport_size({"width": 1440, "height": 900})
-        answer = page.goto(site.address(path), wait_until="load")
-        assert answer is not None and answer.status == 200, path
-        for scheme, width in (("light", 1440), ("dark", 390)):
-            colours: Literal["light", "dark"] = "light" if scheme == "light" else "dark"
-            page.emulate_media(color_scheme=colours)
+        visit(page, site, name)
+        for scheme, width in product(SCHEMES, WIDTHS):
+            page.emulate_media(color_scheme=scheme)
             page.set_viewport_size({"width": width, "height": 900})
             if found := violations(page):
                 wrong[f"{name} {scheme} {width}"] = found
@@ -70,7 +71,9 @@ def test_every_page_is_for_everybody(site: Seeded, browser: Browser) -> None:
                 wrong.setdefault(f"{name} {scheme} {width}", []).append(f"{over} px too wide")
     context.close()
     assert not wrong, json.dumps(wrong, indent=1)
-    assert watched.complaints == []
+    # A browser complains of each page whose status says that something is wrong.
+    said = [one for one in watched.complaints if not any(f" {code} " in one for code in WRONG)]
+    assert said == []
 
 
 def test_the_keyboard_is_enough(site: Seeded, browser: Browser) -> None:
@@ -186,9 +189,13 @@ def test_a_person_orders_what_the_api_orders(
     page.goto(site.address("/queue"))
     page.get_by_role("button", name="Try now").click()
     expect(page.get_by_role("status")).to_contain_text("It is tried again now")
+    page.get_by_role("button", name="Cancel the upload of").first.click()
+    expect(page.get_by_role("status")).to_contain_text("Its upload ends, and it is held")
+    orders = page.get_by_role("region", name="What people said")
+    orders.get_by_role("button", name="Release").click()
+    expect(orders).to_be_hidden()
     page.goto(site.address(f"/files?path={STEP}"))
     page.get_by_role("button", name="Hold").click()
-    orders = page.get_by_role("region", name="What people said")
     expect(orders).to_contain_text("step-46000")
     orders.get_by_role("button", name="Release").click()
     expect(orders).to_be_hidden()

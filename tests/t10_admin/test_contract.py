@@ -33,6 +33,7 @@ EXAMPLES = int(os.environ.get("SPILLWAY_CONTRACT_EXAMPLES", "4"))
 """Random requests for each operation, beside those that are made of its limits."""
 SEED = 1723
 STEP = "/checkpoints/jobs/llama-7b/step-1200"
+POLICY, EXPORT, COPY = "newest-three", "jobs-only", "release"
 PATHS = (STEP, f"{STEP}/model.pt", "/checkpoints/jobs", "/checkpoints/absent")
 
 
@@ -45,7 +46,7 @@ class Asked(NamedTuple):
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    """A gateway that has checkpoints, a policy and a pin."""
+    """A gateway that has checkpoints, a policy, a pin, a promotion and an export."""
     port = free_port()
     directory = tmp_path_factory.mktemp("contract")
     values: Values = {
@@ -78,12 +79,16 @@ def fill(http: httpx.Client, port: int) -> None:
             for name in ("model.safetensors", "model.pt"):
                 with client.opened(top, name) as file:
                     file.write(b"x" * 1000)
-    policy = {"name": "newest-three", "run": "jobs/*", "keep_newest": 3}
+    policy = {"name": POLICY, "run": "jobs/*", "keep_newest": 3}
     assert http.post("policies", json=policy).status_code == 201
     assert http.post("pins", json={"path": STEP, "note": "kept"}).status_code == 201
+    export = {"name": f"/{EXPORT}", "path": "/checkpoints/jobs", "clients": ["127.0.0.0/8 ro"]}
+    assert http.post("exports", json=export).status_code == 201
     assert http.put("queue/orders", json={"path": STEP, "order": "bump"}).status_code == 200
     assert http.post("files/evict", json={"paths": [STEP]}).status_code == 202
     until(lambda: len(http.get("checkpoints").json()["items"]) == 3, "the catalogue")
+    promotion = {"path": STEP, "name": COPY}
+    until(lambda: http.post("promotions", json=promotion).status_code == 201, "the promotion")
     last = http.get("checkpoints", params={"sort": "-run"}).json()["items"][0]["ino"]
     gone = http.delete(f"checkpoints/{last}", params={"force": True})
     assert gone.status_code == 200, gone.text
@@ -101,7 +106,7 @@ def known(http: httpx.Client) -> dict[str, list[Any]]:
         "path.id": [one["id"] for name in ("jobs", "trash") for one in listed[name]],
         "path.token_id": [spare],
         "header.if-match": ['"1"', '"2"', "*"],
-        "path.name": ["newest-three"],
+        "path.name": [POLICY, EXPORT, COPY],
         "query.path": list(PATHS),
         "query.run": ["jobs/llama-7b"],
         "body.path": list(PATHS),

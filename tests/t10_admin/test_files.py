@@ -72,6 +72,22 @@ def test_a_file_has_all_that_is_known_of_it(site: Filled) -> None:
     assert waits["waiting"]["state"] in WAITS and waits["object"] is None
 
 
+def test_the_page_of_a_file_has_the_same(site: Filled) -> None:
+    page = site.page("/files", path=f"{ROOT}/d/a")
+    for text in ("on the disk", "as it is here", ">d/a</dd>", ">e</dd>", ">md5:c</dd>"):
+        assert text in page, text
+    assert "+00:00</dd>" not in page, "all times have one form"
+    assert "only in the bucket" in site.page("/files", path=f"{ROOT}/d/e")
+    page = site.page("/files", path=f"{ROOT}/d/w")
+    assert "The bucket does not have it yet" in page and "was closed" in page
+    act = "INSERT INTO action (what, author, run, path, ino, evidence, reason, began_ns, result)"
+    act += " VALUES ('evict', 'by-age v1', :path, :path, 1, 'e', 'it is old', 1, '1 file evicted')"
+    query(site.site.settings, act, path=b"d")
+    page = site.page("/files", path=f"{ROOT}/d/a")
+    query(site.site.settings, "DELETE FROM action")
+    assert "by by-age v1" in page and "It is old; 1 file evicted" in page
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [("nothing", 404), ("d/a/b", 409), ("a%00b", 422), ("", 422)],
@@ -144,6 +160,11 @@ def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
     site.ask("PUT", "queue/orders", json={"path": "d/w", "order": "hold"})
     assert site.ask("GET", "queue/orders") == [{"path": f"{ROOT}/d/w", "order": "hold"}]
     assert site.ask("GET", "queue", params={"path": "d"})["items"][0]["state"] == "held"
+    assert site.http.delete("queue/orders", params={"path": "d/w"}).status_code == 204
+    held = {"path": f"{ROOT}/d/w", "order": "hold"}
+    assert site.ask("POST", "queue/cancel", json={"path": held["path"]}) == held
+    assert site.ask("GET", "queue/orders") == [held]
+    site.ask("POST", "queue/cancel", 404, json={"path": "gone"})
     assert site.http.delete("queue/orders", params={"path": "d/w"}).status_code == 204
     site.ask("DELETE", "queue/orders", 404, params={"path": "d/w"})
     site.ask("PUT", "queue/orders", 404, json={"path": "gone", "order": "bump"})
@@ -302,9 +323,14 @@ def test_the_configuration_has_no_secret(site: Filled, monkeypatch: pytest.Monke
         namespace=NamespaceSettings(url="postgresql://user:hush@host/db?password=hush"),
         bucket=BucketSettings(name="b", endpoint_url="https://user:hu/sh@host:9000"),
     )
-    shown = json.dumps(configuration.facts(settings))
-    assert "hush" not in shown and "hu/sh" not in shown
-    assert "https://***@host:9000" in shown
+    gateway = replace(site.site.gateway, settings=settings)
+    monkeypatch.setattr(site.site.app.state, "gateway", gateway)
+    page = site.page("/settings")
+    for shown in (json.dumps(configuration.facts(settings)), page):
+        assert "hush" not in shown and "hu/sh" not in shown
+        assert "https://***@host:9000" in shown
+        assert "postgresql://user:***@host/db" in shown
+    assert "The variable SPILLWAY_DRAIN_WORKERS sets it" in page
     assert without_userinfo("https://host/a") == "https://host/a"
 
 

@@ -13,10 +13,12 @@ import pytest
 from fastapi.routing import APIRoute
 
 from admin_api import sampling
+from admin_api.access import lasting
 from admin_api.access.principal import Role
 from admin_api.access.roles import role_of
 from admin_api.pages import site as pages
 from admin_api.pages.render import STATIC, static
+from admin_api.store import tokens
 from gateway import clock
 from tests.t10_admin.site import AdminSite, admin_site
 
@@ -192,6 +194,22 @@ def test_news_come_at_once_and_when_a_report_is_written(
         assert [next(lines), next(lines)] == ["event: status", "event: job"]
         (site.settings.run_dir / "drain.json").write_text("{}")
         assert next(lines) == "event: status"
+
+
+def test_news_end_with_the_token_of_their_session(
+    site: AdminSite, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasting, "CHECK_SECONDS", 0.2)
+    token = site.token(Role.VIEWER)
+    assert http.post("/login", data={"token": token}).status_code == 303
+    with http.stream("GET", "/live/events", timeout=10) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "retry: 2000"
+        with site.gateway.store.writing() as session:
+            tokens.revoke(session, token.split("_")[1], clock.now_ns())
+        # A stream that lasts is silent for longer than the client waits.
+        assert set(lines) <= {"", "event: status", "event: job", "data: {}"}
+    assert http.get("/live/events").status_code == 303
 
 
 @pytest.mark.parametrize("directory", [VENDOR, AXE], ids=["pages", "tests"])

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from admin_api import figures
+from gateway.control import retention
+from gateway.retention.planning import Planned
 from tests.support.volumes import query
 from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.filled import Filled, filled, tag
@@ -199,3 +201,25 @@ def test_a_kept_plan_has_what_people_said_by_now(
     # A person who approves a plan that is no more has looked at an outdated one.
     site.ask("POST", "retention/approvals", 409, json={"plan": "0123456789ab"})
     assert kept.plan() is not pinned
+
+
+def test_the_preview_of_a_policy_makes_one_plan(
+    site: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for with each key that somebody types. The plan without the policy is kept."""
+    site.ask("POST", "policies", 201, json=NEWEST)
+    site.ask("GET", "retention/plan")
+    made: list[object] = []
+    planned = retention.planned
+
+    def counted(*given: Any) -> Planned:
+        made.append(given)
+        return planned(*given)
+
+    monkeypatch.setattr(retention, "planned", counted)
+    form = {"version": "1", "name": "newest", "run": "jobs/*", "wait_hours": "0"}
+    page = site.page("/policies/preview", **form, keep_newest="1")
+    assert "1 checkpoint more is deleted" in page and ">step 3 " in page
+    page = site.page("/policies/preview", **form, keep_newest="3")
+    assert "Nothing more is deleted" in page and "1 checkpoint that would go now stays" in page
+    assert len(made) == 2

@@ -44,6 +44,7 @@ SAME = {
     "POST /exports/reload": "/exports/reload",
     "PUT /queue/orders": "/queue/order",
     "DELETE /queue/orders": "/queue/order",
+    "POST /queue/cancel": "/queue/order",
     "POST /queue/retry": "/queue/retry",
     "POST /jobs/{id}/cancel": "/jobs/{job_id}/cancel",
 }

@@ -90,7 +90,7 @@ def five(**last: Any) -> list[Checkpoint]:
         ({"keep_newest": 2}, {1, 2, 3}, {4: "among the newest 2", 1: "not among the newest 2"}),
         ({"keep_newest": 1, "keep_every_steps": 20}, {1, 3}, {2: "multiple of 20"}),
         ({"delete_after_days": 99.9}, {1, 2}, {3: "younger than 99.9 days", 1: "older than 99.9"}),
-        ({"delete_after_days": 1}, {1, 2, 3, 4}, {5: "newest complete one of its run"}),
+        ({"delete_after_days": 1}, {1, 2, 3, 4}, {5: "newest complete", 1: "older than 1 day (p0"}),
         (
             {"thin": [{"older_than_days": 1, "one_per_hours": 2}]},
             {3},

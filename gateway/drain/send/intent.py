@@ -245,7 +245,7 @@ def withdraw(view: View, started: Started) -> None:
         view.session.run(own.UPLOAD_DELETE, inos=rows_of([(ino,)]))
     else:
         view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=None, new_part_bytes=None)
-    log.info("withdrew the upload of %s: the file changed", started.key)
+    log.info("withdrew the upload of %s: the file changed or is held", started.key)
 
 
 def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
