@@ -76,7 +76,7 @@ def _jobs(session: Session, now_ns: int) -> None:
          "16 files evicted"),
         ("evict", {"paths": ["/checkpoints/vit-l/finetune"]}, "failed", 9, 41,
          "the bucket answered 403 AccessDenied: correct its permissions, and begin it again"),
-        # This one goes on: no cache process fetches the files.
+        # This job keeps running: no cache process fetches the files.
         ("warm", {"paths": ["/checkpoints/llama-70b/pretrain-v3/step-37000"]}, "running", 0, None,
          ""),
     )  # fmt: skip

@@ -206,7 +206,7 @@ def test_a_kept_plan_has_what_people_said_by_now(
 def test_the_preview_of_a_policy_makes_one_plan(
     site: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is asked for with each key that somebody types. The plan without the policy is kept."""
+    """It is asked for with each key that is typed. The plan without the policy is kept."""
     site.ask("POST", "policies", 201, json=NEWEST)
     site.ask("GET", "retention/plan")
     made: list[object] = []

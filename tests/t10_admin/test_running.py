@@ -91,7 +91,7 @@ def test_an_upload_that_is_cancelled_ends_and_its_file_is_held(governing: Govern
 
 
 def test_jobs_and_samples_outlive_the_process(governing: Governing) -> None:
-    """A job that waits for a file goes on under its id. Each process takes a sample at once."""
+    """A job that waits for a file continues under its id. Each process takes a sample at once."""
     http, gateway = governing.http, governing.site.gateway
     governing.order("/checkpoints", "hold")
     size = 64 * MIB  # more than the other test can leave in a sample
