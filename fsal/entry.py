@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 from functools import partial
@@ -61,6 +62,8 @@ def start(config_path: str, table_address: int) -> bool:
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)
     _alive.append(namespace)
+    # What the start made stays. Every full collection would look at all of it, while calls wait.
+    gc.freeze()
     # The server listens only after this function has returned.
     notify.keep_telling(
         partial(port.answers, settings), partial(services.ready, settings, "ganesha")

@@ -4,19 +4,19 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "hash.h"
 
 #define SLOTS 65536u
 #define LOCKS 256u
-#define LONGEST 103u /* longer names are asked for each time; a slot has 128 bytes */
+#define LONGEST 101u /* longer names are asked for each time; a slot has 128 bytes */
 
 static struct slot {
 	uint64_t dir;
-	uint64_t ino;     /* 0: none */
-	uint64_t touched; /* when a name of this slot was learned, or its change began or ended */
+	uint64_t ino;      /* 0: the slot has no name */
+	uint64_t touched;  /* when a change of a name of this slot began or ended */
+	uint16_t changing; /* changes of names of this slot that are under way */
 	uint8_t length;
 	char name[LONGEST];
 } slots[SLOTS];
@@ -42,26 +42,47 @@ uint64_t spw_dentry_asked(void)
 	return atomic_fetch_add(&now, 1);
 }
 
+static void learn_locked(struct slot *slot, uint64_t dir, const char *name, uint32_t length,
+			 uint64_t ino, uint64_t began)
+{
+	if (ino == 0 || slot->changing > 0 || slot->touched >= began || length > LONGEST)
+		return;
+	slot->dir = dir;
+	slot->ino = ino;
+	slot->length = (uint8_t)length;
+	memcpy(slot->name, name, length);
+}
+
 void spw_dentry_learn(uint64_t dir, const char *name, uint32_t length, uint64_t ino, uint64_t began)
 {
 	unsigned int at = slot_of(dir, name, length);
-	struct slot *slot = &slots[at];
 
 	pthread_mutex_lock(&locks[at % LOCKS]);
-	/* If another call came since, the newer answer is not known, and the slot becomes empty. */
-	slot->ino = slot->touched < began && length <= LONGEST ? ino : 0;
-	slot->touched = atomic_fetch_add(&now, 1);
-	if (slot->ino != 0) {
-		slot->dir = dir;
-		slot->length = (uint8_t)length;
-		memcpy(slot->name, name, length);
-	}
+	learn_locked(&slots[at], dir, name, length, ino, began);
 	pthread_mutex_unlock(&locks[at % LOCKS]);
 }
 
-static void forget(uint64_t dir, const char *name, uint32_t length)
+static void begin(uint64_t dir, const char *name, uint32_t length)
 {
-	spw_dentry_learn(dir, name, length, 0, 0);
+	unsigned int at = slot_of(dir, name, length);
+
+	pthread_mutex_lock(&locks[at % LOCKS]);
+	slots[at].ino = 0;
+	slots[at].changing++;
+	slots[at].touched = atomic_fetch_add(&now, 1);
+	pthread_mutex_unlock(&locks[at % LOCKS]);
+}
+
+/* ino: as of spw_dentry_learn(), or 0 if it is not known. */
+static void end(uint64_t dir, const char *name, uint32_t length, uint64_t ino, uint64_t began)
+{
+	unsigned int at = slot_of(dir, name, length);
+
+	pthread_mutex_lock(&locks[at % LOCKS]);
+	slots[at].changing--;
+	learn_locked(&slots[at], dir, name, length, ino, began);
+	slots[at].touched = atomic_fetch_add(&now, 1);
+	pthread_mutex_unlock(&locks[at % LOCKS]);
 }
 
 /* A change touches the name that it takes away and the name that it makes. */
@@ -78,26 +99,27 @@ static bool makes(enum spw_op op)
 uint64_t spw_dentry_change(enum spw_op op, const struct spw_request *request)
 {
 	if (takes(op) || makes(op))
-		forget(request->ino, request->name, request->name_len);
+		begin(request->ino, request->name, request->name_len);
 	if (op == SPW_RENAME)
-		forget(request->ino2, request->name2, request->name2_len);
+		begin(request->ino2, request->name2, request->name2_len);
 	return atomic_fetch_add(&now, 1);
 }
 
 void spw_dentry_changed(enum spw_op op, const struct spw_request *request,
 			const struct spw_reply *reply, uint64_t began)
 {
-	uint64_t made = reply != NULL ? reply->attr.ino : 0; /* 0 forgets */
+	uint64_t made = reply != NULL ? reply->attr.ino : 0;
+	/* A rename between two names of one file leaves both names, and changes no directory. */
+	uint64_t taken = reply != NULL && reply->parent.ino != 0 ? SPW_NO_INO : 0;
 
-	if (takes(op))
-		forget(request->ino, request->name, request->name_len);
-	if (makes(op))
-		spw_dentry_learn(request->ino, request->name, request->name_len, made, began);
+	if (takes(op) || makes(op))
+		end(request->ino, request->name, request->name_len, takes(op) ? taken : made,
+		    began);
 	if (op == SPW_RENAME)
-		spw_dentry_learn(request->ino2, request->name2, request->name2_len, made, began);
+		end(request->ino2, request->name2, request->name2_len, made, began);
 }
 
-uint64_t spw_dentry_find(uint64_t dir, const char *name, uint32_t length)
+static uint64_t known(uint64_t dir, const char *name, uint32_t length)
 {
 	unsigned int at = slot_of(dir, name, length);
 	uint64_t ino;
@@ -106,4 +128,16 @@ uint64_t spw_dentry_find(uint64_t dir, const char *name, uint32_t length)
 	ino = is_of(&slots[at], dir, name, length) ? slots[at].ino : 0;
 	pthread_mutex_unlock(&locks[at % LOCKS]);
 	return ino;
+}
+
+uint64_t spw_dentry_find(uint64_t dir, const char *name, uint32_t length)
+{
+	uint64_t ino = known(dir, name, length);
+
+	return ino != SPW_NO_INO ? ino : 0;
+}
+
+bool spw_dentry_lacks(uint64_t dir, const char *name, uint32_t length)
+{
+	return known(dir, name, length) == SPW_NO_INO;
 }

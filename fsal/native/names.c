@@ -61,7 +61,17 @@ int spw_find(const struct spw_request *request, struct spw_attr *attr)
 	rc = ask(SPW_LOOKUP, request, attr);
 	if (rc == 0)
 		spw_dentry_learn(request->ino, request->name, request->name_len, attr->ino, began);
+	/* The gateway makes names where clients find none, without this process. */
+	else if (rc == ENOENT && !(request->flags & SPW_FOR_GATEWAY))
+		spw_dentry_learn(request->ino, request->name, request->name_len, SPW_NO_INO, began);
 	return rc;
+}
+
+/* Returns whether a directory is known not to have a name that clients find. */
+static bool lacks(const struct spw_request *request)
+{
+	return spw_fresh_lacks(request->ino, request->name, request->name_len) ||
+	       spw_dentry_lacks(request->ino, request->name, request->name_len);
 }
 
 static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
@@ -74,8 +84,7 @@ static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
 	int rc;
 
 	*obj = NULL;
-	if (!is_parent && request.name_len <= NAME_MAX &&
-	    spw_fresh_lacks(request.ino, name, request.name_len))
+	if (!is_parent && request.name_len <= NAME_MAX && lacks(&request))
 		return spw_status(ENOENT);
 	rc = is_parent ? ask(SPW_LOOKUP_PARENT, &request, &attr) : spw_find(&request, &attr);
 	if (rc == 0)

@@ -7,35 +7,69 @@ column names and both dialects still have one source.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, String, bindparam, cast, literal_column, select
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import Executable
+from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ClauseElement
 from sqlalchemy.sql.functions import FunctionElement
 
 
+class Compiled(NamedTuple):
+    """A statement for one engine."""
+
+    sql: str
+    parameters: Callable[[dict[str, Any]], Any]
+    """Returns what the driver takes, for the values that are given by name."""
+
+
 class Statement:
-    """One statement, executed with a dict of named parameters."""
+    """One statement, executed with values that are given by name."""
 
     def __init__(self, expression: Executable) -> None:
-        self._expression = expression
-        self._compiled: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.expression = expression
+        self._compiled: dict[str, Compiled] = {}
 
-    def compiled(self, dialect: Dialect) -> tuple[str, dict[str, Any]]:
-        """Return the SQL text and the parameters that have a fixed value."""
+    def compiled(self, dialect: Dialect) -> Compiled:
         try:
             return self._compiled[dialect.name]
         except KeyError:
-            assert isinstance(self._expression, ClauseElement)
-            compiled = self._expression.compile(dialect=dialect)
-            fixed = {k: v for k, v in (compiled.params or {}).items() if v is not None}
-            result = (str(compiled), fixed)
-            self._compiled[dialect.name] = result
+            result = self._compiled[dialect.name] = self._compile(dialect)
             return result
+
+    def _compile(self, dialect: Dialect) -> Compiled:
+        assert isinstance(self.expression, ClauseElement)
+        compiled = self.expression.compile(dialect=dialect)
+        assert isinstance(compiled, SQLCompiler)
+        fixed = {k: v for k, v in compiled.params.items() if v is not None}
+        if compiled.positiontup is None:
+            return Compiled(str(compiled), partial(_named, fixed))
+        return Compiled(str(compiled), _in_order(compiled.positiontup, fixed))
+
+
+def _named(fixed: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    return {**fixed, **given} if fixed else given
+
+
+def _in_order(names: Sequence[str], fixed: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that puts values in the order of the statement's parameters.
+
+    Parameters: names, in that order; fixed, values that are not given.
+    """
+    if len(names) > 1:
+        take = itemgetter(*names)
+        return (lambda given: take({**fixed, **given})) if fixed else take
+    if names and not fixed:
+        # itemgetter makes no tuple of one value.
+        [name] = names
+        return lambda given: (given[name],)
+    return lambda given: [{**fixed, **given}[name] for name in names]
 
 
 class Session:
@@ -48,8 +82,8 @@ class Session:
         self._dialect = dialect
 
     def _execute(self, statement: Statement, params: dict[str, Any]) -> Any:
-        sql, fixed = statement.compiled(self._dialect)
-        return self._connection.execute(sql, {**fixed, **params} if fixed else params)
+        sql, parameters = statement.compiled(self._dialect)
+        return self._connection.execute(sql, parameters(params))
 
     def one(self, statement: Statement, **params: Any) -> Sequence[Any] | None:
         """Return the only row, or None."""
@@ -68,9 +102,9 @@ class Session:
 
     def run_each(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
         """Once for each row; for what ``given`` cannot hold (bytes)."""
-        sql, fixed = statement.compiled(self._dialect)
+        sql, parameters = statement.compiled(self._dialect)
         if rows:
-            self._connection.cursor().executemany(sql, [{**fixed, **row} for row in rows])
+            self._connection.cursor().executemany(sql, [parameters(row) for row in rows])
 
 
 def b(name: str) -> Any:

@@ -38,8 +38,8 @@ class Sqlite:
         assert parsed.database is not None
         self.path = Path(parsed.database)
         self.url = f"sqlite:///{self.path}"
-        # With named parameters statements are executed with one dict on every engine.
-        self.dialect: Dialect = sqlite_dialect(paramstyle="named")
+        # The driver takes longer to bind parameters by name.
+        self.dialect: Dialect = sqlite_dialect(paramstyle="qmark")
 
     def connect(self, for_writing: bool) -> sqlite3.Connection:
         connection = sqlite3.connect(

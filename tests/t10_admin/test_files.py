@@ -337,9 +337,9 @@ def test_the_configuration_has_no_secret(site: Filled, monkeypatch: pytest.Monke
 def test_long_lists_cost_no_more_behind(site: Filled) -> None:
     """The pages of a directory are found by an index, on both ends of the list."""
     database = Database(site.site.settings.database_url)
-    sql, fixed = ENTRIES_BY_NAME.compiled(database.dialect)
+    sql, parameters = ENTRIES_BY_NAME.compiled(database.dialect)
     with database.reader() as connection:
-        values = {**fixed, "parent": 2, "name": b"x", "most": 10}
+        values = parameters({"parent": 2, "name": b"x", "most": 10})
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     database.close()
     assert not [line for line in plan if "SCAN" in line or "TEMP B-TREE" in line], plan

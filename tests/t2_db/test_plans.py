@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from sqlalchemy import text
+from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 
 from gateway.cache import candidates, leftover, rows, warming
 from gateway.checkpoints import statements as checkpoint_statements
@@ -68,7 +69,10 @@ GIVEN = r"json_each\(:(\w+)\)" "|" r"json_array_elements\(CAST\(%\((\w+)\)s"
 
 
 def explain(database: Database, statement: Statement) -> list[str]:
-    sql, fixed = statement.compiled(database.dialect)
+    # The statements that run on SQLite have no names of parameters in them.
+    dialect = sqlite_dialect(paramstyle="named") if database.path else database.dialect
+    sql, parameters = Statement(statement.expression).compiled(dialect)
+    fixed = parameters({})
     names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
     blobs = {name for name in names if "name" in name or name in ("value", "gateway")}
     blobs |= {"after"} if "dirent.name >" in sql else set()
@@ -131,7 +135,7 @@ def test_postgres_compiles_no_statement(settings: Settings) -> None:
     """A scan of one row is estimated as costly, and compiling it would take a tenth of a second."""
     database = Database(settings.database_url)
     if database.path is None:
-        sql, _fixed = namespace_statements.VOLUME.compiled(database.dialect)
+        sql, _parameters = namespace_statements.VOLUME.compiled(database.dialect)
         with database.reader() as connection:
             plan = [row[0] for row in connection.execute(f"EXPLAIN ANALYZE {sql}")]
         assert any("Seq Scan" in step for step in plan)

@@ -16,6 +16,7 @@ from fsal import bridge
 from gateway import config
 from gateway.data.layout import DataFiles
 from gateway.settings import Settings
+from gateway.types import Attr
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 HERE = Path(__file__).parent / "native"
@@ -70,6 +71,20 @@ def test_both_sides_have_the_same_layout(tmp_path: Path) -> None:
         for field in mirror._fields_:
             ours[f"{name}.{field[0]}"] = str(getattr(mirror, field[0]).offset)
     assert theirs == ours
+
+
+def test_attributes_arrive_in_their_fields() -> None:
+    values = range(11, 11 + len(Attr._fields))
+    reply = bridge.ReplyStruct(dirty_bytes=7)
+    bridge.put_attr(reply.parent2, Attr(*values))
+    for name, value in zip(Attr._fields, values, strict=True):
+        assert getattr(reply.parent2, name) == value, name
+    extremes = Attr(*[0] * len(Attr._fields))._replace(
+        generation=2**62 - 1, change=2**64 - 1, mtime_ns=-1, uid=2**32 - 1
+    )
+    bridge.put_attr(reply.parent2, extremes)
+    assert [getattr(reply.parent2, name) for name in Attr._fields] == list(extremes)
+    assert reply.dirty_bytes == 7 and reply.parent.ino == 0 and reply.removed.ino == 0
 
 
 def test_operations_are_in_the_order_of_the_header() -> None:

@@ -11,13 +11,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.db.models import CHECKPOINTS_INO, RESERVED_INO, ROOT_INO, RUNS_INO, TRASH_INO
+from gateway.db.models import (
+    CHECKPOINTS_INO,
+    PROMOTED_INO,
+    RESERVED_INO,
+    ROOT_INO,
+    RUNS_INO,
+    TRASH_INO,
+)
 from gateway.door.door import Door, opened
 from gateway.door.frames import Op, Request
 from gateway.types import GATEWAY_CRED, Attr, SetAttr
 from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
+from tests.support.volumes import query
 from tests.support.waiting import until
 
 NO_ATTRIBUTES = struct.pack(">II", 0, 0)
@@ -73,6 +81,23 @@ def test_the_roots_listing_lacks_it_and_a_lookup_finds_it(site: Site) -> None:
         found = site.ask(Op.LOOKUP, RESERVED_INO, b"trash")
         assert found is not None
         assert (found.ino, found.reserved) == (TRASH_INO, 1)
+
+
+def test_what_another_process_makes_in_the_trash_is_found_after_it_left(site: Site) -> None:
+    """The gateway looked for the name before; the server may not remember that it was absent."""
+    copy, first = (site.ask(Op.MKDIR, TRASH_INO, name) for name in (b"copy", b"first"))
+    assert copy is not None and first is not None
+    [answer] = site.door.run([Request(Op.LOOKUP, copy.ino, b"made", cred=GATEWAY_CRED)])
+    assert answer.errno == errno.ENOENT
+    query(
+        site.server.settings,
+        "UPDATE dirent SET parent = :copy, name = :name WHERE ino = :ino",
+        copy=copy.ino,
+        name=b"made",
+        ino=first.ino,
+    )
+    site.ask(Op.RENAME, TRASH_INO, b"copy", ino2=PROMOTED_INO, name2=b"copy")
+    assert site.client.lookup(site.inside("promoted", "copy"), "made").fileid == first.ino
 
 
 def test_every_change_is_refused(site: Site) -> None:
