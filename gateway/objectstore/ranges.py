@@ -14,6 +14,7 @@ from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
 from gateway.objectstore import client
 from gateway.objectstore.incoming import Incoming
 from gateway.objectstore.objects import etag_of
+from gateway.objectstore.pace import Goes, always
 from gateway.objectstore.request import Requests
 
 
@@ -31,8 +32,12 @@ class Ranges(Requests):
     """The objects of one bucket. It is safe to use from several threads."""
 
     @contextmanager
-    def get(self, place: Place, start: int, size: int) -> Iterator[Incoming]:
+    def get(
+        self, place: Place, start: int, size: int, goes_first: Goes = always
+    ) -> Iterator[Incoming]:
         """Ask for bytes of an object. They are read inside of the context.
+
+        Parameters: goes_first, for the pace.
 
         Raises StoreUnavailable, also while the caller reads, and when the body ends early;
         StoreRefused; ObjectRefused when the object is gone, has another ETag, ends before these
@@ -45,7 +50,7 @@ class Ranges(Requests):
         query = {} if version is None else {"versionId": version}
         with (
             self._typed("get_object", key),
-            self._connected().wire.get(key, query, headers, size) as incoming,
+            self._connected().wire.get(key, query, headers, size, goes_first) as incoming,
         ):
             yield incoming
 
