@@ -135,9 +135,15 @@ class Board:
     def _look(self, due: list[Hydration], is_asked: bool) -> Step | None:
         for one in due:
             is_free = one.is_asked == is_asked and not one.users and not one.is_untold
-            if is_free and one.needs_look:
+            if is_free and (one.needs_look or self.hides_thaw(one)):
                 return Step(one, None)
         return None
+
+    def hides_thaw(self, one: Hydration) -> bool:
+        """Return whether an archived object may be back, and no request would show it, because
+        there is no room to fetch it."""
+        is_wanted = one.wanted or one.asks or one.troubles
+        return one.thaw is not None and not self.has_room and not is_wanted
 
     def _wanted(self, at: float) -> Step | None:
         is_crowded = len(self._turn) > self._workers
@@ -196,7 +202,7 @@ class Board:
         with self.lock:
             files = list(self._files.values())
             damaged = [one for one in files if one.error is not None]
-            thawing = [one for one in files if one.thawing_since_ns]
+            thawing = [(one, one.thaw) for one in files if one.thaw is not None]
             return {
                 "bucket": self.bucket.shown(),
                 "counters": dict(self.counters),
@@ -211,8 +217,8 @@ class Board:
                 ],
                 "thawing_files": len(thawing),
                 "thawing": [
-                    {"ino": one.ino, "path": one.path, "since_ns": one.thawing_since_ns}
-                    for one in thawing[:SHOWN_MAX]
+                    {"ino": one.ino, "path": one.path, **thaw._asdict()}
+                    for one, thaw in thawing[:SHOWN_MAX]
                 ],
             }
 
