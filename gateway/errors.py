@@ -12,6 +12,7 @@
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx: try again soon
     │       │   └── StoreBusy     SlowDown, 429: the request was not taken up
+    │       ├── Deferred          it works by itself later: an object is in an archive
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           └── WrongBytes    the bytes that came are not those that were stored
@@ -113,6 +114,11 @@ class StoreUnavailable(BucketError):
 class StoreBusy(StoreUnavailable):
     """The object store answered that it takes up no more requests now. So this one, which was sent
     once, changed nothing and cannot change anything later."""
+
+
+class Deferred(BucketError):
+    """What was asked of the object store cannot be done yet, and what it waits for has been begun.
+    It says nothing of the store."""
 
 
 class StoreRefused(BucketError):

@@ -164,7 +164,7 @@ def of_reports(
     for key, name, text in (
         ("failing", "drain_failing_jobs", "Jobs that wait for their next try."),
         ("waiting_files", "drain_waiting_files", "Files that could be uploaded now."),
-        ("requests_at_once", "drain_requests_at_once", "How many the bucket bears now."),
+        ("requests_at_once", "drain_requests_at_once", "How many may be under way now."),
     ):
         yield from gauge(name, text, (drain or {}).get(key) if alive else None)
     damaged, waiting = (reports["hydrator"].get(f"{one}_files") for one in ("damaged", "waiting"))

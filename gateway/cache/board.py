@@ -1,7 +1,8 @@
 """Has all hydrations of the process, and chooses what is done next.
 
 First come the blocks that clients wait for, fairly among the files; then the rest of these files,
-in the order in which they were asked for; then files that no client waits for.
+in the order in which they were asked for; then files that no client waits for. A look at the
+database takes a millisecond: those of files that no client waits for come before their fetching.
 """
 
 from __future__ import annotations
@@ -109,23 +110,40 @@ class Board:
         """Return whether the disk had no room lately."""
         return now() < self.full_until + FULL_SAID_SECONDS
 
-    def choose(self) -> Step | None:
-        """Take the next step, or return None if there is none now."""
+    def choose(self, for_clients: bool = False) -> Step | None:
+        """Take the next step, or return None if there is none now.
+
+        Parameters: for_clients, whether only steps that clients wait for are taken.
+        """
         at = now()
         due = [one for one in self._files.values() if one.due_at <= at]
-        for one in due:
-            if one.needs_look and not one.users and not one.is_untold:
-                one.users += 1
-                return Step(one, None)
-        if at < self.full_until or not self.bucket.admits():
-            return None
-        step = self._wanted(at)
-        if step is None and self.has_room and not any(one.is_starting(at) for one in due):
-            step = self._rest(due, is_asked=True) or self._rest(due, is_asked=False)
+        may_fetch = at >= self.full_until and self.bucket.admits()
+        step = self._look(due, is_asked=True)
+        if step is None and may_fetch:
+            step = self._wanted(at)
+        if step is None and not for_clients:
+            step = self._look(due, is_asked=False)
+            may_fetch = may_fetch and step is None and self.has_room
+            if may_fetch and not any(one.is_starting(at) for one in due):
+                step = self._rest(due, is_asked=True) or self._rest(due, is_asked=False)
         if step is not None:
             step.hydration.users += 1
-            self.bucket.begun()
+            if step.blocks is not None:
+                self.bucket.begun()
         return step
+
+    def _look(self, due: list[Hydration], is_asked: bool) -> Step | None:
+        for one in due:
+            is_free = one.is_asked == is_asked and not one.users and not one.is_untold
+            if is_free and (one.needs_look or self.hides_thaw(one)):
+                return Step(one, None)
+        return None
+
+    def hides_thaw(self, one: Hydration) -> bool:
+        """Return whether an archived object may be back, and no request would show it, because
+        there is no room to fetch it."""
+        is_wanted = one.wanted or one.asks or one.troubles
+        return one.thaw is not None and not self.has_room and not is_wanted
 
     def _wanted(self, at: float) -> Step | None:
         is_crowded = len(self._turn) > self._workers
@@ -184,7 +202,7 @@ class Board:
         with self.lock:
             files = list(self._files.values())
             damaged = [one for one in files if one.error is not None]
-            thawing = [one for one in files if one.thawing_since_ns]
+            thawing = [(one, one.thaw) for one in files if one.thaw is not None]
             return {
                 "bucket": self.bucket.shown(),
                 "counters": dict(self.counters),
@@ -199,8 +217,8 @@ class Board:
                 ],
                 "thawing_files": len(thawing),
                 "thawing": [
-                    {"ino": one.ino, "path": one.path, "since_ns": one.thawing_since_ns}
-                    for one in thawing[:SHOWN_MAX]
+                    {"ino": one.ino, "path": one.path, **thaw._asdict()}
+                    for one, thaw in thawing[:SHOWN_MAX]
                 ],
             }
 

@@ -12,6 +12,7 @@ from gateway.errors import WrongBytes
 from gateway.objectstore.crc64 import CRC_BYTES
 from gateway.objectstore.incoming import Incoming
 from gateway.objectstore.objects import MIB
+from gateway.objectstore.pace import Goes
 from gateway.objectstore.ranges import Place, Ranges
 
 BUFFER_BYTES = MIB
@@ -24,6 +25,7 @@ def fetch(
     data: DataFile,
     blocks: range,
     report: Callable[[int], bool],
+    goes_first: Goes,
     buffer: bytearray,
 ) -> None:
     """Fetch blocks that follow each other, with one request. A block is written while it comes.
@@ -33,13 +35,14 @@ def fetch(
     that was not verified.
 
     Parameters: place, where the object is; report, called with each block that is verified and
-    written, in order, which returns whether to continue; buffer, of BUFFER_BYTES. Raises WrongBytes
-    for the first block whose digest differs; OSError of the data file; and as ``Ranges.get``.
+    written, in order, which returns whether to continue; goes_first, for the pace; buffer, of
+    BUFFER_BYTES. Raises WrongBytes for the first block whose digest differs; OSError of the data
+    file; and as ``Ranges.get``.
     """
     for run in _absent(data, blocks, report, buffer):
         start = run.start * source.block_bytes
         end = min(run.stop * source.block_bytes, source.size)
-        with store.get(place, start, end - start) as body:
+        with store.get(place, start, end - start, goes_first) as body:
             for block in run:
                 crc = _receive(body, source, data, block, buffer)
                 if crc != source.crc(block):

@@ -38,6 +38,19 @@ class Trouble(NamedTuple):
     error: Exception
 
 
+class Thaw(NamedTuple):
+    """An object on its way back from an archive."""
+
+    since_ns: int
+    """When it was asked back."""
+    tier: str
+    """How fast it comes."""
+    expected_ns: int
+    """The time until which it usually is back."""
+    expires_ns: int | None = None
+    """The time until which it is readable, if it is back and was not fetched yet."""
+
+
 class Alone:
     """The requests of one file that failed, none in between having succeeded, while the bucket gave
     other files their bytes.
@@ -127,8 +140,8 @@ class Hydration:
         self.error: str | None = None
         self.retry_at = 0.0
         """The time at which bad blocks are tried again."""
-        self.thawing_since_ns = 0
-        """The time since which the object is asked back from an archive. 0: it is not."""
+        self.thaw: Thaw | None = None
+        """How the object comes back from an archive, if it is in one."""
 
         self.unsaved_bytes = 0
         self.unsaved_since = 0.0
@@ -219,7 +232,7 @@ class Hydration:
         self.wanted.pop(block, None)
         self.strikes.pop(block, None)
         self.strikes.pop(WHOLE, None)
-        self.thawing_since_ns = 0
+        self.thaw = None
         self.unsaved_bytes += self.source.bytes_of(block)
         self.unsaved_since = self.unsaved_since or now
 

@@ -1,7 +1,9 @@
 """Runs the hydrator: it fetches what clients wait for, and what a person wants on the disk.
 
-Threads that fetch take steps from the board. One thread saves: it puts blocks on stable storage and
-records them. One thread looks for files that no client waits for. Two talk to the NFS server.
+Threads that fetch take steps from the board. One more takes only what clients wait for: with
+limited rates all others may wait for their turn with requests that no client needs. One thread
+saves: it puts blocks on stable storage and records them. One thread looks for files that no client
+waits for. Two talk to the NFS server.
 """
 
 from __future__ import annotations
@@ -45,6 +47,9 @@ log = logging.getLogger("cache")
 
 START_POLL_SECONDS = 0.25
 FIND_SECONDS = 1.0
+FILES_PER_WORKER = 16
+"""The files for each thread that no client waits for and that are found ahead. A thread that has
+fetched a small file would otherwise have none until the next look."""
 PAUSE_SECONDS = 1.0
 """The pause after a failure that says nothing of the object."""
 ALONE_MAX_SECONDS = 60.0
@@ -68,7 +73,7 @@ class Hydrator:
         self._pace = Pace(rates, cache.workers, stop)
         self._store = Ranges(settings, pace=self._pace)
         self._clients = Clients(settings, self._on_wanted, self._on_answer, stop)
-        self._finder = Finder(self._board, rows, cache.workers, cache.read_ahead)
+        self._finder = Finder(self._board, rows, FILES_PER_WORKER * cache.workers, cache.read_ahead)
         self._judge = Judge(
             self._board, rows, self._store, files, self._clients, cache, self._finder.asked
         )
@@ -92,7 +97,7 @@ class Hydrator:
     def run(self) -> None:
         """Work until stop is set. Then return within a few seconds."""
         threads = self._clients.start()
-        for run in (self._save, self._find, *[self._work] * self._workers):
+        for run in (self._save, self._find, self._serve, *[self._work] * self._workers):
             threads.append(threading.Thread(target=run, name=run.__name__, daemon=True))
             threads[-1].start()
         self._stop.wait()
@@ -104,7 +109,10 @@ class Hydrator:
             thread.join(max(0.0, until - now()))
         self._status.close()
 
-    def _work(self) -> None:
+    def _serve(self) -> None:
+        self._work(for_clients=True)
+
+    def _work(self, for_clients: bool = False) -> None:
         buffer = bytearray(BUFFER_BYTES)
         # Before that, an arrival that an earlier hydrator sent could make a file resident which
         # this one has begun to write.
@@ -112,7 +120,7 @@ class Hydrator:
             pass
         while not self._stop.is_set():
             with self._board.lock:
-                step = self._board.choose()
+                step = self._board.choose(for_clients)
                 if step is None:
                     self._wait()
                     continue
@@ -162,8 +170,11 @@ class Hydrator:
                     self._board.lock.notify_all()
                 return True
 
+        def is_wanted() -> bool:
+            return any(block in hydration.wanted for block in blocks)
+
         try:
-            fetch(self._store, source, place, data, blocks, report, buffer)
+            fetch(self._store, source, place, data, blocks, report, is_wanted, buffer)
         except ObjectRefused as exc:
             with self._board.lock:
                 self._board.bucket.worked()

@@ -14,10 +14,16 @@ from gateway import clock
 from gateway.cache.board import Board, age_seconds
 from gateway.cache.clients import Clients
 from gateway.cache.datafile import DataFile
-from gateway.cache.hydration import WHOLE, Hydration, Trouble, now
+from gateway.cache.hydration import WHOLE, Hydration, Thaw, Trouble, now
 from gateway.cache.rows import Found, Rows, Saved, Source, failure_now
 from gateway.data.layout import DataFiles
-from gateway.errors import BucketError, StoreRefused, StoreUnavailable, WrongBytes
+from gateway.errors import (
+    BucketError,
+    ObjectRefused,
+    StoreRefused,
+    StoreUnavailable,
+    WrongBytes,
+)
 from gateway.objectstore.ranges import Ranges, is_archived
 from gateway.settings import CacheSettings
 
@@ -32,6 +38,7 @@ THAW_LOOK_SHARE = 0.1
 """An object that thaws is asked for after this share of the time that it has thawed already."""
 THAW_LOOK_SECONDS = (1.0, 60.0)
 """The least and the most time between two such requests."""
+HOUR_NS = 3600 * clock.NS
 NO_OBJECT = "the bucket has no object of this version with digests of its blocks"
 
 
@@ -140,6 +147,8 @@ class Judge:
 
     def _judge(self, hydration: Hydration) -> None:
         """Decide about everything that went wrong since the last look."""
+        if hydration.thaw is not None and self._board.hides_thaw(hydration):
+            self._look_at_thaw(hydration, hydration.thaw)
         for trouble in list(hydration.troubles):
             self._judge_one(hydration, trouble)
             with self._board.lock:
@@ -209,31 +218,55 @@ class Judge:
         self._rows.save_failures([(hydration.ino, key, failure)])
 
     def _thaw(self, hydration: Hydration) -> None:
-        """Ask an archived object back, and wait."""
-        source = hydration.source
+        """Ask an archived object back, if it is not on its way, and wait."""
+        source, place, thaw = hydration.source, hydration.place, hydration.thaw
         assert source is not None
-        settings = self._settings
-        if not hydration.thawing_since_ns:
-            log.info("%s is archived: asking it back (%s)", hydration.path, settings.restore_tier)
+        assert place is not None
+        wanted, days, asked = self._settings.restore_tier, self._settings.restore_days, None
         try:
-            self._store.restore(source.place.key, settings.restore_tier, settings.restore_days)
+            archived = self._store.archived(place)
+            if not archived.is_on_its_way:
+                asked = self._store.restore(place, archived, wanted, days)
         except StoreUnavailable:
             raise
         except BucketError as exc:
             self.give_up(hydration, WHOLE, f"archived, and not given back: {exc}", source.epoch)
             return
+        if thaw is None or (asked is not None and thaw.expires_ns is not None):
+            since_ns = self._rows.save_thaw(hydration.ino, is_new=asked is not None)
+            # After a restart it is not known how fast it was asked back.
+            tier, hours = archived.thaw(asked or wanted)
+            thaw = Thaw(since_ns, tier, since_ns + int(hours * HOUR_NS))
+            log.info("%s is archived: it is asked back (%s)", hydration.path, tier)
         with self._board.lock:
             hydration.strikes.clear()
-            hydration.thawing_since_ns = hydration.thawing_since_ns or clock.now_ns()
-            least, most = THAW_LOOK_SECONDS
-            share = THAW_LOOK_SHARE * age_seconds(hydration.thawing_since_ns)
-            self._board.later(hydration, min(most, max(least, share)))
+            self._wait(hydration, thaw._replace(expires_ns=archived.until_ns))
+
+    def _look_at_thaw(self, hydration: Hydration, thaw: Thaw) -> None:
+        """Look whether an object is back that cannot be fetched now."""
+        place = hydration.place
+        assert place is not None
+        try:
+            archived = self._store.archived(place)
+        except ObjectRefused:
+            archived = None  # what is wrong with it shows when it is fetched
+        with self._board.lock:
+            if archived is None or not archived.is_on_its_way:
+                hydration.thaw = None
+            else:
+                self._wait(hydration, thaw._replace(expires_ns=archived.until_ns))
+
+    def _wait(self, hydration: Hydration, thaw: Thaw) -> None:
+        hydration.thaw = thaw
+        least, most = THAW_LOOK_SECONDS
+        share = THAW_LOOK_SHARE * age_seconds(thaw.since_ns)
+        self._board.later(hydration, min(most, max(least, share)))
 
     def expire(self, hydration: Hydration) -> None:
         """Tell the clients of a file that thaws EIO when they have waited for long enough."""
         waited_seconds = now() - hydration.wanted_since
         source = hydration.source
-        if source is None or not hydration.thawing_since_ns or not hydration.wanted:
+        if source is None or hydration.thaw is None or not hydration.wanted:
             return
         if waited_seconds >= self._settings.restore_wait_seconds:
             with self._board.lock:

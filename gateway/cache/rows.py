@@ -9,6 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import and_, delete, exists, insert, select
 
 from gateway import clock
+from gateway.cache import warming
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.drainmodels import HYDRATE
 from gateway.db.engine import Database
@@ -233,6 +234,12 @@ class Rows:
                 if failure is not None:
                     row = {"work": HYDRATE, "ino": ino, "key": key, **failure._asdict()}
                     session.run(_RETRY_INSERT, **row, request_id=None)
+
+    def save_thaw(self, ino: int, is_new: bool) -> int:
+        """Record that the object of a file is asked back. Returns since when it is: see
+        ``warming.thawing``."""
+        with self._database.writing() as session:
+            return warming.thawing(session, ino, is_new)
 
     def failures(self) -> dict[int, Failure]:
         """Return the failures that earlier runs recorded, by inode."""

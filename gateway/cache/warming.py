@@ -8,9 +8,10 @@ from typing import NamedTuple
 from sqlalchemy import BigInteger, and_, bindparam, delete, exists, insert, literal_column, select
 
 from gateway import clock
-from gateway.db.compiled import Session, Statement, given_numbers, numbers_of
+from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.drainmodels import HYDRATE
 from gateway.db.statements import IS_ABSENT, inode, presence, retry, warming
+from gateway.namespace.residency import WARMING_DELETE
 
 _INOS = given_numbers("inos")
 WISH = Statement(
@@ -28,6 +29,7 @@ WISH = Statement(
 FORGIVE = Statement(
     delete(retry).where(retry.c.work == HYDRATE, retry.c.ino.in_(select(_INOS.c.value)))
 )
+ASKED = Statement(select(warming.c.asked_ns).where(warming.c.ino == b("ino")))
 LEFT = Statement(
     select(inode.c.ino, inode.c.size, presence.c.block_bytes, presence.c.blocks, retry.c.error)
     .select_from(
@@ -65,6 +67,20 @@ def wish(session: Session, inos: Iterable[int]) -> None:
     numbers = numbers_of(inos)
     session.run(WISH, inos=numbers, now_ns=clock.now_ns())
     session.run(FORGIVE, inos=numbers)
+
+
+def thawing(session: Session, ino: int, is_new: bool) -> int:
+    """Record that a file is wanted whole whose object is asked back from an archive, inside a write
+    transaction: a start of the hydrator finds it by that. Returns since when it is asked back.
+
+    Parameters: is_new, whether it was asked back just now, and not earlier.
+    """
+    now_ns = clock.now_ns()
+    if is_new:
+        session.run(WARMING_DELETE, the_ino=ino)
+    session.run(WISH, inos=numbers_of((ino,)), now_ns=now_ns)
+    row = session.one(ASKED, ino=ino)
+    return now_ns if row is None else int(row[0])
 
 
 def left(session: Session, inos: Iterable[int]) -> list[Left]:

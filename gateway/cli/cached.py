@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.control.cached import damaged
+from gateway import clock
+from gateway.cli.retention import moment
+from gateway.control.cached import damaged, thawing
 from gateway.text import shown
-from gateway.units import size
+from gateway.units import duration, size
 
-DAMAGED_SHOWN = 5
+DAMAGED_SHOWN = THAWING_SHOWN = 5
 REMEDY = "make the uploaded version of its object readable again, or delete the file"
 
 
@@ -38,8 +40,27 @@ def lines(facts: dict[str, Any], used_share: float) -> Iterator[tuple[str, str]]
         yield "damaged", f"{what}: {why}: {REMEDY}"
     if len(found) > DAMAGED_SHOWN:
         yield "damaged", f"and {len(found) - DAMAGED_SHOWN} more: spillway status --json"
+    found = thawing(facts)
+    for one in found[:THAWING_SHOWN]:
+        yield "thawing", _thawing(one)
+    if len(found) > THAWING_SHOWN:
+        yield "thawing", f"and {len(found) - THAWING_SHOWN} more: spillway status --json"
     for name in facts["dropped_readers"]:
         yield "journal", f"reader {shown(name)} fell behind and must read everything again"
+
+
+def _thawing(one: dict[str, Any]) -> str:
+    what, tier = shown(str(one.get("path"))), shown(str(one.get("tier")))
+    since_ns, expected_ns, expires_ns = (
+        int(one.get(name) or 0) for name in ("since_ns", "expected_ns", "expires_ns")
+    )
+    if expires_ns:
+        return f"{what}: back from the archive until {moment(expires_ns)}, and not fetched yet"
+    age_seconds = max(0, clock.now_ns() - since_ns) / clock.NS
+    return (
+        f"{what}: asked back {duration(age_seconds)} ago ({tier}), expected until "
+        f"{moment(expected_ns)}; reads of it end with EIO until then"
+    )
 
 
 def _fetching(report: dict[str, Any] | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
 
 from gateway import clock
 from gateway.units import duration, size
@@ -41,14 +42,15 @@ class Line:
 
 
 class Transfer:
-    """The course of a transfer of files."""
+    """The course of a transfer of files. Parameters: seconds, a clock that never goes back."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: Callable[[], float] = clock.monotonic_seconds) -> None:
+        self._seconds = seconds
         self._points: deque[tuple[float, int]] = deque()
 
     def note(self, done_bytes: int) -> None:
         """Note how many bytes are transferred by now."""
-        now = clock.monotonic_seconds()
+        now = self._seconds()
         self._points.append((now, done_bytes))
         while now - self._points[0][0] > RATE_SECONDS:
             self._points.popleft()

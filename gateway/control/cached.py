@@ -50,5 +50,14 @@ def gather(settings: Settings, session: Session) -> dict[str, Any]:
 
 def damaged(facts: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the files that the hydrator could not fetch, from the facts of ``gather``."""
-    found = (facts["hydrator"] or {}).get("damaged")
+    return _files(facts, "damaged")
+
+
+def thawing(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the files whose objects are on their way back from an archive, in the same way."""
+    return _files(facts, "thawing")
+
+
+def _files(facts: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = (facts["hydrator"] or {}).get(name)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

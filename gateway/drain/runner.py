@@ -18,6 +18,7 @@ from gateway.drain.status import Counters, SentBytes
 from gateway.errors import (
     BucketError,
     DataFileError,
+    Deferred,
     LeaseLost,
     NamespaceError,
     StoreRefused,
@@ -95,7 +96,7 @@ class Runner:
         elif self._claims.is_lost(lease):
             return self._note_doubts(job)
         if isinstance(exc, (BucketError, DataFileError, NamespaceError)):
-            passing = isinstance(exc, (StoreUnavailable, NamespaceError))
+            passing = isinstance(exc, (StoreUnavailable, Deferred, NamespaceError))
             error = error_of(exc)
             log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.id, error)
         else:

@@ -20,7 +20,7 @@ from typing import Any
 from gateway import clock, state
 from gateway.acknowledge import Acknowledge
 from gateway.db.engine import Database
-from gateway.drain import endpoint
+from gateway.drain import coldreads, endpoint
 from gateway.drain.admission.health import BucketState, Health
 from gateway.drain.admission.lease import Claims
 from gateway.drain.admission.retries import Retries
@@ -53,6 +53,8 @@ LOOK_AGAIN = timedelta(minutes=10)
 """The time to the next look for unfinished multipart uploads after a look that failed."""
 STOP_SECONDS = 5.0
 PAUSE_MIN_SECONDS = 0.05
+READS_SECONDS = 1.0
+"""The time between two looks whether clients wait for cold reads."""
 FAILURES_SHOWN = 20
 
 
@@ -146,6 +148,7 @@ class Drain:
 
     def run(self) -> None:
         """Work until stop is set. Then return soon, with everything safe for a restart."""
+        threading.Thread(target=self._give_way, name="drain-reads", daemon=True).start()
         while not self._context.stop.is_set():
             self.rounds += 1
             self._wake.clear()
@@ -196,6 +199,12 @@ class Drain:
         self._renames.restart()
         self._digests.restart()
         self._backfill.restart()
+
+    def _give_way(self) -> None:
+        """Leave half of the places to cold reads while clients wait for some."""
+        stop = self._context.stop
+        while not stop.wait(READS_SECONDS):
+            self._pace.give_way(coldreads.are_wanted(self._settings))
 
     def _on_lease_lost(self) -> None:
         log.error("lost the lease: another drain has taken over what this one was doing")

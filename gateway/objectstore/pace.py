@@ -11,6 +11,8 @@ the requests under way before it is sent.
   it gets too much (503, 429) or does not answer in time, at most once for the requests under way
   then. After ``STEADY`` good answers in a row there is one more. There is always at least one.
 - ``Retry-After`` holds every request back.
+- While a request that goes first waits, for the rates or for a place, the others wait for it.
+- While clients wait for cold reads, the drain has half of the places.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from __future__ import annotations
 import io
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -33,6 +35,15 @@ TIMED_OUT = (ConnectTimeoutError, ReadTimeoutError)
 RETRY_AFTER_MAX_SECONDS = 300.0
 SCHEDULE_SECONDS = 1.0
 """The interval at which a waiting request checks whether the rate has changed."""
+
+
+Goes = Callable[[], bool]
+"""Returns whether a request goes first now. It is asked while the request waits: a client may begin
+to wait for its bytes meanwhile. It may not block."""
+
+
+def always() -> bool:
+    return True
 
 
 class TokenBucket:
@@ -83,10 +94,10 @@ class Gate(Protocol):
     def attach(self, client: Any) -> None:
         """Make every request of a boto client pass."""
 
-    def admit(self, body_bytes: int) -> None:
+    def admit(self, body_bytes: int, goes_first: Goes = always) -> None:
         """Wait until a request of so many bytes may be made."""
 
-    def begin(self) -> int:
+    def begin(self, goes_first: Goes = always) -> int:
         """Wait for a place and take it. Returns the number of the request."""
 
     def end(self, number: int, *hows: Ended) -> None:
@@ -144,6 +155,9 @@ class Pace:
         self._most = places
         self._places = places
         self._under_way = 0
+        self._gives_way = False
+        self._waiting: list[Goes] = []
+        """Of the requests that wait."""
         self._steady = 0
         self._halved_at = 0
         self._sent = 0
@@ -161,7 +175,7 @@ class Pace:
     @property
     def places(self) -> int:
         """The number of requests that may be under way now."""
-        return self._places
+        return max(1, self._places // 2) if self._gives_way else self._places
 
     def share(self, drains: int) -> None:
         """Divide the rates among so many drains, this one included, from now on."""
@@ -169,6 +183,13 @@ class Pace:
             if drains != self._drains:
                 self._drains = drains
                 self._by_request.change(self._rates.requests_per_second / drains)
+
+    def give_way(self, is_wanted: bool) -> None:
+        """Leave half of the places to another process, or take all again. Parameters: is_wanted,
+        whether clients wait for what that one asks of the store."""
+        with self._lock:
+            self._gives_way = is_wanted
+            self._lock.notify_all()
 
     def counters(self) -> dict[str, int]:
         """Return the counters. They only grow."""
@@ -194,35 +215,50 @@ class Pace:
         events.register_first("before-parse.s3", self._answered)
         events.register_first("response-received.s3", self._failed)
 
-    def admit(self, body_bytes: int) -> None:
+    def admit(self, body_bytes: int, goes_first: Goes = always) -> None:
         """Wait until a request of so many bytes may be made."""
+
+        def left_seconds() -> float:
+            if self._by_byte.rate != (rate := self._bytes_per_second()):
+                self._by_byte.change(rate)
+            return max(
+                self._by_request.wait_seconds(),
+                self._by_byte.wait_seconds() if body_bytes else 0.0,
+                self._resume_at - clock.monotonic_seconds(),
+            )
+
         with self._lock:
-            while not self._stop.is_set():
-                if self._by_byte.rate != (rate := self._bytes_per_second()):
-                    self._by_byte.change(rate)
-                seconds = max(
-                    self._by_request.wait_seconds(),
-                    self._by_byte.wait_seconds() if body_bytes else 0.0,
-                    self._resume_at - clock.monotonic_seconds(),
-                )
-                if seconds <= 0:
-                    break
-                self._lock.wait(min(seconds, SCHEDULE_SECONDS))
+            self._wait(left_seconds, goes_first)
             self._by_request.spend(1.0)
             self._by_byte.spend(body_bytes)
+
+    def _wait(self, left_seconds: Callable[[], float], goes_first: Goes) -> None:
+        """Wait, with the lock, until no time is left and no other request goes first."""
+        self._waiting.append(goes_first)
+        while not self._stop.is_set():
+            seconds = left_seconds()
+            if not goes_first() and any(other() for other in self._waiting):
+                seconds = SCHEDULE_SECONDS
+            if seconds <= 0:
+                break
+            self._lock.wait(min(seconds, SCHEDULE_SECONDS))
+        self._waiting.remove(goes_first)
+        if not all(other() for other in self._waiting):
+            self._lock.notify_all()
 
     def is_free(self) -> bool:
         """Return whether nothing limits the drain: there is no rate, and all places are open."""
         with self._lock:
-            return self._places == self._most and not (
+            return self.places == self._most and not (
                 self._by_request.rate or self._spans or self._rates.bytes_per_second
             )
 
-    def begin(self) -> int:
+    def begin(self, goes_first: Goes = always) -> int:
         """Wait for a place and take it. Returns the number of the request."""
         with self._lock:
-            while self._under_way >= self._places and not self._stop.is_set():
-                self._lock.wait(SCHEDULE_SECONDS)
+            self._wait(
+                lambda: 0.0 if self._under_way < self.places else SCHEDULE_SECONDS, goes_first
+            )
             self._under_way += 1
             self._sent += 1
             return self._sent

@@ -6,15 +6,22 @@ the caller's to judge by digests: not every server heeds If-Match.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from email.utils import parsedate_to_datetime
+from typing import Any, NamedTuple
 
+from gateway import clock
 from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
 from gateway.objectstore import client
 from gateway.objectstore.incoming import Incoming
 from gateway.objectstore.objects import etag_of
+from gateway.objectstore.pace import Goes, always
 from gateway.objectstore.request import Requests
+from gateway.storageclasses import DEEP_THAW_HOURS, STANDARD, THAW_HOURS, TIERED
+
+_EXPIRY = re.compile('expiry-date="([^"]+)"')
 
 
 class Place(NamedTuple):
@@ -27,12 +34,40 @@ class Place(NamedTuple):
     """The id of an older version that is to be read in place of the latest."""
 
 
+class Archived(NamedTuple):
+    """An object that was refused because it is in an archive."""
+
+    is_tiered: bool
+    """Whether it is in an archive of INTELLIGENT_TIERING."""
+    is_deep: bool
+    is_asked: bool
+    """Whether it is on its way back."""
+    until_ns: int | None
+    """Until when it is readable, if it is back. Then it is archived again."""
+
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether it is asked back, or back already."""
+        return self.is_asked or self.until_ns is not None
+
+    def thaw(self, tier: str) -> tuple[str, float]:
+        """Return how fast it comes back if it should come so fast, and the hours that this takes at
+        the most, usually."""
+        hours = DEEP_THAW_HOURS if self.is_deep else THAW_HOURS
+        tier = tier if tier in hours else STANDARD
+        return tier, hours[tier]
+
+
 class Ranges(Requests):
     """The objects of one bucket. It is safe to use from several threads."""
 
     @contextmanager
-    def get(self, place: Place, start: int, size: int) -> Iterator[Incoming]:
+    def get(
+        self, place: Place, start: int, size: int, goes_first: Goes = always
+    ) -> Iterator[Incoming]:
         """Ask for bytes of an object. They are read inside of the context.
+
+        Parameters: goes_first, for the pace.
 
         Raises StoreUnavailable, also while the caller reads, and when the body ends early;
         StoreRefused; ObjectRefused when the object is gone, has another ETag, ends before these
@@ -45,7 +80,7 @@ class Ranges(Requests):
         query = {} if version is None else {"versionId": version}
         with (
             self._typed("get_object", key),
-            self._connected().wire.get(key, query, headers, size) as incoming,
+            self._connected().wire.get(key, query, headers, size, goes_first) as incoming,
         ):
             yield incoming
 
@@ -69,17 +104,51 @@ class Ranges(Requests):
                 return version
         return None
 
-    def restore(self, key: str, tier: str, days: int) -> None:
-        """Ask an archived object back. It is no error if it is on its way. Raises BucketError.
+    def archived(self, place: Place) -> Archived:
+        """Return what the store says of an archived object. Raises BucketError."""
+        answer = self._call("head_object", place.key, **_version_of(place))
+        kept_in = answer.get("StorageClass", ""), answer.get("ArchiveStatus", "")
+        restore = answer.get("Restore", "")
+        found = _EXPIRY.search(restore)
+        return Archived(
+            is_tiered=kept_in[0] == TIERED,
+            is_deep=any(one.startswith("DEEP_ARCHIVE") for one in kept_in),
+            is_asked='ongoing-request="true"' in restore,
+            until_ns=None if found is None else _time_ns(found[1]),
+        )
 
-        Parameters: tier, how fast; days, for which it stays readable.
+    def restore(self, place: Place, archived: Archived, tier: str, days: int) -> str | None:
+        """Ask an archived object back. Returns how fast it comes; None: it was asked back before.
+        Raises BucketError.
+
+        Parameters: tier, how fast it should come; days, for which it stays readable.
         """
-        wanted = {"Days": days, "GlacierJobParameters": {"Tier": tier}}
+        tier, _hours = archived.thaw(tier)
+        # The archives of INTELLIGENT_TIERING give objects back for good, and refuse a number of
+        # days.
+        wanted: dict[str, Any] = {} if archived.is_tiered else {"Days": days}
+        wanted["GlacierJobParameters"] = {"Tier": tier}
         try:
-            self._call("restore_object", key, RestoreRequest=wanted)
-        except ObjectRefused as exc:
-            if client.code_in(exc) != "RestoreAlreadyInProgress":
+            self._call("restore_object", place.key, RestoreRequest=wanted, **_version_of(place))
+        except BucketError as exc:
+            if client.code_in(exc) == "RestoreAlreadyInProgress":
+                return None
+            if client.code_in(exc) != "GlacierExpeditedRetrievalNotAvailable" or tier == STANDARD:
                 raise
+            # There is no capacity for it now. That says nothing of the bucket.
+            return self.restore(place, archived, STANDARD, days)
+        return tier
+
+
+def _version_of(place: Place) -> dict[str, str]:
+    return {} if place.version is None else {"VersionId": place.version}
+
+
+def _time_ns(text: str) -> int | None:
+    try:
+        return int(parsedate_to_datetime(text).timestamp()) * clock.NS
+    except (TypeError, ValueError):
+        return None
 
 
 def is_archived(exc: Exception) -> bool:

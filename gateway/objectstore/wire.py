@@ -22,7 +22,7 @@ from gateway.objectstore import signing
 from gateway.objectstore.body import Body, digest
 from gateway.objectstore.checksums import Digests, Kind
 from gateway.objectstore.incoming import Incoming
-from gateway.objectstore.pace import TIMED_OUT, Ended, Gate, ended
+from gateway.objectstore.pace import TIMED_OUT, Ended, Gate, Goes, always, ended
 from gateway.objectstore.transport import Response, Timeouts, Transport
 from gateway.settings import Settings
 
@@ -127,12 +127,17 @@ class Wire:
 
     @contextmanager
     def get(
-        self, key: str, query: Mapping[str, str], headers: Mapping[str, str], size: int
+        self,
+        key: str,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        size: int,
+        goes_first: Goes = always,
     ) -> Iterator[Incoming]:
         """Ask for an object, or for a range of it. Its bytes are read inside of the context.
 
-        Parameters: size, of the bytes that are asked for, for the pace. Raises ClientError,
-        BotoCoreError, also when the connection fails while the caller reads.
+        Parameters: size, of the bytes that are asked for, and goes_first, for the pace. Raises
+        ClientError, BotoCoreError, also when the connection fails while the caller reads.
         """
         request = signing.Request(
             "GET",
@@ -143,8 +148,8 @@ class Wire:
             EMPTY_SHA256,
         )
         if self._pace is not None:
-            self._pace.admit(size)
-        number = 0 if self._pace is None else self._pace.begin()
+            self._pace.admit(size, goes_first)
+        number = 0 if self._pace is None else self._pace.begin(goes_first)
         how = Ended(False, taken_bytes=size)
         try:
             with self._received(request) as incoming:

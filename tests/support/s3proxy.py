@@ -24,8 +24,7 @@ from xml.etree import ElementTree
 
 from tests.support.waiting import until
 
-DEADLINE_SECONDS = 20.0
-SLOW_SECONDS = 0.4
+DEADLINE_SECONDS, SLOW_SECONDS = 20.0, 0.4
 TRIES = 3  # rclone answers InternalError to some first uploads into a directory
 
 
@@ -45,6 +44,7 @@ class Request:
     """The keys that a DeleteObjects names."""
     headers: dict[str, str] = field(default_factory=dict)
     """The headers, with names in lower case."""
+    wish: bytes = b""  # the body of a RestoreObject
     status: int | None = None
     """The status of the answer, or None without an answer."""
 
@@ -283,8 +283,7 @@ class _Handler(BaseHTTPRequestHandler):
             request.status = fault.status
             text = f"<Error><Code>{fault.code}</Code><Message>{fault.message}</Message></Error>"
             content = b"" if self.command == "HEAD" else (fault.content or text).encode()
-            headers = [("Content-Length", str(len(content))), *fault.headers]
-            return self._answer(fault.status, headers, content)
+            return self._answer(fault.status, list(fault.headers), content)
         if act == Act.DROP or (fault and act == Act.HOLD and not fault.hold(request)):
             return self._hang_up()
         verifier = proxy.verifier
@@ -337,6 +336,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.monotonic(),
             _keys(body) if "delete" in query else (),
             {name.lower(): value for name, value in self.headers.items()},
+            body if "restore" in query else b"",
         )
 
     def _ask(self, body: bytes) -> tuple[int, Headers, bytes]:

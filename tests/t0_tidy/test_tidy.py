@@ -162,7 +162,8 @@ ALLOWED = {
     },
     **{
         f"gateway.drain.{room}": {
-            *LIBRARIES, *DRAIN_BASE, *(f"gateway.drain.{name}" for name in (room, *below))
+            *LIBRARIES, *DRAIN_BASE, *(f"gateway.drain.{name}" for name in (room, *below)),
+            *({"gateway.cache.warming"} if room == "tidy" else ()),
         }
         for room, below in DRAIN_ROOMS.items()
     },

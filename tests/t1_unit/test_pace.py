@@ -19,6 +19,7 @@ from gateway.objectstore.pace import (
     retry_after_seconds,
 )
 from gateway.settings import Settings
+from tests.support.waiting import until
 
 
 def rates(settings: Settings) -> Rates:
@@ -90,6 +91,73 @@ def test_places_are_halved_and_grow_again_one_by_one() -> None:
     for _ in range(9 * STEADY):
         places.end(places.begin(), Ended(False))
     assert places.places == 8
+
+
+def test_a_request_that_goes_first_passes_those_that_wait_for_the_rate() -> None:
+    limited = pace(bytes_per_second=1_000_000)
+    limited.admit(1_500_000)
+    passed: list[str] = []
+
+    def admit(name: str, goes_first: Callable[[], bool]) -> None:
+        limited.admit(100_000, goes_first)
+        passed.append(name)
+
+    is_wanted = threading.Event()
+    waits = [
+        *((f"background {number}", lambda: False) for number in range(8)),
+        ("wanted meanwhile", is_wanted.is_set),
+    ]
+    threads = [threading.Thread(target=admit, args=one) for one in waits]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(limited._waiting) == len(threads), "nine requests that wait")
+    is_wanted.set()
+    admit("first", lambda: True)
+    for thread in threads:
+        thread.join(10)
+    assert set(passed[:2]) == {"first", "wanted meanwhile"}
+    assert len(passed) == 10
+
+
+def test_a_request_that_goes_first_takes_the_next_place() -> None:
+    places = pace(places=1)
+    under_way = places.begin()
+    begun: list[str] = []
+
+    def begin(name: str, goes_first: Callable[[], bool]) -> None:
+        number = places.begin(goes_first)
+        begun.append(name)
+        places.end(number, Ended(False))
+
+    waits = [*((f"background {n}", lambda: False) for n in range(8)), ("first", lambda: True)]
+    threads = [threading.Thread(target=begin, args=one) for one in waits]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(places._waiting) == len(threads), "nine requests that wait")
+    places.end(under_way, Ended(False))
+    for thread in threads:
+        thread.join(10)
+    assert begun[0] == "first"
+    assert len(begun) == 9
+
+
+def test_half_of_the_places_are_left_to_others() -> None:
+    places = pace(places=8)
+    places.give_way(True)
+    assert (places.places, places.is_free()) == (4, False)
+    numbers = [places.begin() for _ in range(4)]
+    fifth = threading.Thread(target=places.begin)
+    fifth.start()
+    until(lambda: places._waiting, "the fifth request to wait")
+    places.give_way(False)
+    fifth.join(0.5)  # sooner than a waiting request looks by itself
+    assert not fifth.is_alive()
+    assert (places.places, places.is_free()) == (8, True)
+    for number in numbers:
+        places.end(number, Ended(True))
+    # What the store bears is halved, and half of that is left to others.
+    places.give_way(True)
+    assert places.places == 2
 
 
 def test_a_request_waits_for_its_place() -> None:

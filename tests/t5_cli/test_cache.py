@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from gateway import clock
+from gateway.cli.retention import moment
 from gateway.cli.status import lines as lines_of
 from gateway.control import warming
 from gateway.db.models import ROOT_INO
@@ -254,6 +256,26 @@ def test_warm_tells_what_cannot_be_fetched(filled: Site) -> None:
     assert "no file" in dict(lines)["fetching"]
     shown = dict(lines_of({**found, "cache": {**found["cache"], "dropped_readers": ["a\x1b"]}}))
     assert shown["journal"] == r"reader a\x1b fell behind and must read everything again"
+
+
+def test_the_status_tells_what_thaws_and_until_when(filled: Site) -> None:
+    since_ns = clock.now_ns() - 2 * 3600 * clock.NS
+    expected_ns = since_ns + 5 * 3600 * clock.NS
+    one = {"ino": 7, "since_ns": since_ns, "tier": "Standard", "expected_ns": expected_ns}
+    away = [{**one, "path": f"run1/x{number}\x1b", "expires_ns": None} for number in range(5)]
+    back = {**one, "path": "run1/back", "expires_ns": expected_ns}
+    report(filled, thawing=[back, *away], thawing_files=6)
+    _code, facts, lines = status(filled)
+    assert [text for label, text in lines if label == "thawing"] == [
+        f"run1/back: back from the archive until {moment(expected_ns)}, and not fetched yet",
+        *(
+            rf"run1/x{number}\x1b: asked back 2.0 h ago (Standard), expected until "
+            f"{moment(expected_ns)}; reads of it end with EIO until then"
+            for number in range(4)
+        ),
+        "and 1 more: spillway status --json",
+    ]
+    assert facts["cache"]["hydrator"]["thawing"][0]["expires_ns"] == expected_ns
 
 
 def test_a_failure_of_earlier_is_forgotten_by_a_new_wish(filled: Site) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
 from gateway.errors import BucketError
 from gateway.objectstore.objects import Stored
-from gateway.objectstore.pace import Ended
+from gateway.objectstore.pace import Ended, Goes, always
 from gateway.objectstore.s3 import S3Store
 
 
@@ -30,10 +30,10 @@ class _Notes(threading.local):
     def attach(self, client: Any) -> None:
         """Do nothing: a sender only sends bodies."""
 
-    def admit(self, body_bytes: int) -> None:
+    def admit(self, body_bytes: int, goes_first: Goes = always) -> None:
         """Do nothing: the drain has admitted the body."""
 
-    def begin(self) -> int:
+    def begin(self, goes_first: Goes = always) -> int:
         return 1
 
     def end(self, number: int, *hows: Ended) -> None:

@@ -14,7 +14,8 @@ An object may be impossible to move (it vanished, a person replaced it, the stor
 it). The local bytes then replace it: its file is dirty again and is uploaded under its new key. If
 another file has the old key by now, the object row gives up the key, so that file does not wait.
 Before that, the local bytes are read and compared with the recorded checksum. If they are missing
-or differ, the object keeps its key and the job fails with both reasons.
+or differ, the object keeps its key and the job fails with both reasons. An archived object of an
+absent file keeps its key until the hydrator, which asks it back, has brought its bytes.
 
 The caller holds the claims of the inode and of both keys.
 """
@@ -27,8 +28,9 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from gateway import clock
+from gateway.cache.warming import WISH, left
 from gateway.db import statements as sql
-from gateway.db.compiled import rows_of
+from gateway.db.compiled import numbers_of, rows_of
 from gateway.db.journal import CHANGED, STORED
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
@@ -38,13 +40,16 @@ from gateway.drain.paths import file_of, intent_of, object_at
 from gateway.drain.rows import File, Object
 from gateway.drain.send import checksum, intent, source
 from gateway.errors import (
+    BucketError,
     DataFileError,
+    Deferred,
     LeaseLost,
     ObjectRefused,
     StoreUnavailable,
 )
 from gateway.objectstore.keys import staging_key
 from gateway.objectstore.objects import MIB, Head
+from gateway.objectstore.ranges import is_archived
 
 log = logging.getLogger("drain")
 
@@ -188,7 +193,8 @@ def _copy(context: Context, begun: _Begun) -> Head:
 def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefused) -> Outcome:
     """Make the file of an object that cannot be moved dirty again.
 
-    Raises ObjectRefused when its local bytes cannot take the object's place.
+    Raises ObjectRefused when its local bytes cannot take the object's place; Deferred when they can
+    as soon as the object is back from its archive.
     """
     with context.reading() as view:
         before = _standing(view, planned)
@@ -196,6 +202,8 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
     if before is None or row is None:
         return Outcome.OUTDATED
     file = before.file
+    if is_archived(why) and not file.is_resident:
+        raise _until_back(context, file.ino, why)
     try:
         if not before.is_whole:
             raise DataFileError(_why_not_whole(file))
@@ -218,6 +226,20 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
             _release(view, stored)
     log.warning("%s: the file is sent again from its local bytes", why)
     return Outcome.DONE
+
+
+def _until_back(context: Context, ino: int, why: ObjectRefused) -> BucketError:
+    """Have the hydrator ask the archived object of an absent file back. Returns why it does not
+    move now."""
+    with context.writing() as view:
+        view.session.run(WISH, inos=numbers_of((ino,)), now_ns=clock.now_ns())
+        errors = [one.error for one in left(view.session, (ino,)) if one.error is not None]
+    if errors:
+        return ObjectRefused(f"{why}; it is not sent again instead: {errors[0]}")
+    return Deferred(
+        "the move is deferred until its object is back from the archive: it is asked back, and "
+        "spillway status shows until when"
+    )
 
 
 def _why_not_whole(file: File) -> str:

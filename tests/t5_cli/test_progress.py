@@ -1,0 +1,52 @@
+"""The rate and the time to go of a long command, by a clock of the test."""
+
+from __future__ import annotations
+
+from gateway.cli.progress import RATE_SECONDS, Transfer
+
+MIB = 1024 * 1024
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def course(*points: tuple[float, int]) -> Transfer:
+    """Return a transfer. Parameters: points, seconds since its begin and bytes that are done."""
+    clock = Clock()
+    transfer = Transfer(clock)
+    for seconds, done_bytes in points:
+        clock.now = 1000.0 + seconds
+        transfer.note(done_bytes)
+    return transfer
+
+
+def test_the_rate_gives_the_time_to_go() -> None:
+    text = course((0, 0), (5, 20 * MIB), (10, 50 * MIB)).text(200 * MIB, 8, 6)
+    assert text == (
+        "[######                  ]  25 %  50.0 MiB of 200.0 MiB, 6 files left, 5.0 MiB/s, "
+        "30 s to go"
+    )
+
+
+def test_only_the_last_seconds_count() -> None:
+    """What was fast before says nothing of the time to go."""
+    points = ((0, 0), (10, 900 * MIB), (20, 900 * MIB), (10 + RATE_SECONDS, 930 * MIB))
+    assert "1.0 MiB/s, 1.2 min to go" in course(*points).text(1000 * MIB, 10, 1)
+
+
+def test_without_a_rate_the_time_to_go_is_not_known() -> None:
+    assert "0 B/s, ? to go" in course((0, 7)).text(10, 1, 1)
+    assert "0 B/s, ? to go" in course((0, 7), (5, 7)).text(10, 1, 1)
+    # A file that is written again has fewer bytes done.
+    assert "0 B/s, ? to go" in course((0, 7), (5, 3)).text(10, 1, 1)
+
+
+def test_files_without_bytes_are_counted() -> None:
+    assert course((0, 0)).text(0, 4, 1).startswith("[##################      ]  75 %")
+    assert course((0, 0)).text(0, 0, 0).startswith("[########################] 100 %")

@@ -1,0 +1,140 @@
+"""What clients wait for is requested first, whatever else waits, also for the drain."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import clock
+from gateway.door.frames import Op
+from gateway.drain import coldreads
+from gateway.proc import start_ticks
+from tests.support.s3proxy import Act
+from tests.support.volumes import make_settings
+from tests.support.waiting import until
+from tests.t4_drain.site import MIB
+from tests.t8_cold.site import BLOCK_BYTES, ColdSite
+
+WARMED = 28
+WORKERS = 16
+PLACES = WORKERS + 8
+"""Of the drain: it has eight threads for chores."""
+
+
+def warm(site: ColdSite, inos: list[int]) -> None:
+    """Ask for files as `spillway warm` does."""
+    values = ", ".join(f"({ino}, {clock.now_ns()})" for ino in inos)
+    site.rows(f"INSERT INTO warming VALUES {values} RETURNING 1")
+
+
+def places_of(site: ColdSite, key: str) -> list[int]:
+    """Return the places of the requests for an object among all requests for bytes."""
+    return [n for n, one in enumerate(site.gets()) if one.key.endswith(f"/{key}")]
+
+
+def test_a_wanted_range_is_the_next_one_beside_a_warm_with_a_rate(site: ColdSite) -> None:
+    files = {f"warm-{number:02}": os.urandom(BLOCK_BYTES) for number in range(WARMED)}
+    wanted = [f"wanted-{number}" for number in range(3)]
+    inos = site.cold(files | {name: os.urandom(BLOCK_BYTES) for name in wanted})
+    site.set_cache(workers=WORKERS, bytes_per_second=16 * MIB)
+    warm(site, inos[:WARMED])
+    # Of the first files that are warmed, all but a few wait for the rate: this one has no request
+    # when a client wants it too.
+    names = [*wanted, f"warm-{WORKERS - 1:02}"]
+    with site.hydrating():
+        until(lambda: len(site.gets()) >= 2, "the warm")
+        for name, ino in zip(names, [*inos[WARMED:], inos[WORKERS - 1]], strict=True):
+            before = len(site.gets())
+            assert places_of(site, name) == []
+            site.door.want(ino, 0)
+            site.door.wait(Op.PRESENT, ino)
+            # One request may have been on its way already.
+            assert places_of(site, name)[0] <= before + 1, name
+        assert len(site.gets()) < WARMED
+
+
+def test_two_hundred_small_files_are_warmed_in_a_few_seconds(site: ColdSite) -> None:
+    inos = site.cold({f"f{number:03}": os.urandom(1000) for number in range(200)})
+    site.set_cache(workers=WORKERS)
+    warm(site, inos)
+    gets = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, 1e9)
+    with site.hydrating() as hydrator:
+        # All are found before the first has come.
+        until(lambda: len(hydrator._board) == len(inos), "the finding of all files")
+        began = clock.monotonic_seconds()
+        gets.release()
+        until(lambda: not site.rows("SELECT 1 FROM warming"), "the arrival of all files")
+        # It takes a second on an idle machine. A look a second for as many files as threads takes
+        # twelve.
+        assert clock.monotonic_seconds() - began < 5.0
+        site.finish(hydrator)
+
+
+def at_once(site: ColdSite) -> Any:
+    """Return how many requests the drain may have under way."""
+    return site.report().get("requests_at_once")
+
+
+def uploaded(site: ColdSite) -> int:
+    return int(site.report()["counters"]["uploads"])
+
+
+def test_the_drain_gives_way_to_reads_that_clients_wait_for(site: ColdSite) -> None:
+    ino, data = site.cold_file(2 * BLOCK_BYTES)
+    site.configure(workers=WORKERS, part_concurrency=1)
+    reads = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, 1e9)
+    uploads = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, 1e9)
+    with site.process(), site.hydrating() as hydrator:
+        until(lambda: at_once(site) == PLACES, "the first report of the drain")
+        site.door.want(ino, 0)
+        until(lambda: at_once(site) == PLACES // 2, "the drain to give way")
+        for number in range(3 * PLACES):
+            site.write(f"new-{number:03}", os.urandom(1000))
+        until(lambda: len(uploads.held) == PLACES // 2, "the uploads that may be under way")
+        before = uploaded(site)
+        uploads.release()
+        until(lambda: uploaded(site) > before + PLACES, "uploads while the client waits")
+        assert len(uploads.held) == PLACES // 2
+        assert reads.held
+        reads.release()
+        site.finish(hydrator)
+        until(lambda: at_once(site) == PLACES, "all places of the drain")
+        until(site.is_clean, "the end of the drain")
+    assert site.bytes_of(ino) == data
+
+
+def report(waiting: int = 1, age_seconds: float = 0.0, **more: Any) -> str:
+    """Return a report of a hydrator that is this process."""
+    me = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
+    written_ns = clock.now_ns() - int(age_seconds * clock.NS)
+    return json.dumps({**me, "time_ns": written_ns, "waiting_files": waiting, **more})
+
+
+@pytest.mark.parametrize(
+    ("text", "is_waiting"),
+    [
+        (partial(report), True),
+        (partial(report, waiting=0), False),
+        (partial(report, age_seconds=60.0), False),
+        (partial(report, age_seconds=-60.0), False),  # the clock was set back since
+        (partial(report, start_ticks=1), False),  # of a process that has ended
+        (partial(report, waiting_files=None), False),
+        (partial(report, time_ns="x"), False),
+        (lambda: "{", False),
+        (None, False),
+    ],
+)
+def test_only_a_fresh_report_of_a_living_hydrator_counts(
+    tmp_path: Path, text: Callable[[], str] | None, is_waiting: bool
+) -> None:
+    settings = make_settings(tmp_path / "data", {"bucket": {"name": "b"}})
+    settings.run_dir.mkdir(parents=True, exist_ok=True)
+    if text is not None:
+        (settings.run_dir / "cache.json").write_text(text())
+    assert coldreads.are_wanted(settings) is is_waiting
