@@ -157,7 +157,7 @@ class Pace:
         self._under_way = 0
         self._gives_way = False
         self._waiting: list[Goes] = []
-        """Of the requests that wait."""
+        """For each request that waits: whether it goes before the others."""
         self._steady = 0
         self._halved_at = 0
         self._sent = 0

@@ -43,7 +43,7 @@ class Archived(NamedTuple):
     is_asked: bool
     """Whether it is on its way back."""
     until_ns: int | None
-    """Until when it is readable, if it is back. Then it is archived again."""
+    """The end of the time for which it is readable, if it is back. Then it is archived again."""
 
     @property
     def is_on_its_way(self) -> bool:

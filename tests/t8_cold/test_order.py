@@ -24,7 +24,7 @@ from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 WARMED = 28
 WORKERS = 16
 PLACES = WORKERS + 8
-"""Of the drain: it has eight threads for chores."""
+"""The places of the drain, which has eight threads for chores."""
 
 
 def warm(site: ColdSite, inos: list[int]) -> None:
