@@ -1,0 +1,68 @@
+"""Copies the database of a stopped gateway, or puts a copy back: ``database.py save|restore COPY``.
+
+The configuration says where the database is. A password in its URL is handed over by the
+environment, because the arguments of a process can be read by every user of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+CONFIG = Path("/etc/spillway/spillway.toml")
+
+
+def main(verb: str, copy: str, config: Path = CONFIG) -> None:
+    """Save or restore. Raises sqlite3.Error, CalledProcessError, OSError."""
+    found: dict[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
+    url = found.get("namespace", {}).get("url")
+    if url:
+        _postgresql(verb, copy, url)
+        return
+    data_dir = found.get("gateway", {}).get("data_dir", "/var/lib/spillway")
+    own = f"{data_dir}/namespace.db"
+    source, target = (own, copy) if verb == "save" else (copy, own)
+    # Without the mode a source that is missing would be made, and be copied as an empty database.
+    with (
+        closing(sqlite3.connect(f"{Path(source).as_uri()}?mode=rw", uri=True)) as one,
+        closing(sqlite3.connect(target)) as other,
+    ):
+        one.backup(other)
+
+
+def _postgresql(verb: str, copy: str, url: str) -> None:
+    where, password = without_password(url)
+    tool = ["pg_dump", "--format=custom", f"--file={copy}", where]
+    if verb == "restore":
+        how = ["--clean", "--if-exists", "--single-transaction"]
+        tool = ["pg_restore", *how, f"--dbname={where}", copy]
+    environ = {**os.environ, **({} if password is None else {"PGPASSWORD": password})}
+    subprocess.run(tool, env=environ, check=True)
+
+
+def without_password(url: str) -> tuple[str, str | None]:
+    """Return a URL without its password, and the password, or None."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    name, colon, secret = user.partition(":")
+    password = unquote(secret) if colon else None
+    options = []
+    for option in parts.query.split("&"):
+        if option.startswith("password="):
+            password = unquote(option.removeprefix("password="))
+        elif option:
+            options.append(option)
+    query = f"?{'&'.join(options)}" if options else ""
+    scheme = parts.scheme.partition("+")[0]
+    return f"{scheme}://{name}{at}{hosts}{parts.path}{query}", password
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
