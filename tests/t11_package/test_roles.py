@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sqlite3
+import subprocess
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -93,12 +94,32 @@ def test_the_database_of_postgresql_comes_back_as_it_was_copied(
     url = postgres.create_database()
     name = url.rpartition("/")[2]
     settings = write_config(tmp_path, url.replace("@", ":s3cret@"))
-    postgres.ask("CREATE TABLE inode (name TEXT)", name)
+    postgres.ask("CREATE TABLE inode (name TEXT PRIMARY KEY)", name)
     DATABASE["main"]("save", str(tmp_path / "copy"), settings)
     postgres.ask("ALTER TABLE inode ADD COLUMN age INTEGER", name)
+    # A table of the new schema would be in the way of the next upgrade, and this one in that of the
+    # old table too.
+    postgres.ask("CREATE TABLE novelty (name TEXT REFERENCES inode)", name)
     DATABASE["main"]("restore", str(tmp_path / "copy"), settings)
-    columns = "SELECT column_name FROM information_schema.columns WHERE table_name = 'inode'"
-    assert postgres.ask(columns, name) == [("name",)]
+    columns = "SELECT table_name, column_name FROM information_schema.columns"
+    own = f"{columns} WHERE table_schema = 'public'"
+    assert postgres.ask(own, name) == [("inode", "name")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "spillway.toml"]
+
+
+def test_a_copy_that_is_damaged_changes_no_database(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.create_database()
+    settings = write_config(tmp_path, url)
+    name = url.rpartition("/")[2]
+    postgres.ask("CREATE TABLE inode AS SELECT generate_series(1, 10000)", name)
+    DATABASE["main"]("save", str(tmp_path / "copy"), settings)
+    copy = (tmp_path / "copy").read_bytes()
+    (tmp_path / "copy").write_bytes(copy[:-1000])
+    with pytest.raises(subprocess.CalledProcessError):
+        DATABASE["main"]("restore", str(tmp_path / "copy"), settings)
+    assert postgres.ask("SELECT count(*) FROM inode", name) == [(10_000,)]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,15 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 CONFIG = Path("/etc/spillway/spillway.toml")
+# A migration may have added tables that the copy does not know. They would be in the way of the
+# tables that they refer to, and of the next migration.
+EMPTY = """\
+DO $$ DECLARE own name; BEGIN
+    FOR own IN SELECT tablename FROM pg_tables
+            WHERE schemaname = current_schema() AND tableowner = current_user LOOP
+        EXECUTE format('DROP TABLE %I CASCADE', own);
+    END LOOP;
+END $$"""
 
 
 def main(verb: str, copy: str, config: Path = CONFIG) -> None:
@@ -39,12 +48,21 @@ def main(verb: str, copy: str, config: Path = CONFIG) -> None:
 
 def _postgresql(verb: str, copy: str, url: str) -> None:
     where, password = without_password(url)
-    tool = ["pg_dump", "--format=custom", f"--file={copy}", where]
-    if verb == "restore":
-        how = ["--clean", "--if-exists", "--single-transaction"]
-        tool = ["pg_restore", *how, f"--dbname={where}", copy]
     environ = {**os.environ, **({} if password is None else {"PGPASSWORD": password})}
-    subprocess.run(tool, env=environ, check=True)
+    if verb == "save":
+        dump = ["pg_dump", "--format=custom", f"--file={copy}", where]
+        subprocess.run(dump, env=environ, check=True)
+        return
+    # The whole script is made first: what fails half-way must not be taken for its end.
+    script = f"{copy}.sql"
+    try:
+        make = ["pg_restore", "--clean", "--if-exists", f"--file={script}", copy]
+        subprocess.run(make, check=True)
+        options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1"]
+        what = [f"--command={EMPTY}", f"--file={script}"]
+        subprocess.run(["psql", *options, *what, where], env=environ, check=True)
+    finally:
+        Path(script).unlink(missing_ok=True)
 
 
 def without_password(url: str) -> tuple[str, str | None]:
