@@ -188,9 +188,10 @@ package-test: package
 	$(PY) -m tests.package $(GANESHA) $(BUILD)/package
 
 # A bare machine becomes a gateway by the roles, is used, upgraded, rolled back and cleared. As root.
+# STEPS= names some of the steps.
 appliance-test: build ansible-lint
 	@$(MAKE) -s deps APT_PACKAGES="$(APPLIANCE_PACKAGES)"
-	$(PY) -m tests.appliance $(BUILD)/appliance $(PLUGIN) $(GANESHA) $(ANSIBLE)
+	$(PY) -m tests.appliance $(BUILD)/appliance $(PLUGIN) $(GANESHA) $(ANSIBLE) --steps $(STEPS)
 
 # The disk image of a gateway, in build/image: Packer runs the same roles on a Debian made here. As root.
 image: build package $(ANSIBLE)/.installed

@@ -33,8 +33,8 @@ KEPT_DOCUMENTS = (
 """dpkg keeps to it in the machine, too."""
 ROOT_DEVICE = "/dev/vda1"
 DISK_BYTES = 6 * 1024**3
-_SECTOR_BYTES = 512
-_FIRST_SECTOR = 2048
+SECTOR_BYTES = 512
+FIRST_SECTOR = 2048
 _BOOTABLE, _LINUX = 0x80, 0x83
 _NETWORK = "[Match]\nName=e*\n[Network]\nDHCP=yes\n"
 _ONLINE = "[Service]\nExecStart=\nExecStart=/lib/systemd/systemd-networkd-wait-online --any\n"
@@ -115,13 +115,13 @@ def _make(root: Path, wanted: Base, hostname: str, more: Sequence[str]) -> None:
 
 def _disk(root: Path, disk: Path) -> None:
     """Write a disk with one partition (MBR), an ext4 with the files of the root."""
-    sectors = DISK_BYTES // _SECTOR_BYTES - _FIRST_SECTOR
-    entry = struct.pack("<B3sB3sII", _BOOTABLE, b"", _LINUX, b"", _FIRST_SECTOR, sectors)
+    sectors = DISK_BYTES // SECTOR_BYTES - FIRST_SECTOR
+    entry = struct.pack("<B3sB3sII", _BOOTABLE, b"", _LINUX, b"", FIRST_SECTOR, sectors)
     with disk.open("wb") as file:
         file.write(bytes(446) + entry + bytes(48) + b"\x55\xaa")
         file.truncate(DISK_BYTES)
-    offset = f"offset={_FIRST_SECTOR * _SECTOR_BYTES}"
-    size = f"{sectors * _SECTOR_BYTES // 1024}k"
+    offset = f"offset={FIRST_SECTOR * SECTOR_BYTES}"
+    size = f"{sectors * SECTOR_BYTES // 1024}k"
     subprocess.run(
         ["mke2fs", "-q", "-F", "-t", "ext4", "-E", offset, "-d", root, disk, size],
         check=True,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -17,15 +18,21 @@ from typing import Any
 
 from tests.appliance.image import image
 from tests.appliance.machine import HOST, Machine, bare
-from tests.appliance.packages import BROKEN, NEWER, PREVIOUS, THIS, packages
+from tests.appliance.packages import BROKEN, NEWER, NOVELTY, PREVIOUS, SECTION, THIS, packages
 from tests.appliance.playbook import Operator, Recap
 from tests.appliance.steps import timed
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.waiting import until
+from tests.t11_package.test_package import EXPOSURE_MAX, SERVICES
 
 BUCKET = "checkpoints"
 DISK_BYTES = 1024**3
-MOUNT = "mkdir -p /mnt/ckpt && mount -t nfs4 -o vers=4.1 127.0.0.1:/checkpoints /mnt/ckpt"
+MOUNT = "mkdir -p /mnt/{0} && mount -t nfs4 -o vers=4.1 127.0.0.1:/{1} /mnt/{0}"
+DATASETS = {"name": "/datasets", "path": "team/sets", "clients": ["127.0.0.1 ro"]}
+ALL = {"name": "/all", "clients": ["127.0.0.1 rw"], "squash": "root"}
+FROM_LOOKING = ("--start-at-task", "spillway : Look for versions")
+FROM_EXPORTS = ("--start-at-task", "spillway : Set the exports")
+WATCHDOG = "/run/systemd/system/spillway-nfs.service.d/watchdog.conf"
 
 
 class Run:
@@ -42,9 +49,12 @@ class Run:
         self._saved: dict[str, str] = {}
         """The digests of the files that were saved, by their paths."""
 
-    def install(self) -> None:
-        """The playbook makes a gateway, and the second run changes nothing."""
+    def check(self) -> None:
+        """The check mode works before there is anything."""
         _succeeded(self._operator.play("site.yml", "--check"))
+
+    def install(self) -> None:
+        """The playbook makes a gateway."""
         first = self._operator.play("site.yml")
         _succeeded(first)
         assert first.changed > 10, first.output
@@ -61,11 +71,14 @@ class Run:
 
     def serve(self) -> None:
         """A client saves, and the bucket gets it. The services are what status shows."""
-        self._machine.ssh(MOUNT)
+        self._machine.ssh(MOUNT.format("ckpt", "checkpoints"))
         self._save("run/step-1/a.bin")
         facts = self._machine.ssh("spillway status", check=False).stdout
         assert facts.startswith("gateway     healthy"), facts
         assert "units of systemd" in facts
+        self._machine.ssh("systemctl start check-spillway")
+        told = self._machine.ssh("cat /var/lib/prometheus/node-exporter/spillway.prom").stdout
+        assert "spillway_healthy 1\n" in told, told
 
     def restart(self) -> None:
         """A killed NFS server comes back, and the client continues."""
@@ -78,22 +91,60 @@ class Run:
         failed = self._machine.ssh("systemctl --failed --plain --no-legend").stdout
         assert failed == "", failed
 
+    def hang(self) -> None:
+        """An NFS server that stands still is killed by the watchdog of systemd, comes back, and the
+        client continues."""
+        unit = "[Service]\\nWatchdogSec=20\\n"
+        self._machine.ssh(f"mkdir -p $(dirname {WATCHDOG}) && printf '{unit}' > {WATCHDOG}")
+        self._machine.ssh("systemctl daemon-reload && systemctl restart spillway-nfs")
+        self._machine.ssh("systemctl kill --signal=STOP spillway-nfs")
+
+        def killed() -> bool:
+            facts = self._machine.ssh("spillway status", check=False).stdout
+            return "last end: killed by KILL (watchdog)" in facts
+
+        until(killed, "the watchdog", 300)
+        self._save("run/step-4/hung.bin")
+        self._machine.ssh(f"rm {WATCHDOG} && systemctl daemon-reload")
+
     def sandbox(self) -> None:
-        """The units have the exposure that the documents state, and the processes no capability
-        but that of the port."""
+        """The units that run are exposed no more than the documents state, and the processes have
+        no capability but that of the port."""
+        for unit in SERVICES:
+            shown = self._machine.ssh(f"systemd-analyze security --no-pager {unit}").stdout
+            found = re.search(r"exposure level for \S+: ([\d.]+)", shown)
+            assert found is not None and float(found[1]) <= EXPOSURE_MAX, shown
         script = "grep CapEff /proc/$(systemctl show -P MainPID spillway-{})/status"
         for name, capabilities in {"nfs": "0000000000000400", "drain": "0000000000000000"}.items():
             assert self._machine.ssh(script.format(name)).stdout.split()[1] == capabilities
         users = self._machine.ssh("ps -o user= -C ganesha.nfsd").stdout.split()
         assert users == ["spillway"]
 
-    def fail_to_upgrade(self) -> None:
-        """A package that does not serve gives way to the one before, by itself, with the database
-        as it was before the migration."""
+    def fail_to_copy(self) -> None:
+        """An upgrade that cannot copy the database is given up, and the gateway serves again."""
+        obstacle = f"/var/lib/spillway/upgrades/namespace-{PREVIOUS}+deb12"
+        self._machine.ssh(f"mkdir -p {obstacle}")
         done = self._operator.play(
-            "site.yml", spillway_package=str(self._packages[BROKEN]), spillway_start_seconds=120
+            "site.yml", *FROM_LOOKING, spillway_package=str(self._packages[THIS])
         )
         assert done.exit_status != 0 and "serves again" in done.output, done.output
+        assert "Copy the database: " in done.output, done.output
+        self._machine.ssh(f"rmdir {obstacle}")
+        self._require_version(PREVIOUS)
+        self._save("run/step-3/copy.bin")
+
+    def fail_to_upgrade(self) -> None:
+        """A package that does not serve gives way to the one before, by itself, with the database
+        as it was before the migration, and without the key that only the new version knows."""
+        done = self._operator.play(
+            "site.yml",
+            spillway_package=str(self._packages[BROKEN]),
+            spillway_settings=self._settings(SECTION, NOVELTY, True),
+            spillway_start_seconds=120,
+        )
+        assert done.exit_status != 0 and "serves again" in done.output, done.output
+        assert "Let the NFS server serve: " in done.output, done.output
+        assert NOVELTY not in self._configuration()
         self._require_version(PREVIOUS)
         self._save("run/step-3/c.bin")
 
@@ -116,15 +167,44 @@ class Run:
         self._require_version(THIS)
 
     def upgrade(self) -> None:
-        """A newer package serves, and the client continues."""
-        done = self._operator.play("site.yml", spillway_package=str(self._packages[NEWER]))
+        """A newer package serves, and the client continues. The configuration is a new one too,
+        with exports."""
+        done = self._operator.play(
+            "site.yml",
+            spillway_package=str(self._packages[NEWER]),
+            spillway_settings=self._settings("cache", "evict_to", 0.6),
+            spillway_exports=[DATASETS, ALL],
+        )
         _succeeded(done)
         self._require_version(NEWER)
         self._save("run/step-5/e.bin")
+        assert "evict_to = 0.6" in self._configuration()
+        self._machine.ssh(MOUNT.format("sets", "datasets"))
+        refused = self._machine.ssh("touch /mnt/sets/x", check=False)
+        assert "Read-only file system" in refused.stderr, refused
+        self._machine.ssh("umount /mnt/sets && test -d /mnt/ckpt/team/sets")
+
+    def export(self) -> None:
+        """Exports are changed and removed by the roles, which say so only if they do."""
+        again = self._operator.play("site.yml", *FROM_EXPORTS, spillway_exports=[DATASETS, ALL])
+        _succeeded(again)
+        assert again.changed == 0, again.output
+        done = self._operator.play(
+            "site.yml", *FROM_EXPORTS,
+            spillway_exports=[{**DATASETS, "squash": "all"}],
+            spillway_removed_exports=["/all", "/never"],
+        )  # fmt: skip
+        _succeeded(done)
+        assert done.changed == 2, done.output
+        listed = json.loads(self._machine.ssh("spillway export list --json").stdout)
+        found = [(one["name"], one["path"], one["squash"], one["served"]) for one in listed]
+        assert found == [("/datasets", "/checkpoints/team/sets", "all", True)], listed
 
     def roll_back(self) -> None:
-        """The operator goes back to this version, whose schema is the same."""
+        """The operator goes back to this version, whose schema is the same, and to its
+        configuration."""
         _succeeded(self._operator.play("rollback.yml"))
+        assert "evict_to" not in self._configuration()
         self._require_version(THIS)
         self._save("run/step-6/f.bin")
         self._require_saved()
@@ -142,6 +222,13 @@ class Run:
         left = self._machine.ssh("ls /var/lib/spillway /etc/spillway; id spillway").stdout
         assert "namespace.db" in left and "spillway.toml" in left
         assert self._machine.ssh("test -e /usr/bin/spillway", check=False).returncode != 0
+
+    def _settings(self, section: str, key: str, value: Any) -> dict[str, Any]:
+        """Return the settings of the gateway with one more."""
+        return {**self._operator.values["spillway_settings"], section: {key: value}}
+
+    def _configuration(self) -> str:
+        return self._machine.ssh("cat /etc/spillway/spillway.toml").stdout
 
     def _save(self, path: str) -> None:
         """Save a file through the mount, and wait until the bucket has it."""
@@ -194,6 +281,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.appliance", description=__doc__)
     for name in ("cache", "plugin", "ganesha", "ansible"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--steps", nargs="*", default=[], help="by name (default: all)")
     args = parser.parse_args()
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="appliance-")))
@@ -211,11 +299,13 @@ def main() -> int:
         operator = Operator(ansible, scratch, machine, _values(server, built[PREVIOUS]))
         run = Run(machine, operator, server, built)
         steps = (
-            *(run.install, run.repeat, run.serve, run.restart, run.sandbox),
-            *(run.fail_to_upgrade, run.upgrade_from_the_version_before, run.upgrade),
-            *(run.roll_back, run.upgrade_by_hand, run.uninstall),
+            *(run.check, run.install, run.repeat, run.serve, run.restart, run.fail_to_copy),
+            *(run.fail_to_upgrade, run.upgrade_from_the_version_before, run.sandbox, run.hang),
+            *(run.upgrade, run.export, run.roll_back, run.upgrade_by_hand, run.uninstall),
         )
         for step in steps:
+            if args.steps and step.__name__ not in args.steps:
+                continue
             timed(step.__name__.replace("_", " "), step)
     return 0
 

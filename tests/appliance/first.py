@@ -6,23 +6,28 @@ Each step prints how long it took. A failed run leaves its consoles in /tmp/firs
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import shutil
 import ssl
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import httpx
 
+from package.base import FIRST_SECTOR, SECTOR_BYTES
 from tests.appliance import site
 from tests.appliance.gateway import ADDRESS, CLIENT_ADDRESS, Appliance
 from tests.appliance.machine import Machine
 from tests.appliance.steps import timed
 from tests.support.client import MOUNT, read_back, save
 from tests.support.s3server import RcloneServer
+from tests.support.tools import tool
 from tests.support.vm.build import build_image
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
@@ -39,6 +44,18 @@ _MADE_ONCE = (
     *("/etc/ssh/ssh_host_*_key", "/etc/spillway/*", "/etc/spillway-first-boot/*"),
     *("/var/lib/spillway/admin-*.pem", "/etc/systemd/network/*"),
 )
+
+
+def look_at_the_files(image: Path) -> None:
+    """The files of an image have their sums. No machine of it has the host keys of another one:
+    there are none in it."""
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=image, check=True)
+    [raw] = image.glob("*.raw")
+    disk = f"{raw}?offset={FIRST_SECTOR * SECTOR_BYTES}"
+    listing = [*(tool("debugfs"), "-R", "ls -p /etc/ssh"), disk]
+    found = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+    assert "/sshd_config/" in found, found
+    assert "ssh_host_" not in found, found
 
 
 class Run:
@@ -109,11 +126,21 @@ class Run:
         self._saved, _ = save(self._client, "run/step-1", ranks=site.RANKS, mib=2)
         assert read_back(self._client, "run/step-1") == self._saved
 
+    def mount_the_other_export(self) -> None:
+        """The export of the file can be mounted too, and only be read."""
+        self._client.mount(
+            2049, "/datasets", "/mnt/datasets", address=ADDRESS, timeout_seconds=300.0
+        )
+        refused = self._client.run(["touch", "/mnt/datasets/file"], check=False)
+        assert "Read-only file system" in refused.stderr, refused
+        self._client.umount("/mnt/datasets")
+
     def drain(self) -> None:
-        """The bucket gets the objects under their own paths."""
+        """The bucket gets the objects under their own paths, and their bytes."""
         for name in self._saved:
             stored = self._server.directory / site.BUCKET / "run/step-1" / name
             until(stored.is_file, f"{name} in the bucket", DRAIN_SECONDS)
+            assert hashlib.sha256(stored.read_bytes()).hexdigest() == self._saved[name], name
 
     def look_at_the_admin_pages(self) -> None:
         """They have the certificate that the machine made, want the token, and show the files."""
@@ -170,6 +197,7 @@ def main() -> int:
     parser.add_argument("image", type=Path, help="the directory of make image")
     parser.add_argument("vm", type=Path, help="the cache of the client's image")
     args = parser.parse_args()
+    timed("look at the files", partial(look_at_the_files, args.image))
     [image] = args.image.glob("*.qcow2")
     directory = Path(tempfile.mkdtemp(prefix="first-boot-"))
     with ExitStack() as stack:
@@ -179,8 +207,8 @@ def main() -> int:
         run = Run(appliance, server, args.vm, stack)
         steps: tuple[Callable[[], None], ...] = (
             *(run.boot_without_a_bucket, run.boot_with_a_corrected_file, run.serve),
-            *(run.boot_a_client, run.save, run.drain, run.look_at_the_admin_pages),
-            *(run.apply_the_policy, run.boot_again),
+            *(run.boot_a_client, run.save, run.mount_the_other_export, run.drain),
+            *(run.look_at_the_admin_pages, run.apply_the_policy, run.boot_again),
         )
         for step in steps:
             timed(step.__name__.replace("_", " "), step)

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from package.build import build
+from package.build import PREFIX, build
 from package.lock import ROOT
 
 PREVIOUS, THIS, NEWER, BROKEN = "0.0.9", "0.1.0", "0.1.0.1", "0.1.0.2"
+SECTION, NOVELTY = "cache", "novelty"
+"""A key of the configuration that only the version that fails knows."""
 WITHOUT_TAG = "8690cb2"
 """What counts as the version before as long as there is no tag: its schema is older than ours."""
 
@@ -22,15 +24,33 @@ def packages(plugin: Path, ganesha: Path, directory: Path) -> dict[str, Path]:
     Parameters: plugin, of this version; ganesha, headers of the NFS server. Raises:
     CalledProcessError when a tool fails.
     """
-    damaged = directory / plugin.name
-    # It is a library, but no plugin: Ganesha starts and cannot load it.
-    shutil.copy(next(Path("/usr/lib").rglob("libcap.so.2")), damaged)
     return {
         PREVIOUS: _previous(ganesha, directory / "previous", directory),
         THIS: build(plugin, directory, THIS),
         NEWER: build(plugin, directory, NEWER),
-        BROKEN: build(damaged, directory, BROKEN),
+        BROKEN: _broken(build(plugin, directory, BROKEN), directory / "broken"),
     }
+
+
+def _broken(package: Path, tree: Path) -> Path:
+    """Give a package a key of the configuration, and no plugin. Returns its path."""
+    subprocess.run(["dpkg-deb", "--raw-extract", package, tree], check=True)
+    # It is a library, but no plugin: Ganesha starts and cannot load it.
+    library = next(Path("/usr/lib").rglob("libcap.so.2"))
+    shutil.copy(library, tree / PREFIX / "libfsalpython.so")
+    [settings] = (tree / PREFIX).rglob("gateway/settings.py")
+    head = f"class {SECTION.capitalize()}Settings:\n"
+    text = settings.read_text(encoding="utf-8")
+    assert text.count(head) == 1
+    key = f'    {NOVELTY}: bool = _key("Only this version has it.", False)\n'
+    settings.write_text(text.replace(head, head + key), encoding="utf-8")
+    for compiled in settings.parent.glob("__pycache__/settings.*"):
+        compiled.unlink()  # its text is not compared with that of the source
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-Zzstd", "--build", tree, package],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return package
 
 
 def _previous(ganesha: Path, tree: Path, output: Path) -> Path:

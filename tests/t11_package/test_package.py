@@ -50,7 +50,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("unit", SERVICES)
 def test_a_unit_may_do_little(machine: Path, unit: str) -> None:
-    """The documents state the number that systemd gives."""
+    """The documents state the number that the systemd of Debian 12 gives."""
     done = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", f"--root={machine}", "--no-pager", unit],
         check=True,
@@ -61,8 +61,9 @@ def test_a_unit_may_do_little(machine: Path, unit: str) -> None:
     found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
     assert found is not None
     assert float(found[1]) <= EXPOSURE_MAX
-    documents = (ROOT / "docs/installing.md").read_text()
-    assert f"| `{unit.removesuffix('.service')}` | {found[1]} |" in documents
+    if Path("/etc/debian_version").read_text().startswith("12"):
+        documents = (ROOT / "docs/installing.md").read_text()
+        assert f"| `{unit.removesuffix('.service')}` | {found[1]} |" in documents
 
 
 def test_systemd_understands_the_units(machine: Path) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import runpy
+import sqlite3
+import subprocess
+from contextlib import closing
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from gateway import config
+from gateway.firstboot.site import Export
+from tests.support.postgres import PostgresServer
 from tests.t0_tidy.test_tidy import ROOT
 
+DATABASE = runpy.run_path(str(ROOT / "ansible/roles/spillway/files/database.py"))
 ROLES = sorted(path.name for path in (ROOT / "ansible/roles").iterdir())
 
 
@@ -39,3 +48,90 @@ def test_the_example_is_a_configuration() -> None:
 def test_the_site_has_every_role() -> None:
     [play] = load("site.yml")
     assert sorted(one["role"] for one in play["roles"]) == ROLES
+
+
+def test_an_export_is_said_as_at_the_first_boot() -> None:
+    options = load("roles/spillway/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert set(options["spillway_exports"]["options"]) == {one.name for one in fields(Export)}
+
+
+def write_config(directory: Path, url: str = "") -> Path:
+    file = directory / "spillway.toml"
+    values: dict[str, dict[str, Any]] = {
+        "gateway": {"data_dir": directory},
+        "namespace": {"url": url},
+    }
+    file.write_text(config.render(values))
+    return file
+
+
+def test_the_database_of_sqlite_comes_back_as_it_was_copied(tmp_path: Path) -> None:
+    settings = write_config(tmp_path)
+    copy = tmp_path / "copy of 0.1+deb12"
+    with closing(sqlite3.connect(tmp_path / "namespace.db")) as database:
+        database.execute("CREATE TABLE inode (name TEXT)")
+    DATABASE["main"]("save", str(copy), settings)
+    with closing(sqlite3.connect(tmp_path / "namespace.db")) as database:
+        database.execute("ALTER TABLE inode ADD COLUMN age INTEGER")
+    DATABASE["main"]("restore", str(copy), settings)
+    with closing(sqlite3.connect(tmp_path / "namespace.db")) as database:
+        assert [column[1] for column in database.execute("PRAGMA table_info(inode)")] == ["name"]
+
+
+@pytest.mark.parametrize("verb", ["save", "restore"])
+def test_a_database_that_is_missing_is_not_copied_as_an_empty_one(
+    verb: str, tmp_path: Path
+) -> None:
+    settings = write_config(tmp_path)
+    with pytest.raises(sqlite3.OperationalError):
+        DATABASE["main"](verb, str(tmp_path / "copy"), settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["spillway.toml"]
+
+
+def test_the_database_of_postgresql_comes_back_as_it_was_copied(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.create_database()
+    name = url.rpartition("/")[2]
+    settings = write_config(tmp_path, url.replace("@", ":s3cret@"))
+    postgres.ask("CREATE TABLE inode (name TEXT PRIMARY KEY)", name)
+    DATABASE["main"]("save", str(tmp_path / "copy"), settings)
+    postgres.ask("ALTER TABLE inode ADD COLUMN age INTEGER", name)
+    # A table of the new schema would be in the way of the next upgrade, and this one in that of the
+    # old table too.
+    postgres.ask("CREATE TABLE novelty (name TEXT REFERENCES inode)", name)
+    DATABASE["main"]("restore", str(tmp_path / "copy"), settings)
+    columns = "SELECT table_name, column_name FROM information_schema.columns"
+    own = f"{columns} WHERE table_schema = 'public'"
+    assert postgres.ask(own, name) == [("inode", "name")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "spillway.toml"]
+
+
+def test_a_copy_that_is_damaged_changes_no_database(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = postgres.create_database()
+    settings = write_config(tmp_path, url)
+    name = url.rpartition("/")[2]
+    postgres.ask("CREATE TABLE inode AS SELECT generate_series(1, 10000)", name)
+    DATABASE["main"]("save", str(tmp_path / "copy"), settings)
+    copy = (tmp_path / "copy").read_bytes()
+    (tmp_path / "copy").write_bytes(copy[:-1000])
+    with pytest.raises(subprocess.CalledProcessError):
+        DATABASE["main"]("restore", str(tmp_path / "copy"), settings)
+    assert postgres.ask("SELECT count(*) FROM inode", name) == [(10_000,)]
+
+
+@pytest.mark.parametrize(
+    ("url", "told", "password"),
+    [
+        ("postgresql://spillway@/s?host=/run/pg", "postgresql://spillway@/s?host=/run/pg", None),
+        ("postgresql://u:a%40b@h:5432,i/s", "postgresql://u@h:5432,i/s", "a@b"),
+        ("postgresql+psycopg://u@h/s?password=x&a=b", "postgresql://u@h/s?a=b", "x"),
+        ("postgresql://h/s", "postgresql://h/s", None),
+    ],
+)
+def test_no_argument_of_a_process_has_the_password(
+    url: str, told: str, password: str | None
+) -> None:
+    assert DATABASE["without_password"](url) == (told, password)

@@ -1,0 +1,86 @@
+"""Copies the database of a stopped gateway, or puts a copy back: ``database.py save|restore COPY``.
+
+The configuration says where the database is. A password in its URL is handed over by the
+environment, because the arguments of a process can be read by every user of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+CONFIG = Path("/etc/spillway/spillway.toml")
+# A migration may have added tables that the copy does not know. They would be in the way of the
+# tables that they refer to, and of the next migration.
+EMPTY = """\
+DO $$ DECLARE own name; BEGIN
+    FOR own IN SELECT tablename FROM pg_tables
+            WHERE schemaname = current_schema() AND tableowner = current_user LOOP
+        EXECUTE format('DROP TABLE %I CASCADE', own);
+    END LOOP;
+END $$"""
+
+
+def main(verb: str, copy: str, config: Path = CONFIG) -> None:
+    """Save or restore. Raises sqlite3.Error, CalledProcessError, OSError."""
+    found: dict[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
+    url = found.get("namespace", {}).get("url")
+    if url:
+        _postgresql(verb, copy, url)
+        return
+    data_dir = found.get("gateway", {}).get("data_dir", "/var/lib/spillway")
+    own = f"{data_dir}/namespace.db"
+    source, target = (own, copy) if verb == "save" else (copy, own)
+    # Without the mode a source that is missing would be made, and be copied as an empty database.
+    with (
+        closing(sqlite3.connect(f"{Path(source).as_uri()}?mode=rw", uri=True)) as one,
+        closing(sqlite3.connect(target)) as other,
+    ):
+        one.backup(other)
+
+
+def _postgresql(verb: str, copy: str, url: str) -> None:
+    where, password = without_password(url)
+    environ = {**os.environ, **({} if password is None else {"PGPASSWORD": password})}
+    if verb == "save":
+        dump = ["pg_dump", "--format=custom", f"--file={copy}", where]
+        subprocess.run(dump, env=environ, check=True)
+        return
+    # The whole script is made first: what fails half-way must not be taken for its end.
+    script = f"{copy}.sql"
+    try:
+        make = ["pg_restore", "--clean", "--if-exists", f"--file={script}", copy]
+        subprocess.run(make, check=True)
+        options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1"]
+        what = [f"--command={EMPTY}", f"--file={script}"]
+        subprocess.run(["psql", *options, *what, where], env=environ, check=True)
+    finally:
+        Path(script).unlink(missing_ok=True)
+
+
+def without_password(url: str) -> tuple[str, str | None]:
+    """Return a URL without its password, and the password, or None."""
+    parts = urlsplit(url)
+    user, at, hosts = parts.netloc.rpartition("@")
+    name, colon, secret = user.partition(":")
+    password = unquote(secret) if colon else None
+    options = []
+    for option in parts.query.split("&"):
+        if option.startswith("password="):
+            password = unquote(option.removeprefix("password="))
+        elif option:
+            options.append(option)
+    query = f"?{'&'.join(options)}" if options else ""
+    scheme = parts.scheme.partition("+")[0]
+    return f"{scheme}://{name}{at}{hosts}{parts.path}{query}", password
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
