@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Integer, func, insert, literal_column, select
+from sqlalchemy import func, insert, select
 
 from admin_api.store import models
 from gateway import clock
@@ -44,8 +44,7 @@ class Sample(NamedTuple):
     """How many alarms there were."""
 
 
-# The admin API's own database is SQLite, which divides integers without a rest.
-_STEP = literal_column("(at_ns - :from_ns) / :step_ns", Integer)
+_STEP = ((_sample.c.at_ns - b("from_ns")) // b("step_ns")).label("step")
 _MOST = ("dirty_bytes", "rpo_seconds", "alarms", "disk_used_bytes")
 """A step shows the largest value of these: a mean would hide the peak."""
 _LEAST = ("headroom_bytes",)
