@@ -14,6 +14,7 @@ import pytest
 from gateway import clock
 from gateway.door.frames import Op
 from gateway.drain import coldreads
+from gateway.drain.send.upload import SMALL_BYTES
 from gateway.proc import start_ticks
 from tests.support.s3proxy import Act
 from tests.support.volumes import make_settings
@@ -87,6 +88,8 @@ def uploaded(site: ColdSite) -> int:
 
 def test_the_drain_gives_way_to_reads_that_clients_wait_for(site: ColdSite) -> None:
     ino, data = site.cold_file(2 * BLOCK_BYTES)
+    # An upload that is held for longer would time out, and the drain would take fewer places.
+    site.values["bucket"]["read_timeout_seconds"] = 120.0
     site.configure(workers=WORKERS, part_concurrency=1)
     reads = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, 1e9)
     uploads = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, 1e9)
@@ -95,7 +98,8 @@ def test_the_drain_gives_way_to_reads_that_clients_wait_for(site: ColdSite) -> N
         site.door.want(ino, 0)
         until(lambda: at_once(site) == PLACES // 2, "the drain to give way")
         for number in range(3 * PLACES):
-            site.write(f"new-{number:03}", os.urandom(1000))
+            # Each is too large for a batch, whose files take one place together.
+            site.write(f"new-{number:03}", os.urandom(SMALL_BYTES + 1))
         until(lambda: len(uploads.held) == PLACES // 2, "the uploads that may be under way")
         before = uploaded(site)
         uploads.release()
