@@ -97,6 +97,9 @@ def run(args: argparse.Namespace) -> int:
     )
     # This raises for a value that Ganesha's syntax cannot express, before anything is made.
     ganesha_conf.render(settings)
+    if settings.data_dir.is_dir():
+        # Another user cannot read the database there, so the look at it would give that reason.
+        checks.require_data_dir(settings)
     if not args.new:
         identity.require_database(settings)
     # The directory is first: if data_dir cannot be made, no file that names it may be left behind.
