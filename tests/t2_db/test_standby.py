@@ -72,13 +72,16 @@ def test_a_standby_at_the_servers_address_is_no_answer(
         assert clean(settings)
 
 
+def url_of(primary: PostgresServer, *hosts: PostgresServer) -> str:
+    """Return the URL of a new database of the primary, by these servers in their order."""
+    addresses = ",".join(f"127.0.0.1:{one.port}" for one in hosts)
+    return primary.create_database().replace(f"127.0.0.1:{primary.port}", addresses)
+
+
 def test_of_several_hosts_the_one_that_can_be_written_to_is_used(
     tmp_path: Path, primary: PostgresServer, standby: PostgresServer
 ) -> None:
-    url = primary.create_database().replace(
-        f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
-    )
-    settings = settings_at(url, tmp_path)
+    settings = settings_at(url_of(primary, standby, primary), tmp_path)
     with ServerProcess(settings) as server:
         assert server.ask("create", "a") == "ok"
         until(partial(has_followed, primary, standby), "the standby")
@@ -99,10 +102,7 @@ def test_a_failover_that_lost_an_answered_change_ends_the_server(
     standby: PostgresServer,
     verb: str,
 ) -> None:
-    url = primary.create_database().replace(
-        f"127.0.0.1:{primary.port}", f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
-    )
-    settings = settings_at(url, tmp_path)
+    settings = settings_at(url_of(primary, primary, standby), tmp_path)
     with ServerProcess(settings) as server:
         assert server.ask("create", "a") == "ok"
         until(partial(has_followed, primary, standby), "the standby")
@@ -124,10 +124,7 @@ def test_a_failover_that_lost_an_answered_change_ends_the_server(
 def test_a_promotion_before_a_failover_is_no_lost_change(
     tmp_path: Path, primary: PostgresServer, standby: PostgresServer
 ) -> None:
-    url = primary.create_database().replace(
-        f"127.0.0.1:{primary.port}", f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
-    )
-    settings = settings_at(url, tmp_path)
+    settings = settings_at(url_of(primary, primary, standby), tmp_path)
     with ServerProcess(settings) as server:
         assert server.ask("create", "a") == "ok"
         promote(settings)
