@@ -8,6 +8,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,7 +110,8 @@ class PostgresServer:
             ["pgrep", "-P", str(self._process.pid)], capture_output=True, text=True
         ).stdout.split()
         for pid in [self._process.pid, *map(int, children)]:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # a connection that ended meanwhile
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
 
