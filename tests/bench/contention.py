@@ -3,7 +3,8 @@
 The drain uploads, moves and deletes thousands of small objects (``rclone serve s3`` on the same
 machine, with its objects in memory). Meanwhile one client makes, renames and removes names, one
 after the other. The peer is the same gateway with either of the two idle. The two also share the
-processors: on two cores this is a part of the difference.
+processors. A row tells how many processors each of them takes when it is alone: if 0.8 of their sum
+is more than the machine has, no schedule gives both 0.8 of their speed.
 """
 
 from __future__ import annotations
@@ -64,12 +65,36 @@ class _Bucket(RcloneServer):
         return ["nice", "-n", str(S3_NICE), *super().command()]
 
 
+class Processors:
+    """Counts the processors that the machine uses for all but the S3 server, from now on.
+
+    A real bucket is on another machine.
+    """
+
+    def __init__(self, s3: RcloneServer) -> None:
+        self._s3 = s3
+        self._started = time.perf_counter()
+        self._spent_before = self._spent()
+
+    def used(self) -> float:
+        """Return the mean number of busy processors so far."""
+        seconds = time.perf_counter() - self._started
+        return (self._spent() - self._spent_before) / seconds
+
+    def _spent(self) -> float:
+        words = Path("/proc/stat").read_text().splitlines()[0].split()
+        user, nice, system, _idle, _iowait, irq, softirq = map(int, words[1:8])
+        ticks = user + nice + system + irq + softirq
+        return ticks / os.sysconf("SC_CLK_TCK") - self._s3.processor_seconds()
+
+
 class Site:
     """A gateway, its drain, and the server that it drains to."""
 
-    def __init__(self, server: Server, drain: subprocess.Popen[bytes]) -> None:
+    def __init__(self, server: Server, drain: subprocess.Popen[bytes], s3: RcloneServer) -> None:
         self._server = server
         self._drain = drain
+        self._s3 = s3
         self._database = Database(server.settings.database_url)
         self._runs = 0
         self._backlog()
@@ -80,6 +105,7 @@ class Site:
         jobs = self._backlog()
         seconds = [0.0]
         watch = threading.Thread(target=lambda: seconds.insert(0, self._drained()))
+        processors = Processors(self._s3)
         watch.start()
         rounds = []
         while watch.is_alive():
@@ -87,9 +113,10 @@ class Site:
             if watch.is_alive():
                 rounds.append(done)
         watch.join()
+        busy = processors.used()
         if not rounds:
             raise RuntimeError("the drain had ended before one round of names: give it more files")
-        return [*_summary(rounds[:ROUNDS]), jobs / seconds[0]]
+        return [*_summary(rounds[:ROUNDS]), jobs / seconds[0], busy]
 
     def crowded(self, number: int) -> Sequence[float]:
         """Measure the same names beside processes that only count.
@@ -108,9 +135,13 @@ class Site:
 
     def apart(self, number: int) -> Sequence[float]:
         """Measure the same names, then the same work of the drain."""
+        for_names = Processors(self._s3)
         names = self.idle(number)
+        busy = for_names.used()
         jobs = self._backlog()
-        return [*names, jobs / self._drained()]
+        for_drain = Processors(self._s3)
+        rate = jobs / self._drained()
+        return [*names, rate, busy + for_drain.used()]
 
     def _backlog(self) -> int:
         """Make work for the drain, which is stopped meanwhile. Returns the number of objects."""
@@ -181,7 +212,8 @@ def experiment(engine: str, site: Site) -> Experiment:
         "longest of these", setting, IDLE, "ms", Target(50, at_most=True), counts="difference"
     )
     drain = Row("the drain meanwhile", setting, IDLE, "objects/s", Target(0.8))
-    return Experiment((*names, longest, drain), site.busy, site.apart)
+    processors = Row("processors, without the S3 server", setting, "each alone, added", "busy")
+    return Experiment((*names, longest, drain, processors), site.busy, site.apart)
 
 
 def crowd(engine: str, site: Site) -> Experiment:
@@ -211,7 +243,7 @@ def site(directory: Path, url: str = "") -> Iterator[Site]:
             server.settings.credentials_file.touch(0o600)
             server.settings.credentials_file.write_text(credentials())
             with _draining(server, home / "drain.log") as drain:
-                yield Site(server, drain)
+                yield Site(server, drain, s3)
 
 
 @contextmanager
