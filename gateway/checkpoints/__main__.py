@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 
+from gateway.checkpoints.catalogue import Look
 from gateway.checkpoints.duties import Duties, Duty
 from gateway.checkpoints.follower import WRITING_SECONDS, Follower
 from gateway.daemon import Daemon
@@ -40,11 +41,14 @@ def main() -> int:
         print(exc, file=sys.stderr)
         return 1
     receipts = Receipts(settings, process.stop)
-    duties = Duties([receipts, *_duties(settings, process.stop)], process.stop)
+    manifests = Manifests(settings, Database(settings.database_url), process.stop)
+    duties = Duties([receipts, manifests, *_duties(settings, process.stop)], process.stop)
 
-    def news(runs: Collection[bytes]) -> None:
-        receipts.changed(runs)
-        duties.news()
+    def news(looks: Sequence[Look]) -> None:
+        receipts.changed({look.now.run for look in looks if look.now is not None})
+        # To find what manifests are missing or untrue takes a look at each checkpoint.
+        is_manifests = not looks or any(look.is_of_durable for look in looks)
+        duties.news(() if is_manifests else (manifests,))
 
     duties.start()
     database = Database(settings.database_url)
@@ -59,7 +63,6 @@ def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
     url = settings.database_url
     opened = partial(door.opened, settings, door.BACKGROUND_SECONDS)
     return (
-        Manifests(settings, Database(url), stop),
         Status(settings, stop),
         Applier(settings, Database(url), stop, Trash(settings, Database(url), opened)),
         Expiry(settings, Database(url), stop, partial(_law, Law(settings, Database(url)))),

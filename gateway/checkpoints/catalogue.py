@@ -88,6 +88,12 @@ class Look(NamedTuple):
         return is_writing and before == State.WRITING and self.wanted is None
 
     @property
+    def is_of_durable(self) -> bool:
+        """Whether the checkpoint was durable or is durable now."""
+        rows = (self.before, self.now)
+        return any(row is not None and row.state == State.DURABLE for row in rows)
+
+    @property
     def is_rebuilt(self) -> bool:
         """Whether what is below it may be other checkpoints now."""
         extents = [None if row is None else row.extent for row in (self.before, self.now)]

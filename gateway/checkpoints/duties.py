@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from gateway.errors import NamespaceError
@@ -40,20 +40,24 @@ class Duties:
 
     def __init__(self, duties: Sequence[Duty], stop: threading.Event) -> None:
         self._stop = stop
-        self._news = [threading.Event() for _ in duties]
+        self._news = [(duty, threading.Event()) for duty in duties]
         self._threads = [
             threading.Thread(target=self._run, args=pair, name=pair[0].name, daemon=True)
-            for pair in zip(duties, self._news, strict=True)
+            for pair in self._news
         ]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
-    def news(self) -> None:
-        """Rows of the catalogue changed: each duty has a turn. Returns at once."""
-        for one in self._news:
-            one.set()
+    def news(self, idle: Collection[Duty] = ()) -> None:
+        """Rows of the catalogue changed: each duty has a turn. Returns at once.
+
+        Parameters: idle, the duties that have no work from this change.
+        """
+        for duty, news in self._news:
+            if duty not in idle:
+                news.set()
 
     def end(self) -> None:
         """Wait for the turns that are under way, after stop was set."""

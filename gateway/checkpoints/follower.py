@@ -19,7 +19,7 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from gateway import clock
@@ -56,8 +56,8 @@ class Follower:
     """Keeps the catalogue of one namespace.
 
     Parameters: settings; database; stop, after which it ends between two transactions; news, which
-    is called with the runs of the rows that were written, and without one when rows are gone;
-    writing_seconds, for which the row of a checkpoint that is being written may wait.
+    is called with the looks that were written and are more than progress, and without one when rows
+    are gone; writing_seconds, for which the row of a checkpoint that is being written may wait.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Follower:
         settings: Settings,
         database: Database,
         stop: threading.Event,
-        news: Callable[[Collection[bytes]], None] = lambda _runs: None,
+        news: Callable[[Sequence[Look]], None] = lambda _looks: None,
         writing_seconds: float = 0.0,
     ) -> None:
         self._database = database
@@ -232,8 +232,9 @@ class Follower:
                 reader.save(session)
                 self._save_at = now + SAVE_SECONDS
         self._looks = {}
-        if looks:
-            self._news({look.now.run for look in looks if look.now is not None})
+        # No duty has work from a checkpoint that is only further written than before.
+        if told := [look for look in looks if not look.is_progress]:
+            self._news(told)
         for look in looks:
             self._say(look)
 

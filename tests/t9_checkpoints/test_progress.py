@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from gateway import clock
+from gateway.checkpoints.catalogue import Look
 from gateway.checkpoints.follower import SAVE_SECONDS, WRITING_SECONDS
 from tests.support.volumes import query
 from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
@@ -83,3 +86,37 @@ def test_rows_that_wait_are_dropped_when_everything_is_read_again(world: World) 
     follow(follower)
     assert [row.path for row in rows_of(world.settings)] == [b"job/step-2", b"job/step-3"]
     assert rows_of(world.settings) == rebuilt(world)
+
+
+def test_the_duties_hear_of_what_is_more_than_progress(world: World) -> None:
+    told: list[Sequence[Look]] = []
+    follower = world.follower()
+    follower._news = told.append
+    follow(follower)
+    told.clear()
+    shard = "job/step-1/__0_0.distcp"
+    world.write(shard, b"1")
+    follow(follower)
+    assert world.state("job/step-1") == "writing"
+    assert not told
+    world.write("job/step-1/.metadata", b"1")
+    follow(follower)
+    [[complete]] = told
+    assert not complete.is_of_durable
+    world.drain(shard)
+    world.drain("job/step-1/.metadata")
+    follow(follower)
+    assert world.state("job/step-1") == "durable"
+    # A manifest is due when a checkpoint becomes durable, and must go when it is durable no more.
+    assert told[-1][-1].is_of_durable
+    world.open(shard)
+    follow(follower)
+    assert world.state("job/step-1") == "writing"
+    assert told[-1][-1].is_of_durable
+    world.close(shard, b"2")
+    follow(follower)
+    for name in (shard, "job/step-1/.metadata"):
+        world.remove(name)
+    world.remove("job/step-1")
+    follow(follower)
+    assert told[-1] == (), "a row that is gone tells nothing of what it was"

@@ -87,7 +87,7 @@ def save(world: World, path: str) -> None:
 def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
     told: list[bool] = []
     follower, door = world.follower(), door_of(world)
-    follower._news = lambda _runs: told.append(True)
+    follower._news = lambda _looks: told.append(True)
 
     def turn() -> set[str]:
         follow(follower)
@@ -145,7 +145,7 @@ def test_reading_the_runs_that_changed_gives_what_reading_all_gives(
     monkeypatch.setattr(keeper, "_differing", seen)
     draw, files, door = random.Random(seed), list[str](), door_of(world)
     follower = world.follower()
-    follower._news = keeper.changed
+    follower._news = lambda looks: keeper.changed({look.now.run for look in looks if look.now})
     singles = 0
     for _ in range(20):
         change_some(world, draw, files)
