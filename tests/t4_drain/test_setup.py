@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.objectstore.setup import RULE_ID, rule_id
+from tests.support.ceph import ON_CEPH
 from tests.support.s3proxy import Act
 from tests.t4_drain.site import MIB, PREFIX, Site
 from tests.t5_cli.site import spillway
@@ -84,7 +85,7 @@ def test_gateways_that_share_a_bucket_keep_their_rules(moto_site: Site) -> None:
     site.values["bucket"]["prefix"] = "other"
     site.configure()
     assert setup(site, "--apply")[0] == 0
-    assert [rule["ID"] for rule in rules(site)] == [OURS, rule_id("other/")]
+    assert {rule["ID"] for rule in rules(site)} == {OURS, rule_id("other/")}
 
 
 def test_the_rule_of_an_older_release_is_replaced(moto_site: Site) -> None:
@@ -101,7 +102,11 @@ def test_the_rule_of_an_older_release_is_replaced(moto_site: Site) -> None:
         ({"Filter": {"Prefix": ""}}, True),
         ({"Filter": {"Prefix": "team/"}}, True),
         ({"Filter": {"Prefix": "other/"}}, False),
-        ({"Filter": {"Tag": {"Key": "a", "Value": "b"}}}, False),
+        pytest.param(
+            {"Filter": {"Tag": {"Key": "a", "Value": "b"}}},
+            False,
+            marks=pytest.mark.skipif(ON_CEPH, reason="it refuses such a rule, as S3 does"),
+        ),
         ({"Filter": {"Prefix": ""}, "Status": "Disabled"}, False),
     ],
 )
@@ -212,6 +217,7 @@ def test_rules_that_are_not_told_are_not_replaced(moto_site: Site, http: int, co
     assert f"({code})" in setup(moto_site)[1]["unfinished_uploads"]
 
 
+@pytest.mark.skipif(ON_CEPH, reason="it tells its lifecycle rules")
 def test_an_answer_that_is_not_a_list_of_rules_is_no_proof_that_there_are_none(
     rclone_site: Site,
 ) -> None:
