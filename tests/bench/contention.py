@@ -3,8 +3,8 @@
 The drain uploads, moves and deletes thousands of small objects (``rclone serve s3`` on the same
 machine, with its objects in memory). Meanwhile one client makes, renames and removes names, one
 after the other. The peer is the same gateway with either of the two idle. The two also share the
-processors. A row tells how many processors each of them takes when it is alone: if 0.8 of their sum
-is more than the machine has, no schedule gives both 0.8 of their speed.
+processors. A row tells how many each of the two takes when it is alone: if 0.8 of their sum is more
+than the machine has, no schedule gives both 0.8 of their speed.
 """
 
 from __future__ import annotations
@@ -66,26 +66,24 @@ class _Bucket(RcloneServer):
 
 
 class Processors:
-    """Counts the processors that the machine uses for all but the S3 server, from now on.
-
-    A real bucket is on another machine.
-    """
+    """Counts the processors that the machine uses from now on, and those of the S3 server."""
 
     def __init__(self, s3: RcloneServer) -> None:
         self._s3 = s3
         self._started = time.perf_counter()
-        self._spent_before = self._spent()
+        self._before = self._spent()
 
-    def used(self) -> float:
-        """Return the mean number of busy processors so far."""
+    def used(self) -> list[float]:
+        """Return the mean number of busy processors so far, and how many the S3 server had."""
         seconds = time.perf_counter() - self._started
-        return (self._spent() - self._spent_before) / seconds
+        pairs = zip(self._spent(), self._before, strict=True)
+        return [(now - before) / seconds for now, before in pairs]
 
-    def _spent(self) -> float:
+    def _spent(self) -> tuple[float, float]:
         words = Path("/proc/stat").read_text().splitlines()[0].split()
         user, nice, system, _idle, _iowait, irq, softirq = map(int, words[1:8])
         ticks = user + nice + system + irq + softirq
-        return ticks / os.sysconf("SC_CLK_TCK") - self._s3.processor_seconds()
+        return ticks / os.sysconf("SC_CLK_TCK"), self._s3.processor_seconds()
 
 
 class Site:
@@ -116,7 +114,7 @@ class Site:
         busy = processors.used()
         if not rounds:
             raise RuntimeError("the drain had ended before one round of names: give it more files")
-        return [*_summary(rounds[:ROUNDS]), jobs / seconds[0], busy]
+        return [*_summary(rounds[:ROUNDS]), jobs / seconds[0], *busy]
 
     def crowded(self, number: int) -> Sequence[float]:
         """Measure the same names beside processes that only count.
@@ -141,7 +139,7 @@ class Site:
         jobs = self._backlog()
         for_drain = Processors(self._s3)
         rate = jobs / self._drained()
-        return [*names, rate, busy + for_drain.used()]
+        return [*names, rate, *map(sum, zip(busy, for_drain.used(), strict=True))]
 
     def _backlog(self) -> int:
         """Make work for the drain, which is stopped meanwhile. Returns the number of objects."""
@@ -212,8 +210,10 @@ def experiment(engine: str, site: Site) -> Experiment:
         "longest of these", setting, IDLE, "ms", Target(50, at_most=True), counts="difference"
     )
     drain = Row("the drain meanwhile", setting, IDLE, "objects/s", Target(0.8))
-    processors = Row("processors, without the S3 server", setting, "each alone, added", "busy")
-    return Experiment((*names, longest, drain, processors), site.busy, site.apart)
+    alone = "each alone, added"
+    processors = Row("processors", setting, alone, "busy")
+    of_s3 = Row("of these the S3 server", setting, alone, "busy")
+    return Experiment((*names, longest, drain, processors, of_s3), site.busy, site.apart)
 
 
 def crowd(engine: str, site: Site) -> Experiment:
