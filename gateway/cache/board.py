@@ -59,6 +59,8 @@ class Board:
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.has_room = True
         """Whether the disk has room for bytes that no client waits for."""
+        self.gives_way = False
+        """Whether nothing is fetched now, because writers need the room that is left."""
         self.full_until = 0.0
         """The disk was full: nothing is fetched before this time."""
         self._workers = workers
@@ -117,7 +119,7 @@ class Board:
         """
         at = now()
         due = [one for one in self._files.values() if one.due_at <= at]
-        may_fetch = at >= self.full_until and self.bucket.admits()
+        may_fetch = at >= self.full_until and not self.gives_way and self.bucket.admits()
         step = self._look(due, is_asked=True)
         if step is None and may_fetch:
             step = self._wanted(at)

@@ -24,7 +24,7 @@ from gateway.cache.fetch import BUFFER_BYTES, fetch
 from gateway.cache.finder import Finder
 from gateway.cache.hydration import WHOLE, Hydration, now
 from gateway.cache.judge import Judge, trouble_of
-from gateway.cache.room import look
+from gateway.cache.room import Room, look
 from gateway.cache.rows import Rows
 from gateway.cache.saver import Saver
 from gateway.data.layout import DataFiles
@@ -56,6 +56,8 @@ ALONE_MAX_SECONDS = 60.0
 """The longest pause of a file whose requests fail while the bucket gives others."""
 FULL_SECONDS = 2.0
 """The pause of all files when the disk had no room."""
+GIVE_WAY_SECONDS = 5.0
+"""So long what clients wait for waits for evictions, which take about a second."""
 STOP_SECONDS = 2.0
 
 
@@ -69,6 +71,8 @@ class Hydrator:
         files = DataFiles(settings.files_dir)
         rows = Rows(Database(settings.database_url))
         self._board = Board(cache.workers)
+        self._crowded_at: float | None = None
+        """The time since which the disk has been nearly too full for writers."""
         rates = Rates(cache.bytes_per_second, cache.requests_per_second)
         self._pace = Pace(rates, cache.workers, stop)
         self._store = Ranges(settings, pace=self._pace)
@@ -239,13 +243,11 @@ class Hydrator:
         # The first client that waits does not wait for the making of the bucket's client too.
         with suppress(BucketError):
             self._store.address()
+        self._look_at_disk()
         self._guarded(self._finder.load)
         while not self._stop.wait(FIND_SECONDS):
             self.rounds += 1
-            has_room = self._has_room()
-            with self._board.lock:
-                self._board.has_room = has_room
-            if has_room:
+            if self._look_at_disk():
                 self._guarded(self._finder.find)
             with self._board.lock:
                 files = list(self._board)
@@ -255,12 +257,29 @@ class Hydrator:
             for one in files:
                 self._judge.expire(one)
 
-    def _has_room(self) -> bool:
-        """Return whether bytes that no client waits for may take room on the disk."""
-        try:
-            return not look(self._settings).is_short
-        except OSError:
+    def _look_at_disk(self) -> bool:
+        """Tell the board what the disk has room for. Returns whether it has room for bytes that no
+        client waits for."""
+        room: Room | None = None
+        with suppress(OSError):
+            room = look(self._settings)
+        with self._board.lock:
+            self._board.has_room = room is not None and not room.is_short
+            self._board.gives_way = self._gives_way(room)
+            return self._board.has_room
+
+    def _gives_way(self, room: Room | None) -> bool:
+        """Return whether nothing is fetched because writers need the room that is left.
+
+        It ends after GIVE_WAY_SECONDS also if the disk stays full: if nothing on it can be evicted,
+        clients would otherwise wait for ever.
+        """
+        if room is None or not room.is_nearly_slow:
+            self._crowded_at = None
             return False
+        if self._crowded_at is None:
+            self._crowded_at = now()
+        return now() < self._crowded_at + GIVE_WAY_SECONDS
 
     def _guarded(self, run: Callable[[], None]) -> None:
         """Run something that is tried again later anyway."""

@@ -29,6 +29,12 @@ class Room(NamedTuple):
         """Whether bytes that no client waits for should stay in the bucket."""
         return self.used > min(self.high, int(BEFORE_SLOW * self.slow))
 
+    @property
+    def is_nearly_slow(self) -> bool:
+        """Whether also bytes that clients wait for should wait for an eviction. They would take the
+        room from writers, who must not wait for evictions."""
+        return self.high < self.slow and self.used > (self.high + self.slow) // 2
+
 
 def look(settings: Settings) -> Room:
     """Return the room that there is. Raises OSError."""

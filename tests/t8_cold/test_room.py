@@ -1,0 +1,67 @@
+"""Cold reads leave the room to writers that the evictor makes, for some seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway import clock
+from gateway.cache import hydrator as hydrator_module
+from gateway.cache.room import Room
+from gateway.door.frames import Op
+from tests.support.waiting import until
+from tests.t8_cold.site import BLOCK_BYTES, ColdSite
+
+CALM, CROWDED = Room(100, 74, 60, 90), Room(100, 76, 60, 90)
+"""Disks on which files are evicted from 60 on and writers are slowed from 90 on."""
+
+
+@pytest.mark.parametrize(
+    ("room", "is_nearly_slow"),
+    [
+        (CALM, False),
+        (CROWDED, True),
+        # Nothing is evicted, so nothing is worth a wait.
+        (Room(100, 99, 100, 90), False),
+        (Room(100, 99, 90, 90), False),
+    ],
+)
+def test_from_half_way_to_the_mark_of_writers_on(room: Room, is_nearly_slow: bool) -> None:
+    assert room.is_nearly_slow == is_nearly_slow
+
+
+def test_what_clients_wait_for_waits_while_writers_need_the_room(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = [CROWDED]
+    monkeypatch.setattr(hydrator_module, "look", lambda _settings: room[0])
+    monkeypatch.setattr(hydrator_module, "GIVE_WAY_SECONDS", 3600.0)
+    ino, data = site.cold_file(2 * BLOCK_BYTES)
+    with site.hydrating() as hydrator:
+        until(lambda: hydrator._board.gives_way, "a crowded disk")
+        site.door.want(ino, 0)
+        until(lambda: hydrator._board.get(ino), "the hydration")
+        rounds = hydrator.rounds
+        until(lambda: hydrator.rounds > rounds + 1, "two more looks at the disk")
+        assert site.gets() == []
+        room[0] = CALM  # the evictor has made room
+        site.door.wait(Op.PRESENT, ino)
+        # Of a disk above the watermark, only what a client waits for is taken.
+        assert len(site.gets()) == 1
+        site.door.want(ino, BLOCK_BYTES)
+        site.arrive(ino)
+    assert site.bytes_of(ino) == data
+
+
+def test_a_disk_of_which_nothing_can_be_evicted_stops_no_client(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hydrator_module, "look", lambda _settings: CROWDED)
+    monkeypatch.setattr(hydrator_module, "GIVE_WAY_SECONDS", 2.0)
+    ino, data = site.cold_file(BLOCK_BYTES)
+    with site.hydrating() as hydrator:
+        until(lambda: hydrator._board.gives_way, "a crowded disk")
+        began = clock.monotonic_seconds()
+        site.door.want(ino, 0)
+        site.arrive(ino)
+        assert clock.monotonic_seconds() - began < 20.0
+    assert site.bytes_of(ino) == data
