@@ -16,6 +16,7 @@ import pytest
 from gateway.cache import datafile
 from gateway.cache.clients import Clients
 from gateway.cache.rows import Rows, Saved
+from gateway.data import layout
 from gateway.db.engine import Database
 from gateway.door.frames import ALL_BYTES, Op
 from gateway.types import ROOT_CRED
@@ -124,7 +125,7 @@ def test_the_name_of_a_data_file_is_durable_before_what_is_in_it(
     ino, data = site.cold_file(20 * MIB)
     hold = hold_rest(site)
     done: list[str] = []
-    sync, save, arrived = datafile.sync_directory, Rows.save, Clients.arrived
+    sync, save, arrived = layout.sync_directory, Rows.save, Clients.arrived
 
     def syncing(path: Path) -> None:
         sync(path)
