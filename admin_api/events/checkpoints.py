@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from gateway.checkpoints.shown import SHOWN
 from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint
@@ -20,7 +21,7 @@ ROWS = Statement(
         checkpoint.c.path,
         checkpoint.c.run,
         checkpoint.c.step,
-        checkpoint.c.state,
+        SHOWN,
         checkpoint.c.dirty_size,
         checkpoint.c.evidence,
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from admin_api.access.roles import Viewer
 from admin_api.figures import Figured
@@ -17,8 +17,8 @@ from admin_api.pages.timeline import line_of
 from admin_api.paging import cursor_of, key_of
 from admin_api.problems import Problem
 from admin_api.shapes import Ino
-from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
+from gateway.checkpoints.shown import CATALOGUED, EXPIRED
 from gateway.control import checkpoints, pins, retention, runs
 from gateway.control.checkpoints import Sort, Wanted
 from gateway.db.compiled import Session
@@ -104,10 +104,13 @@ def listing(
     sort: Sort = Sort.COMPLETE,
     order: str = "down",
     cursor: str | None = None,
-) -> HTMLResponse:
-    """Show a page of checkpoints, of all runs or of one."""
+) -> Response:
+    """Show a page of checkpoints, of all runs or of one. Expired ones are on the page of the
+    trash."""
     asked = _Asked(run, state, text, sort, order == "down")
-    if state and state not in list(State):
+    if state == EXPIRED:
+        return RedirectResponse("/trash", 303)
+    if state and state not in CATALOGUED:
         raise Problem(422, f"there is no state {state}: choose one of the list")
     with gateway.database.reading() as session:
         rows = checkpoints.page(
@@ -131,7 +134,7 @@ def listing(
         "is_first": cursor is None,
         "asked": asked,
         "risk": next((one for one in risks if one["run"] == run), None),
-        "states": list(State),
+        "states": (*CATALOGUED, EXPIRED),
         "here": "checkpoints",
     }
     return page(request, "checkpoint-list.html", who, **facts)

@@ -31,7 +31,9 @@ class Checkpoint(BaseModel):
     run: str = Field(examples=["jobs/llama-7b"])
     step: int | None
     rule: str = Field(description="Recognised it.", examples=["dcp"])
-    state: str = Field(description="writing, complete, draining or durable.", examples=["durable"])
+    state: str = Field(
+        description="writing, complete, draining, durable or archived.", examples=["durable"]
+    )
     reason: str | None = Field(description="Why it is not complete.")
     files: int
     size_bytes: int
@@ -43,7 +45,7 @@ class Checkpoint(BaseModel):
     manifest: str | None = Field(description="Key of its manifest in the bucket.")
     evidence: str = Field(description="A hash of its members. It is the ETag.")
     storage_class: str | None = Field(
-        description="The one that all of its objects were moved to. A durable one is archived then."
+        description="The one that all objects were moved to. A durable checkpoint is archived then."
     )
 
 
@@ -54,6 +56,7 @@ class OneCheckpoint(Checkpoint):
     promotions: list[str] = Field(description="The names of its promotions.", examples=[["best"]])
 
 
+_STATES = Literal["writing", "complete", "draining", "durable", "archived"]
 _SORTS = Literal["run", "-run", "complete", "-complete", "size", "-size"]
 
 
@@ -62,7 +65,9 @@ def list_checkpoints(
     gateway: Governed,
     _viewer: Viewer,
     run: RunQuery = None,
-    state: Annotated[Literal["writing", "complete", "draining", "durable"] | None, Query()] = None,
+    state: Annotated[
+        _STATES | None, Query(description="archived ones are durable. Expired ones are in /trash.")
+    ] = None,
     rule: Annotated[
         str | None, Query(max_length=256, description="Name of a rule."), Storable
     ] = None,

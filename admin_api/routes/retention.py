@@ -37,7 +37,7 @@ class Planned(BaseModel):
     path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
     run: str = Field(examples=["jobs/llama-7b"])
     step: int | None
-    state: str = Field(examples=["durable"])
+    state: str = Field(description="As in /checkpoints.", examples=["durable"])
     size_bytes: int
     fate: str = Field(description="keep or delete.", examples=["delete"])
     why: str = Field(examples=["it is not among the newest 3 (newest-three v2)"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
@@ -38,6 +38,7 @@ class Trashed(BaseModel):
     )
     run: str = Field(examples=["jobs/llama-7b"])
     step: int | None
+    state: Literal["expired"] = Field(description="That of all checkpoints in the trash.")
     files: int
     size_bytes: int
     local_bytes: int = Field(description="On the local disk.")

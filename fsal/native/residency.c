@@ -47,7 +47,7 @@ static int evict_locked(struct spw_inode *inode, uint64_t content_version, struc
 	if (inode->leaving)
 		return EAGAIN;
 	*epoch = inode->epoch;
-	if (inode->writers > 0 || inode->write_open || !spw_fd_leave(inode))
+	if (inode->write_open || !spw_fd_leave(inode)) /* a writer has it open for writing */
 		return EBUSY;
 	rc = spw_namespace()->evict(inode->ino, content_version, attr);
 	if (rc == 0)

@@ -15,6 +15,7 @@ from typing import Any
 from gateway import config
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
+from gateway.checkpoints.shown import ARCHIVED
 from gateway.cli import risk, table
 from gateway.control import checkpoints, trash
 from gateway.control.reading import opened, reading
@@ -23,9 +24,6 @@ from gateway.units import duration, size
 
 RISKS_SHOWN = 5
 COLUMNS = (">step", "state", ">size", "files", ">age", "checkpoint")
-ARCHIVED, EXPIRED = "archived", "expired"
-"""States that are only shown: of a durable one whose objects were moved to another storage class,
-and of one in the trash."""
 FACTS = (
     *("ino", "path", "run", "step", "rule", "state", "reason", "files", "size_bytes"),
     *("dirty_files", "dirty_bytes", "complete_ns", "durable_ns", "age_seconds", "manifest"),
@@ -66,9 +64,6 @@ def show(
     Parameters: facts, at least of the wanted run; expired, the facts of what is in the trash;
     export, its path.
     """
-    for one in facts["checkpoints"]:
-        if one["state"] == State.DURABLE and one["storage_class"] is not None:
-            one["state"] = ARCHIVED
     facts["checkpoints"] += map(_expired, expired)
     run = run_of(export, args.run_name)
     for name, key in (("runs", _run_key), ("checkpoints", _key)):
@@ -130,9 +125,10 @@ def _key(one: dict[str, Any]) -> tuple[Any, ...]:
 
 def _expired(one: dict[str, Any]) -> dict[str, Any]:
     """Return the facts about a checkpoint in the trash, like those of the others."""
-    known = {name: one[name] for name in ("path", "run", "step", "files", "size_bytes")}
+    names = ("path", "run", "step", "state", "files", "size_bytes")
+    known = {name: one[name] for name in names}
     reason = f"in the trash: spillway undelete {one['id']}"
-    return {**dict.fromkeys(FACTS), **known, "state": EXPIRED, "reason": reason}
+    return {**dict.fromkeys(FACTS), **known, "reason": reason}
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean
 
 from gateway import clock
-from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
+from gateway.checkpoints.shown import CATALOGUED, SHOWN
 from gateway.control import runs
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import catalogue, checkpoint, manifest, promotion
@@ -24,7 +24,7 @@ from gateway.text import Text, printable
 _LAST = literal_column(str((1 << 63) - 1), BigInteger)
 """Takes the place of a step or time that there is not: it comes after all others."""
 _NAMES = (
-    *("ino", "path", "run", "step", "rule", "state", "reason", "files", "size"),
+    *("ino", "path", "run", "step", "rule", "reason", "files", "size"),
     *("dirty_files", "dirty_size", "complete_ns", "durable_ns", "evidence", "storage_class"),
 )
 _MANIFEST = (
@@ -36,7 +36,7 @@ _MANIFEST = (
     )
     .scalar_subquery()
 )
-COUNTS = Statement(select(checkpoint.c.state, func.count()).group_by(checkpoint.c.state))
+COUNTS = Statement(select(SHOWN, func.count()).group_by(SHOWN))
 RUNS = Statement(select(func.count(checkpoint.c.run.distinct())))
 IS_MADE = Statement(select(catalogue.c.id))
 PROMOTIONS = Statement(
@@ -77,6 +77,7 @@ class Wanted(NamedTuple):
     ino: int | None = None
     run: bytes | None = None
     state: str | None = None
+    """One of ``CATALOGUED``."""
     rule: str | None = None
     text: bytes | None = None
     """Part of the path."""
@@ -110,7 +111,7 @@ def _(element: _Contains, compiler: Any, **how: Any) -> str:
 _CONDITIONS = {
     "ino": checkpoint.c.ino == b("ino"),
     "run": checkpoint.c.run == b("run"),
-    "state": checkpoint.c.state == b("state"),
+    "state": b("state") == SHOWN,
     "rule": checkpoint.c.rule == b("rule"),
     "text": _Contains(checkpoint.c.path, b("text")),
 }
@@ -133,7 +134,7 @@ def _statement(
     picked = select(checkpoint.c.ino).where(*conditions).order_by(*order).limit(b("most"))
     page = picked.subquery("page")
     return Statement(
-        select(*columns, *(checkpoint.c[name] for name in _NAMES), _MANIFEST)
+        select(*columns, *(checkpoint.c[name] for name in _NAMES), SHOWN, _MANIFEST)
         .select_from(page.join(checkpoint, checkpoint.c.ino == page.c.ino))
         .order_by(*order)
     )
@@ -190,7 +191,7 @@ def is_made(session: Session) -> bool:
 
 
 def _facts(settings: Settings, row: Sequence[Any], now_ns: int, text: Text) -> dict[str, Any]:
-    one = dict(zip((*_NAMES, "manifest"), row, strict=True))
+    one = dict(zip((*_NAMES, "state", "manifest"), row, strict=True))
     one["run"] = text(bytes(one["run"]))
     one["path"] = f"{settings.nfs.export}/{text(bytes(one['path']))}"
     one["size_bytes"], one["dirty_bytes"] = one.pop("size"), one.pop("dirty_size")
@@ -202,7 +203,7 @@ def _facts(settings: Settings, row: Sequence[Any], now_ns: int, text: Text) -> d
 
 def gather(settings: Settings, session: Session) -> dict[str, Any]:
     """Return the facts for ``spillway status``. Raises TryAgain."""
-    counts = {str(state): 0 for state in State}
+    counts = dict.fromkeys(CATALOGUED, 0)
     counts |= {row[0]: row[1] for row in session.all(COUNTS)}
     ((count,),) = session.all(RUNS)
     facts = runs.facts_of(settings, measure(session))

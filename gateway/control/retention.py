@@ -9,6 +9,7 @@ from sqlalchemy import func, select
 
 from gateway import clock
 from gateway.checkpoints.catalogue import catalogue_of
+from gateway.checkpoints.shown import shown_state
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint
@@ -135,7 +136,7 @@ def decision(
         "path": f"{settings.nfs.export}/{text(about.path)}",
         "run": text(about.run),
         "step": about.step,
-        "state": about.state,
+        "state": shown_state(about.state, about.storage_class),
         "size_bytes": about.size,
         "fate": str(one.fate),
         "why": one.why,

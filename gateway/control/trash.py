@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from gateway import clock
+from gateway.checkpoints.shown import EXPIRED
 from gateway.control.paths import names_of
 from gateway.db.compiled import Session
 from gateway.errors import NotThere, TrashRefused
@@ -123,6 +124,7 @@ def _named(export: str, entry: Entry, text: Text) -> dict[str, Any]:
         "path": f"{export}/{text(entry.path)}" if entry.path else NOT_KNOWN,
         "run": text(entry.run),
         "step": entry.step,
+        "state": EXPIRED,
         "files": entry.files,
         "size_bytes": entry.size,
     }

@@ -72,6 +72,17 @@ def test_each_crash_window_says_whether_a_test_shows_it() -> None:
     assert [one for one in shown if one != "no test" and "::" not in one] == []
 
 
+def test_each_guard_of_the_cache_names_the_test_that_fails_without_it() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    section = text.split("## Guards of evictions and cold reads\n")[1].split("\n## ")[0]
+    rows = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("|")][2:]
+    assert len(rows) > 20
+    kinds = {guard.partition(":")[0] for guard, _where, _test in rows}
+    assert kinds == {"Open", "Version", "Epoch", "Digest", "ETag", "Map", "Parking"}
+    assert [where for _guard, where, _test in rows if not _FILE.findall(where)] == []
+    assert [test for _guard, _where, test in rows if "::" not in test] == []
+
+
 def test_every_setting_is_explained_by_its_task() -> None:
     text = (ROOT / "docs/operating.md").read_text()
     keys = [f"{section}.{key.name}" for section, kind in SECTIONS.items() for key in fields(kind)]

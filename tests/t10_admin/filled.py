@@ -43,10 +43,14 @@ class Filled:
 
     def page(self, path: str, /, **query: str) -> str:
         """Return a page, as HTML."""
-        url = self.http.base_url.join(path)
-        answer = httpx.get(url, headers=self.http.headers, params=query, timeout=30)
+        answer = self.open(path, **query)
         assert answer.status_code == 200, answer.text
         return answer.text
+
+    def open(self, path: str, /, **query: str) -> httpx.Response:
+        """Ask for a page. Returns the answer, which may be the place of another page."""
+        url = self.http.base_url.join(path)
+        return httpx.get(url, headers=self.http.headers, params=query, timeout=30)
 
     def ino(self, path: str) -> int:
         """Return the inode of a checkpoint."""

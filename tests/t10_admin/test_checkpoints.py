@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from itertools import count
@@ -14,11 +15,15 @@ from sqlalchemy import insert
 
 from admin_api.access.authenticate import authenticate
 from admin_api.app import create_app
+from admin_api.events.checkpoints import Looker
+from gateway.checkpoints.shown import CATALOGUED, EXPIRED
+from gateway.cli.main import main
 from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint, inode
 from gateway.settings import Settings
 from tests.support.volumes import query
+from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.filled import Filled, filled, tag
 from tests.t10_admin.site import ADMIN, serving
 
@@ -96,6 +101,68 @@ def test_one_checkpoint_has_what_people_said_of_it(site: Filled) -> None:
 def test_a_wrong_pin_is_refused(site: Filled, body: Any) -> None:
     site.ask("PUT", f"checkpoints/{site.ino('a/step-4')}/pin", 422, json=body)
     assert site.ask("GET", "pins")["items"] == []
+
+
+def test_states_are_those_that_the_command_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with filled(tmp_path) as site:
+        settings = site.site.settings
+        with site.world() as world:
+            save(world, "jobs/c/step-1")
+            query(settings, "UPDATE object SET storage_class = 'GLACIER_IR' WHERE key LIKE '%/c/%'")
+        site.ask("DELETE", f"checkpoints/{site.ino('a/step-1')}")
+        with site.world():
+            pass
+        capsys.readouterr()
+        assert main(["checkpoints", "--config", str(settings.source), "--json"]) == 0
+        command = json.loads(capsys.readouterr().out)["checkpoints"]
+        states = {one["path"].removeprefix("/checkpoints/jobs/"): one["state"] for one in command}
+        assert states == {
+            **{"a/step-1": "expired", "a/step-2": "durable", "a/step-3": "durable"},
+            **{"a/step-4": "durable", "b/step-1": "complete", "b/step-2": "writing"},
+            "c/step-1": "archived",
+        }
+        told = site.ask("GET", "checkpoints")["items"] + site.ask("GET", "trash")["items"]
+        assert {one["path"]: one["state"] for one in told} == {
+            one["path"]: one["state"] for one in command
+        }
+        planned = site.ask("GET", "retention/plan")["checkpoints"]
+        assert {one["path"]: one["state"] for one in planned}.items() <= {
+            (one["path"], one["state"]) for one in command
+        }
+        counted = site.ask("GET", "status")["catalogue"]["checkpoints"]
+        for state in (*CATALOGUED, EXPIRED):
+            wanted = [name for name, known in states.items() if known == state]
+            if state == EXPIRED:
+                assert site.open("/checkpoints/list", state=state).headers["Location"] == "/trash"
+                continue
+            found = site.ask("GET", f"checkpoints?state={state}")
+            assert names(found) == wanted
+            assert counted[state] == len(wanted)
+            page = site.page("/checkpoints/list", state=state)
+            for one in command:
+                is_there = f'href="/checkpoints/{one["ino"]}"' in page
+                assert is_there == (one["state"] == state)
+        page = site.page(f"/checkpoints/{site.ino('c/step-1')}")
+        assert "archived</span>" in page
+        assert "GLACIER_IR" in page
+
+
+def test_a_move_to_another_storage_class_is_an_event(tmp_path: Path) -> None:
+    with filled(tmp_path) as site:
+        database = Database(site.site.settings.database_url)
+        looker = Looker(site.site.settings, database)
+        assert looker.look() == []
+        ino = site.ino("a/step-4")
+        query(
+            site.site.settings,
+            "UPDATE checkpoint SET storage_class = 'GLACIER_IR' WHERE ino = :ino",
+            ino=ino,
+        )
+        [(kind, facts)] = looker.look()
+        database.close()
+    assert (kind, facts["ino"], facts["state"]) == ("checkpoint", ino, "archived")
 
 
 def test_runs_say_what_is_at_risk(site: Filled) -> None:

@@ -241,6 +241,15 @@ def test_an_open_file_is_not_evicted(site: Site) -> None:
     assert tried(site.client, file, 0) == file.data
 
 
+def test_a_file_that_a_client_has_open_for_reading_is_not_evicted(site: Site) -> None:
+    """The rows know nothing of readers: only the server can refuse."""
+    file = drained(site, "open to read", 10)
+    with site.client.opened(site.client.handle("export"), "open to read", reads=True) as opened:
+        assert site.ask(Op.EVICT, file.ino, change=file.version).errno == errno.EBUSY
+        assert opened.read() == file.data
+    site.done(Op.EVICT, file.ino, change=file.version)
+
+
 def test_a_writer_waits_for_the_whole_file(site: Site) -> None:
     file, attr = evicted(site, "written", GRANULE_BYTES + 7)
     top = site.client.handle("export")

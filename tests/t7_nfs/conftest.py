@@ -35,6 +35,13 @@ MakeSite = Callable[..., Site]
 
 
 @pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    """Keep things that must outlive the gateway: a test names this fixture before ``make_site``."""
+    with ExitStack() as opened:
+        yield opened
+
+
+@pytest.fixture
 def make_site(tmp_path: Path, vm: ClientVm) -> Iterator[MakeSite]:
     """Start S3 server, proxy and gateway, and mount it. All of this is undone after the test."""
     with ExitStack() as stack:

@@ -3,18 +3,55 @@
 from __future__ import annotations
 
 import json
+import math
+from contextlib import ExitStack
+from pathlib import Path
 
-from tests.support.client import MOUNT, read_back, save
+from tests.support.client import MOUNT, PYTHON, read_back, save
+from tests.support.disks import small_disk
+from tests.support.s3proxy import Act
 from tests.support.site import Site, flip
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
 from tests.t7_nfs.conftest import MIB, MakeSite
+
+KIB = 1024
+SPARSE_BYTES = 24 * MIB
+DATA = ((5 * MIB, 6 * MIB), (20 * MIB, 20 * MIB + 64 * KIB))
+"""What has bytes in a sparse file. The hydrator leaves holes of this size as they were."""
+MAKE_SPARSE = """
+import os
+with open("%s", "wb") as file:
+    file.truncate(%d)
+    for start, end in %r:
+        file.seek(start)
+        file.write(os.urandom(end - start))
+"""
+EXTENTS = """
+import errno, json, os
+found = []
+with open("%s", "rb") as file:
+    try:
+        start = os.lseek(file.fileno(), 0, os.SEEK_DATA)
+        while True:
+            end = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            found.append([start, end])
+            start = os.lseek(file.fileno(), end, os.SEEK_DATA)
+    except OSError as exc:
+        assert exc.errno == errno.ENXIO
+print(json.dumps(found))
+"""
 
 
 def used_bytes(site: Site) -> int:
     """Return the allocated bytes of all data files."""
     files = site.gateway.data_dir / "files"
     return sum(path.stat().st_blocks * 512 for path in files.rglob("*.[0-9]*"))
+
+
+def available_bytes(vm: ClientVm) -> int:
+    """Return the room that a client is told to have."""
+    return int(vm.run(f"df --output=avail -B1 {MOUNT} | tail -1").stdout)
 
 
 def test_a_cold_checkpoint_is_read_back(vm: ClientVm, make_site: MakeSite) -> None:
@@ -67,3 +104,76 @@ def test_a_damaged_object_is_an_error_and_no_wrong_byte(vm: ClientVm, make_site:
         "the file after its object was repaired",
         90.0,
     )
+
+
+def test_the_room_of_evicted_files_is_shown_and_given(
+    tmp_path: Path, stack: ExitStack, vm: ClientVm, make_site: MakeSite
+) -> None:
+    stack.enter_context(small_disk(tmp_path / "gateway" / "data", tmp_path / "image", 128))
+    site = make_site(space={"reserve_bytes": MIB}, cache={"evict_from": 1.0})
+    files, _seconds = save(vm, "step_1", ranks=2, mib=24)
+    site.gateway.until_drained()
+    before = available_bytes(vm)
+    site.gateway.evict("step_1")
+    freed = 2 * 24 * MIB
+    until(lambda: available_bytes(vm) > before + freed - 2 * MIB, "the room of the evicted files")
+    # A file that is larger than the room of before.
+    mib = before // MIB + 16
+    vm.run(
+        ["dd", "if=/dev/zero", f"of={MOUNT}/large", "bs=1M", f"count={mib}", "conv=fsync"],
+        timeout_seconds=180.0,
+    )
+    vm.run(["rm", str(MOUNT / "large")])
+    assert read_back(vm, "step_1") == files
+
+
+def test_an_evicted_file_keeps_its_allocated_bytes(vm: ClientVm, make_site: MakeSite) -> None:
+    """So `du` tells what a tree needs on a disk, and not what is on this one."""
+    site = make_site()
+    vm.run([PYTHON, "-c", MAKE_SPARSE % (MOUNT / "sparse", SPARSE_BYTES, DATA)])
+    vm.run(f"cd {MOUNT} && mkdir d && mv sparse d && head -c 3000000 /dev/urandom > d/full")
+    site.gateway.until_drained()
+
+    def told() -> list[str]:
+        vm.drop_caches()
+        asked = f"cd {MOUNT} && stat -c '%n %s %b' d/* && du -k d && du -k --apparent-size d"
+        return vm.run(asked).stdout.splitlines()
+
+    before = told()
+    assert int(before[1].split()[2]) * 512 in range(MIB, 2 * MIB)
+    site.gateway.evict("d")
+    assert used_bytes(site) < MIB
+    assert told() == before
+    # The server has the attributes of before in memory. Another one has those of the row.
+    site.gateway.kill("ganesha")
+    site.gateway.until_said("ganesha ready", 2)
+    assert told() == before
+    vm.run(f"cat {MOUNT}/d/* > /dev/null")
+    until(lambda: used_bytes(site) > 3 * MIB, "the files to be whole again")
+    assert told() == before
+
+
+def test_a_seek_in_an_evicted_file_waits_and_finds_the_same_holes(
+    vm: ClientVm, make_site: MakeSite
+) -> None:
+    site = make_site(nfs={"version_4_2": "on"})
+    vm.umount()
+    vm.mount(site.gateway.port, version="4.2")
+    sparse = MOUNT / "sparse"
+    vm.run([PYTHON, "-c", MAKE_SPARSE % (sparse, SPARSE_BYTES, DATA)])
+    digest = vm.run(["sha256sum", str(sparse)]).stdout
+    site.gateway.until_drained()
+    site.gateway.evict("sparse")
+    vm.drop_caches()
+    held = site.proxy.inject(lambda one: "range" in one.headers, Act.HOLD, math.inf)
+    seeking = vm.start([PYTHON, "-c", EXTENTS % sparse])
+    held.wait()
+    # The data file has no byte yet: it is one hole.
+    assert vm.run(["stat", "-c", "%s", str(sparse)]).stdout.split() == [str(SPARSE_BYTES)]
+    assert not seeking.done
+    held.release()
+    assert json.loads(seeking.wait().stdout) == [list(one) for one in DATA]
+    counted = vm.run(["grep", "-E", "\\sSEEK:", "/proc/self/mountstats"]).stdout.split()
+    assert int(counted[1]) > 0, "the client did not ask the server"
+    vm.drop_caches()
+    assert vm.run(["sha256sum", str(sparse)]).stdout == digest

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -27,13 +26,6 @@ MIB_WRITTEN = 24
 CRASH_TRIES = 5
 WRITE_TRIES = 5
 LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
-
-
-@pytest.fixture
-def stack() -> Iterator[ExitStack]:
-    """Keep things that must outlive the gateway: a test names this fixture before ``make_site``."""
-    with ExitStack() as opened:
-        yield opened
 
 
 def level(site: Site) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, Alone
+from gateway.cache.judge import NO_OBJECT
 from gateway.door.frames import Op
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
@@ -98,6 +99,29 @@ def test_a_damaged_object_is_an_error(
     assert [one["path"] for one in report["damaged"]] == ["f"]
     assert report["damaged"][0]["reason"] == rows[0][3]
     assert "\n" not in rows[0][3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE object SET content_version = content_version + 1",
+        "UPDATE object SET size = size + 1",
+        "UPDATE block_digest SET crcs = x'0123456789abcdef'",
+        "DELETE FROM block_digest",
+    ],
+)
+def test_an_object_of_another_version_or_without_digests_is_not_read(
+    site: ColdSite, change: str
+) -> None:
+    ino, _data = site.cold_file(SIZE)
+    site.rows(f"{change} WHERE ino = {ino} RETURNING 1")
+    with site.hydrating():
+        site.door.want(ino, 0)
+        site.door.wait(Op.FAILED, ino)
+        until(lambda: site.retries(), "the row of the failure")
+    assert site.gets() == []
+    assert NO_OBJECT in site.retries()[0][3]
+    assert not site.is_resident(ino)
 
 
 def test_the_good_blocks_of_a_damaged_object_come(site: ColdSite) -> None:

@@ -8,12 +8,15 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.cache import datafile
+from gateway.cache.clients import Clients
 from gateway.cache.rows import Rows, Saved
+from gateway.data import layout
 from gateway.db.engine import Database
 from gateway.door.frames import ALL_BYTES, Op
 from gateway.types import ROOT_CRED
@@ -114,6 +117,38 @@ def test_an_arrival_waits_for_the_sync_of_the_last_block(
     assert synced[-1] > max(written.values())
 
 
+def test_the_name_of_a_data_file_is_durable_before_what_is_in_it(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut a file that has arrived would have no data file."""
+    monkeypatch.setattr("gateway.cache.hydration.SAVE_SECONDS", 0.05)
+    ino, data = site.cold_file(20 * MIB)
+    hold = hold_rest(site)
+    done: list[str] = []
+    sync, save, arrived = layout.sync_directory, Rows.save, Clients.arrived
+
+    def syncing(path: Path) -> None:
+        sync(path)
+        assert path == site.namespace.files.path(ino, 1).parent
+        done.append("named")
+
+    def saving(self: Rows, files: Sequence[Saved]) -> set[int]:
+        done.append("saved")
+        hold.release()
+        return save(self, files)
+
+    def arriving(self: Clients, *about: int) -> None:
+        done.append("arrived")
+        arrived(self, *about)
+
+    monkeypatch.setattr(datafile, "sync_directory", syncing)
+    monkeypatch.setattr(Rows, "save", saving)
+    monkeypatch.setattr(Clients, "arrived", arriving)
+    site.hydrate(ino, data)
+    assert (done[0], done.count("named"), done[-1]) == ("named", 1, "arrived")
+    assert "saved" in done
+
+
 def test_a_map_is_forgotten_before_its_lost_data_file_is_made_again(site: ColdSite) -> None:
     with partly(site) as (ino, _data, _hold):
         pass
@@ -177,6 +212,16 @@ def test_verified_blocks_outlive_a_kill_before_their_sync(site: ColdSite) -> Non
     site.door.clear()
     site.hydrate(ino, data)
     assert site.fetched_bytes() == len(data) - HELD_AT
+
+
+def test_what_a_killed_hydrator_left_is_believed_by_its_digest_only(site: ColdSite) -> None:
+    """The first block is whole, the second one is not, and no map names them."""
+    ino, data = site.cold_file(12 * MIB)
+    with site.namespace.files.path(ino, site.namespace.getattr(ino).epoch).open("wb") as file:
+        file.write(data[: BLOCK_BYTES + MIB])
+        file.truncate(len(data))
+    site.hydrate(ino, data)
+    assert site.fetched_bytes() == len(data) - BLOCK_BYTES
 
 
 def test_a_map_is_not_written_for_another_epoch(site: ColdSite) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from gateway.cli import checkpoints
 from gateway.cli.main import main
+from gateway.control import checkpoints as control
+from gateway.db.engine import Database
 from tests.support.volumes import query, status_of
 from tests.t9_checkpoints.trashing import put, trash_of
 from tests.t9_checkpoints.world import World, follow
@@ -102,6 +104,29 @@ def test_what_was_moved_is_archived_and_what_is_in_the_trash_expired(
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.split()[:2] == ["4", "expired"]
     assert last.endswith(f"step-4: in the trash: spillway undelete {trashed}")
+
+
+def test_lists_and_counts_have_the_states_that_are_shown(world: World) -> None:
+    """They are made in SQL, on both engines."""
+    for step in (1, 2):
+        world.write(f"run/step-{step}/.metadata", b"12345")
+        world.drain(f"run/step-{step}/.metadata")
+    ino = world.attr("run/step-2/.metadata").ino
+    query(world.settings, f"UPDATE object SET storage_class = 'X' WHERE ino = {ino}")
+    follow(world.follower())
+    database = Database(world.settings.database_url)
+    try:
+        with database.reading() as session:
+            for state, steps in (("durable", [1]), ("archived", [2]), ("complete", [])):
+                wanted = control.Wanted(state=state)
+                rows = control.page(session, world.settings, 9, wanted=wanted)
+                assert [(row.facts["step"], row.facts["state"]) for row in rows] == [
+                    (step, state) for step in steps
+                ]
+            counts = control.gather(world.settings, session)["checkpoints"]
+    finally:
+        database.close()
+    assert counts == {"writing": 0, "complete": 0, "draining": 0, "durable": 1, "archived": 1}
 
 
 def test_it_says_that_nobody_has_looked_yet(
