@@ -10,6 +10,7 @@ from typing import Any
 from gateway import config
 from gateway.cli import look, user
 from gateway.cli.change import each
+from gateway.cli.checkpoints import FACTS
 from gateway.cli.promote import opened
 from gateway.control import checkpoints, deletion
 from gateway.control.checkpoints import Wanted
@@ -41,7 +42,18 @@ def show(args: argparse.Namespace) -> int:
             with database.reading() as session:
                 return _found(settings, session, browser, path)
 
-        return look.show_found(found, args)
+        return show_found(found, args)
+
+
+def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) -> int:
+    """Print the facts about checkpoints. Returns the exit status. Parameters: find, as of
+    ``look.show_found``."""
+
+    def found(path: str) -> dict[str, Any]:
+        facts = find(path)
+        return {name: facts[name] for name in (*FACTS, "pinned", "promotions")}
+
+    return look.show_found(found, args)
 
 
 def delete_arguments(parser: argparse.ArgumentParser) -> None:

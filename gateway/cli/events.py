@@ -11,7 +11,8 @@ from gateway.errors import UserError
 from gateway.text import shown
 from gateway.units import size
 
-KINDS = ("status", "job", "checkpoint", "checkpoints", "reset")
+STATUS = "status"
+KINDS = (STATUS, "job", "checkpoint", "checkpoints", "reset")
 
 
 class Event(NamedTuple):
@@ -43,13 +44,25 @@ def run(_args: argparse.Namespace) -> int:
     )
 
 
-def show(event: Event, as_json: bool) -> None:
-    """Print an event at once."""
-    if as_json:
-        print(json.dumps({"event": event.kind, "id": event.id, "data": event.facts}), flush=True)
-        return
-    when = datetime.now().astimezone().isoformat(" ", "seconds")
-    print(f"{when}  {event.kind:<11}  {_TEXTS[event.kind](event.facts)}", flush=True)
+class Printer:
+    """Prints each event at once. Parameters: as_json, as documents of JSON in place of lines."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._state = ""
+
+    def show(self, event: Event) -> None:
+        if self._as_json:
+            facts = {"event": event.kind, "id": event.id, "data": event.facts}
+            print(json.dumps(facts), flush=True)
+            return
+        text = _TEXTS[event.kind](event.facts)
+        if event.kind == STATUS:
+            if text == self._state:
+                return  # only figures changed that a line does not have
+            self._state = text
+        when = datetime.now().astimezone().isoformat(" ", "seconds")
+        print(f"{when}  {event.kind:<11}  {text}", flush=True)
 
 
 def _status(facts: dict[str, Any]) -> str:
@@ -80,7 +93,7 @@ def _reset(_facts: dict[str, Any]) -> str:
 
 
 _TEXTS = {
-    "status": _status,
+    STATUS: _status,
     "job": _job,
     "checkpoint": _checkpoint,
     "checkpoints": _checkpoints,

@@ -154,13 +154,18 @@ def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) 
         return status
     for one in found:
         for name, value in one.items():
+            label = name.removesuffix("_ns").removesuffix("_seconds").replace("_", " ")
+            if name.endswith("_ns") and value is not None:
+                value = retention.moment(value)
+            if name.endswith("_seconds") and value is not None:
+                value = duration(value)
             for text in _SAID.get(name, _texts)(value):
-                print(f"{name.replace('_', ' '):<17} {text}")
+                print(f"{label:<17} {text}")
     return status
 
 
 def _texts(value: Any) -> Iterator[str]:
-    yield str(value)
+    yield ", ".join(value) or "none" if isinstance(value, list) else str(value)
 
 
 def _waiting(one: dict[str, Any] | None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from gateway.cli import checkpoint, look
+from gateway.cli import checkpoint
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_path, shown_paths
 from gateway.control.paths import shown
@@ -20,7 +20,7 @@ def show(args: argparse.Namespace, api: Api) -> int:
     def found(path: str) -> dict[str, Any]:
         return shown_paths(_found(api, path).json(), "path", "run")
 
-    return look.show_found(found, args)
+    return checkpoint.show_found(found, args)
 
 
 def delete(args: argparse.Namespace, api: Api) -> int:

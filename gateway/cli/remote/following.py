@@ -22,6 +22,7 @@ AGAIN_SECONDS = 2.0
 def follow(args: argparse.Namespace, api: Api) -> int:
     """Show what changes, or only the state now."""
     kinds = events.KINDS if args.kinds is None else args.kinds
+    printer = events.Printer(args.json)
     last_id: str | None = None
     has_answered, away_since = False, None
     while True:
@@ -31,8 +32,8 @@ def follow(args: argparse.Namespace, api: Api) -> int:
                     has_answered, away_since = True, None
                     last_id = event.id or last_id
                     if event.kind in kinds:
-                        events.show(event, args.json)
-                    if event.kind == "status" and not args.follow:
+                        printer.show(event)
+                    if event.kind == events.STATUS and not args.follow:
                         return DONE
         except Unreachable:
             now = clock.monotonic_seconds()
