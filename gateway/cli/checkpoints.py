@@ -40,8 +40,8 @@ FACTS = (
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
     parser.add_argument("--state", choices=list(State), help="only those in this state")
-    parser.add_argument("--rule", metavar="NAME", help="only those that this rule recognised")
-    parser.add_argument("--text", metavar="TEXT", help="only those with this text in the path")
+    parser.add_argument("--rule", help="only those that this rule recognised")
+    parser.add_argument("--text", help="only those with this in the path")
     parser.add_argument(
         "--sort", choices=list(Sort), default=Sort.RUN, help="complete: by time of completion"
     )
