@@ -19,12 +19,12 @@ COLUMNS = ("when", "who", "from", "what", "result")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same facts as JSON, newest first")
-    parser.add_argument("--who", metavar="NAME", help="only calls of this token, by name or id")
     parser.add_argument(
-        "--path", default="", metavar="PATH", help="only calls whose path begins so: /api/v1/trash"
+        "--who", type=shown, metavar="NAME", help="only calls of this token, by name or id"
     )
-    for name, which in (("since", "from"), ("until", "before")):
-        text = f"only {which} this moment on" if name == "since" else f"only {which} this moment"
+    path = "only calls whose path begins so, like /api/v1/trash"
+    parser.add_argument("--path", type=shown, default="", metavar="PATH", help=path)
+    for name, text in (("since", "only from then on"), ("until", "only before")):
         parser.add_argument(f"--{name}", metavar="TIME", help=f"{text}: 2026-11-23T09:30, or 90m")
     parser.add_argument(
         "--limit", type=int, default=SHOWN, metavar="N", help=f"the last N calls (default {SHOWN})"

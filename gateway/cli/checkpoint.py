@@ -60,7 +60,7 @@ def delete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="although it is the newest, or no newer one is durable"
     )
-    parser.add_argument("--reason", metavar="TEXT", help="why, for other people")
+    parser.add_argument("--reason", type=shown, metavar="TEXT", help="why, for other people")
     parser.add_argument("--json", action="store_true", help="only the result, as JSON")
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a checkpoint")
 
@@ -104,7 +104,7 @@ def _deleted(
             database,
             seen["ino"],
             author=user.name(),
-            reason=deletion.BY_HAND if args.reason is None else shown(args.reason),
+            reason=deletion.BY_HAND if args.reason is None else args.reason,
             insists=args.force,
             seen=[seen["evidence"]],
         )

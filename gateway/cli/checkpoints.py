@@ -40,10 +40,10 @@ FACTS = (
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
     parser.add_argument("--state", choices=list(State), help="only those in this state")
-    parser.add_argument("--rule", help="only those that this rule recognised")
+    parser.add_argument("--rule", type=shown, help="only those that this rule recognised")
     parser.add_argument("--text", help="only those with this in the path")
     parser.add_argument(
-        "--sort", choices=list(Sort), default=Sort.RUN, help="complete: by time of completion"
+        "--sort", choices=list(Sort), default=Sort.RUN, help="default: run, by run and step"
     )
     parser.add_argument("--reverse", action="store_true", help="in the other direction")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N of this order")
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = Wanted(
         run=None if run is None else os.fsencode(run),
         state=args.state,
-        rule=None if args.rule is None else shown(args.rule),
+        rule=args.rule,
         text=os.fsencode(args.text) if args.text else None,
     )
     with opened(settings) as database, reading(database) as session:

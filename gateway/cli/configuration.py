@@ -54,10 +54,12 @@ def _is_wanted(key: str | None, section: str, name: str) -> bool:
 
 
 def _cells(name: str, one: dict[str, Any]) -> tuple[str, ...]:
-    source = "default" if one["value"] == one["default"] else "file"
+    is_default = one["value"] == one["default"]
+    source = "default" if is_default else "file"
     if one["is_overridden"]:
         source = one["variable"]
-    return name, shown(json.dumps(one["value"])), source, shown(json.dumps(one["default"]))
+    value, default = (shown(json.dumps(one[key])) for key in ("value", "default"))
+    return name, value, source, "" if is_default else default
 
 
 def _line(cells: tuple[str, ...]) -> str:

@@ -22,7 +22,7 @@ SHOWN = (
 )
 """The figures that a person sees. JSON has all."""
 COLUMNS = (
-    *("time", ">dirty", ">written", ">sent", ">fetched", ">headroom", ">on the disk", ">at risk"),
+    *(">time", ">dirty", ">written", ">sent", ">fetched", ">headroom", ">on the disk", ">at risk"),
     ">alarms",
 )
 

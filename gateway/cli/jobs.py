@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", type=int, default=SHOWN, metavar="N", help=f"jobs shown (default {SHOWN})"
     )
     listing.add_argument("--state", choices=STATES, help="only jobs in this state")
-    listing.add_argument("--kind", metavar="KIND", help="only this work, like evict")
+    listing.add_argument("--kind", type=shown, metavar="KIND", help="only this work, like evict")
     showing = verb("show", "one job", _show)
     for sub in (listing, showing):
         sub.add_argument("--json", action="store_true", help="the same facts as JSON")

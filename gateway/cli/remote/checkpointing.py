@@ -28,7 +28,7 @@ def delete(args: argparse.Namespace, api: Api) -> int:
 
     def act(path: str) -> dict[str, str]:
         seen = _found(api, path)
-        query = {"force": args.force, "reason": None if args.reason is None else shown(args.reason)}
+        query = {"force": args.force, "reason": args.reason}
         match = {"If-Match": seen.headers["ETag"]}
         address = f"/checkpoints/{seen.json()['ino']}"
         made = api.call("DELETE", address, query=query, headers=match).json()

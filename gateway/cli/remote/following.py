@@ -56,7 +56,10 @@ def _events(api: Api, last_id: str | None) -> Generator[Event]:
             elif name == "event":
                 kind = value
             elif name == "data" and kind in events.KINDS:
-                facts = json.loads(value)
+                try:
+                    facts = json.loads(value)
+                except ValueError:
+                    raise api.strange("its events are no JSON") from None
                 yield Event(kind, id, shown_paths(facts, "path", "run"))
             elif not line:
                 kind, id = "", None
