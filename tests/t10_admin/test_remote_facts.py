@@ -89,6 +89,14 @@ def fill(remote: Remote) -> None:
             approved=approved_ns,
             author=None if approved_ns is None else "mara",
         )
+    query(
+        settings,
+        "INSERT INTO retry (work, ino, key, tries, next_ns, error)"
+        " SELECT 'uploads', ino, :key, 4, :next, '503 SlowDown' FROM dirent WHERE name = :name",
+        key="d/w",
+        next=now_ns + 3600 * clock.NS,
+        name=b"w",
+    )
     assert main([*remote.options(), "pin", "--note", "the best", "jobs/a/step-2"]) == 0
 
 
@@ -120,6 +128,9 @@ def test_what_is_read_says_what_a_person_needs(run: Run, monkeypatch: pytest.Mon
     assert "/checkpoints/jobs/a/step-" in listed
     stat = done(run, "stat", "d/a")
     assert "object            d/a" in stat and "8 bytes, stored" in stat
+    failing = done(run, "stat", "d/w")
+    assert "failing, 4 tries, next in 5" in failing and "min: 503 SlowDown" in failing
+    assert "object            none" in failing
     calls = done(run, "audit", "--who", "admin", "--path", "/api/v1/pins")
     assert "admin (127.0.0.1)  POST /api/v1/pins: 201" in calls
     hour = done(run, "history", *past()).splitlines()
@@ -157,6 +168,9 @@ def test_a_checkpoint_is_deleted_and_taken_back(run: Run) -> None:
         trash = done(run, "trash", "list")
         assert step in trash and "diverged" in trash
         assert "it is back" in run("undelete", step)[1]
+        history = [line for line in done(run, "stat", step).splitlines() if "history" in line]
+        assert "undelete: " in history[0] and "trash: in the trash as t" in history[1]
+        assert "diverged" in history[1]
     [made] = json.loads(done(run, "delete", "--force", "--json", newest))
     assert made["path"] == f"/checkpoints/{newest}"
     done(run, "undelete", made["id"])
