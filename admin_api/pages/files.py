@@ -21,8 +21,7 @@ from admin_api.pages.visitor import Sent, path_in
 from admin_api.paging import cursor_of_name, name_of
 from admin_api.paths import encoded, path_of
 from admin_api.problems import Problem
-from gateway import clock
-from gateway.control import files, paths, queue
+from gateway.control import files, paths
 from gateway.escapes import text_of
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
@@ -55,8 +54,8 @@ def show(
             found = browser.page(entry.attr.ino, name_of(cursor), ROWS + 1)
         else:
             below = b"/".join(names)
-            with queue.opened(settings) as context:
-                facts = files.of(context, browser, place, below, clock.now_ns(), text_of)
+            with gateway.database.reading() as session:
+                facts = files.of(settings, session, browser, place, below, text_of)
         inside = [_child(browser, here, one) for one in found[:ROWS]]
     is_whole = cursor is None and len(found) <= ROWS
     return page(

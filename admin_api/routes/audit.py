@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -68,20 +67,9 @@ def entries(
             below_id=INT64_MAX if key is None else max(0, min(key[0], INT64_MAX)),
             most=limit + 1,
         )
-    page = [_facts(one) for one in found[:limit]]
+    page = [AuditEntry(**audit.facts(one)) for one in found[:limit]]
     return Page(items=page, next=cursor_of([page[-1].id]) if len(found) > limit else None)
 
 
 def _ns(moment: datetime) -> int:
     return max(0, min(int(moment.timestamp()) * clock.NS, INT64_MAX))
-
-
-def _facts(entry: audit.Entry) -> AuditEntry:
-    values = entry._asdict()
-    at_ns, before, after = (values.pop(name) for name in ("at_ns", "before", "after"))
-    return AuditEntry(
-        **values,
-        at=datetime.fromisoformat(clock.iso(at_ns)),
-        before=None if before is None else json.loads(before),
-        after=None if after is None else json.loads(after),
-    )

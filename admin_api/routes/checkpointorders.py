@@ -92,7 +92,7 @@ def delete_checkpoint(
     ] = False,
     reason: Annotated[
         str, Query(max_length=1000, description="Why, for other people."), Storable
-    ] = "a person deleted it",
+    ] = deletion.BY_HAND,
     if_match: IfMatch = None,
 ) -> Deleted:
     """Put a whole checkpoint into the trash, from where it can be taken back for a while.

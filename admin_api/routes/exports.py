@@ -22,7 +22,7 @@ from admin_api.shapes import Body
 from gateway.clients import parse
 from gateway.control import exports as control
 from gateway.control.paths import names_of
-from gateway.errors import ExportChanged, ExportRefused
+from gateway.errors import ExportChanged
 from gateway.escapes import text_of
 from gateway.exports.export import CLIENTS_MAX
 from gateway.exports.keeper import Exports, Listed, Wanted
@@ -159,11 +159,7 @@ def create_export(
 def validate_export(gateway: Governed, _viewer: Viewer, body: NewExport) -> Validity:
     """Say whether an export could be made or replaced, what that would do to its clients, and what
     NFS-Ganesha would be told. Nothing is stored."""
-    try:
-        preview = _exports(gateway).preview(_wanted(gateway, body.name, body))
-    except ExportRefused as exc:
-        return Validity(valid=False, error=str(exc))
-    return Validity(valid=True, error=None, **control.change(preview))
+    return Validity(**control.validity(_exports(gateway), _wanted(gateway, body.name, body)))
 
 
 @router.post("/reload", responses=describe(403, 409, 503))

@@ -19,8 +19,7 @@ from admin_api.problems import Problem, describe
 from admin_api.routes.jobs import Job, accepted
 from admin_api.routes.queue import Waiting
 from admin_api.shapes import INTEGER_MAX, Body
-from gateway import clock
-from gateway.control import files, queue
+from gateway.control import files
 from gateway.control.names import Asker, Names
 from gateway.control.paths import Place, browsing, names_of, resolve
 from gateway.door.door import BACKGROUND_SECONDS, opened
@@ -99,9 +98,9 @@ def read_file(gateway: Governed, _viewer: Viewer, path: PathQuery) -> Entry:
     """Read what is known of a file or directory. Symbolic links are not followed."""
     settings = gateway.settings
     below = b"/".join(names_of(settings.nfs.export, path))
-    with browsing(settings) as browser, queue.opened(settings) as context:
+    with browsing(settings) as browser, gateway.database.reading() as session:
         place = resolve(browser, settings, path)
-        found = files.of(context, browser, place, below, clock.now_ns(), text_of)
+        found = files.of(settings, session, browser, place, below, text_of)
     return Entry(path=path_of(settings, below), **found)
 
 

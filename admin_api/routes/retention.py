@@ -189,14 +189,14 @@ def validate(_viewer: Viewer, body: Documents) -> Validity:
 def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
     """List the plans that are or were asked about, the newest first. There are only a few."""
     with gateway.database.reading() as session:
-        return [_approval(one) for one in store.approvals(session)]
+        return [Approval(**retention.approval(one)) for one in store.approvals(session)]
 
 
 @router.post("/approvals", responses=describe(403, 409, 503))
 def approve(figures: Figured, call: Recorded, admin: Admin, body: PlanId) -> Approval:
     """Approve a plan that deletes much. The gateway deletes its checkpoints within minutes."""
     made = figures.approve(body.plan, admin.name)
-    call.after = approval = _approval(made)
+    call.after = approval = Approval(**retention.approval(made))
     return approval
 
 
@@ -244,14 +244,3 @@ def _answer(
     run_name = None if run is None else text_of(bytes_of(run))
     facts = retention.facts(gateway.settings, planned, run_name, text_of, fate=fate, most=limit)
     return Plan(**facts)
-
-
-def _approval(one: store.Approval) -> Approval:
-    return Approval(
-        plan=one.plan,
-        checkpoints=one.checkpoints,
-        bytes=one.size,
-        asked_ns=one.asked_ns,
-        approved_ns=one.approved_ns,
-        author=one.author,
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, select, update
@@ -123,3 +124,14 @@ def listed(
     if who is not None:
         return [Entry(*row) for row in session.all(_BY_WHO, **values, by=who)]
     return [Entry(*row) for row in session.all(_ALL, **values)]
+
+
+def facts(entry: Entry) -> dict[str, Any]:
+    """Return the facts about an entry, for people and scripts."""
+    found = entry._asdict()
+    at = clock.iso(found.pop("at_ns"))
+    documents = {
+        name: None if found[name] is None else json.loads(found[name])
+        for name in ("before", "after")
+    }
+    return {"id": found.pop("id"), "at": at, **found, **documents}

@@ -1,4 +1,5 @@
-"""`spillway bucket setup`: shows what the bucket does by itself, and its effect on a gateway."""
+"""`spillway bucket`: whether the bucket answers, what it does by itself, and its effect on a
+gateway."""
 
 from __future__ import annotations
 
@@ -7,29 +8,60 @@ import json
 from typing import Any
 
 from gateway import config
-from gateway.control.bucket import set_up
+from gateway.control.bucket import probe, set_up
 from gateway.errors import BucketError, UserError
+from gateway.text import shown
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("verb", choices=["setup"], help="look at the bucket's own settings")
+    parser.add_argument(
+        "verb",
+        choices=["setup", "test"],
+        help="setup: look at the bucket's own settings; test: ask it now whether it can be used",
+    )
     parser.add_argument(
         "--apply",
         action="store_true",
-        help="add the rule that ends unfinished uploads, beside all others",
+        help="setup: add the rule that ends unfinished uploads, beside all others",
     )
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show the bucket's settings. Returns 0 if nothing is to do, 1 if a person should look.
+    """Show the bucket's settings, or whether it answers. Returns 0 if nothing is to do, 1 if a
+    person should look.
 
     Raises UserError.
     """
+    settings = config.load(args.config)
+    if is_test(args):
+        return show_probe(probe(settings), args.json)
     try:
-        facts, is_well = set_up(config.load(args.config), args.apply)
+        facts, is_well = set_up(settings, args.apply)
     except BucketError as exc:
         raise UserError(str(exc)) from None
+    return show_set_up(facts, is_well, args)
+
+
+def is_test(args: argparse.Namespace) -> bool:
+    """Return whether the bucket is only to be asked. Raises UserError."""
+    if args.verb == "test" and args.apply:
+        raise UserError("--apply is for spillway bucket setup")
+    is_test: bool = args.verb == "test"
+    return is_test
+
+
+def show_probe(facts: dict[str, Any], as_json: bool) -> int:
+    """Print whether the bucket answers. Returns the exit status."""
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    else:
+        print("the bucket answers" if facts["reachable"] else shown(facts["error"]))
+    return int(not facts["reachable"])
+
+
+def show_set_up(facts: dict[str, Any], is_well: bool, args: argparse.Namespace) -> int:
+    """Print the bucket's settings. Returns the exit status."""
     if args.json:
         print(json.dumps(facts, indent=2))
     else:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
 from gateway import config
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
-from gateway.checkpoints.shown import ARCHIVED
+from gateway.checkpoints.shown import ARCHIVED, CATALOGUED
 from gateway.cli import risk, table
 from gateway.control import checkpoints, trash
+from gateway.control.checkpoints import Sort, Wanted
 from gateway.control.reading import opened, reading
 from gateway.control.runs import facts_of
+from gateway.text import shown
 from gateway.units import duration, size
 
 RISKS_SHOWN = 5
@@ -34,17 +37,33 @@ FACTS = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    parser.add_argument("--state", choices=CATALOGUED, help="only those in this state")
+    parser.add_argument("--rule", type=shown, help="only those that this rule recognised")
+    parser.add_argument("--text", help="only those with this in the path")
+    parser.add_argument(
+        "--sort", choices=list(Sort), default=Sort.RUN, help="default: run, by run and step"
+    )
+    parser.add_argument("--reverse", action="store_true", help="in the other direction")
+    parser.add_argument("--limit", type=int, metavar="N", help="the first N of this order")
     parser.add_argument("run_name", nargs="?", metavar="RUN", help="only this run")
 
 
 def run(args: argparse.Namespace) -> int:
     """List the checkpoints. Returns exit status 1 if there is no such run. Raises UserError."""
     settings = config.load(args.config)
+    run = run_of(settings.nfs.export, args.run_name)
+    wanted = Wanted(
+        run=None if run is None else os.fsencode(run),
+        state=args.state,
+        rule=args.rule,
+        text=os.fsencode(args.text) if args.text else None,
+    )
     with opened(settings) as database, reading(database) as session:
+        listed = checkpoints.every(session, settings, wanted, Sort(args.sort), args.reverse)
         facts: dict[str, Any] = {
             "is_made": checkpoints.is_made(session),
             "runs": facts_of(settings, measure(session)),
-            "checkpoints": list(checkpoints.every(session, settings)),
+            "checkpoints": list(islice(listed, limit_of(args))),
         }
         expired = trash.named(settings, session)
     return show(facts, expired, settings.nfs.export, args)
@@ -56,6 +75,11 @@ def run_of(export: str, name: str | None) -> str | None:
     return None if name is None else name.removeprefix(export).strip("/")
 
 
+def limit_of(args: argparse.Namespace) -> int | None:
+    """Return how many checkpoints are listed at most, or None for all."""
+    return None if args.limit is None else max(0, args.limit)
+
+
 def show(
     facts: dict[str, Any], expired: Sequence[dict[str, Any]], export: str, args: argparse.Namespace
 ) -> int:
@@ -64,16 +88,23 @@ def show(
     Parameters: facts, at least of the wanted run; expired, the facts of what is in the trash;
     export, its path.
     """
-    facts["checkpoints"] += map(_expired, expired)
+    is_sorted = args.sort != Sort.RUN or args.reverse
+    if not (is_sorted or args.state or args.rule or args.text or args.limit is not None):
+        facts["checkpoints"] += map(_expired, expired)
     run = run_of(export, args.run_name)
     for name, key in (("runs", _run_key), ("checkpoints", _key)):
         wanted = [one for one in facts[name] if run in (None, one["run"])]
-        facts[name] = sorted(wanted, key=key)
+        is_kept = is_sorted and name == "checkpoints"
+        facts[name] = wanted if is_kept else sorted(wanted, key=key)
     found = facts["checkpoints"]
     if args.json:
         print(json.dumps(facts, indent=2))
     else:
-        _show_runs(export, found, facts["runs"])
+        if is_sorted:
+            rows = [_cells(one, one["path"]) for one in found]
+            table.show(COLUMNS, rows, map(_line, rows))
+        else:
+            _show_runs(export, found, facts["runs"])
         if not facts["is_made"]:
             print("the namespace was not looked at as a whole yet: there may be more")
         elif not found:
@@ -84,16 +115,16 @@ def show(
 def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line for a person, from the facts of gateway.control."""
     yield line(facts)
-    shown = facts["at_risk"][:RISKS_SHOWN]
-    for one in shown:
+    first = facts["at_risk"][:RISKS_SHOWN]
+    for one in first:
         name = one["run"] or "the export's root"
         if one["alarm"] is not None:
             remedy = "see that the drain keeps up: spillway queue"
             yield "AT RISK", f"{name}: {one['alarm']}; {risk.text(one)}; {remedy}"
         else:
             yield "at risk", f"{name}: {risk.text(one)}"
-    if len(facts["at_risk"]) > len(shown):
-        yield "at risk", f"and {len(facts['at_risk']) - len(shown)} more: spillway checkpoints"
+    if len(facts["at_risk"]) > len(first):
+        yield "at risk", f"and {len(facts['at_risk']) - len(first)} more: spillway checkpoints"
 
 
 def line(facts: dict[str, Any]) -> tuple[str, str]:
@@ -108,7 +139,7 @@ def _show_runs(export: str, found: list[dict[str, Any]], runs: list[dict[str, An
     for name, group in groupby(found, lambda one: one["run"]):
         about = f": {risk.text(risks[name])}" if name in risks else ""
         title = (name or export) + about
-        rows = [_cells(one) for one in group]
+        rows = [_cells(one, one["path"].rpartition("/")[2]) for one in group]
         table.show(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
 
 
@@ -131,11 +162,11 @@ def _expired(one: dict[str, Any]) -> dict[str, Any]:
     return {**dict.fromkeys(FACTS), **known, "reason": reason}
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+def _cells(one: dict[str, Any], name: str) -> tuple[str, ...]:
     step = "-" if one["step"] is None else str(one["step"])
     age = "-" if one["age_seconds"] is None else duration(one["age_seconds"])
     files = f"{one['files']} file{'' if one['files'] == 1 else 's'}"
-    return step, one["state"], size(one["size_bytes"]), files, age, _remark(one)
+    return step, one["state"], size(one["size_bytes"]), files, age, _remark(one, name)
 
 
 def _line(cells: tuple[str, ...]) -> str:
@@ -143,8 +174,7 @@ def _line(cells: tuple[str, ...]) -> str:
     return f"  {step:>10}  {state:<9} {length:>10}  {files:<12} {age:>9}  {remark}".rstrip()
 
 
-def _remark(one: dict[str, Any]) -> str:
-    name = one["path"].rpartition("/")[2]
+def _remark(one: dict[str, Any], name: str) -> str:
     if one["reason"] is not None:
         return f"{name}: {one['reason']}"
     if one["state"] == State.DRAINING:
@@ -152,4 +182,4 @@ def _remark(one: dict[str, Any]) -> str:
         return f"{name}: {left} are not in the bucket yet"
     if one["state"] in (State.DURABLE, ARCHIVED) and one["manifest"] is None:
         return f"{name}: its manifest is not in the bucket yet"
-    return str(name)
+    return name

@@ -46,6 +46,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             'export set /datasets --path datasets --client "10.0.0.0/8 ro"',
             "Lets these hosts mount a directory, and only read it.",
         ),
+        (
+            'export validate /datasets --path datasets --client "10.0.0.0/8 rw"',
+            "Says what a change would do to its clients.",
+        ),
         ("export set /datasets --squash all", "Changes it; its clients keep their files open."),
         ("export list", "Lists all exports, and whether the server has them."),
         ("export remove /datasets", "Ends it."),
@@ -56,15 +60,32 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("queue bump /checkpoints/run7/step100", "Sends this checkpoint before everything else."),
         ("queue hold /checkpoints/scratch", "Sends nothing below this directory."),
         ("queue release /checkpoints/scratch", "Ends the hold."),
+        ("queue cancel /checkpoints/run7/big.pt", "Ends an upload, and holds the file."),
     ),
     "checkpoints": _of(
         ("checkpoints", "Lists all runs."),
         ("checkpoints run7", "Lists the checkpoints of one run."),
+        (
+            "checkpoints --sort size --reverse --limit 10",
+            "Lists the ten largest ones, the largest first.",
+        ),
+        ("checkpoints --state draining", "Lists those that the bucket does not have whole."),
+    ),
+    "checkpoint": _of(
+        ("checkpoint /checkpoints/run7/step100", "Shows its state, pins and promotions.")
+    ),
+    "delete": _of(
+        ("delete /checkpoints/run7/step100", "Puts a checkpoint into the trash."),
+        (
+            'delete --force --reason "diverged" /checkpoints/run7/step100',
+            "Does so although it is the newest one of its run.",
+        ),
     ),
     "policy": _of(
         ("policy plan --policy keep.toml", "Shows what a file of policies would do."),
         ("policy set keep.toml", "Stores the policies of a file; they are in force at once."),
         ("policy plan", "Shows what becomes of each checkpoint, and why."),
+        ("policy approvals", "Lists the plans that are or were asked about."),
         ("policy approve PLAN", "Approves a plan that deletes much."),
         ("policy log --limit 20", "Shows the last 20 actions."),
     ),
@@ -123,10 +144,29 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             "Reads all bytes of one run. It needs no gateway.",
         ),
     ),
-    "bucket": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
+    "bucket": _of(
+        ("bucket setup", "Shows what the bucket must not do with our objects."),
+        ("bucket test", "Asks the bucket now whether it can be used."),
+    ),
     "jobs": _of(
         ("jobs list", "Lists what was asked for through the admin API, and how far it is."),
         ("jobs cancel 0123456789abcdef", "Ends a job. What it has done stays done."),
+    ),
+    "events": _of(
+        ("events --follow", "Shows changes of jobs, checkpoints and figures until Ctrl-C."),
+        ("events --follow --json --kind checkpoint", "Tells a program of each checkpoint."),
+    ),
+    "history": _of(
+        ("history", "Shows the figures of the last hour, a row a minute."),
+        ("history --from 7d --step 6h", "Shows those of a week."),
+    ),
+    "audit": _of(
+        ("audit --since 24h", "Shows who changed what in the last day."),
+        ("audit --who ci --path /api/v1/trash", "Shows what one token did with the trash."),
+    ),
+    "configuration": _of(
+        ("configuration", "Shows all keys, and from where each has its value."),
+        ("configuration drain.workers", "Shows one key, and what it means."),
     ),
     "token": _of(
         ("token create --role admin", "Prints a token for the pages."),

@@ -17,6 +17,7 @@ from gateway.db.engine import Database
 from gateway.errors import NamespaceError, NotThere, UserError
 from gateway.exports.keeper import Exports, Listed, Wanted
 from gateway.settings import Settings
+from gateway.text import shown
 
 COLUMNS = ("export", "directory", "hosts", "squash", ">version", "served")
 _Act = Callable[[Settings, Exports, argparse.Namespace], int]
@@ -35,14 +36,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for sub in (listing, showing):
         sub.add_argument("--json", action="store_true", help="the same facts as JSON")
     setting = named("set", "add or change an export; what is not given stays", _set)
-    setting.add_argument("--path", help="its directory (a new export: the whole namespace)")
-    setting.add_argument(
-        "--client",
-        action="append",
-        metavar="ENTRY",
-        help='hosts that may mount it, like "10.0.0.0/8 ro"; again for more, in order',
-    )
-    setting.add_argument("--squash", choices=list(Squash), help="users that become nobody")
+    validating = named("validate", "say what set would do, and change nothing", _validate)
+    validating.add_argument("--json", action="store_true", help="the same facts as JSON")
+    for sub in (setting, validating):
+        sub.add_argument("--path", help="its directory (a new export: the whole namespace)")
+        sub.add_argument(
+            "--client",
+            action="append",
+            metavar="ENTRY",
+            help='hosts that may mount it, like "10.0.0.0/8 ro"; again for more, in order',
+        )
+        sub.add_argument("--squash", choices=list(Squash), help="users that become nobody")
     removing = named("remove", "end an export; its clients lose what they have open", _remove)
     for sub in (setting, removing):
         sub.add_argument(
@@ -99,6 +103,45 @@ def show_one(one: dict[str, Any], as_json: bool) -> int:
 
 
 def _set(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
+    made = exports.put(_wanted(settings, exports, args), user.name(), args.version)
+    return show_made(made.name, made.version)
+
+
+def _validate(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
+    return show_validity(control.validity(exports, _wanted(settings, exports, args)), args)
+
+
+def show_validity(facts: dict[str, Any], args: argparse.Namespace) -> int:
+    """Print whether an export could be stored, and what that would do. Returns the exit status."""
+    if args.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        for line in _validity(facts):
+            print(f"{shown(args.name)}: {line}")
+        if facts["valid"]:
+            print(facts["ganesha"].rstrip())
+    return int(not facts["valid"])
+
+
+def _validity(facts: dict[str, Any]) -> Iterator[str]:
+    if not facts["valid"]:
+        yield facts["error"]
+        return
+    if not facts["is_news"]:
+        yield "it is like this already"
+        return
+    yield "it would be new" if facts["is_new"] else "it would change"
+    if facts["disconnects"]:
+        yield "its clients would lose what they have open: its directory is another one"
+    for name, text in (("clients_added", "may mount it then"), ("clients_removed", "no longer")):
+        if facts[name]:
+            yield f"{', '.join(facts[name])}: {text}"
+    if facts["squash_was"] is not None:
+        yield f"its squash was {facts['squash_was']}"
+    yield "at once" if facts["at_once"] else "at the next start of the NFS server"
+
+
+def _wanted(settings: Settings, exports: Exports, args: argparse.Namespace) -> Wanted:
     before = exports.get(args.name)
     path: bytes | None = b""
     clients, squash = args.client, args.squash
@@ -110,9 +153,7 @@ def _set(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
         path = b"/".join(names_of(settings.nfs.export, args.path))
     if path is None:
         raise gone(args.name)
-    wanted = Wanted(args.name, path, clients or (), squash or Squash.NONE)
-    made = exports.put(wanted, user.name(), args.version)
-    return show_made(made.name, made.version)
+    return Wanted(args.name, path, clients or (), squash or Squash.NONE)
 
 
 def gone(name: str) -> UserError:

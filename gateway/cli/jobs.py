@@ -15,6 +15,7 @@ from gateway.errors import UserError
 from gateway.text import shown
 
 SHOWN = 20
+STATES = ("waiting", "running", "done", "failed", "cancelled", "interrupted")
 COLUMNS = ("id", "work", "state", "asked", "by", "paths", "how far")
 _NEWEST = ((1 << 63) - 1, "~")
 
@@ -25,6 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument(
         "--limit", type=int, default=SHOWN, metavar="N", help=f"jobs shown (default {SHOWN})"
     )
+    listing.add_argument("--state", choices=STATES, help="only jobs in this state")
+    listing.add_argument("--kind", type=shown, metavar="KIND", help="only this work, like evict")
     showing = verb("show", "one job", _show)
     for sub in (listing, showing):
         sub.add_argument("--json", action="store_true", help="the same facts as JSON")
@@ -44,7 +47,7 @@ def _list(store: Database, args: argparse.Namespace) -> int:
     from admin_api.jobs import rows
 
     with store.reading() as session:
-        found = rows.page(session, max(0, args.limit), _NEWEST, None, None)
+        found = rows.page(session, max(0, args.limit), _NEWEST, args.state, args.kind)
     return show_list([rows.facts(one) for one in found], args.json)
 
 

@@ -11,10 +11,15 @@ from stat import filemode
 from typing import Any, NamedTuple
 
 from gateway import config
-from gateway.control.paths import FORMATS, REMOVED, Place, browsing, facts, resolve
+from gateway.cli import retention
+from gateway.control import files
+from gateway.control.paths import FORMATS, REMOVED, Place, browsing, facts, names_of, resolve
+from gateway.control.reading import opened, reading
 from gateway.errors import NotPossible
 from gateway.namespace.browse import Entry
 from gateway.text import printable
+from gateway.text import shown as safe
+from gateway.units import duration
 
 DONE = 0
 NOT_POSSIBLE = 1
@@ -120,11 +125,16 @@ def stat(args: argparse.Namespace) -> int:
     """Show the facts about paths. Returns exit status 1 if a path does not exist. Raises
     UserError."""
     settings = config.load(args.config)
-    with browsing(settings) as browser:
+    with browsing(settings) as browser, opened(settings) as database:
 
         def found(path: str) -> dict[str, Any]:
             place = resolve(browser, settings, path)
-            return facts(browser, place.path, place.found())
+            below = b"/".join(names_of(settings.nfs.export, path))
+            with reading(database) as session:
+                return {
+                    "path": place.path,
+                    **files.of(settings, session, browser, place, below),
+                }
 
         return show_found(found, args)
 
@@ -144,8 +154,52 @@ def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) 
         return status
     for one in found:
         for name, value in one.items():
-            print(f"{name.replace('_', ' '):<17} {value}")
+            label = name.removesuffix("_ns").removesuffix("_seconds").replace("_", " ")
+            if name.endswith("_ns") and value is not None:
+                value = retention.moment(value)
+            if name.endswith("_seconds") and value is not None:
+                value = duration(value)
+            for text in _SAID.get(name, _texts)(value):
+                print(f"{label:<17} {text}")
     return status
+
+
+def _texts(value: Any) -> Iterator[str]:
+    yield ", ".join(value) or "none" if isinstance(value, list) else str(value)
+
+
+def _waiting(one: dict[str, Any] | None) -> Iterator[str]:
+    """Yield what the drain does with a file, if it waits."""
+    if one is not None:
+        text = f"{one['state']} (bumped)" if one["bumped"] else one["state"]
+        if one["tries"]:
+            text += f", {one['tries']} tries, next in {duration(one['next_try_seconds'])}"
+        yield safe(f"{text}: {one['error']}" if one["error"] else text)
+
+
+def _object(one: dict[str, Any] | None) -> Iterator[str]:
+    """Yield what the bucket has of a file."""
+    if one is None:
+        yield "none"
+        return
+    yield safe(one["key"])
+    yield f"{one['size_bytes']} bytes, stored {retention.moment(one['stored_ns'])}"
+    yield safe(f"{one['checksum'] or 'no checksum'}, etag {one['etag']}")
+
+
+def _history(acts: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield what was done lately with the checkpoint that has a path."""
+    for one in acts:
+        when, result = retention.moment(one["began_ns"]), one["result"] or "under way"
+        yield safe(f"{when}  {one['what']}: {result}: {one['reason']} [{one['author']}]")
+
+
+_SAID: dict[str, Callable[[Any], Iterator[str]]] = {
+    "waiting": _waiting,
+    "object": _object,
+    "history": _history,
+}
+"""How the facts are shown that are no plain values."""
 
 
 def refuse(exc: Exception) -> int:

@@ -18,15 +18,20 @@ from gateway import interrupt
 from gateway.cli import (
     admin,
     adopt,
+    audit,
     bucket,
     change,
+    checkpoint,
     checkpoints,
     completion,
+    configuration,
     database,
     drain,
+    events,
     evict,
     export,
     first_boot,
+    history,
     init,
     jobs,
     look,
@@ -78,7 +83,11 @@ SUBCOMMANDS = (
     Subcommand("export", "further directories that hosts may mount", export.arguments, export.run),
     Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
     Subcommand("checkpoints", "list runs and checkpoints", checkpoints.arguments, checkpoints.run),
+    Subcommand("checkpoint", "one checkpoint", checkpoint.show_arguments, checkpoint.show),
     Subcommand("policy", "which checkpoints are kept", policy.arguments, policy.run),
+    Subcommand(
+        "delete", "put a checkpoint in the trash", checkpoint.delete_arguments, checkpoint.delete
+    ),
     Subcommand("trash", "list or empty the trash", trash.arguments, trash.run),
     Subcommand("undelete", "take a checkpoint back", trash.undelete_arguments, trash.undelete),
     Subcommand("ls", "list names", look.ls_arguments, look.ls),
@@ -100,8 +109,14 @@ SUBCOMMANDS = (
     Subcommand(
         "verify-manifest", "compare a bucket with its manifests", manifest.arguments, manifest.run
     ),
-    Subcommand("bucket", "look at the bucket's own settings", bucket.arguments, bucket.run),
+    Subcommand("bucket", "ask the bucket, and look at its settings", bucket.arguments, bucket.run),
     Subcommand("jobs", "long work of the admin API", jobs.arguments, jobs.run),
+    Subcommand("events", "what changes, as it happens", events.arguments, events.run),
+    Subcommand("history", "figures of an hour or more", history.arguments, history.run),
+    Subcommand("audit", "who changed what", audit.arguments, audit.run),
+    Subcommand(
+        "configuration", "the keys as they are in force", configuration.arguments, configuration.run
+    ),
     Subcommand("token", "who may use the admin API", token.arguments, token.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),

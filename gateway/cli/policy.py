@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
@@ -21,9 +22,14 @@ from gateway.errors import NamespaceError, PolicyError, UserError
 from gateway.retention import policy, store
 from gateway.retention.facts import Current
 from gateway.settings import Settings
+from gateway.text import shown
+from gateway.units import size
 
 SHOWN = 50
 COLUMNS = ("policy", "state", "since", "by", "says")
+INT64_MAX = (1 << 63) - 1
+FATES = ("keep", "delete", "evict", "move")
+ASKED_COLUMNS = ("plan", ">checkpoints", ">size", "asked", "answer")
 DONE_COLUMNS = ("when", "what", "checkpoint", "result", "why", "by")
 _Act = Callable[[Settings, Database, argparse.Namespace], int]
 
@@ -51,12 +57,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         *("plan", "what becomes of each checkpoint, and why", _plan, as_json),
         ("--policy", {**file, "help": "with the policies of this file, which are not stored"}),
         ("--run", {"metavar": "RUN", "dest": "run_name", "help": "show only this run"}),
+        ("--fate", {"choices": FATES, "help": "show only these"}),
     )
     verb("approve", "approve a plan that deletes much", _approve, ("plan", {"metavar": "PLAN"}))
     limit = {**number, "default": SHOWN, "help": f"the last N actions (default {SHOWN})"}
-    verb("log", "what was done, when, and by which policy", _log, as_json, ("--limit", limit))
+    only = ("--run", {"metavar": "RUN", "dest": "run_name", "help": "only this run"})
+    verb("log", "what was done, when, and by which policy", _log, as_json, ("--limit", limit), only)
     confirm = {"action": "store_true", "help": "the clock of this machine is right"}
     verb("clock", "the time to which ages are counted", _clock, ("--confirm", confirm))
+    verb("approvals", "the plans that are or were asked about", _approvals, as_json)
+    verb(
+        "validate",
+        "check the policies of a file, and store none",
+        _validate,
+        as_json,
+        ("file", file),
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -158,7 +174,8 @@ def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> i
     others = [] if args.policy is None else read(args.policy)
     planned = control_retention.planned(settings, database, [Current(one, 0) for one in others])
     run_name = run_of(settings.nfs.export, args.run_name)
-    return show_plan(control_retention.facts(settings, planned, run_name), args.json)
+    facts = control_retention.facts(settings, planned, run_name, fate=args.fate)
+    return show_plan(facts, args.json)
 
 
 def show_plan(facts: dict[str, Any], as_json: bool) -> int:
@@ -183,7 +200,9 @@ def show_approval(plan: str) -> int:
 
 def _log(settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.reading() as session:
-        found = store.actions(session, max(0, args.limit))
+        run_name = run_of(settings.nfs.export, args.run_name)
+        wanted = None if run_name is None else os.fsencode(run_name)
+        found = control_retention.actions(session, wanted, INT64_MAX, max(0, args.limit))
     return show_log([control_retention.action(settings, one) for one in found], args.json)
 
 
@@ -227,6 +246,14 @@ def show_clock(now_ns: int, ahead_ns: int) -> int:
 def read(file: str) -> list[policy.Policy]:
     """Read the policies of a file, TOML or JSON. Raises UserError."""
     try:
+        return policy.read(document_of(file))
+    except PolicyError as exc:
+        raise UserError(f"{file}: {exc}") from None
+
+
+def document_of(file: str) -> dict[str, Any]:
+    """Read a file, TOML or JSON (-: standard input). Raises UserError."""
+    try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except OSError as exc:
         raise UserError(f"cannot read {file}: {exc.strerror}: check the path") from None
@@ -234,13 +261,10 @@ def read(file: str) -> list[policy.Policy]:
         raise UserError(f"{file} is not UTF-8: correct it") from None
     try:
         is_json = text.lstrip().startswith("{")
-        document = json.loads(text) if is_json else tomllib.loads(text)
+        found: dict[str, Any] = json.loads(text) if is_json else tomllib.loads(text)
     except (ValueError, RecursionError) as exc:
         raise UserError(f"{file} is neither TOML nor JSON: {exc}: correct it") from None
-    try:
-        return policy.read(document)
-    except PolicyError as exc:
-        raise UserError(f"{file}: {exc}") from None
+    return found
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
@@ -255,3 +279,50 @@ def _cells(one: dict[str, Any]) -> tuple[str, ...]:
 def _line(one: dict[str, Any]) -> str:
     name, state, when, author, told = _cells(one)
     return f"{name}  {state:<8}  {when} by {author}  {told}".rstrip()
+
+
+def _approvals(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
+    with database.reading() as session:
+        found = [control_retention.approval(one) for one in store.approvals(session)]
+    return show_approvals(found, args.json)
+
+
+def show_approvals(found: list[dict[str, Any]], as_json: bool) -> int:
+    """Print the plans that are or were asked about. Returns the exit status."""
+    nothing = "no plan is or was asked about"
+    return table.show_facts(found, as_json, ASKED_COLUMNS, _asked, _asked_line, nothing)
+
+
+def _asked(one: dict[str, Any]) -> tuple[str, ...]:
+    answer = f"waits: spillway policy approve {one['plan']}"
+    if one["approved_ns"] is not None:
+        answer = f"approved {retention.moment(one['approved_ns'])} by {shown(one['author'] or '?')}"
+    asked = retention.moment(one["asked_ns"])
+    return one["plan"], f"{one['checkpoints']:,}", size(one["bytes"]), asked, answer
+
+
+def _asked_line(one: dict[str, Any]) -> str:
+    plan, checkpoints, length, asked, answer = _asked(one)
+    return f"{plan}  {checkpoints} checkpoints, {length}, asked {asked}: {answer}"
+
+
+def _validate(_settings: Settings, _database: Database, args: argparse.Namespace) -> int:
+    return show_validity(validity(document_of(args.file)), args)
+
+
+def validity(document: dict[str, Any]) -> dict[str, Any]:
+    """Return whether the policies of a document could be stored, and if not, why."""
+    try:
+        policy.read(document)
+    except PolicyError as exc:
+        return {"valid": False, "error": shown(str(exc))}
+    return {"valid": True, "error": None}
+
+
+def show_validity(facts: dict[str, Any], args: argparse.Namespace) -> int:
+    """Print whether policies could be stored. Returns the exit status."""
+    if args.json:
+        print(json.dumps(facts, indent=2))
+    else:
+        print(f"{args.file}: {'valid' if facts['valid'] else facts['error']}")
+    return int(not facts["valid"])

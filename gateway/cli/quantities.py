@@ -1,9 +1,10 @@
-"""Reads the quantities that people write: 350GB, 15m, 100Gbit/s, 10%."""
+"""Reads the quantities and moments that people write: 350GB, 15m, 100Gbit/s, 10%."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from gateway.errors import UserError
 
 _FORM = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([^0-9\s.]\S*)?")
 """With more digits a product of quantities could be too large for a float."""
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Kind(NamedTuple):
@@ -70,3 +72,19 @@ RATE = Kind(_RATES, "RATE", "100Gbit/s")
 DURATION = Kind(_SECONDS, "TIME", "15m")
 WAIT = DURATION._replace(may_be_zero=True)
 EVENTS = COUNT._replace(may_be_zero=True)
+
+
+def moment(name: str, text: str) -> datetime:
+    """Return the moment of a text in UTC: ISO 8601, of this machine's time zone if it names none,
+    or how long ago it is, like ``90m``.
+
+    Parameters: name, which errors name. Raises: UserError if the text is no moment.
+    """
+    try:
+        if _DATE.match(text):
+            return datetime.fromisoformat(text).astimezone(UTC)
+        return datetime.now(UTC) - timedelta(seconds=DURATION.read(name, text))
+    except (ValueError, OverflowError, UserError):
+        raise UserError(
+            f"{name} {text!r}: must look like 2026-11-23T09:30, or like 90m for so long ago"
+        ) from None

@@ -19,8 +19,9 @@ from gateway.units import duration, size
 
 SHOWN = 50
 COLUMNS = ("state", ">size", ">age", "file")
-VERBS = {"bump": False, "hold": True, "release": None}
-"""The order of each verb: hold (True), put first (False), or no order (None)."""
+VERBS = {"bump": False, "hold": True, "cancel": True, "release": None}
+"""The order of each verb: hold (True), put first (False), or no order (None). The drain also ends
+the upload of what is held."""
 RETRY = "retry"
 
 
@@ -34,7 +35,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=["list", *VERBS, RETRY],
         default="list",
-        help="bump: drain before everything else; hold: do not drain; release: neither; retry: now",
+        help="bump: drain before everything else; hold: do not drain; cancel: end the upload, and "
+        "hold; release: neither; retry: now",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="a file or a directory")
 
@@ -66,7 +68,11 @@ def require_paths(args: argparse.Namespace) -> None:
 
 def show_order(path: str, verb: str) -> None:
     """Print that an order was given or withdrawn."""
-    print(f"{path}: {'released' if verb == 'release' else verb}")
+    said = {
+        "release": "released",
+        "cancel": f"its upload ends, and it is held: spillway queue release {path}",
+    }
+    print(f"{path}: {said.get(verb, verb)}")
 
 
 def show_retry(path: str, has_failed: bool) -> None:

@@ -42,6 +42,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listing = verb("list", "list the tokens", _list)
     listing.add_argument("--json", action="store_true", help="the same facts as JSON")
     verb("revoke", "end a token at once", _revoke).add_argument("id", metavar="ID")
+    who = verb("whoami", "whose token --gateway is used with, and its role", _whoami)
+    who.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -169,3 +171,10 @@ def _note(session: Any, verb: str, token: Token) -> None:
     path = f"spillway token {verb} {token.id}"
     origin = audit.Origin(user.name(), None, "", "", "COMMAND", path)
     audit.add(session, origin, audit.Outcome(200, after=json.dumps(tokens.facts(token))))
+
+
+def _whoami(_store: Database, _args: argparse.Namespace) -> int:
+    raise UserError(
+        "a command on the gateway uses no token: spillway --gateway http://127.0.0.1:8780 token "
+        "whoami says whose the token is"
+    )

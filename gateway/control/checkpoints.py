@@ -167,10 +167,18 @@ def page(
     ]
 
 
-def every(session: Session, settings: Settings) -> Iterator[dict[str, Any]]:
-    """Yield the facts about all checkpoints, by run and step. Raises TryAgain."""
+def every(
+    session: Session,
+    settings: Settings,
+    wanted: Wanted = Wanted(),  # noqa: B008
+    sort: Sort = Sort.RUN,
+    is_descending: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Yield the facts about all checkpoints of a list, by run and step if nothing else is said.
+    Raises TryAgain."""
     after = None
-    while rows := page(session, settings, PAGE, after=after):
+    how: dict[str, Any] = {"wanted": wanted, "sort": sort, "is_descending": is_descending}
+    while rows := page(session, settings, PAGE, after=after, **how):
         yield from (row.facts for row in rows)
         after = rows[-1].key
 

@@ -27,6 +27,9 @@ from gateway.settings import Settings
 from gateway.text import printable
 from gateway.trash.trash import Trash
 
+BY_HAND = "a person deleted it"
+"""The reason, if the person says none."""
+
 
 def delete(
     settings: Settings,

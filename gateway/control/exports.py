@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.errors import NotThere
-from gateway.exports.keeper import Exports, Listed, Preview
+from gateway.errors import ExportRefused, NotThere
+from gateway.exports.keeper import Exports, Listed, Preview, Wanted
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
 
@@ -32,6 +32,16 @@ def facts(settings: Settings, one: Listed, text: Text = printable) -> dict[str, 
         "changed_ns": export.created_ns,
         "changed_by": export.author,
     }
+
+
+def validity(exports: Exports, wanted: Wanted) -> dict[str, Any]:
+    """Return whether an export could be stored as it is wanted, and what that would do. Raises
+    TryAgain, UserError."""
+    try:
+        preview = exports.preview(wanted)
+    except ExportRefused as exc:
+        return {"valid": False, "error": str(exc)}
+    return {"valid": True, "error": None, **change(preview)}
 
 
 def change(preview: Preview) -> dict[str, Any]:

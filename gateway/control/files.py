@@ -6,15 +6,17 @@ from typing import Any
 
 from sqlalchemy import select
 
+from gateway import clock
 from gateway.control.paths import Place, facts
 from gateway.control.queue import facts as about
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import REKEY, object_
 from gateway.drain import queue
-from gateway.drain.context import Context
+from gateway.drain.context import view_of
 from gateway.namespace.browse import Browser
 from gateway.retention import store
-from gateway.text import Text
+from gateway.settings import Settings
+from gateway.text import Text, printable
 from gateway.types import Kind
 
 OBJECT = Statement(
@@ -32,27 +34,31 @@ ACTIONS_SHOWN = 20
 
 
 def of(
-    context: Context, browser: Browser, place: Place, below: bytes, now_ns: int, text: Text
+    settings: Settings,
+    session: Session,
+    browser: Browser,
+    place: Place,
+    below: bytes,
+    text: Text = printable,
 ) -> dict[str, Any]:
     """Return everything that is known of a place, but its path.
 
     Parameters: below, its path below the export; text, of names. Raises NotThere, TryAgain.
     """
     entry = place.found()
-    ino, settings = entry.attr.ino, context.settings
+    ino = entry.attr.ino
     found = facts(browser, "", entry, text)
     del found["path"]
     waiting = None
-    with context.reading() as view:
-        if entry.attr.kind == Kind.REGULAR:
-            waiting = queue.of_file(view, ino, settings.drain_ahead_ns)
-        return {
-            **found,
-            "waiting": None if waiting is None else about(settings, waiting, now_ns, text),
-            "is_moving": view.session.one(REKEY, ino=ino) is not None,
-            "object": _object(view.session, ino),
-            "history": _history(view.session, below),
-        }
+    if entry.attr.kind == Kind.REGULAR:
+        waiting = queue.of_file(view_of(settings, session), ino, settings.drain_ahead_ns)
+    return {
+        **found,
+        "waiting": None if waiting is None else about(settings, waiting, clock.now_ns(), text),
+        "is_moving": session.one(REKEY, ino=ino) is not None,
+        "object": _object(session, ino),
+        "history": _history(session, below),
+    }
 
 
 def _object(session: Session, ino: int) -> dict[str, Any] | None:

@@ -169,6 +169,18 @@ def actions(session: Session, run: bytes | None, before: int, most: int) -> list
     return [store.action_of(row) for row in rows]
 
 
+def approval(one: store.Approval) -> dict[str, Any]:
+    """Return the facts about a plan that is or was asked about."""
+    return {
+        "plan": one.plan,
+        "checkpoints": one.checkpoints,
+        "bytes": one.size,
+        "asked_ns": one.asked_ns,
+        "approved_ns": one.approved_ns,
+        "author": one.author,
+    }
+
+
 def approve(settings: Settings, database: Database, plan: str, author: str) -> store.Approval:
     """Approve a plan that is asked about, and return it. Raises UserError if it is not known,
     TryAgain.

@@ -191,9 +191,16 @@ class Context:
         lease = self.lease
         if lease is not None and session.one(own.LEASE, lease=lease) is None:
             raise LeaseLost("another drain has taken this one's work over")
-        late_ns = int(self.settings.bucket.late_seconds * clock.NS)
-        return View(session, Paths(session, self._holds, self.prefix), late_ns)
+        return view_of(self.settings, session, self._holds)
 
     @cached_property
     def _holds(self) -> Holds:
         return Holds(self.settings.drain.hold_patterns)
+
+
+def view_of(settings: Settings, session: Session, holds: Holds | None = None) -> View:
+    """Return a transaction as jobs use it. Parameters: holds, those of the settings, if they were
+    made."""
+    holds = holds or Holds(settings.drain.hold_patterns)
+    late_ns = int(settings.bucket.late_seconds * clock.NS)
+    return View(session, Paths(session, holds, settings.bucket.prefix), late_ns)

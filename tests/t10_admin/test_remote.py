@@ -31,7 +31,7 @@ from tests.t9_checkpoints.keeping import catch_up, put, save
 from tests.t9_checkpoints.world import World
 
 ONLY_HERE = {
-    *("init", "up", "admin", "serve", "drain", "bucket", "upgrade", "adopt", "fsck"),
+    *("init", "up", "admin", "serve", "drain", "upgrade", "adopt", "fsck"),
     "first-boot",
 }
 """The commands that run on the gateway only."""

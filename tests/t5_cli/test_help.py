@@ -48,4 +48,4 @@ def test_a_shell_completes_commands(capsys: pytest.CaptureFixture[str]) -> None:
     done = subprocess.run(
         ["bash", "-c", asked + 'echo "${COMPREPLY[@]}"'], capture_output=True, text=True
     )
-    assert (done.stdout.split(), done.stderr) == (["checkpoints"], "")
+    assert (done.stdout.split(), done.stderr) == (["checkpoints", "checkpoint"], "")

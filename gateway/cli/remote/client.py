@@ -6,7 +6,7 @@ No error has the token: neither the text of a request nor its headers are ever s
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Self
@@ -22,6 +22,8 @@ PREFIX = "/api/v1"
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 120.0
 """A plan of many checkpoints, or a bucket that does not answer, takes long."""
+SILENT_SECONDS = 60.0
+"""A stream without events has a comment every few seconds."""
 PAGE = 1000
 NO_ROUTE = "Not Found"
 """The detail of a 404 for an address that the API does not have."""
@@ -98,6 +100,21 @@ class Api:
         if answer.status_code == 204 or (answer.is_success and is_ours):
             return answer
         raise self._refused(answer)
+
+    def lines(self, address: str, headers: Mapping[str, str]) -> Generator[str]:
+        """Yield the lines of an answer that does not end by itself, as they come."""
+        timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
+        try:
+            with self._http.stream("GET", address, headers=headers, timeout=timeout) as answer:
+                kind = answer.headers.get("Content-Type", "")
+                if not (answer.is_success and kind.startswith("text/event-stream")):
+                    answer.read()
+                    raise self._refused(answer)
+                yield from answer.iter_lines()
+        except httpx.TimeoutException:
+            raise Unreachable(f"{self.url} does not answer in time: try again") from None
+        except httpx.TransportError as exc:
+            raise self._unreachable(exc) from None
 
     @cached_property
     def export(self) -> str:

@@ -8,12 +8,16 @@ from collections.abc import Callable, Mapping
 from gateway.cli.look import refuse
 from gateway.cli.reach import Reach
 from gateway.cli.remote import (
+    bucketing,
+    checkpointing,
     exporting,
+    following,
     looking,
     moving,
     naming,
     ordering,
     promoting,
+    recorded,
     retaining,
     tasks,
     tokens,
@@ -28,6 +32,8 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Api], int]] = {
     "export": exporting.run,
     "queue": ordering.queue,
     "checkpoints": looking.list_checkpoints,
+    "checkpoint": checkpointing.show,
+    "delete": checkpointing.delete,
     "policy": retaining.run,
     "trash": trashing.run,
     "undelete": trashing.undelete,
@@ -45,7 +51,12 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Api], int]] = {
     "unpin": ordering.unpin,
     "pins": ordering.list_pins,
     "wait": moving.wait,
+    "bucket": bucketing.run,
     "jobs": tasks.run,
+    "events": following.follow,
+    "history": recorded.show_history,
+    "audit": recorded.list_calls,
+    "configuration": recorded.show_configuration,
     "token": tokens.run,
 }
 

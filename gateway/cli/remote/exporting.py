@@ -9,7 +9,8 @@ from urllib.parse import quote
 from gateway.cli import export
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_paths
-from gateway.errors import NotPossible, NotThere
+from gateway.errors import ExportRefused, NotPossible, NotThere
+from gateway.exports.export import require_clients, require_name
 from gateway.text import shown
 
 
@@ -35,6 +36,38 @@ def _set(args: argparse.Namespace, api: Api) -> int:
         answer = None
     before: dict[str, Any] | None = None if answer is None else answer.json()
     _require_version(args, before)
+    body = _rights(args, api, before)
+    if answer is None:
+        made = api.call("POST", "/exports", {**body, "name": args.name})
+    else:
+        match = {"If-Match": answer.headers["ETag"]}
+        made = api.call("PUT", _address(args.name), body, headers=match)
+    return export.show_made(args.name, made.json()["version"])
+
+
+def _validate(args: argparse.Namespace, api: Api) -> int:
+    try:
+        # The API refuses the form of these before it looks at the export.
+        require_name(args.name, ())
+        body = {**_rights(args, api, _before(args, api)), "name": args.name}
+        require_clients(body["clients"], body["squash"])
+    except ExportRefused as exc:
+        return export.show_validity({"valid": False, "error": str(exc)}, args)
+    facts = api.call("POST", "/exports/validate", body).json()
+    names = [name for name in facts if facts["valid"] or name in ("valid", "error")]
+    return export.show_validity({name: facts[name] for name in names}, args)
+
+
+def _before(args: argparse.Namespace, api: Api) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = api.get(_address(args.name))
+    except NotThere:
+        return None
+    return found
+
+
+def _rights(args: argparse.Namespace, api: Api, before: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what an export is to be: what is not given stays. Raises UserError."""
     if args.path is not None:
         path = encoded(args.path)
     elif before is None:
@@ -43,17 +76,11 @@ def _set(args: argparse.Namespace, api: Api) -> int:
         path = before["path"]
     else:
         raise export.gone(args.name)
-    body = {
+    return {
         "path": path,
         "clients": args.client or (before or {}).get("clients", []),
         "squash": args.squash or (before or {}).get("squash", "none"),
     }
-    if answer is None:
-        made = api.call("POST", "/exports", {**body, "name": args.name})
-    else:
-        match = {"If-Match": answer.headers["ETag"]}
-        made = api.call("PUT", _address(args.name), body, headers=match)
-    return export.show_made(args.name, made.json()["version"])
 
 
 def _remove(args: argparse.Namespace, api: Api) -> int:
@@ -79,4 +106,11 @@ def _address(name: str) -> str:
     return f"/exports/{quote(name.strip('/'))}"
 
 
-VERBS = {"list": _list, "show": _show, "set": _set, "remove": _remove, "reload": _reload}
+VERBS = {
+    "list": _list,
+    "show": _show,
+    "set": _set,
+    "validate": _validate,
+    "remove": _remove,
+    "reload": _reload,
+}

@@ -22,6 +22,8 @@ FACTS = (
     *("modified", "changed", "made", "open_for_writing", "pinned", "bytes", "target"),
 )
 """What ``gateway.control.paths.facts`` says of a path, in its order."""
+MORE = ("waiting", "is_moving", "object", "history")
+"""What ``gateway.control.files`` says beside that."""
 
 
 def show_status(args: argparse.Namespace, api: Api) -> int:
@@ -65,12 +67,20 @@ def list_checkpoints(args: argparse.Namespace, api: Api) -> int:
     """List runs and checkpoints."""
     run = checkpoints.run_of(api.export, args.run_name)
     wanted = None if run is None else encoded(run)
+    query = {
+        "run": wanted,
+        "state": args.state,
+        "rule": args.rule,
+        "text": encoded(args.text) if args.text else None,
+        "sort": f"-{args.sort}" if args.reverse else args.sort,
+    }
     expired = [shown_paths(one, "path", "run") for one in api.every("/trash")]
     facts = {
         "is_made": api.get("/status")["catalogue"]["is_made"],
         "runs": [_run(one) for one in api.every("/runs", run=wanted)],
         "checkpoints": [
-            shown_paths(one, "path", "run") for one in api.every("/checkpoints", run=wanted)
+            shown_paths(one, "path", "run")
+            for one in api.every("/checkpoints", checkpoints.limit_of(args), **query)
         ],
     }
     return checkpoints.show(facts, expired, api.export, args)
@@ -105,7 +115,15 @@ def _children(api: Api, path: str, detailed: bool) -> Iterator[look.Named]:
 
 def stat(args: argparse.Namespace, api: Api) -> int:
     """Show what is known of paths."""
-    return look.show_found(lambda path: _entry(api, path), args)
+
+    def found(path: str) -> dict[str, Any]:
+        one = api.get("/files", path=encoded(path))
+        if one["waiting"] is not None:
+            shown_paths(one["waiting"], "path")
+        more = {name: one[name] for name in MORE}
+        return {**_facts(one), "path": shown(path), **more}
+
+    return look.show_found(found, args)
 
 
 def _entry(api: Api, path: str) -> dict[str, Any]:

@@ -26,6 +26,8 @@ def queue(args: argparse.Namespace, api: Api) -> int:
             continue
         if args.verb == "release":
             api.call("DELETE", "/queue/orders", query={"path": encoded(path)})
+        elif args.verb == "cancel":
+            api.call("POST", "/queue/cancel", {"path": encoded(path)})
         else:
             api.call("PUT", "/queue/orders", {"path": encoded(path), "order": args.verb})
         queueing.show_order(path, args.verb)

@@ -21,7 +21,10 @@ def promote(args: argparse.Namespace, api: Api) -> int:
     path = encoded(args.path)
     if args.wait:
         jobs.follow(api, jobs.begin(api, "/files/wait", {"path": path}), quiet=args.json)
-    body = {"path": path, "name": args.name, "note": args.note}
+    body = {
+        **{"path": path, "name": args.name, "note": args.note},
+        **{"tags": args.tags, "to": args.to, "legal_hold": args.legal_hold},
+    }
     found = api.call("POST", "/promotions", body).json()
     line = Line(args.json)
     try:

@@ -83,7 +83,8 @@ def _changed(args: argparse.Namespace, api: Api, method: str, verb: str) -> int:
 
 def _plan(args: argparse.Namespace, api: Api) -> int:
     run_name = run_of(api.export, args.run_name)
-    query = {"limit": PLANNED_MAX, "run": None if run_name is None else encoded(run_name)}
+    run = None if run_name is None else encoded(run_name)
+    query = {"limit": PLANNED_MAX, "run": run, "fate": args.fate}
     if args.policy is None:
         facts = api.get("/retention/plan", **query)
     else:
@@ -100,7 +101,9 @@ def _approve(args: argparse.Namespace, api: Api) -> int:
 
 
 def _log(args: argparse.Namespace, api: Api) -> int:
-    found = api.every("/retention/log", most=max(0, args.limit))
+    run_name = run_of(api.export, args.run_name)
+    run = None if run_name is None else encoded(run_name)
+    found = api.every("/retention/log", most=max(0, args.limit), run=run)
     return policy.show_log([shown_paths(one, "path", "run") for one in found], args.json)
 
 
@@ -109,6 +112,19 @@ def _clock(args: argparse.Namespace, api: Api) -> int:
         api.call("POST", "/retention/clock/confirm")
     found = api.get("/retention/clock")
     return policy.show_clock(found["ages_until_ns"], int(found["clock_ahead_seconds"] * clock.NS))
+
+
+def _approvals(args: argparse.Namespace, api: Api) -> int:
+    return policy.show_approvals(api.get("/retention/approvals"), args.json)
+
+
+def _validate(args: argparse.Namespace, api: Api) -> int:
+    document = policy.document_of(args.file)
+    facts = policy.validity(document)
+    if facts["valid"]:
+        # The gateway may have another version of Spillway. Only what is valid is sure to be JSON.
+        facts = api.call("POST", "/retention/validate", document).json()
+    return policy.show_validity(facts, args)
 
 
 def _name(args: argparse.Namespace) -> str:
@@ -131,4 +147,6 @@ VERBS = {
     "approve": _approve,
     "log": _log,
     "clock": _clock,
+    "approvals": _approvals,
+    "validate": _validate,
 }

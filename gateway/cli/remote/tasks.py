@@ -13,7 +13,9 @@ from gateway.text import shown
 def run(args: argparse.Namespace, api: Api) -> int:
     """Run one verb."""
     if args.verb == "list":
-        return jobs.show_list(list(api.every("/jobs", most=max(0, args.limit))), args.json)
+        query = {"state": args.state, "kind": args.kind}
+        found = api.every("/jobs", most=max(0, args.limit), **query)
+        return jobs.show_list(list(found), args.json)
     if not args.id.isalnum():
         raise UserError(f"there is no job {shown(args.id)}: spillway jobs list shows what is")
     if args.verb == "show":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from typing import Any
 
 from gateway.cli import token, user
@@ -15,7 +16,8 @@ _TIMES = ("created", "expires", "last_used", "revoked")
 
 def run(args: argparse.Namespace, api: Api) -> int:
     """Run one verb."""
-    return {"create": _create, "list": _list, "revoke": _revoke}[args.verb](args, api)
+    verbs = {"create": _create, "list": _list, "revoke": _revoke, "whoami": _whoami}
+    return verbs[args.verb](args, api)
 
 
 def _create(args: argparse.Namespace, api: Api) -> int:
@@ -37,6 +39,14 @@ def _revoke(args: argparse.Namespace, api: Api) -> int:
     if not args.id.isalnum():
         raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
     return token.show_revoked(api.call("DELETE", f"/tokens/{args.id}").json()["id"])
+
+
+def _whoami(args: argparse.Namespace, api: Api) -> int:
+    found = api.get("/session")
+    facts = {name: found[name] for name in ("name", "role", "token_id")}
+    text = f"{facts['token_id']}  {facts['role']}  {shown(facts['name'])}"
+    print(json.dumps(facts, indent=2) if args.json else text)
+    return 0
 
 
 def _facts(one: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""`spillway audit`: who changed what through the admin API, and who was refused."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from gateway import clock, config
+from gateway.cli import quantities, table
+from gateway.cli.token import opened
+from gateway.text import shown
+
+SHOWN = 50
+INT64_MAX = (1 << 63) - 1
+COLUMNS = ("when", "who", "from", "what", "result")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON, newest first")
+    parser.add_argument(
+        "--who", type=shown, metavar="NAME", help="only calls of this token, by name or id"
+    )
+    path = "only calls whose path begins so, like /api/v1/trash"
+    parser.add_argument("--path", type=shown, default="", metavar="PATH", help=path)
+    for name, text in (("since", "only from then on"), ("until", "only before")):
+        parser.add_argument(f"--{name}", metavar="TIME", help=f"{text}: 2026-11-23T09:30, or 90m")
+    parser.add_argument(
+        "--limit", type=int, default=SHOWN, metavar="N", help=f"the last N calls (default {SHOWN})"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the audit log. Raises UserError."""
+    from admin_api.store import audit
+
+    since, until = span(args)
+    with opened(config.load(args.config)) as store, store.reading() as session:
+        found = audit.listed(
+            session,
+            who=args.who,
+            path=args.path,
+            since_ns=0 if since is None else _ns(since),
+            until_ns=INT64_MAX if until is None else _ns(until),
+            below_id=INT64_MAX,
+            most=max(0, args.limit),
+        )
+    return show([audit.facts(one) for one in found], args.json)
+
+
+def span(args: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
+    """Return the moments of ``--since`` and ``--until``. Raises UserError."""
+    since, until = (
+        None if text is None else quantities.moment(name, text)
+        for name, text in (("--since", args.since), ("--until", args.until))
+    )
+    return since, until
+
+
+def show(found: Sequence[dict[str, Any]], as_json: bool) -> int:
+    """Print calls. Returns the exit status. Parameters: found, the newest first."""
+    listed = list(found) if as_json else list(reversed(found))
+    return table.show_facts(listed, as_json, COLUMNS, _cells, _line, "there are no such calls")
+
+
+def _ns(moment: datetime) -> int:
+    return max(0, int(moment.timestamp()) * clock.NS)
+
+
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    when = datetime.fromisoformat(one["at"]).astimezone().isoformat(" ", "seconds")
+    result = "not known" if one["status"] is None else str(one["status"])
+    if one["detail"]:
+        result += f": {shown(one['detail'])}"
+    what = f"{one['method']} {shown(one['path'])}"
+    return when, shown(one["who"]) or "?", one["address"] or "here", what, result
+
+
+def _line(one: dict[str, Any]) -> str:
+    when, who, address, what, result = _cells(one)
+    return f"{when}  {who} ({address})  {what}: {result}"

@@ -1,0 +1,126 @@
+"""`spillway checkpoint` and `spillway delete`: one checkpoint, and its way into the trash."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any
+
+from gateway import config
+from gateway.cli import look, user
+from gateway.cli.change import each
+from gateway.cli.checkpoints import FACTS
+from gateway.cli.promote import opened
+from gateway.control import checkpoints, deletion
+from gateway.control.checkpoints import Wanted
+from gateway.control.paths import browsing, resolve
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.errors import DoorClosed, NotPossible, NotThere, TrashRefused, UserError
+from gateway.namespace.browse import Browser
+from gateway.namespace.pins import Pins
+from gateway.settings import Settings
+from gateway.text import printable, shown
+
+Delete = Callable[[str], dict[str, str]]
+"""Puts the checkpoint with a path into the trash, and returns its id there and the path."""
+
+
+def show_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a checkpoint")
+
+
+def show(args: argparse.Namespace) -> int:
+    """Show what is known of checkpoints. Returns exit status 1 if a path is none. Raises
+    UserError."""
+    settings = config.load(args.config)
+    with browsing(settings) as browser, opened(settings) as database:
+
+        def found(path: str) -> dict[str, Any]:
+            with database.reading() as session:
+                return _found(settings, session, browser, path)
+
+        return show_found(found, args)
+
+
+def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) -> int:
+    """Print the facts about checkpoints. Returns the exit status. Parameters: find, as of
+    ``look.show_found``."""
+
+    def found(path: str) -> dict[str, Any]:
+        facts = find(path)
+        return {name: facts[name] for name in (*FACTS, "pinned", "promotions")}
+
+    return look.show_found(found, args)
+
+
+def delete_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--force", action="store_true", help="although it is the newest, or no newer one is durable"
+    )
+    parser.add_argument("--reason", type=shown, metavar="TEXT", help="why, for other people")
+    parser.add_argument("--json", action="store_true", help="only the result, as JSON")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a checkpoint")
+
+
+def delete(args: argparse.Namespace) -> int:
+    """Put checkpoints into the trash. Returns exit status 1 if one stays. Raises UserError."""
+    settings = config.load(args.config)
+    with browsing(settings) as browser, opened(settings) as database:
+        return delete_each(args, lambda path: _deleted(args, settings, database, browser, path))
+
+
+def delete_each(args: argparse.Namespace, act: Delete) -> int:
+    """Put checkpoints into the trash, and print what became of each. Returns the exit status."""
+    made: list[dict[str, str]] = []
+
+    def one(path: str) -> None:
+        made.append(act(path))
+        if not args.json:
+            id = made[-1]["id"]
+            print(f"{made[-1]['path']}: in the trash as {id}: spillway undelete {id} takes it back")
+
+    status = each(args.paths, one)
+    if args.json:
+        print(json.dumps(made, indent=2))
+    return status
+
+
+def none_of(path: str) -> NotThere:
+    """Return the error of a path that is no checkpoint. Parameters: path, as it can be shown."""
+    return NotThere(f"{path} is no checkpoint: spillway checkpoints lists them")
+
+
+def _deleted(
+    args: argparse.Namespace, settings: Settings, database: Database, browser: Browser, path: str
+) -> dict[str, str]:
+    with database.reading() as session:
+        seen = _found(settings, session, browser, path)
+    try:
+        made = deletion.delete(
+            settings,
+            database,
+            seen["ino"],
+            author=user.name(),
+            reason=deletion.BY_HAND if args.reason is None else args.reason,
+            insists=args.force,
+            seen=[seen["evidence"]],
+        )
+    except TrashRefused as exc:
+        raise NotPossible(str(exc)) from None
+    except DoorClosed as exc:
+        raise UserError(f"{exc}: see spillway trash list, and try again") from None
+    return {"id": made, "path": seen["path"]}
+
+
+def _found(settings: Settings, session: Session, browser: Browser, path: str) -> dict[str, Any]:
+    """Return the facts about the checkpoint with a path. Raises NotPossible."""
+    place = resolve(browser, settings, path)
+    ino = place.found().attr.ino
+    rows = checkpoints.page(session, settings, 1, wanted=Wanted(ino=ino), text=printable)
+    if not rows:
+        raise none_of(place.path)
+    pinned, promotions = Pins(session).cover(ino), checkpoints.promotions(session, ino)
+    return {**rows[0].facts, "pinned": pinned, "promotions": promotions}

@@ -1,0 +1,113 @@
+"""`spillway history`: the figures of the dashboard by time, of which a sample a minute is kept."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from gateway import clock, config
+from gateway.cli import quantities, table
+from gateway.cli.retention import moment
+from gateway.cli.token import opened
+from gateway.errors import UserError
+from gateway.units import duration, size
+
+STEPS_MAX = 2000
+MINUTE = 60
+SHOWN = (
+    *("dirty_bytes", "written_bytes_per_second", "sent_bytes_per_second"),
+    *("fetched_bytes_per_second", "headroom_bytes", "disk_used_bytes", "rpo_seconds", "alarms"),
+)
+"""The figures that a person sees. JSON has all."""
+COLUMNS = (
+    *(">time", ">dirty", ">written", ">sent", ">fetched", ">headroom", ">on the disk", ">at risk"),
+    ">alarms",
+)
+
+
+class Span(NamedTuple):
+    """The time that is asked for."""
+
+    begin: datetime
+    end: datetime
+    step_seconds: int
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="all figures as JSON")
+    for name, text in (("from", "an hour before --to"), ("to", "now")):
+        parser.add_argument(
+            f"--{name}",
+            dest=f"{name}_text",
+            metavar="TIME",
+            help=f"2026-11-23T09:30, or 6h for so long ago; default: {text}",
+        )
+    parser.add_argument("--step", default="1m", metavar="TIME", help="of a row (default: 1m)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the figures. Raises UserError."""
+    from admin_api import sampling
+
+    span = span_of(args)
+    step_ns = span.step_seconds * clock.NS
+    from_ns, to_ns = (int(one.timestamp()) * clock.NS for one in (span.begin, span.end))
+    from_ns -= from_ns % step_ns  # as the admin API: two questions get the same rows
+    with opened(config.load(args.config)) as store, store.reading() as session:
+        found = sampling.steps(session, from_ns, to_ns, step_ns)
+    facts = {
+        "step_seconds": span.step_seconds,
+        "columns": ["time", *sampling.FIGURES],
+        "rows": [[one.at_ns // clock.NS, *one[1:]] for one in found],
+    }
+    return show(facts, args.json)
+
+
+def span_of(args: argparse.Namespace) -> Span:
+    """Return the time that is asked for. Raises UserError."""
+    seconds = quantities.DURATION.read("--step", args.step)
+    end = datetime.now(UTC) if args.to_text is None else quantities.moment("--to", args.to_text)
+    begin = end - timedelta(hours=1)
+    if args.from_text is not None:
+        begin = quantities.moment("--from", args.from_text)
+    if begin >= end:
+        raise UserError("--from is not before --to: correct one of them")
+    if seconds < MINUTE or seconds % 1:
+        raise UserError(f"--step {args.step!r}: must be at least 1m, in whole seconds")
+    if (end - begin).total_seconds() / seconds > STEPS_MAX:
+        raise UserError(f"--step {args.step!r}: that would be over {STEPS_MAX} rows: lengthen it")
+    return Span(begin, end, int(seconds))
+
+
+def show(facts: dict[str, Any], as_json: bool) -> int:
+    """Print figures. Returns the exit status."""
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return 0
+    found = [dict(zip(facts["columns"], row, strict=True)) for row in facts["rows"]]
+    nothing = "there are no samples of this time: the gateway did not run, or they are forgotten"
+    return table.show_facts(found, False, COLUMNS, _cells, _line, nothing)
+
+
+def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+    when = moment(int(one["time"]) * clock.NS)[:16]
+    return when, *(_text(name, one.get(name)) for name in SHOWN)
+
+
+def _text(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_bytes_per_second"):
+        return f"{size(value)}/s"
+    if name.endswith("_seconds"):
+        return duration(value)
+    return size(value) if name.endswith("_bytes") else f"{value:.0f}"
+
+
+def _line(one: dict[str, Any]) -> str:
+    when, *figures = _cells(one)
+    names = [column.lstrip(">") for column in COLUMNS[1:]]
+    said = [f"{name} {text}" for name, text in zip(names, figures, strict=True) if text != "-"]
+    return f"{when}  {', '.join(said)}"

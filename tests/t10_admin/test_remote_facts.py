@@ -1,0 +1,306 @@
+"""Commands that the API had first: the same on the gateway and from another machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admin_api import sampling
+from admin_api.sampling import Sample
+from admin_api.store.opening import open_store
+from gateway import clock
+from gateway.cli.main import main
+from gateway.cli.remote import following
+from tests.support.volumes import query
+from tests.t5_cli.site import PROGRAM, Running, environ
+from tests.t10_admin import test_remote as shared
+from tests.t10_admin.test_remote import TIMES, Remote, Run, done
+
+remote = shared.remote
+run = shared.run
+
+POLICY = '[[policy]]\nname = "mine"\nrun = "jobs/b"\nkeep_newest = 1\n'
+CLIENT = ("--client", "10.0.0.0/8 ro")
+READERS: tuple[tuple[str, ...], ...] = (
+    *(("audit", *more) for more in ((), ("--json",), ("--limit", "1"), ("--who", "nobody"))),
+    ("audit", "--json", "--who", "admin", "--path", "/api/v1/pins", "--since", "1h"),
+    ("audit", "--until", "2020-01-01T00:00"),
+    ("history", "--from", "2020-01-01", "--to", "2020-01-02", "--step", "1h"),
+    ("configuration",),
+    ("configuration", "--json"),
+    ("configuration", "drain"),
+    ("configuration", "drain.workers"),
+    ("configuration", "drain.nothing"),
+    ("checkpoint", "jobs/a/step-2", "jobs/b/step-1", "jobs/a", "none"),
+    ("checkpoint", "--json", "/checkpoints/jobs/a/step-2"),
+    ("checkpoints", "--state", "durable"),
+    ("checkpoints", "--json", "--text", "step-1"),
+    ("checkpoints", "--json", "--rule", "dcp", "--limit", "2", "jobs/a"),
+    ("checkpoints", "--rule", "none"),
+    ("checkpoints", "--sort", "complete"),
+    ("checkpoints", "--sort", "size", "--reverse", "--limit", "1"),
+    ("checkpoints", "--json", "--reverse", "jobs/a"),
+    ("checkpoints", "--state", "writing", "jobs/a"),
+    ("stat", "d/a", "d/w", "jobs/b/step-1/.metadata", "jobs/a/step-1"),
+    ("stat", "--json", "d/a", "d/w", "d/link", "/"),
+    ("policy", "approvals"),
+    ("policy", "approvals", "--json"),
+    ("policy", "log", "--json", "--run", "jobs/a"),
+    ("policy", "plan", "--json", "--fate", "delete"),
+    ("jobs", "list", "--state", "failed", "--kind", "evict"),
+    ("export", "validate", "/mine", "--path", "jobs", *CLIENT),
+    ("export", "validate", "--json", "/mine", "--path", "jobs", *CLIENT, "--squash", "all"),
+    ("export", "validate", "--json", "/mine"),
+    ("export", "validate", "/mine", "--path", "none", *CLIENT),
+    ("export", "validate", "no name", *CLIENT),
+    ("export", "validate", "/mine", "--client", "10.0.0.0/99 rw"),
+    ("bucket", "test"),
+    ("bucket", "test", "--json"),
+    ("bucket", "test", "--apply"),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fill(remote: Remote) -> None:
+    """Add samples of three hours, a plan that is asked about, an approved one, and a pin."""
+    settings = remote.settings
+    store = open_store(settings)
+    now_ns = clock.now_ns()
+    with store.writing() as session:
+        for minutes in range(5, 180, 5):
+            at_ns = now_ns - minutes * 60 * clock.NS
+            sampling.put(session, Sample(at_ns, minutes << 20, 3.5e6, None, rpo_seconds=90.0))
+    store.close()
+    for plan, approved_ns in (("0123456789ab", None), ("ba9876543210", now_ns)):
+        query(
+            settings,
+            "INSERT INTO approval VALUES (:plan, '[]', 3, 4096, :asked, :approved, :author)",
+            plan=plan,
+            asked=now_ns - clock.NS,
+            approved=approved_ns,
+            author=None if approved_ns is None else "mara",
+        )
+    query(
+        settings,
+        "INSERT INTO retry (work, ino, key, tries, next_ns, error)"
+        " SELECT 'uploads', ino, :key, 4, :next, '503 SlowDown' FROM dirent WHERE name = :name",
+        key="d/w",
+        next=now_ns + 3600 * clock.NS,
+        name=b"w",
+    )
+    assert main([*remote.options(), "pin", "--note", "the best", "jobs/a/step-2"]) == 0
+
+
+def past() -> list[str]:
+    """Return the options of the last three hours but the last minutes: samples are taken there."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    begin, end = now - timedelta(hours=3), now - timedelta(minutes=4)
+    return ["--from", begin.isoformat(), "--to", end.isoformat()]
+
+
+def test_what_is_read_from_afar_is_what_is_read_on_the_gateway(run: Run, tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.toml", tmp_path / "wrong.toml"
+    right.write_text(POLICY)
+    wrong.write_text(POLICY.replace("1", '"x"'))
+    files = [("policy", "validate", *more) for more in ((str(right),), ("--json", str(wrong)))]
+    for line in (*READERS, *files, ("history", *past()), ("history", "--json", *past())):
+        far, near = run(*line), run(*line, here=True)
+        assert far[::2] == near[::2], line
+        if "--json" in line:
+            assert shared._known(json.loads(far[1])) == shared._known(json.loads(near[1])), line
+        else:
+            assert TIMES.sub("TIME", far[1]) == TIMES.sub("TIME", near[1]), line
+
+
+def test_what_is_read_says_what_a_person_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "durable" in done(run, "checkpoint", "jobs/a/step-1")
+    listed = done(run, "checkpoints", "--sort", "complete", "--reverse", "--state", "durable")
+    assert [line.split("/")[-1] for line in listed.splitlines()][-1].startswith("step-1")
+    assert "/checkpoints/jobs/a/step-" in listed
+    stat = done(run, "stat", "d/a")
+    assert "object            d/a" in stat and "8 bytes, stored" in stat
+    failing = done(run, "stat", "d/w")
+    assert "failing, 4 tries, next in 5" in failing and "min: 503 SlowDown" in failing
+    assert "object            none" in failing
+    calls = done(run, "audit", "--who", "admin", "--path", "/api/v1/pins")
+    assert "admin (127.0.0.1)  POST /api/v1/pins: 201" in calls
+    hour = done(run, "history", *past()).splitlines()
+    assert len(hour) == 35 and hour[-1].endswith("MiB, written 3.3 MiB/s, at risk 1.5 min")
+    shown = done(run, "configuration", "drain.workers")
+    assert shown.startswith("drain.workers = ") and len(shown.splitlines()) == 2
+    assert "approved" in done(run, "policy", "approvals")
+    assert json.loads(done(run, "token", "whoami", "--json"))["role"] == "admin"
+    variable = "SPILLWAY_NAMESPACE_URL"
+    monkeypatch.setenv(variable, "postgresql://user:hidden@db.example/name")
+    _status, out, _err = run("configuration", "namespace.url", here=True)
+    assert "db.example" in out and f"({variable})" in out and "hidden" not in out
+
+
+def test_the_gateway_is_asked_about_its_bucket(run: Run) -> None:
+    far, near = run("bucket", "setup"), run("bucket", "setup", here=True)
+    assert (far[0], near[0]) == (2, 2)
+    assert near[2].removeprefix("spillway: ").strip() in far[2] and "no credentials" in far[2]
+    assert "needs the role admin" in run("bucket", "setup", role="operator")[2]
+    status, out, err = run("bucket", "test", role="operator")
+    assert (status, err) == (1, "") and "no credentials" in out
+
+
+def test_a_checkpoint_is_deleted_and_taken_back(run: Run) -> None:
+    step = "/checkpoints/jobs/a/step-1"
+    newest = "jobs/a/step-4"
+    status, out, err = run("delete", newest)
+    assert (status, out) == (1, "") and "force deletes it nevertheless" in err
+    assert "spillway checkpoints lists them" in run("delete", "jobs/a", "none")[2]
+    assert "needs the role admin" in run("delete", step, role="operator")[2]
+    for here in (False, True):
+        status, out, err = run("delete", "--reason", "diverged", "jobs/a/step-1", here=here)
+        assert (status, err) == (0, ""), err
+        assert out.startswith(f"{step}: in the trash as t")
+        trash = done(run, "trash", "list")
+        assert step in trash and "diverged" in trash
+        assert "it is back" in run("undelete", step)[1]
+        history = [line for line in done(run, "stat", step).splitlines() if "history" in line]
+        assert "undelete: " in history[0] and "trash: in the trash as t" in history[1]
+        assert "diverged" in history[1]
+    [made] = json.loads(done(run, "delete", "--force", "--json", newest))
+    assert made["path"] == f"/checkpoints/{newest}"
+    done(run, "undelete", made["id"])
+
+
+def test_an_upload_is_cancelled(run: Run) -> None:
+    path = "jobs/b/step-1"
+    for here in (False, True):
+        said = run("queue", "cancel", path, here=here)[1]
+        assert said == f"{path}: its upload ends, and it is held: spillway queue release {path}\n"
+        assert done(run, "queue").splitlines()[-1].startswith("hold")
+        done(run, "queue", "release", path)
+    assert "name a PATH" in run("queue", "cancel")[2]
+    assert run("queue", "cancel", "none")[0] == 2
+
+
+def test_what_a_promotion_is_to_have_is_sent(run: Run, remote: Remote) -> None:
+    start = ("promote", "--as", "v3", "--no-wait", "--json", "jobs/a/step-3")
+    assert "--to: any key may be of a client's file" in run(*start, "--to", "models")[2]
+    assert "--tag 'wrong': write key=value" in run(*start, "--tag", "wrong")[2]
+    assert run(*start, "--legal-hold")[0] > 0
+    done(run, *start, "--tag", "team=llm")
+    assert query(remote.settings, "SELECT tags FROM promotion") == [('{"team": "llm"}',)]
+    done(run, "demote", "v3", "--yes", "--no-wait")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("audit", "--since", "yesterday"), "--since 'yesterday': must look like 2026-11-23T09:30"),
+        (("audit", "--until", "2026-13-01"), "--until '2026-13-01': must look like"),
+        (("audit", "--limit", "many"), "--limit"),
+        (("history", "--step", "10s"), "--step '10s': must be at least 1m"),
+        (("history", "--step", "1.5x"), "--step '1.5x'"),
+        (("history", "--from", "2026-01-02", "--to", "2026-01-01"), "is not before --to"),
+        (("history", "--from", "90d"), "that would be over 2000 rows"),
+        (("configuration", "no\x1bne"), r"there is no key no\x1bne: spillway configuration"),
+        (("checkpoints", "--state", "none"), "--state"),
+        (("checkpoints", "--sort", "name"), "--sort"),
+        (("events", "--kind", "none"), "--kind"),
+        (("policy", "validate", "/none.toml"), "cannot read /none.toml"),
+        (("policy", "plan", "--fate", "none"), "--fate"),
+        (("jobs", "list", "--state", "none"), "--state"),
+        (("bucket", "test", "--apply"), "--apply is for spillway bucket setup"),
+        (("delete",), "PATH"),
+    ],
+)
+def test_wrong_usage_is_one_line(run: Run, words: tuple[str, ...], part: str) -> None:
+    for here in (False, True):
+        status, out, err = run(*words, here=here)
+        assert (status, out, err.count("\n")) == (2, "", 1), (out, err)
+        assert part in err
+
+
+def test_some_need_the_admin_api(run: Run) -> None:
+    for words in (("events", "--follow"), ("token", "whoami")):
+        status, out, err = run(*words, here=True)
+        assert (status, out) == (2, "") and "spillway --gateway http://127.0.0.1:8780" in err
+
+
+def test_events_are_followed_until_ctrl_c(run: Run, remote: Remote) -> None:
+    [state] = done(run, "events").splitlines()
+    assert "  status       " in state and "files, " in state
+    found = json.loads(done(run, "events", "--json"))
+    assert found["event"] == "status" and "dirty_bytes" in found["data"]
+    argv = [str(PROGRAM), *remote.options("viewer"), "events", "--follow"]
+    with Running(argv, environ()) as follower:
+        follower.expect("status")
+        done(run, "warm", "--wait", "d/a")
+        follower.expect("warm done: ")
+        follower.process.send_signal(signal.SIGINT)
+        assert follower.wait() == 130
+
+
+class _Breaking(BaseHTTPRequestHandler):
+    """Tells one event in each connection, refuses the third and a wrong token."""
+
+    asked: list[str | None]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.headers["Last-Event-ID"])
+        count = len(self.asked)
+        if count == 3:
+            return  # the connection ends without an answer
+        if count == 5:
+            body = json.dumps({"detail": "the token has ended"})
+            self._answer(401, "application/problem+json", body)
+            return
+        facts: dict[str, Any] = {
+            "ino": 1,
+            "path": f"/c/{count}",
+            "run": "",
+            "state": "gone",
+            "dirty_bytes": 0,
+        }
+        event = f"id: b-{count}\nevent: checkpoint\ndata: {json.dumps(facts)}\n\n"
+        self._answer(200, "text/event-stream", f"retry: 2000\n\n: still here\n\n{event}")
+
+    def _answer(self, status: int, kind: str, body: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def breaking() -> Iterator[tuple[str, list[str | None]]]:
+    asked: list[str | None] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Breaking,), {"asked": asked}))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_stream_is_taken_up_again_after_a_break(
+    run: Run, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "AGAIN_SECONDS", 0.0)
+    with breaking() as (url, asked):
+        options = ["--gateway", url, *remote.options()[4:]]
+        status, out, err = run("events", "--follow", options=options)
+    told = [line.split()[-2] for line in out.splitlines()]
+    assert told == ["/c/1:", "/c/2:", "/c/4:"], out
+    assert asked == [None, "b-1", "b-2", "b-2", "b-4"]
+    assert status == 2 and "does not take the token: the token has ended" in err
