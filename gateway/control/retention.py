@@ -185,6 +185,24 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> s
         return next(one for one in store.approvals(session) if one.plan == plan)
 
 
+def approval(one: store.Approval) -> dict[str, Any]:
+    """Return the facts about a plan that is or was asked about."""
+    return {
+        "plan": one.plan,
+        "checkpoints": one.checkpoints,
+        "bytes": one.size,
+        "asked_ns": one.asked_ns,
+        "approved_ns": one.approved_ns,
+        "author": one.author,
+    }
+
+
+def clock_facts(time: KnownTime) -> dict[str, Any]:
+    """Return the facts about the time to which ages are counted."""
+    ahead_seconds = round(time.ahead_ns / clock.NS, 1)
+    return {"ages_until_ns": time.now_ns, "clock_ahead_seconds": ahead_seconds}
+
+
 def confirm_clock(database: Database) -> None:
     """Believe the clock of this machine, which a person says is right. Raises TryAgain."""
     read = knowntime.reading()

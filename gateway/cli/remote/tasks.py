@@ -18,4 +18,4 @@ def run(args: argparse.Namespace, api: Api) -> int:
         raise UserError(f"there is no job {shown(args.id)}: spillway jobs list shows what is")
     if args.verb == "show":
         return jobs.show_one(api.get(f"/jobs/{args.id}"), args.json)
-    return jobs.show_list([api.call("POST", f"/jobs/{args.id}/cancel").json()], as_json=False)
+    return jobs.show_cancelled(api.call("POST", f"/jobs/{args.id}/cancel").json(), args.json)

@@ -15,6 +15,8 @@ _TIMES = ("created", "expires", "last_used", "revoked")
 
 def run(args: argparse.Namespace, api: Api) -> int:
     """Run one verb."""
+    if args.verb == "add":
+        raise UserError("spillway token add runs on the gateway only: run it there")
     return {"create": _create, "list": _list, "revoke": _revoke}[args.verb](args, api)
 
 
@@ -36,7 +38,8 @@ def _list(args: argparse.Namespace, api: Api) -> int:
 def _revoke(args: argparse.Namespace, api: Api) -> int:
     if not args.id.isalnum():
         raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
-    return token.show_revoked(api.call("DELETE", f"/tokens/{args.id}").json()["id"])
+    ended = api.call("DELETE", f"/tokens/{args.id}").json()
+    return token.show_revoked(_facts(ended), args.json)
 
 
 def _facts(one: dict[str, Any]) -> dict[str, Any]:
