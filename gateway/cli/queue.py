@@ -98,8 +98,10 @@ def show(files: list[dict[str, Any]], more: int, said: list[dict[str, Any]], as_
         print(f"... and {more} more: --limit {len(files) + more}")
     if not files:
         print("nothing waits for the bucket")
-    for item in said:
-        print(f"{item['said']:<10} {item['path'] or '?'}")
+    ordered = [(item["said"], item["path"] or "?") for item in said]
+    if ordered:
+        lines = (f"{order:<10} {path}" for order, path in ordered)
+        table.show(("order", "file or directory"), ordered, lines)
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
