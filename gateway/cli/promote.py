@@ -13,7 +13,7 @@ from gateway import clock, config, state
 from gateway.checkpoints.catalogue import rules_of
 from gateway.cli import result, table, user
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
-from gateway.cli.progress import Line
+from gateway.cli.progress import Line, bar
 from gateway.control import promotions as control
 from gateway.control.paths import browsing, follow
 from gateway.db import schema
@@ -169,7 +169,9 @@ def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
 
 def copied_text(copied: int, files: int, reason: str | None) -> str:
     """Return how far a promotion is."""
-    return f"{copied:,} of {files:,} files copied" + (f": {shown(reason)}" if reason else "")
+    text = f"{bar(copied / files)}  " if files else ""
+    text += f"{copied:,} of {files:,} files copied"
+    return text + (f": {shown(reason)}" if reason else "")
 
 
 class _Waiting:

@@ -9,32 +9,16 @@ from typing import Any
 
 import pytest
 
-from admin_api.access.principal import Role
 from gateway.cli.main import main
 from tests.t9_checkpoints.keeping import catch_up, save
-from tests.t10_admin.filled import Filled
-from tests.t10_admin.site import admin_site
+from tests.t10_admin.afar import Afar, afar
 
-TOKENS = {Role.VIEWER: "viewer", Role.ADMIN: "admin"}
 Ask = Callable[..., Any]
 
 
-class Gateway(Filled):
-    """A gateway with files and checkpoints, and a directory with tokens."""
-
-    files: Path
-
-
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    directory = tmp_path_factory.mktemp("json")
-    with admin_site(directory, principal=None) as site:
-        for role, name in TOKENS.items():
-            (directory / name).write_text(site.token(role))
-            (directory / name).chmod(0o600)
-        made = Gateway(site)
-        made.files = directory
-        site.http.headers["Authorization"] = f"Bearer {site.token(Role.ADMIN)}"
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
+    with afar(tmp_path_factory.mktemp("json")) as made:
         with made.world() as world:
             save(world, *(f"jobs/a/step-{step}" for step in range(1, 7)))
             for run in ("far", "near"):
@@ -51,7 +35,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 @pytest.fixture
-def ask(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> Ask:
+def ask(gateway: Afar, capsys: pytest.CaptureFixture[str]) -> Ask:
     """Run a command with ``--json``, from afar or ``near``. Returns the one document that it
     prints."""
 
@@ -59,8 +43,7 @@ def ask(gateway: Gateway, capsys: pytest.CaptureFixture[str]) -> Ask:
         *words: str, near: bool = False, status: int = 0, error: str = "", role: str = "admin"
     ) -> Any:
         verb, *rest = words
-        url = str(gateway.http.base_url).removesuffix("/").removesuffix("/api/v1")
-        far = ["--gateway", url, "--token-file", str(gateway.files / role), *words]
+        far = [*gateway.options(role), *words]
         here = [verb, "--config", str(gateway.site.settings.source), *rest]
         capsys.readouterr()
         ended = main([*(here if near else far), "--json"])
@@ -161,7 +144,7 @@ def test_a_plan_that_is_approved_is_told(ask: Ask, tmp_path: Path) -> None:
     ask("policy", "remove", "few", near=True)
 
 
-def test_the_trash_tells_the_same(ask: Ask, gateway: Gateway) -> None:
+def test_the_trash_tells_the_same(ask: Ask, gateway: Afar) -> None:
     back, gone = [], []
     for near, step in ((False, 1), (True, 2)):
         path = f"checkpoints/{gateway.ino(f'a/step-{step}')}?force=true"

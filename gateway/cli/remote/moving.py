@@ -46,7 +46,7 @@ def wait(args: argparse.Namespace, api: Api) -> int:
     error = None
     job = jobs.begin(api, "/files/wait", {"path": encoded(args.path)})
     try:
-        jobs.follow(api, job, quiet=True, timeout_seconds=args.timeout)
+        jobs.follow(api, job, quiet=args.json, timeout_seconds=args.timeout)
     except jobs.Late as exc:
         error = waiting.late(args.path, args.timeout, str(exc))
     except NotPossible as exc:
