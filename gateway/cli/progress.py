@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections import deque
@@ -36,13 +37,20 @@ class Line:
             return
         if self._is_terminal:
             # A line that is wrapped could not be rewritten.
-            text = text[: shutil.get_terminal_size().columns - 1]
+            text = text[: self._columns() - 1]
             self._stream.write("\r" + text.ljust(self._length))
             self._length = len(text)
             self._stream.flush()
         elif clock.monotonic_seconds() >= self._next_at:
             print(text, file=self._stream, flush=True)
             self._next_at = clock.monotonic_seconds() + LINE_SECONDS
+
+    def _columns(self) -> int:
+        try:
+            found = os.get_terminal_size(self._stream.fileno()).columns
+        except OSError:
+            found = 0
+        return found or shutil.get_terminal_size().columns
 
     def end(self) -> None:
         if self._length:
@@ -76,17 +84,20 @@ class Transfer:
         Parameters: total_bytes of all files; files, the number of all; left_files, of those that
         are not transferred.
         """
-        share = 1 - left_files / max(1, files)
-        return self.told(total_bytes, f"{left_files} files left", share)
+        done, pace = self._figures(total_bytes, 1 - left_files / max(1, files))
+        return f"{done}, {left_files} files left, {pace}"
 
-    def told(self, total_bytes: int, what: str, share: float = 0.0) -> str:
-        """Return the same with another text about what is left. Parameters: share, which is done if
-        no file has bytes."""
+    def told(self, total_bytes: int, what: str) -> str:
+        """Return the same with another text about what is left, which may be long."""
+        done, pace = self._figures(total_bytes, 0.0)
+        return f"{done}, {pace}; {what}"
+
+    def _figures(self, total_bytes: int, share: float) -> tuple[str, str]:
+        """Return how much is done, and how fast. Parameters: share, which is done if no file has
+        bytes."""
         (since, before), (now, done) = self._points[0], self._points[-1]
         rate = max(0, done - before) / (now - since) if now > since else 0.0
         share = done / total_bytes if total_bytes else share
         left = duration((total_bytes - done) / rate) if rate else "?"
-        return (
-            f"{bar(share)}  {size(done)} of {size(total_bytes)}, {what}, {size(rate)}/s, "
-            f"{left} to go"
-        )
+        pace = f"{size(rate)}/s, {left} to go"
+        return f"{bar(share)}  {size(done)} of {size(total_bytes)}", pace
