@@ -2,7 +2,7 @@
 
 A file is durable when its present version is verified in the bucket at the key that is its path.
 So files that are open, held or renamed are waited for too. The database is read, and one file again
-and again: all others only when that one is durable.
+and again: all others only when that one is durable, and now and then to say how far it is.
 """
 
 from __future__ import annotations
@@ -146,15 +146,17 @@ def left(context: Context, top: int) -> Left:
     rules = rules_of(context.settings)
     with context.reading() as view:
         homes = Homes(view.session, context.settings.bucket.prefix)
-        missing = list(_missing(view.session, homes, top, rules))
-        if not missing:
+        missing = _missing(view.session, homes, top, rules)
+        first = next(missing, None)
+        if first is None:
             return Left(0, "the last file became durable in this moment: ask again")
-        first = missing[0]
+        files, size_bytes = 1, first.size
+        for one in missing:
+            files, size_bytes = files + 1, size_bytes + one.size
         reason = _reason(context, view, first.ino)
         place = view.paths.place(first.ino)
     path = path_of(context.settings, None if place is None else place.parts)
-    count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
-    size_bytes = sum(one.size for one in missing)
+    count = "1 file" if files == 1 else f"{files} files"
     return Left(size_bytes, f"{count}, {size(size_bytes)}; {path}: {reason}")
 
 
