@@ -84,6 +84,8 @@ def form(found: Any) -> Any:
         "export set /{} --squash all",
         "export remove /{}",
         "policy clock",
+        "warm --wait d/a",
+        "wait --durable d/a",
         "promote --no-wait --as {} jobs/a/step-6",
         "demote {} --yes --no-wait",
     ],

@@ -50,7 +50,7 @@ def follow(
             if timeout_seconds is not None and now - began >= timeout_seconds:
                 _cancel(api, job)
             text = progress.text(job)
-            if now - began >= QUIET_SECONDS:
+            if text and now - began >= QUIET_SECONDS:
                 line.show(text)
             time.sleep(pause)
             pause = min(POLL_SECONDS_MAX, 1.5 * pause)
