@@ -8,7 +8,7 @@ import json
 from sqlalchemy.exc import DatabaseError
 
 from gateway import config, datadir
-from gateway.cli import checks, table
+from gateway.cli import checks, result, table
 from gateway.control.backlog import path_in_export
 from gateway.data.layout import DataFiles
 from gateway.db import schema
@@ -21,8 +21,8 @@ from gateway.settings import Settings
 COLUMNS = ("check", "problem", "repair")
 
 
-def upgrade_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Declare nothing: the command has no options of its own."""
+def upgrade_arguments(parser: argparse.ArgumentParser) -> None:
+    result.option(parser)
 
 
 def upgrade(args: argparse.Namespace) -> int:
@@ -30,9 +30,13 @@ def upgrade(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     checks.require_data_dir(settings)
     # A missing one is on a disk that is not mounted. Another one in its place would be empty.
-    schema.require_made(Database(settings.database_url))
-    print(make_current(settings))
-    print(identity.remember(settings))
+    database = Database(settings.database_url)
+    schema.require_made(database)
+    lines = [make_current(settings), identity.remember(settings)]
+    where = str(database.path or database.url)
+    facts = {"database": where, "schema": schema.current(database), "done": lines}
+    database.close()
+    result.show(facts, "\n".join(lines), args.json)
     return 0
 
 

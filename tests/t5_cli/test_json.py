@@ -24,7 +24,6 @@ WITHOUT = {
     "serve": "it becomes a process",
     "first-boot": "a unit runs it, and the journal gets what it prints; a token is for a file",
     "init": "a person answers its questions, and the file that it writes is the result",
-    "upgrade": "its result is the exit status",
     "completion": "what it prints is a script",
 }
 """The commands without ``--json``, and why."""
@@ -166,6 +165,13 @@ def test_tokens_are_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None
     for changed in (True, False):
         added = ask(site, capsys, f"token add --name boot {token.id} {shlex.quote(token.hash)}")
         assert (added["id"], added["changed"]) == (token.id, changed)
+
+
+def test_an_upgrade_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    found = ask(site, capsys, "upgrade")
+    assert found["database"] == str(site.settings.data_dir / "namespace.db")
+    assert found["schema"].isdigit()
+    assert any("current, schema" in line for line in found["done"])
 
 
 def test_what_was_adopted_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
