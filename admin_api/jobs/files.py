@@ -80,13 +80,15 @@ def _wait(work: Work) -> dict[str, Any]:
     [path] = _paths(work)
     top = durability.find(work.settings, path)
     with queue.opened(work.settings) as context:
+        course = durability.Course(context, top)
 
         def rest(seconds: float) -> None:
-            work.progress(0, None, "it is not durable yet")
+            course.look()
+            work.progress(course.done_bytes, course.total_bytes or None, course.text)
             work.rest(seconds)
 
         durability.wait(context, top, path, rest)
-    work.progress(1, 1, "it is durable")
+    work.progress(course.total_bytes, course.total_bytes or None, "it is durable")
     return {"durable": True}
 
 

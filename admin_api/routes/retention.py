@@ -15,7 +15,6 @@ from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.policies import PolicyDocument, policies_of
 from admin_api.problems import describe
 from admin_api.shapes import INTEGER_MAX, Body, RunQuery
-from gateway import clock
 from gateway.control import retention
 from gateway.errors import PolicyError
 from gateway.escapes import bytes_of, text_of
@@ -225,8 +224,7 @@ def list_actions(
 def read_clock(gateway: Governed, _viewer: Viewer) -> Clock:
     """Say to which time ages are counted: a clock that jumps makes no checkpoint old."""
     time = retention.counted_time(gateway.database)
-    ahead = round(time.ahead_ns / clock.NS, 1)
-    return Clock(ages_until_ns=time.now_ns, clock_ahead_seconds=ahead)
+    return Clock(**retention.clock_facts(time))
 
 
 @router.post("/clock/confirm", responses=describe(403, 503))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gateway import config, datadir
-from gateway.cli import checks
+from gateway.cli import checks, result
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
@@ -21,6 +21,7 @@ WHAT = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     listed = "; ".join(f"{name}: {text}" for name, text in WHAT.items())
+    result.option(parser)
     parser.add_argument("what", choices=sorted(WHAT), help=listed)
 
 
@@ -35,47 +36,49 @@ def run(args: argparse.Namespace) -> int:
     try:
         with datadir.locked(settings, "spillway adopt"), checks.alone(database):
             schema.require_current(database)
-            return (
-                _files(database, settings) if args.what == "files" else _bucket(database, settings)
-            )
+            adopted = _files if args.what == "files" else _bucket
+            return adopted(database, settings, args.json)
     except NamespaceError as exc:
         raise UserError(f"cannot write {database.url}: {exc}") from None
     finally:
         database.close()
 
 
-def _files(database: Database, settings: Settings) -> int:
+def _files(database: Database, settings: Settings, as_json: bool) -> int:
     files = DataFiles(settings.files_dir)
     files.create()
     found = adopt.adopt_files(database, files)
-    print(f"data files {files.root}: adopted; {found.files} files looked at")
+    lines = [f"data files {files.root}: adopted; {found.files} files looked at"]
     if found.taken:
-        print(
+        lines.append(
             f"{found.taken} files have newer bytes than the database says: they are drained again"
         )
     if found.absent:
-        print(
+        lines.append(
             f"{found.absent} files have no data file: their bytes are fetched from the bucket when "
             "a client reads them"
         )
     if found.aside:
-        print(
+        lines.append(
             f"{found.aside} data files were moved to {files.aside}: no file needs them, or its "
             "bytes are fetched again"
         )
     if found.damaged:
-        print(
+        lines.append(
             f"{found.damaged} files have lost bytes: they are kept, shown as damaged by spillway "
             "fsck, and never sent over their objects in the bucket"
         )
+    facts = {"data_files": str(files.root), **found._asdict()}
+    result.show(facts, "\n".join(lines), as_json)
     return 1 if found.damaged else 0
 
 
-def _bucket(database: Database, settings: Settings) -> int:
+def _bucket(database: Database, settings: Settings, as_json: bool) -> int:
     files = adopt.adopt_bucket(database, settings.bucket)
     bucket = settings.bucket
-    print(
+    text = (
         f"bucket {bucket.name}, prefix {bucket.prefix!r}: adopted; {files} files will be sent; "
         "what is in the former bucket stays there"
     )
+    result.show({"bucket": bucket.name, "prefix": bucket.prefix, "files": files}, text, as_json)
     return 0

@@ -6,16 +6,37 @@ import argparse
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePosixPath
+from typing import Any, NamedTuple
 
 from gateway import config
+from gateway.cli import result
 from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
 from gateway.control.names import Asker, Names, reason
-from gateway.control.paths import browsing, shown
+from gateway.control.paths import browsing, facts, resolve, shown
 from gateway.door.door import opened
 from gateway.errors import DoorClosed, NotPossible, NotThere, UserError
+from gateway.namespace.browse import Browser
+from gateway.settings import Settings
 
-Act = Callable[[Names, str], None]
+Act = Callable[["Changing", str], None]
+
+
+class Changing(NamedTuple):
+    """What a command needs to change names."""
+
+    settings: Settings
+    browser: Browser
+    names: Names
+    results: result.Results
+
+    def facts(self, path: str) -> dict[str, Any]:
+        """Return what ``spillway stat`` says of a path. A person is not told it: then nothing is
+        read. Raises NotPossible."""
+        if not self.results.as_json:
+            return {}
+        place = resolve(self.browser, self.settings, path)
+        return facts(self.browser, place.path, place.found())
 
 
 def mkdir_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,19 +44,23 @@ def mkdir_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", dest="mode", type=mode, default=0o755, metavar="MODE", help="default: 755"
     )
+    result.option(parser)
     parser.add_argument("paths", nargs="+", metavar="PATH")
 
 
 def mkdir(args: argparse.Namespace) -> int:
     """Make directories. Returns exit status 1 if one could not be made. Raises UserError."""
 
-    def make(names: Names, path: str) -> None:
+    def make(changing: Changing, path: str) -> None:
+        names = changing.names
         (names.make_all if args.parents else names.make)(path, args.mode)
+        changing.results.add(changing.facts(path))
 
     return _each(args, args.paths, make)
 
 
 def mv_arguments(parser: argparse.ArgumentParser) -> None:
+    result.option(parser)
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("target", metavar="TARGET", help="a new name, or a directory to move to")
 
@@ -45,10 +70,17 @@ def mv(args: argparse.Namespace) -> int:
     UserError."""
     require_different(args.sources)
 
-    def move(names: Names, path: str) -> None:
-        names.move(path, args.target, is_alone=len(args.sources) == 1)
+    def move(changing: Changing, path: str) -> None:
+        to = changing.names.move(path, args.target, is_alone=len(args.sources) == 1)
+        changing.results.add(moved(path, changing.facts(to)))
 
     return _each(args, args.sources, move)
+
+
+def moved(path: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what a script is told of a move. Parameters: path, the former one; facts, what
+    ``spillway stat`` says of the new one."""
+    return {"from": shown(path), **facts}
 
 
 def require_different(sources: Sequence[str]) -> None:
@@ -63,6 +95,7 @@ def require_different(sources: Sequence[str]) -> None:
 def rm_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", dest="recursive", action="store_true", help="directories, with all")
     parser.add_argument("-f", dest="force", action="store_true", help="what is not there is fine")
+    result.option(parser)
     parser.add_argument("paths", nargs="+", metavar="PATH")
 
 
@@ -70,25 +103,28 @@ def rm(args: argparse.Namespace) -> int:
     """Remove files or trees. Returns exit status 1 if something is left. Raises UserError."""
     left = []
 
-    def remove(names: Names, path: str) -> None:
+    def remove(changing: Changing, path: str) -> None:
+        names, results = changing.names, changing.results
         try:
             place = names.find(path)
         except NotThere:
             if args.force:
+                results.add(removed(path, 0))
                 return
             raise
         if not place.is_directory:
             names.remove(place)
+            results.add(removed(path, 1))
             return
         if not args.recursive:
             raise is_a_directory(path)
-        line = Line(quiet=False)
+        line = Line(quiet=args.json)
         try:
             removal = names.remove_tree(place, lambda n: line.show(f"{n:,} names removed"))
         finally:
             line.end()
         failures = [f"{shown(path)}{below}: {reason(why)}" for below, why in removal.failures]
-        left.append(show_removal(path, removal.removed, failures))
+        left.append(show_removal(results, path, removal.removed, failures))
 
     status = _each(args, args.paths, remove)
     return max([status, *left])
@@ -99,20 +135,31 @@ def is_a_directory(path: str) -> NotPossible:
     return NotPossible(f"{shown(path)}: it is a directory: spillway rm -r removes all of it")
 
 
-def show_removal(path: str, removed: int, failures: Sequence[str]) -> int:
-    """Print what became of a tree. Returns the exit status. Parameters: removed, names; failures,
-    why others are left."""
-    print(f"{shown(path)}: {removed:,} names removed")
+def removed(path: str, names: int, failures: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a script is told of a removal. Parameters: names that were removed; failures, why
+    others are left."""
+    return {"path": shown(path), "removed_names": names, "failures": list(failures)}
+
+
+def show_removal(results: result.Results, path: str, names: int, failures: Sequence[str]) -> int:
+    """Tell what became of a tree. Returns the exit status. Parameters: names that were removed;
+    failures, why others are left."""
+    results.add(removed(path, names, failures), f"{shown(path)}: {names:,} names removed")
     return max((refuse(NotPossible(one)) for one in failures), default=DONE)
 
 
 def _each(args: argparse.Namespace, paths: Sequence[str], act: Act) -> int:
     """Do the same with each path. A path that is not possible does not stop the others."""
     settings = config.load(args.config)
-    with browsing(settings) as browser, opened(settings) as door:
+    with (
+        browsing(settings) as browser,
+        opened(settings) as door,
+        result.Results(args.json) as results,
+    ):
         names = Names(settings, browser, Asker(door))
+        changing = Changing(settings, browser, names, results)
         try:
-            return each(paths, partial(act, names))
+            return each(paths, partial(act, changing))
         except DoorClosed as exc:
             return refuse(
                 NotPossible(f"{exc}: what was done stays done: look with spillway ls, and repeat")

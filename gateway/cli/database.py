@@ -8,7 +8,7 @@ import json
 from sqlalchemy.exc import DatabaseError
 
 from gateway import config, datadir
-from gateway.cli import checks
+from gateway.cli import checks, result, table
 from gateway.control.backlog import path_in_export
 from gateway.data.layout import DataFiles
 from gateway.db import schema
@@ -18,9 +18,11 @@ from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
 from gateway.namespace import fsck, identity, volume
 from gateway.settings import Settings
 
+COLUMNS = ("check", "problem", "repair")
 
-def upgrade_arguments(_parser: argparse.ArgumentParser) -> None:
-    """Declare nothing: the command has no options of its own."""
+
+def upgrade_arguments(parser: argparse.ArgumentParser) -> None:
+    result.option(parser)
 
 
 def upgrade(args: argparse.Namespace) -> int:
@@ -28,9 +30,13 @@ def upgrade(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     checks.require_data_dir(settings)
     # A missing one is on a disk that is not mounted. Another one in its place would be empty.
-    schema.require_made(Database(settings.database_url))
-    print(make_current(settings))
-    print(identity.remember(settings))
+    database = Database(settings.database_url)
+    schema.require_made(database)
+    lines = [make_current(settings), identity.remember(settings)]
+    where = str(database.path or database.url)
+    facts = {"database": where, "schema": schema.current(database), "done": lines}
+    database.close()
+    result.show(facts, "\n".join(lines), args.json)
     return 0
 
 
@@ -57,12 +63,21 @@ def run_fsck(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"problems": [p._asdict() for p in problems], "left": len(left)}))
     else:
-        for problem in problems:
-            repaired = args.repair and problem.repair
-            note = f" [{problem.repair}]" if repaired else " [can be repaired]"
-            print(f"{problem.check}: {problem.detail}{note if problem.repair else ''}")
+        rows = [_cells(problem, args.repair) for problem in problems]
+        if rows:
+            table.show(COLUMNS, rows, map(_line, rows))
         print(f"{len(problems)} problems found, {len(left)} left")
     return 1 if left else 0
+
+
+def _cells(problem: fsck.Problem, is_repaired: bool) -> tuple[str, ...]:
+    note = problem.repair and (problem.repair if is_repaired else "can be repaired")
+    return problem.check, problem.detail, note
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    check, detail, note = cells
+    return f"{check}: {detail}" + (f" [{note}]" if note else "")
 
 
 def _problems(

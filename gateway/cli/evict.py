@@ -26,14 +26,15 @@ def run(args: argparse.Namespace) -> int:
     with evicting(config.load(args.config)) as eviction:
         for path in args.paths:
             try:
-                eviction.path(path, lambda count: line.show(f"{count:,} files evicted"))
+                try:
+                    eviction.path(path, lambda count: line.show(f"{count:,} files evicted"))
+                finally:
+                    line.end()  # what is said of an error has a line of its own
             except NotPossible as exc:
                 status = refuse(exc)
             except DoorClosed as exc:
                 status = refuse(NotPossible(f"{exc}: what was done stays done: repeat"))
                 break
-            finally:
-                line.end()
     show(eviction.facts(), args.json)
     return status
 

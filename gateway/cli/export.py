@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway import config
-from gateway.cli import table, user, verbs
+from gateway.cli import result, table, user, verbs
 from gateway.clients import Squash
 from gateway.control import exports as control
 from gateway.control.paths import names_of
@@ -52,7 +52,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument(
             "--version", type=int, metavar="N", help="only if it has this version (0: is new)"
         )
-    verb("reload", "have the server take all exports and nfs.clients again", _reload)
+    reloading = verb("reload", "have the server take all exports and nfs.clients again", _reload)
+    for sub in (setting, removing, reloading):
+        result.option(sub)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,7 +106,7 @@ def show_one(one: dict[str, Any], as_json: bool) -> int:
 
 def _set(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     made = exports.put(_wanted(settings, exports, args), user.name(), args.version)
-    return show_made(made.name, made.version)
+    return show_made(control.facts(settings, _found(exports, made.name)), args.json)
 
 
 def _validate(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
@@ -161,36 +163,36 @@ def gone(name: str) -> UserError:
     return UserError(f"the directory of {name} is not there any more: name one with --path")
 
 
-def show_made(name: str, version: int) -> int:
+def show_made(one: dict[str, Any], as_json: bool) -> int:
     """Print that an export was made or changed. Returns the exit status."""
-    print(f"{name}: version {version}")
+    result.show(one, f"{one['name']}: version {one['version']}", as_json)
     return 0
 
 
 def _remove(_settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     _found(exports, args.name)
     exports.remove(args.name, user.name(), args.version)
-    return show_removed(args.name)
+    return show_removed(args.name, args.json)
 
 
-def show_removed(name: str) -> int:
+def show_removed(name: str, as_json: bool) -> int:
     """Print that an export was removed. Returns the exit status."""
-    print(f"{name}: removed")
+    result.show({"name": name, "removed": True}, f"{name}: removed", as_json)
     return 0
 
 
-def _reload(_settings: Settings, exports: Exports, _args: argparse.Namespace) -> int:
+def _reload(_settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     exports.reload()
     _served, left_out = exports.servable()
-    return show_reloaded([one.name for one in left_out])
+    return show_reloaded([one.name for one in left_out], args.json)
 
 
-def show_reloaded(left_out: Sequence[str]) -> int:
+def show_reloaded(left_out: Sequence[str], as_json: bool) -> int:
     """Print that the exports are in force. Returns the exit status. Parameters: left_out, those
     that the server cannot have."""
-    for name in left_out:
-        print(f"{name}: left out: spillway export show {name}")
-    print("the exports are in force")
+    lines = [f"{name}: left out: spillway export show {name}" for name in left_out]
+    text = "\n".join([*lines, "the exports are in force"])
+    result.show({"left_out": list(left_out)}, text, as_json)
     return 1 if left_out else 0
 
 

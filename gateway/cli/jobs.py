@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gateway import config
-from gateway.cli import table, verbs
+from gateway.cli import result, table, verbs
 from gateway.cli.retention import moment
 from gateway.cli.token import opened
 from gateway.db.engine import Database
@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for sub in (listing, showing):
         sub.add_argument("--json", action="store_true", help="the same facts as JSON")
     ending = verb("cancel", "end a job; what it has done stays done", _cancel)
+    result.option(ending)
     for sub in (showing, ending):
         sub.add_argument("id", metavar="ID")
 
@@ -77,6 +78,12 @@ def show_one(one: dict[str, Any], as_json: bool) -> int:
     """Print a job. Returns exit status 1 if it ended in another way than by being done."""
     print(json.dumps(one, indent=2) if as_json else _line(one))
     return int(one["ended_ns"] is not None and one["state"] != "done")
+
+
+def show_cancelled(one: dict[str, Any], as_json: bool) -> int:
+    """Print a job that was asked to end. Returns the exit status."""
+    result.show(one, _line(one), as_json)
+    return 0
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from stat import filemode
 from typing import Any, NamedTuple
 
 from gateway import config
-from gateway.cli import retention
+from gateway.cli import retention, table
 from gateway.control import files
 from gateway.control.paths import FORMATS, REMOVED, Place, browsing, facts, names_of, resolve
 from gateway.control.reading import opened, reading
@@ -24,6 +24,7 @@ from gateway.units import duration
 DONE = 0
 NOT_POSSIBLE = 1
 RESIDENT = "resident"
+COLUMNS = ("mode", ">names", ">uid", ">gid", ">size", "modified", "name")
 
 
 def ls_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,28 +93,37 @@ def show_listed(listed: Callable[[str], Listed], args: argparse.Namespace) -> in
             continue
         if len(args.paths) > 1 and one.is_directory:
             print(f"{chr(10) if number else ''}{one.path}:")
-        # Only the shown lines are kept.
-        lines = [(name.key, _line(name) if args.long else name.text) for name in one.names]
-        for _key, line in sorted(lines):
-            print(line)
+        # Only the shown cells are kept.
+        names = [(name.key, _cells(name) if args.long else (name.text,)) for name in one.names]
+        rows = [cells for _key, cells in sorted(names)]
+        if args.long and rows:
+            table.show(COLUMNS, rows, map(_line, rows))
+            continue
+        for [name] in rows:
+            print(name)
     if args.json:
         print(json.dumps(found, indent=2))
     return status
 
 
-def _line(name: Named) -> str:
-    """Return one line of ``ls -l``."""
+def _cells(name: Named) -> tuple[str, ...]:
+    """Return the cells of one row of ``ls -l``."""
     one = name.facts
     mode = filemode(FORMATS[one["kind"]] | int(one["mode"], 8))
-    line = (
-        f"{mode} {one['names']:>3} {one['uid']:>6} {one['gid']:>6} {one['size_bytes']:>14} "
-        f"{one['modified'][:19].replace('T', ' ')} {name.text}"
-    )
+    text = name.text
     if "target" in one:
-        line += f" -> {one['target'] or REMOVED}"
+        text += f" -> {one['target'] or REMOVED}"
     remarks = [one["bytes"]] if one.get("bytes", RESIDENT) != RESIDENT else []
     remarks += ["pinned"] if one["pinned"] else []
-    return f"{line} ({', '.join(remarks)})" if remarks else line
+    if remarks:
+        text += f" ({', '.join(remarks)})"
+    numbers = (str(one[key]) for key in ("names", "uid", "gid", "size_bytes"))
+    return mode, *numbers, one["modified"][:19].replace("T", " "), text
+
+
+def _line(cells: tuple[str, ...]) -> str:
+    mode, names, uid, gid, length, when, text = cells
+    return f"{mode} {names:>3} {uid:>6} {gid:>6} {length:>14} {when} {text}"
 
 
 def stat_arguments(parser: argparse.ArgumentParser) -> None:

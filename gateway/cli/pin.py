@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway import config
-from gateway.cli import table, user
+from gateway.cli import result, table, user
 from gateway.cli.change import each
 from gateway.cli.look import DONE
 from gateway.cli.promote import opened
@@ -16,39 +16,45 @@ from gateway.control import pins
 from gateway.control.paths import Place, browsing, resolve
 from gateway.db.compiled import Session
 from gateway.namespace.pins import every
+from gateway.settings import Settings
 from gateway.text import shown
 from gateway.types import Kind, Residency
 
-Act = Callable[[Session, Place], str]
+Told = tuple[dict[str, Any], str]
+"""What a script is told, and what a person is."""
+Act = Callable[[Settings, Session, Place], Told]
 
 
 def pin_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--note", default="", metavar="TEXT", help="why, for other people")
+    result.option(parser)
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a directory")
 
 
 def pin(args: argparse.Namespace) -> int:
     """Pin files and directories. Returns exit status 1 if one is not there. Raises UserError."""
 
-    def act(session: Session, place: Place) -> str:
+    def act(settings: Settings, session: Session, place: Place) -> Told:
         attr = place.found().attr
         pins.pin(session, attr, place.path, args.note, user.name())
         is_absent = attr.kind == Kind.REGULAR and attr.residency == Residency.ABSENT
-        return pinned(place.path, is_absent)
+        return pins.of(settings, session, attr.ino) or {}, pinned(place.path, is_absent)
 
     return _each(args, act)
 
 
 def unpin_arguments(parser: argparse.ArgumentParser) -> None:
+    result.option(parser)
     parser.add_argument("paths", nargs="+", metavar="PATH", help="what was pinned")
 
 
 def unpin(args: argparse.Namespace) -> int:
     """End pins. Returns exit status 1 if there was none. Raises UserError."""
 
-    def act(session: Session, place: Place) -> str:
-        pins.unpin(session, place.found().attr.ino, place.path)
-        return unpinned(place.path)
+    def act(_settings: Settings, session: Session, place: Place) -> Told:
+        ino = place.found().attr.ino
+        pins.unpin(session, ino, place.path)
+        return unpinned(place.path, ino)
 
     return _each(args, act)
 
@@ -60,9 +66,9 @@ def pinned(path: str, is_absent: bool) -> str:
     return f"{path}: pinned{hint if is_absent else ''}"
 
 
-def unpinned(path: str) -> str:
+def unpinned(path: str, ino: int) -> Told:
     """Return what is said of a pin that ended."""
-    return f"{path}: not pinned any more"
+    return {"path": path, "ino": ino, "unpinned": True}, f"{path}: not pinned any more"
 
 
 def pins_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,12 +107,16 @@ def _line(cells: tuple[str, ...]) -> str:
 def _each(args: argparse.Namespace, act: Act) -> int:
     """Do the same with each path. A path that is not possible does not stop the others."""
     settings = config.load(args.config)
-    with browsing(settings) as browser, opened(settings) as database:
+    with (
+        browsing(settings) as browser,
+        opened(settings) as database,
+        result.Results(args.json) as results,
+    ):
 
         def one(path: str) -> None:
             place = resolve(browser, settings, path)
             with database.reader() as connection, database.transaction(connection):
-                done = act(Session(connection, database.dialect), place)
-            print(done)
+                told = act(settings, Session(connection, database.dialect), place)
+            results.add(*told)
 
         return each(args.paths, one)

@@ -10,8 +10,10 @@ import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from typing import Any, NamedTuple
 
+from gateway.cli import table
 from gateway.cli.quantities import (
     COUNT,
     DURATION,
@@ -30,6 +32,7 @@ from gateway.sizing import capacity, cost
 from gateway.sizing.figure import Figure, Inputs, Unit
 from gateway.units import decimal_size, duration
 
+COLUMNS = ("figure", ">value", "formula")
 WIDTH = 100
 LABEL_WIDTH = 22
 VALUE_WIDTH = 17
@@ -139,7 +142,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_facts(inputs, figures), indent=2))
     else:
-        print(*_lines(args, inputs, figures), sep="\n")
+        rows = [_cells(inputs, figure) for figure in figures]
+        table.show(COLUMNS, rows, chain.from_iterable(map(_wrapped_row, rows)))
+        print(*_remarks(args), sep="\n")
     return 0
 
 
@@ -174,12 +179,18 @@ def _facts(inputs: Inputs, figures: Sequence[Figure]) -> dict[str, Any]:
     }
 
 
-def _lines(args: argparse.Namespace, inputs: Inputs, figures: Sequence[Figure]) -> Iterator[str]:
-    for figure in figures:
-        value, how = "left out", f"needs {_missing(inputs, figure)}"
-        if figure.value is not None:
-            value, how = _shown(figure.unit, figure.value), figure.formula
-        yield from _wrapped(f"{figure.label:<{LABEL_WIDTH}}{value:<{VALUE_WIDTH}} ", how)
+def _cells(inputs: Inputs, figure: Figure) -> tuple[str, ...]:
+    if figure.value is None:
+        return figure.label, "left out", f"needs {_missing(inputs, figure)}"
+    return figure.label, _shown(figure.unit, figure.value), figure.formula
+
+
+def _wrapped_row(cells: tuple[str, ...]) -> list[str]:
+    label, value, how = cells
+    return _wrapped(f"{label:<{LABEL_WIDTH}}{value:<{VALUE_WIDTH}} ", how)
+
+
+def _remarks(args: argparse.Namespace) -> Iterator[str]:
     given = ((option.flag, getattr(args, option.field)) for option in OPTIONS)
     yield ""
     text = " ".join(f"{flag}={text}" for flag, text in given if text is not None)

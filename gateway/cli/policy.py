@@ -11,12 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway import config
-from gateway.cli import retention, table, user, verbs
+from gateway import clock, config
+from gateway.cli import result, retention, table, user, verbs
 from gateway.cli.checkpoints import run_of
 from gateway.control import policies
 from gateway.control import retention as control_retention
 from gateway.db import schema
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, PolicyError, UserError
 from gateway.retention import policy, store
@@ -43,28 +44,30 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             sub.add_argument(option, **details)
 
     as_json = ("--json", {"action": "store_true", "help": "the same facts as JSON"})
+    done = ("--json", {"action": "store_true", "help": result.HELP})
     name = ("name", {"metavar": "NAME"})
     number = {"type": int, "metavar": "N"}
     file = {"metavar": "FILE"}
     verb("list", "the policies that are in force", _list, as_json)
-    verb("show", "one policy", _show, name, ("--version", number))
+    verb("show", "one policy", _show, as_json, name, ("--version", number))
     verb("history", "all versions of all policies", _history, as_json)
-    verb("set", "store the policies of a file (-: standard input)", _set, ("file", file))
-    verb("remove", "remove a policy; its versions stay in the history", _remove, name)
-    verb("enable", "have a policy keep and delete again", _enable, name)
-    verb("disable", "have a policy neither keep nor delete", _disable, name)
+    verb("set", "store the policies of a file (-: standard input)", _set, done, ("file", file))
+    verb("remove", "remove a policy; its versions stay in the history", _remove, done, name)
+    verb("enable", "have a policy keep and delete again", _enable, done, name)
+    verb("disable", "have a policy neither keep nor delete", _disable, done, name)
     verb(
         *("plan", "what becomes of each checkpoint, and why", _plan, as_json),
         ("--policy", {**file, "help": "with the policies of this file, which are not stored"}),
         ("--run", {"metavar": "RUN", "dest": "run_name", "help": "show only this run"}),
         ("--fate", {"choices": FATES, "help": "show only these"}),
     )
-    verb("approve", "approve a plan that deletes much", _approve, ("plan", {"metavar": "PLAN"}))
+    plan = ("plan", {"metavar": "PLAN"})
+    verb("approve", "approve a plan that deletes much", _approve, done, plan)
     limit = {**number, "default": SHOWN, "help": f"the last N actions (default {SHOWN})"}
     only = ("--run", {"metavar": "RUN", "dest": "run_name", "help": "only this run"})
     verb("log", "what was done, when, and by which policy", _log, as_json, ("--limit", limit), only)
     confirm = {"action": "store_true", "help": "the clock of this machine is right"}
-    verb("clock", "the time to which ages are counted", _clock, ("--confirm", confirm))
+    verb("clock", "the time to which ages are counted", _clock, as_json, ("--confirm", confirm))
     verb("approvals", "the plans that are or were asked about", _approvals, as_json)
     verb(
         "validate",
@@ -108,12 +111,15 @@ def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> 
     wanted = [one for one in found if args.version in (None, one.version)]
     if not wanted:
         raise UserError(policies.missing(args.name))
-    return show_one(policies.facts(wanted[-1]))
+    return show_one(policies.facts(wanted[-1]), args.json)
 
 
-def show_one(facts: dict[str, Any]) -> int:
+def show_one(facts: dict[str, Any], as_json: bool) -> int:
     """Print a version of a policy. Returns the exit status."""
-    print(json.dumps(facts, indent=2))
+    name, state, when, author, _told = _cells(facts)
+    says = [f"  {one}" for one in _says(facts)]
+    text = "\n".join([f"{name}  {state}  {when} by {author}", *says])
+    result.show(facts, text, as_json)
     return 0
 
 
@@ -127,47 +133,58 @@ def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> i
     given = read(args.file)
     author = user.name()
     with database.writing() as session:
-        stored = [(one.name, store.put(session, one, author)) for one in given]
-    return show_stored([(name, _facts(version)) for name, version in stored])
+        stored = [_changed(session, one.name, store.put(session, one, author)) for one in given]
+    return show_stored(stored, args.json)
 
 
-def show_stored(stored: Sequence[tuple[str, dict[str, Any] | None]]) -> int:
-    """Print the new version of each policy, or None of one that is unchanged. Returns the exit
-    status."""
-    for name, version in stored:
-        show_changed(name, version)
-    print("spillway policy plan shows what becomes of each checkpoint")
+def show_stored(stored: Sequence[dict[str, Any]], as_json: bool) -> int:
+    """Print each policy as it is now, as ``show_changed`` does. Returns the exit status."""
+    with result.Results(as_json) as results:
+        for one in stored:
+            results.add(one, _change(one))
+    if not as_json:
+        print("spillway policy plan shows what becomes of each checkpoint")
     return 0
 
 
-def show_changed(name: str, version: dict[str, Any] | None) -> int:
-    """Print the new version of a policy, or None if it is unchanged. Returns the exit status."""
-    print(f"{name}: unchanged" if version is None else _line(version))
+def show_changed(version: dict[str, Any], as_json: bool) -> int:
+    """Print a policy as it is now. Returns the exit status. Parameters: version, its facts, and
+    whether they were ``changed``."""
+    result.show(version, _change(version), as_json)
     return 0
 
 
-def _facts(version: store.Version | None) -> dict[str, Any] | None:
-    return None if version is None else policies.facts(version)
+def _change(version: dict[str, Any]) -> str:
+    return _line(version) if version["changed"] else f"{version['name']}: unchanged"
+
+
+def _changed(session: Session, name: str, made: store.Version | None) -> dict[str, Any]:
+    """Return the facts about a policy after a change. Parameters: made, its new version, or None if
+    it is unchanged."""
+    now = made or policies.current(session, name)
+    assert now is not None
+    return {**policies.facts(now), "changed": made is not None}
 
 
 def _remove(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.writing() as session, policies.found(args.name):
-        version = store.remove(session, args.name, user.name())
-    return show_changed(args.name, policies.facts(version))
+        made = _changed(session, args.name, store.remove(session, args.name, user.name()))
+    return show_changed(made, args.json)
 
 
 def _enable(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    return _switch(database, args.name, True)
+    return _switch(database, args, is_enabled=True)
 
 
 def _disable(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    return _switch(database, args.name, False)
+    return _switch(database, args, is_enabled=False)
 
 
-def _switch(database: Database, name: str, is_enabled: bool) -> int:
-    with database.writing() as session, policies.found(name):
-        version = store.switch(session, name, is_enabled, user.name())
-    return show_changed(name, _facts(version))
+def _switch(database: Database, args: argparse.Namespace, *, is_enabled: bool) -> int:
+    with database.writing() as session, policies.found(args.name):
+        switched = store.switch(session, args.name, is_enabled, user.name())
+        made = _changed(session, args.name, switched)
+    return show_changed(made, args.json)
 
 
 def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> int:
@@ -188,13 +205,14 @@ def show_plan(facts: dict[str, Any], as_json: bool) -> int:
 
 
 def _approve(settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    control_retention.approve(settings, database, args.plan, user.name())
-    return show_approval(args.plan)
+    made = control_retention.approve(settings, database, args.plan, user.name())
+    return show_approval(control_retention.approval(made), args.json)
 
 
-def show_approval(plan: str) -> int:
+def show_approval(one: dict[str, Any], as_json: bool) -> int:
     """Print that a plan is approved. Returns the exit status."""
-    print(f"{plan}: approved; the gateway deletes these checkpoints within minutes")
+    text = f"{one['plan']}: approved; the gateway deletes these checkpoints within minutes"
+    result.show(one, text, as_json)
     return 0
 
 
@@ -231,15 +249,16 @@ def _clock(_settings: Settings, database: Database, args: argparse.Namespace) ->
     if args.confirm:
         control_retention.confirm_clock(database)
     time = control_retention.counted_time(database)
-    return show_clock(time.now_ns, time.ahead_ns)
+    return show_clock(control_retention.clock_facts(time), args.json)
 
 
-def show_clock(now_ns: int, ahead_ns: int) -> int:
-    """Print the time to which ages are counted. Returns the exit status. Parameters: ahead_ns, how
-    far the clock is ahead of it."""
-    print(f"ages are counted to {retention.moment(now_ns)}")
+def show_clock(facts: dict[str, Any], as_json: bool) -> int:
+    """Print the time to which ages are counted. Returns the exit status."""
+    ahead_ns = int(facts["clock_ahead_seconds"] * clock.NS)
+    text = f"ages are counted to {retention.moment(facts['ages_until_ns'])}"
     if ahead_ns:
-        print(retention.clock_text(ahead_ns))
+        text += f"\n{retention.clock_text(ahead_ns)}"
+    result.show(facts, text, as_json)
     return 1 if ahead_ns else 0
 
 
@@ -270,10 +289,13 @@ def document_of(file: str) -> dict[str, Any]:
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     state = "enabled" if one["enabled"] else "disabled"
     state = "removed" if one["document"] is None else state
-    says = one["document"] or {}
-    told = ", ".join(f"{key} = {json.dumps(value)}" for key, value in says.items() if key != "name")
     when = retention.moment(one["created_ns"])
-    return f"{one['name']} v{one['version']}", state, when, one["author"], told
+    return f"{one['name']} v{one['version']}", state, when, one["author"], ", ".join(_says(one))
+
+
+def _says(one: dict[str, Any]) -> list[str]:
+    says = one["document"] or {}
+    return [f"{key} = {json.dumps(value)}" for key, value in says.items() if key != "name"]
 
 
 def _line(one: dict[str, Any]) -> str:

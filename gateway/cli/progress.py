@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -17,28 +19,49 @@ LINE_SECONDS = 5.0
 
 
 class Line:
-    """One line that is rewritten at a terminal, or else a new line every few seconds."""
+    """One line that is rewritten at a terminal, or else a new line every few seconds.
+
+    If the standard output is no terminal, it gets the result and nothing else: then the lines are
+    on standard error.
+    """
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
-        self._is_terminal = sys.stdout.isatty()
-        self._next_at = 0.0
+        self._stream = sys.stdout if sys.stdout.isatty() else sys.stderr
+        self._is_terminal = self._stream.isatty()
+        self._next_at = clock.monotonic_seconds() + LINE_SECONDS
         self._length = 0
 
     def show(self, text: str) -> None:
         if self._quiet:
             return
         if self._is_terminal:
-            sys.stdout.write("\r" + text.ljust(self._length))
+            # A line that is wrapped could not be rewritten.
+            text = text[: self._columns() - 1]
+            self._stream.write("\r" + text.ljust(self._length))
             self._length = len(text)
-            sys.stdout.flush()
+            self._stream.flush()
         elif clock.monotonic_seconds() >= self._next_at:
-            print(text, flush=True)
+            print(text, file=self._stream, flush=True)
             self._next_at = clock.monotonic_seconds() + LINE_SECONDS
+
+    def _columns(self) -> int:
+        try:
+            found = os.get_terminal_size(self._stream.fileno()).columns
+        except OSError:
+            found = 0
+        return found or shutil.get_terminal_size().columns
 
     def end(self) -> None:
         if self._length:
-            sys.stdout.write("\r" + " " * self._length + "\r")
+            self._stream.write("\r" + " " * self._length + "\r")
+            self._stream.flush()
+            self._length = 0
+
+
+def bar(share: float) -> str:
+    """Return a bar, and the share in per cent."""
+    return f"[{'#' * int(share * BAR):<{BAR}}] {100 * share:3.0f} %"
 
 
 class Transfer:
@@ -61,11 +84,20 @@ class Transfer:
         Parameters: total_bytes of all files; files, the number of all; left_files, of those that
         are not transferred.
         """
+        done, pace = self._figures(total_bytes, 1 - left_files / max(1, files))
+        return f"{done}, {left_files} files left, {pace}"
+
+    def told(self, total_bytes: int, what: str) -> str:
+        """Return the same with another text about what is left, which may be long."""
+        done, pace = self._figures(total_bytes, 0.0)
+        return f"{done}, {pace}; {what}"
+
+    def _figures(self, total_bytes: int, share: float) -> tuple[str, str]:
+        """Return how much is done, and how fast. Parameters: share, which is done if no file has
+        bytes."""
         (since, before), (now, done) = self._points[0], self._points[-1]
         rate = max(0, done - before) / (now - since) if now > since else 0.0
-        share = done / total_bytes if total_bytes else 1 - left_files / max(1, files)
+        share = done / total_bytes if total_bytes else share
         left = duration((total_bytes - done) / rate) if rate else "?"
-        return (
-            f"[{'#' * int(share * BAR):<{BAR}}] {100 * share:3.0f} %  {size(done)} of "
-            f"{size(total_bytes)}, {left_files} files left, {size(rate)}/s, {left} to go"
-        )
+        pace = f"{size(rate)}/s, {left} to go"
+        return f"{bar(share)}  {size(done)} of {size(total_bytes)}", pace

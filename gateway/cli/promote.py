@@ -11,9 +11,9 @@ from typing import Any
 
 from gateway import clock, config, state
 from gateway.checkpoints.catalogue import rules_of
-from gateway.cli import table, user
+from gateway.cli import result, table, user
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
-from gateway.cli.progress import Line
+from gateway.cli.progress import Line, bar
 from gateway.control import promotions as control
 from gateway.control.paths import browsing, follow
 from gateway.db import schema
@@ -114,7 +114,13 @@ def _cells(one: dict[str, Any]) -> tuple[str, ...]:
 def demote_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="remove the copy, also in the bucket")
     parser.add_argument("--release-hold", action="store_true", help="end its legal hold first")
-    parser.add_argument("--wait", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="until it is removed (default)",
+    )
+    result.option(parser)
     parser.add_argument("name", metavar="NAME", help="as spillway promotions shows it")
 
 
@@ -127,27 +133,30 @@ def demote(args: argparse.Namespace) -> int:
                 found = control.named(session, args.name)
             except NotPossible as exc:
                 raise UserError(str(exc)) from None
+            _files, copied = store.counts(session, found.name)
             if not args.yes:
-                return show_unconfirmed(found.name, found.files, found.size)
+                return show_unconfirmed(control.facts(settings, found, copied), args.json)
             try:
-                store.demote(session, found, args.release_hold)
+                after = store.demote(session, found, args.release_hold)
             except NotPossible as exc:
                 return refuse(exc)
         if args.wait:
-            _Waiting(settings, database, False).until_gone(found)
-    return show_demoted(args.name, args.wait)
+            _Waiting(settings, database, args.json).until_gone(found)
+    return show_demoted(control.facts(settings, after, copied), args.wait, args.json)
 
 
-def show_unconfirmed(name: str, files: int, size_bytes: int) -> int:
+def show_unconfirmed(one: dict[str, Any], as_json: bool) -> int:
     """Print what would be removed with --yes. Returns the exit status."""
-    what = f"{files:,} files, {size(size_bytes)}"
-    print(f"{name}: {what} would be removed, also from the bucket: add --yes")
+    what = f"{one['files']:,} files, {size(one['size_bytes'])}"
+    text = f"{one['name']}: {what} would be removed, also from the bucket: add --yes"
+    result.show({**one, "removed": False}, text, as_json)
     return NOT_POSSIBLE
 
 
-def show_demoted(name: str, is_gone: bool) -> int:
+def show_demoted(one: dict[str, Any], is_gone: bool, as_json: bool) -> int:
     """Print that a promotion is or will be removed. Returns the exit status."""
-    print(f"{name}: {'removed' if is_gone else 'is being removed'}")
+    text = f"{one['name']}: {'removed' if is_gone else 'is being removed'}"
+    result.show({**one, "removed": is_gone}, text, as_json)
     return DONE
 
 
@@ -160,7 +169,9 @@ def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
 
 def copied_text(copied: int, files: int, reason: str | None) -> str:
     """Return how far a promotion is."""
-    return f"{copied:,} of {files:,} files copied" + (f": {shown(reason)}" if reason else "")
+    text = f"{bar(copied / files)}  " if files else ""
+    text += f"{copied:,} of {files:,} files copied"
+    return text + (f": {shown(reason)}" if reason else "")
 
 
 class _Waiting:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gateway import clock, config
-from gateway.cli import table
+from gateway.cli import result, table
 from gateway.control.queue import facts, opened, orders, resolve
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
@@ -49,14 +49,15 @@ def run(args: argparse.Namespace) -> int:
             _list(context, args)
             return 0
         require_paths(args)
-        for path, ino in resolve(context, args.paths).items():
-            if args.verb == RETRY:
-                show_retry(path, queue.retry(context, ino))
-                continue
-            before = queue.say(context, ino, VERBS[args.verb])
-            if args.verb == "release" and not before:
-                raise UserError(f"nothing was said of {path}: spillway queue shows what was")
-            show_order(path, args.verb)
+        with result.Results(args.json) as results:
+            for path, ino in resolve(context, args.paths).items():
+                if args.verb == RETRY:
+                    results.add(*retried(path, queue.retry(context, ino)))
+                    continue
+                before = queue.say(context, ino, VERBS[args.verb])
+                if args.verb == "release" and not before:
+                    raise UserError(f"nothing was said of {path}: spillway queue shows what was")
+                results.add(*ordered(path, args.verb))
     return 0
 
 
@@ -66,18 +67,20 @@ def require_paths(args: argparse.Namespace) -> None:
         raise UserError(f"nothing to {args.verb}: name a PATH: spillway queue {args.verb} PATH")
 
 
-def show_order(path: str, verb: str) -> None:
-    """Print that an order was given or withdrawn."""
-    said = {
+def ordered(path: str, verb: str) -> tuple[dict[str, Any], str]:
+    """Return what a script and a person are told of an order that was given or withdrawn."""
+    said = None if verb == "release" else verb
+    texts = {
         "release": "released",
         "cancel": f"its upload ends, and it is held: spillway queue release {path}",
     }
-    print(f"{path}: {said.get(verb, verb)}")
+    return {"path": path, "said": said}, f"{path}: {texts.get(verb, verb)}"
 
 
-def show_retry(path: str, has_failed: bool) -> None:
-    """Print what became of an order to try again."""
-    print(f"{path}: {'is tried again' if has_failed else 'nothing of it has failed'}")
+def retried(path: str, had_failed: bool) -> tuple[dict[str, Any], str]:
+    """Return what a script and a person are told of an order to try again."""
+    text = "is tried again" if had_failed else "nothing of it has failed"
+    return {"path": path, "had_failed": had_failed}, f"{path}: {text}"
 
 
 def _list(context: Context, args: argparse.Namespace) -> None:
@@ -101,8 +104,10 @@ def show(files: list[dict[str, Any]], more: int, said: list[dict[str, Any]], as_
         print(f"... and {more} more: --limit {len(files) + more}")
     if not files:
         print("nothing waits for the bucket")
-    for item in said:
-        print(f"{item['said']:<10} {item['path'] or '?'}")
+    ordered = [(item["said"], item["path"] or "?") for item in said]
+    if ordered:
+        lines = (f"{order:<10} {path}" for order, path in ordered)
+        table.show(("order", "file or directory"), ordered, lines)
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -7,11 +7,13 @@ import json
 from dataclasses import asdict
 
 from gateway import clock, config
+from gateway.cli import table
 from gateway.door import statistics
 from gateway.door.statistics import Histogram, Operations, Statistics
 from gateway.errors import DoorClosed, UserError
 from gateway.units import duration, size
 
+COLUMNS = ("operation", ">answered", ">delayed", ">mean", ">99 % in", ">bytes", "errors")
 _LINE = "{:<10} {:>10} {:>9} {:>9} {:>9} {:>9}  {}"
 
 
@@ -36,38 +38,32 @@ def show(found: Statistics, as_json: bool) -> int:
         return 0
     age = max(0, clock.now_ns() - found.started_ns) / clock.NS
     print(f"since the start of the NFS server {duration(age)} ago:")
-    for line in lines(found):
-        print(line)
-    return 0
-
-
-def lines(found: Statistics) -> list[str]:
-    """Return a table of the kinds of operations that were asked for, and of the commits."""
-    shown = [_LINE.format("operation", "answered", "delayed", "mean", "99 % in", "bytes", "errors")]
-    shown += [
-        _line(kind, counts)
+    rows = [
+        _cells(kind, counts)
         for kind, counts in found.operations.items()
         if counts.latency.count or counts.delayed
     ]
+    head = [column.lstrip(">") for column in COLUMNS]
+    table.show(COLUMNS, rows, (_LINE.format(*row).rstrip() for row in [head, *rows]))
     sizes, times = found.commit_sizes, found.commit_seconds
-    shown.append(
+    print(
         f"{times.count} commits of the namespace, {sizes.sum / max(1, sizes.count):.1f} changes "
         f"each, mean {_mean(times)}, 99 % in {_time(times.quantile(0.99))}"
     )
-    return shown
+    return 0
 
 
-def _line(kind: str, counts: Operations) -> str:
+def _cells(kind: str, counts: Operations) -> tuple[str, ...]:
     errors = ", ".join(f"{name} {count}" for name, count in counts.errors.items() if count)
-    return _LINE.format(
+    return (
         kind,
-        counts.latency.count,
-        counts.delayed or "",
+        str(counts.latency.count),
+        str(counts.delayed or ""),
         _mean(counts.latency),
         _time(counts.latency.quantile(0.99)),
         size(counts.bytes) if counts.bytes else "",
         errors,
-    ).rstrip()
+    )
 
 
 def _mean(histogram: Histogram) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gateway import clock, config
-from gateway.cli import checks, table, user, verbs
+from gateway.cli import checks, result, table, user, verbs
 from gateway.cli.quantities import DURATION
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
@@ -37,11 +37,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     create.add_argument("--json", action="store_true", help="the token and its facts as JSON")
     add = verb("add", "add an admin's token that was prepared for a first boot", _add)
     add.add_argument("--name", metavar="NAME", required=True, help="whose it is")
+    result.option(add)
     add.add_argument("id", metavar="ID")
     add.add_argument("hash", metavar="HASH")
     listing = verb("list", "list the tokens", _list)
     listing.add_argument("--json", action="store_true", help="the same facts as JSON")
-    verb("revoke", "end a token at once", _revoke).add_argument("id", metavar="ID")
+    revoke = verb("revoke", "end a token at once", _revoke)
+    result.option(revoke)
+    revoke.add_argument("id", metavar="ID")
     who = verb("whoami", "whose token --gateway is used with, and its role", _whoami)
     who.add_argument("--json", action="store_true", help="the same facts as JSON")
 
@@ -107,12 +110,12 @@ def _add(store: Database, args: argparse.Namespace) -> int:
     token = prepared(shown(args.name), args.id, args.hash, user.name())
     with store.writing() as session:
         known = tokens.find(session, token.id)
-        if known is not None:
-            print(f"{token.id}: unchanged")
-            return 0
-        tokens.add(session, token)
-        _note(session, "add", token)
-    print(f"{token.id}: added")
+        if known is None:
+            tokens.add(session, token)
+            _note(session, "add", token)
+    facts = {**tokens.facts(known or token), "changed": known is None}
+    text = "added" if known is None else "unchanged"
+    result.show(facts, f"{token.id}: {text}", args.json)
     return 0
 
 
@@ -155,12 +158,12 @@ def _revoke(store: Database, args: argparse.Namespace) -> int:
         if token is None:
             raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
         _note(session, "revoke", token)
-    return show_revoked(token.id)
+    return show_revoked(tokens.facts(token), args.json)
 
 
-def show_revoked(token_id: str) -> int:
+def show_revoked(facts: dict[str, Any], as_json: bool) -> int:
     """Print that a token has ended. Returns the exit status."""
-    print(f"{token_id}: revoked")
+    result.show(facts, f"{facts['id']}: revoked", as_json)
     return 0
 
 

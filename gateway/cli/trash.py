@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from gateway import config
-from gateway.cli import table, user
+from gateway.cli import result, table, user, verbs
 from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
 from gateway.control import trash as control
@@ -29,31 +29,35 @@ COLUMNS = ("id", ">size", "time", "path", "deleted", "by", "why")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
-    listing = commands.add_parser("list", help="list what is in the trash", allow_abbrev=False)
+    verb = verbs.adder(parser)
+    listing = verb("list", "what is in the trash", _list)
     listing.add_argument("--json", action="store_true", help="the same facts as JSON")
-    empty = commands.add_parser("empty", help="remove it for good", allow_abbrev=False)
+    empty = verb("empty", "remove it for good", _remove)
     empty.add_argument("--all", action="store_true", help="everything that is in the trash")
     empty.add_argument("--yes", action="store_true", help="do it: it cannot be taken back")
+    result.option(empty)
     empty.add_argument("ids", nargs="*", metavar="ID")
 
 
 def undelete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="ID|PATH", help="its id, or the path that it had")
     parser.add_argument("--to", metavar="PATH", help="another path than the one that it had")
+    result.option(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """List or empty the trash. Returns exit status 1 if something stays. Raises UserError."""
-    settings = config.load(args.config)
-    if args.action == "list":
-        return _list(settings, args.json)
+    status: int = args.act(config.load(args.config), args)
+    return status
+
+
+def _remove(settings: Settings, args: argparse.Namespace) -> int:
     require_named(args)
     with _opened(settings) as trash:
         trash.reconcile()
         entries = {entry.id: entry for entry in trash.entries()}
         chosen = confirmed({one.id: one.size for one in entries.values()}, args)
-        return _empty(trash, [entries[one] for one in chosen])
+        return _empty(trash, [entries[one] for one in chosen], args.json)
 
 
 def require_named(args: argparse.Namespace) -> None:
@@ -86,13 +90,14 @@ def undelete(args: argparse.Namespace) -> int:
             path = control.undelete(settings, trash, what, args.to, by=user.name())
         except (NotPossible, TrashRefused) as exc:
             return refuse(NotPossible(str(exc)))
-    return show_back(f"{export}/{printable(path)}")
+    return show_back(what, f"{export}/{printable(path)}", args.json)
 
 
-def show_back(path: str) -> int:
-    """Print that a checkpoint is back. Returns the exit status."""
-    print(f"{path}: it is back")
-    print("policies may delete it again: spillway pin PATH keeps it")
+def show_back(trash_id: str, path: str, as_json: bool) -> int:
+    """Print that a checkpoint is back. Returns the exit status. Parameters: trash_id, which it had
+    in the trash; path, which it has now."""
+    text = f"{path}: it is back\npolicies may delete it again: spillway pin PATH keeps it"
+    result.show({"id": trash_id, "path": path}, text, as_json)
     return DONE
 
 
@@ -124,10 +129,10 @@ def _opened(settings: Settings) -> Iterator[Trash]:
         database.close()
 
 
-def _list(settings: Settings, as_json: bool) -> int:
+def _list(settings: Settings, args: argparse.Namespace) -> int:
     with _opened(settings) as trash:
         found = control.facts(settings, trash)
-    return show(found, as_json)
+    return show(found, args.json)
 
 
 def show(found: Sequence[dict[str, Any]], as_json: bool) -> int:
@@ -176,26 +181,30 @@ def chosen(places: Sequence[tuple[str, bytes]], export: str, what: str) -> str:
     return found[0]
 
 
-def _empty(trash: Trash, entries: Sequence[Entry]) -> int:
+def _empty(trash: Trash, entries: Sequence[Entry], as_json: bool) -> int:
     identity.require_surroundings(trash.settings)
     status = DONE
-    line = Line(quiet=False)
+    line = Line(quiet=as_json)
 
     def told(count: int) -> None:
         line.show(f"{count:,} names removed")
 
-    for entry in entries:
-        try:
-            trash.remove(entry, told, by=user.name(), reason=control.BY_HAND)
-        except TrashRefused as exc:
-            status = refuse(NotPossible(str(exc)))
-            continue
-        finally:
-            line.end()
-        show_removed(entry.id)
+    with result.Results(as_json) as results:
+        for entry in entries:
+            failures = []
+            try:
+                trash.remove(entry, told, by=user.name(), reason=control.BY_HAND)
+            except TrashRefused as exc:
+                failures = [str(exc)]
+            finally:
+                line.end()
+            status = max(status, show_removed(results, entry.id, failures))
     return status
 
 
-def show_removed(trash_id: str) -> None:
-    """Print that a checkpoint was removed for good."""
-    print(f"{trash_id}: removed")
+def show_removed(results: result.Results, trash_id: str, failures: Sequence[str]) -> int:
+    """Tell whether a checkpoint was removed for good. Returns the exit status. Parameters:
+    failures, why it stays."""
+    facts = {"id": trash_id, "removed": not failures, "failures": list(failures)}
+    results.add(facts, None if failures else f"{trash_id}: removed")
+    return max((refuse(NotPossible(why)) for why in failures), default=DONE)

@@ -11,6 +11,7 @@ import sys
 import time
 
 from gateway import clock, config
+from gateway.cli.progress import Line, Transfer
 from gateway.control import durability
 from gateway.control.queue import opened
 from gateway.drain.context import Context
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(exc)) from None
     started = clock.monotonic_seconds()
     with opened(settings) as context:
-        error = _wait(context, top, args.path, args.timeout)
+        error = _wait(context, top, args)
     return show(error, clock.monotonic_seconds() - started, args.json)
 
 
@@ -72,20 +73,27 @@ class _Late(Exception):
     """The time is over."""
 
 
-def _wait(context: Context, top: int, path: str, timeout: float | None) -> str | None:
+def _wait(context: Context, top: int, args: argparse.Namespace) -> str | None:
     """Wait. Returns why it is not durable, or None."""
-    until = None if timeout is None else clock.monotonic_seconds() + timeout
+    until = None if args.timeout is None else clock.monotonic_seconds() + args.timeout
+    course, line, transfer = durability.Course(context, top), Line(quiet=args.json), Transfer()
 
     def rest(seconds: float) -> None:
         left_seconds = seconds if until is None else until - clock.monotonic_seconds()
         if left_seconds <= 0:
             raise _Late
+        if not args.json:
+            course.look()
+            transfer.note(course.done_bytes)
+            line.show(transfer.told(course.total_bytes, course.text))
         time.sleep(min(seconds, max(left_seconds, 0.01)))
 
     try:
-        durability.wait(context, top, path, rest)
+        durability.wait(context, top, args.path, rest)
     except NotPossible as exc:
         return str(exc)
     except _Late:
-        return late(path, timeout or 0.0, durability.why(context, top))
+        return late(args.path, args.timeout, durability.why(context, top))
+    finally:
+        line.end()
     return None

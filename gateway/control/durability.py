@@ -2,7 +2,7 @@
 
 A file is durable when its present version is verified in the bucket at the key that is its path.
 So files that are open, held or renamed are waited for too. The database is read, and one file again
-and again: all others only when that one is durable.
+and again: all others only when that one is durable, and now and then to say how far it is.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ from gateway.units import duration, size
 POLL_SECONDS = 0.5
 REST = 5
 """A look at a large tree is followed by a rest of this many times its length."""
+COURSE_SECONDS = 2.0
+COURSE_REST = 20
+"""A look at all that is missing is followed by a rest of this many times its length."""
 PAGE = 1024
 
 
@@ -100,20 +103,61 @@ def wait(context: Context, top: int, path: str, rest: Callable[[float], None]) -
         rest(seconds)
 
 
+class Left(NamedTuple):
+    """What is not durable."""
+
+    bytes: int
+    text: str
+    """What is missing and why, in one line."""
+
+
+class Course:
+    """How far a wait is. Parameters: context; top, the inode."""
+
+    def __init__(self, context: Context, top: int) -> None:
+        self._context = context
+        self._top = top
+        self._next_at = 0.0
+        self.total_bytes = 0
+        """The most that was not durable at one time."""
+        self.done_bytes = 0
+        self.text = ""
+
+    def look(self) -> None:
+        """Look at all that is missing, unless the last look was a short time ago. Raises
+        TryAgain."""
+        before = clock.monotonic_seconds()
+        if before < self._next_at:
+            return
+        found = left(self._context, self._top)
+        took_seconds = clock.monotonic_seconds() - before
+        self._next_at = before + max(COURSE_SECONDS, COURSE_REST * took_seconds)
+        self.total_bytes = max(self.total_bytes, found.bytes)
+        self.done_bytes, self.text = self.total_bytes - found.bytes, found.text
+
+
 def why(context: Context, top: int) -> str:
     """Return what is missing and why, in one line. Raises TryAgain."""
+    return left(context, top).text
+
+
+def left(context: Context, top: int) -> Left:
+    """Return what is missing. It reads all names at or below an inode. Raises TryAgain."""
     rules = rules_of(context.settings)
     with context.reading() as view:
         homes = Homes(view.session, context.settings.bucket.prefix)
-        missing = list(_missing(view.session, homes, top, rules))
-        if not missing:
-            return "the last file became durable in this moment: ask again"
-        first = missing[0]
+        missing = _missing(view.session, homes, top, rules)
+        first = next(missing, None)
+        if first is None:
+            return Left(0, "the last file became durable in this moment: ask again")
+        files, size_bytes = 1, first.size
+        for one in missing:
+            files, size_bytes = files + 1, size_bytes + one.size
         reason = _reason(context, view, first.ino)
         place = view.paths.place(first.ino)
     path = path_of(context.settings, None if place is None else place.parts)
-    count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
-    return f"{count}, {size(sum(one.size for one in missing))}; {path}: {reason}"
+    count = "1 file" if files == 1 else f"{files} files"
+    return Left(size_bytes, f"{count}, {size(size_bytes)}; {path}: {reason}")
 
 
 def _is_waited_for(session: Session, homes: Homes, top: int, ino: int) -> bool:

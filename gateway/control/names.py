@@ -119,8 +119,8 @@ class Names:
             elif not place.is_directory:
                 raise NotPossible(f"{shown(path)}: {printable(place.name)} is not a directory")
 
-    def move(self, path: str, target: str, *, is_alone: bool = True) -> None:
-        """Rename as rename(2) does, or move into a directory.
+    def move(self, path: str, target: str, *, is_alone: bool = True) -> str:
+        """Rename as rename(2) does, or move into a directory. Returns the new path.
 
         Parameters: target, a new name, or a directory; is_alone, whether nothing else is moved to
         the same target, which may then be a new name. Raises UserError
@@ -130,14 +130,16 @@ class Names:
         self.require_not_reserved(target)
         source = self._named(path, "moved")
         to = self._resolve(target)
-        parent, name = to.parent, to.name
+        parent, name, made = to.parent, to.name, target
         if to.is_directory:
             parent, name = to.found().attr.ino, source.name
+            made = f"{target.rstrip('/')}/{os.fsdecode(name)}"
         elif not is_alone:
             raise UserError(f"{shown(target)} is not a directory: make it: spillway mkdir")
         elif target.endswith("/") and not source.is_directory:
             raise NotPossible(f"{shown(target)}: no such directory: make it: spillway mkdir")
         self._asker.one(path, Request(Op.RENAME, source.parent, source.name, parent, name))
+        return made
 
     def rename(self, path: str, target: str) -> None:
         """Rename, and replace nothing. Parameters: target, the whole new path."""

@@ -198,6 +198,12 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> s
         return next(one for one in store.approvals(session) if one.plan == plan)
 
 
+def clock_facts(time: KnownTime) -> dict[str, Any]:
+    """Return the facts about the time to which ages are counted."""
+    ahead_seconds = round(time.ahead_ns / clock.NS, 1)
+    return {"ages_until_ns": time.now_ns, "clock_ahead_seconds": ahead_seconds}
+
+
 def confirm_clock(database: Database) -> None:
     """Believe the clock of this machine, which a person says is right. Raises TryAgain."""
     read = knowntime.reading()

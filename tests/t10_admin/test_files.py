@@ -212,7 +212,9 @@ def test_a_job_says_why_it_failed(site: Filled, monkeypatch: pytest.MonkeyPatch)
 def test_a_job_waits_until_it_is_cancelled(site: Filled) -> None:
     began = site.ask("POST", "files/wait", 202, json={"path": "d/w"})
     id = began["id"]
-    until(lambda: site.ask("GET", f"jobs/{id}")["text"] == "it is not durable yet", "progress")
+    until(lambda: site.ask("GET", f"jobs/{id}")["text"].startswith("1 file, "), "progress")
+    found = site.ask("GET", f"jobs/{id}")
+    assert (found["done"], found["total"]) == (0, 8)
     assert site.ask("POST", f"jobs/{id}/cancel")["cancel_asked"] is True
     assert ended(site, id)["state"] == "cancelled"
     site.ask("POST", f"jobs/{id}/cancel", 409)

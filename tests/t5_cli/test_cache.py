@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gateway import clock
+from gateway.cli import progress
 from gateway.cli.retention import moment
 from gateway.cli.status import lines as lines_of
 from gateway.control import warming
@@ -300,6 +301,7 @@ def test_warm_tells_that_the_disk_has_no_room(
     filled: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warming, "ROOM_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     run(filled, "evict", "latest")
     report(filled, has_room=False)
     text = run(filled, "warm", "--wait", "latest", status=1)

@@ -1,8 +1,14 @@
-"""The rate and the time to go of a long command, by a clock of the test."""
+"""The line of a long command; its rate and time to go, by a clock of the test."""
 
 from __future__ import annotations
 
-from gateway.cli.progress import RATE_SECONDS, Transfer
+import io
+from contextlib import redirect_stderr, redirect_stdout
+
+import pytest
+
+from gateway.cli import progress
+from gateway.cli.progress import RATE_SECONDS, Line, Transfer
 
 MIB = 1024 * 1024
 
@@ -50,3 +56,40 @@ def test_without_a_rate_the_time_to_go_is_not_known() -> None:
 def test_files_without_bytes_are_counted() -> None:
     assert course((0, 0)).text(0, 4, 1).startswith("[##################      ]  75 %")
     assert course((0, 0)).text(0, 0, 0).startswith("[########################] 100 %")
+
+
+class Stream(io.StringIO):
+    """A stream that is a terminal, or not."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self.isatty = lambda: is_terminal  # type: ignore[method-assign]
+
+
+def shown(out: Stream, err: Stream, *texts: str, quiet: bool = False) -> tuple[str, str]:
+    """Show lines. Returns what the standard output and standard error got."""
+    with redirect_stdout(out), redirect_stderr(err):
+        line = Line(quiet)
+        for text in texts:
+            line.show(text)
+        line.end()
+    return out.getvalue(), err.getvalue()
+
+
+def test_a_terminal_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    erased = "\r" + 11 * " " + "\r"
+    drawn = "\rlong line t\rshort      " + erased.replace(11 * " ", 5 * " ")
+    texts = ("long line that is wrapped", "short")
+    assert shown(Stream(True), Stream(False), *texts) == (drawn, "")
+    # In `spillway rm -r PATH > file` a person sees the progress, and the file has the result.
+    assert shown(Stream(False), Stream(True), *texts) == ("", drawn)
+    assert shown(Stream(True), Stream(True), *texts, quiet=True) == ("", "")
+
+
+def test_without_a_terminal_lines_are_few_and_on_standard_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert shown(Stream(False), Stream(False), "a", "b") == ("", "")
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    assert shown(Stream(False), Stream(False), "a", "b") == ("", "a\nb\n")

@@ -13,6 +13,9 @@ import termios
 
 import pytest
 
+from gateway.cli import table
+from tests.t5_cli.site import PROGRAM, Site, environ, spillway
+
 LONG = "/checkpoints/" + "a-long-name-" * 6
 RUN = f"""
 import sys
@@ -26,16 +29,33 @@ print("imported" if "rich" in sys.modules else "not imported")
 """
 
 
+STATISTICS = """
+from gateway.cli import statistics
+from gateway.door.statistics import Histogram, Operations, Statistics
+
+times = Histogram((0.001, 0.1), (9, 1, 0), 0.05)
+none = Histogram((1.0,), (0, 0), 0.0)
+kinds = {
+    "write": Operations(latency=times, bytes=4096, delayed=3, errors={"no_space": 2, "io": 0}),
+    "read": Operations(latency=none, bytes=0, delayed=0, errors={}),
+}
+statistics.show(Statistics(1, kinds, times, times), False)
+"""
+
+
 def at_terminal(columns: int, *words: str) -> str:
+    """Run the program of a queue at a terminal. Returns what it printed."""
+    return shown(columns, sys.executable, "-c", RUN, *words)
+
+
+def shown(columns: int, *argv: str) -> str:
     """Run a program at a terminal of this width. Returns what it printed."""
     above, below = pty.openpty()
     fcntl.ioctl(below, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    environ = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    variables = {**environ(), "TERM": "xterm", "NO_COLOR": "1"}
     for name in ("COLUMNS", "LINES", "FORCE_COLOR"):
-        environ.pop(name, None)
-    with subprocess.Popen(
-        [sys.executable, "-c", RUN, *words], stdin=below, stdout=below, stderr=below, env=environ
-    ):
+        variables.pop(name, None)
+    with subprocess.Popen(argv, stdin=below, stdout=below, stderr=below, env=variables):
         os.close(below)
         found = b""
         try:
@@ -68,3 +88,53 @@ def test_pipes_and_json_get_plain_lines() -> None:
         "not imported",
     ]
     assert at_terminal(80, "json").splitlines()[-1] == "not imported"
+
+
+def test_statistics_are_a_table_at_a_terminal() -> None:
+    text = shown(100, sys.executable, "-c", STATISTICS)
+    _since, _blank, head, _rule, write, _blank, commits = text.splitlines()
+    assert head.split() == [
+        *("operation", "answered", "delayed", "mean", "99", "%", "in", "bytes", "errors")
+    ]
+    assert write.split()[:3] == ["write", "10", "3"]
+    assert write.rstrip().endswith("no_space 2")
+    assert commits.startswith("10 commits of the namespace, ")
+    piped = subprocess.check_output([sys.executable, "-c", STATISTICS], text=True).splitlines()
+    assert [line.split()[0] for line in piped[1:]] == ["operation", "write", "10"]
+
+
+def test_long_lists_are_a_table_at_a_terminal(site: Site) -> None:
+    where = ["--config", str(site.config)]
+    for words in (["mkdir", "d", "e[red]"], ["pin", "d"]):
+        assert spillway(words[0], *where, *words[1:]).returncode == 0
+    text = shown(100, str(PROGRAM), "ls", "-l", *where)
+    head, *rows = [line.split() for line in text.splitlines() if line.strip("─ ")]
+    assert head == ["mode", "names", "uid", "gid", "size", "modified", "name"]
+    assert [row[0] for row in rows] == ["drwxr-xr-x", "drwxr-xr-x"]
+    assert [row[7:] for row in rows] == [["d", "(pinned)"], ["e[red]"]]
+    narrow = shown(40, str(PROGRAM), "ls", "-l", *where)
+    assert max(map(len, narrow.splitlines())) <= 40, narrow
+    piped = spillway("ls", *where, "-l").stdout.splitlines()
+    assert [line.split()[7:] for line in piped] == [["d", "(pinned)"], ["e[red]"]]
+    assert spillway("ls", *where, "-l", "none", "d").returncode == 1
+
+
+def test_orders_are_a_table_at_a_terminal(site: Site) -> None:
+    where = ["--config", str(site.config)]
+    spillway("mkdir", *where, "d")
+    assert spillway("queue", *where, "hold", "d").returncode == 0
+    text = shown(80, str(PROGRAM), "queue", *where)
+    assert "nothing waits for the bucket" in text
+    assert "order" in text and "file or directory" in text
+    assert spillway("queue", *where).stdout.splitlines()[-1].split() == ["hold", "/checkpoints/d"]
+
+
+def test_very_long_lists_are_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table is laid out only when all its rows are known."""
+    printed: list[str] = []
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr("builtins.print", printed.append)
+    count = table.ROWS_MAX + 1
+    endless = (("cell",) for _ in iter(int, 1))
+    table.show(("column",), endless, (f"line {number}" for number in range(count)))
+    assert (printed[0], len(printed)) == ("line 0", count)

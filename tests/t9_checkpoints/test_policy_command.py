@@ -87,7 +87,8 @@ def test_policies_have_versions(
     assert found["document"] == document["policy"][0]
     assert found["author"]
     assert run(world, "show", "newest", "--version", "1") == 0
-    assert json.loads(capsys.readouterr().out)["document"]["keep_newest"] == 2
+    assert "  keep_newest = 2\n" in capsys.readouterr().out
+    assert told(capsys, world, "show", "newest", "--version", "1")["document"]["keep_newest"] == 2
     history = told(capsys, world, "history")
     assert [(one["name"], one["version"], one["enabled"]) for one in history] == [
         ("newest", 1, True),

@@ -42,7 +42,7 @@ def _set(args: argparse.Namespace, api: Api) -> int:
     else:
         match = {"If-Match": answer.headers["ETag"]}
         made = api.call("PUT", _address(args.name), body, headers=match)
-    return export.show_made(args.name, made.json()["version"])
+    return export.show_made(shown_paths(made.json(), "path"), args.json)
 
 
 def _validate(args: argparse.Namespace, api: Api) -> int:
@@ -87,11 +87,12 @@ def _remove(args: argparse.Namespace, api: Api) -> int:
     answer = api.call("GET", _address(args.name))
     _require_version(args, answer.json())
     api.call("DELETE", _address(args.name), headers={"If-Match": answer.headers["ETag"]})
-    return export.show_removed(args.name)
+    return export.show_removed(args.name, args.json)
 
 
-def _reload(_args: argparse.Namespace, api: Api) -> int:
-    return export.show_reloaded(api.call("POST", "/exports/reload").json()["left_out"])
+def _reload(args: argparse.Namespace, api: Api) -> int:
+    left_out = api.call("POST", "/exports/reload").json()["left_out"]
+    return export.show_reloaded(left_out, args.json)
 
 
 def _require_version(args: argparse.Namespace, before: dict[str, Any] | None) -> None:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from gateway import clock
-from gateway.cli.progress import Line
+from gateway.cli.progress import Line, Transfer, bar
 from gateway.cli.remote.client import Api, Unreachable
 from gateway.errors import NotPossible, UserError
 from gateway.text import shown
@@ -18,6 +18,9 @@ QUIET_SECONDS = 1.0
 """Nothing is shown of a job that ends within this time."""
 ABSENT_SECONDS = 60.0
 """The time that the admin API may be away: the gateway restarts it, and its jobs begin again."""
+
+IN_BYTES = ("warm", "wait")
+"""The kinds of jobs whose progress is counted in bytes."""
 
 Job = dict[str, Any]
 
@@ -39,16 +42,16 @@ def follow(
 
     Raises Late, NotPossible if it failed, UserError if the gateway stays away.
     """
-    line, pause = Line(quiet), POLL_SECONDS
+    line, progress, pause = Line(quiet), _Progress(), POLL_SECONDS
     seen = began = clock.monotonic_seconds()
     try:
         while job["ended_ns"] is None:
             now = clock.monotonic_seconds()
             if timeout_seconds is not None and now - began >= timeout_seconds:
-                job = api.call("POST", f"/jobs/{job['id']}/cancel").json()
-                raise Late(shown(job["text"]))
-            if now - began >= QUIET_SECONDS:
-                line.show(shown(job["text"]))
+                _cancel(api, job)
+            text = progress.text(job)
+            if text and now - began >= QUIET_SECONDS:
+                line.show(text)
             time.sleep(pause)
             pause = min(POLL_SECONDS_MAX, 1.5 * pause)
             try:
@@ -67,6 +70,32 @@ def follow(
     finally:
         line.end()
     return _result(job)
+
+
+class _Progress:
+    """Shows how far a job is."""
+
+    def __init__(self) -> None:
+        self._transfer = Transfer()
+
+    def text(self, job: Job) -> str:
+        """Return one line: with a bar if it is known how much there is to do."""
+        done, total, text = job["done"], job["total"], shown(job["text"])
+        if not total:
+            return text
+        if job["kind"] not in IN_BYTES:
+            return f"{bar(min(1.0, done / total))}  {text}"
+        self._transfer.note(done)
+        return self._transfer.told(total, text)
+
+
+def _cancel(api: Api, job: Job) -> None:
+    """End a job that is late. Raises Late, unless it has ended in this moment."""
+    try:
+        api.call("POST", f"/jobs/{job['id']}/cancel")
+    except NotPossible:
+        return
+    raise Late(shown(job["text"]) or "it was not looked at yet")
 
 
 def _result(job: Job) -> dict[str, Any]:

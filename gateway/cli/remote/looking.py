@@ -127,8 +127,13 @@ def stat(args: argparse.Namespace, api: Api) -> int:
 
 
 def _entry(api: Api, path: str) -> dict[str, Any]:
+    return facts_at(path, api.get("/files", path=encoded(path)))
+
+
+def facts_at(path: str, one: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``spillway stat`` says of a path. Parameters: one, the answer of the API."""
     # The path is shown as it was written, like that of a gateway of this machine.
-    return {**_facts(api.get("/files", path=encoded(path))), "path": shown(path)}
+    return {**_facts(one), "path": shown(path)}
 
 
 def _facts(one: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import argparse
 
 from gateway import clock
 from gateway.cli import evict as evicting
+from gateway.cli import result
 from gateway.cli import wait as waiting
 from gateway.cli import warm as warming
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
@@ -28,7 +29,8 @@ def warm(args: argparse.Namespace, api: Api) -> int:
     """Bring evicted files back to the local disk."""
     job = jobs.begin(api, "/files/warm", {"paths": [encoded(path) for path in args.paths]})
     if not args.wait:
-        print(f"asked for: spillway jobs show {job['id']} shows how far it is")
+        text = f"asked for: spillway jobs show {job['id']} shows how far it is"
+        result.show({"job": job["id"], "waited": False, "error": None}, text, args.json)
         return DONE
     done = jobs.follow(api, job, quiet=args.json)
     failures = done.pop("failures")
@@ -44,7 +46,7 @@ def wait(args: argparse.Namespace, api: Api) -> int:
     error = None
     job = jobs.begin(api, "/files/wait", {"path": encoded(args.path)})
     try:
-        jobs.follow(api, job, quiet=True, timeout_seconds=args.timeout)
+        jobs.follow(api, job, quiet=args.json, timeout_seconds=args.timeout)
     except jobs.Late as exc:
         error = waiting.late(args.path, args.timeout, str(exc))
     except NotPossible as exc:

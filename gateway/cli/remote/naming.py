@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.cli import change
+from gateway.cli import change, result
 from gateway.cli.look import DONE
 from gateway.cli.remote import jobs
 from gateway.cli.remote.client import Api
+from gateway.cli.remote.looking import facts_at
 from gateway.cli.remote.paths import encoded
 from gateway.control.paths import shown
 from gateway.errors import NotThere, UserError
@@ -18,9 +19,10 @@ def mkdir(args: argparse.Namespace, api: Api) -> int:
 
     def make(path: str) -> None:
         body = {"path": encoded(path), "mode": f"{args.mode:04o}", "parents": args.parents}
-        api.call("POST", "/directories", body)
+        results.add(facts_at(path, api.call("POST", "/directories", body).json()))
 
-    return change.each(args.paths, make)
+    with result.Results(args.json) as results:
+        return change.each(args.paths, make)
 
 
 def mv(args: argparse.Namespace, api: Api) -> int:
@@ -33,9 +35,11 @@ def mv(args: argparse.Namespace, api: Api) -> int:
     def move(path: str) -> None:
         name = path.rstrip("/").rpartition("/")[2]
         to = f"{args.target.rstrip('/')}/{name}" if is_directory else args.target
-        api.call("POST", "/files/rename", {"path": encoded(path), "to": encoded(to)})
+        answer = api.call("POST", "/files/rename", {"path": encoded(path), "to": encoded(to)})
+        results.add(change.moved(path, facts_at(to, answer.json())))
 
-    return change.each(args.sources, move)
+    with result.Results(args.json) as results:
+        return change.each(args.sources, move)
 
 
 def _is_directory(api: Api, path: str) -> bool:
@@ -47,23 +51,26 @@ def _is_directory(api: Api, path: str) -> bool:
 
 def rm(args: argparse.Namespace, api: Api) -> int:
     """Remove files or trees."""
-    left = []
+    left: list[int] = []
 
     def remove(path: str) -> None:
         try:
             found = api.get("/files", path=encoded(path))
         except NotThere:
             if args.force:
+                results.add(change.removed(path, 0))
                 return
             raise
         query = {"path": encoded(path), "ino": found["ino"]}
         if found["kind"] != "directory":
             api.call("DELETE", "/files", query=query)
+            results.add(change.removed(path, 1))
             return
         if not args.recursive:
             raise change.is_a_directory(path)
         job = api.call("DELETE", "/directories", query=query).json()
-        done = jobs.follow(api, job, quiet=False)
-        left.append(change.show_removal(path, done["removed_names"], done["failures"]))
+        done = jobs.follow(api, job, quiet=args.json)
+        left.append(change.show_removal(results, path, done["removed_names"], done["failures"]))
 
-    return max([change.each(args.paths, remove), *left], default=DONE)
+    with result.Results(args.json) as results:
+        return max([change.each(args.paths, remove), *left], default=DONE)

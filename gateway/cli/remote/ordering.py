@@ -7,6 +7,7 @@ from itertools import chain, islice
 
 from gateway.cli import pin as pinning
 from gateway.cli import queue as queueing
+from gateway.cli import result
 from gateway.cli.change import each
 from gateway.cli.look import DONE
 from gateway.cli.remote.client import Api
@@ -19,18 +20,19 @@ def queue(args: argparse.Namespace, api: Api) -> int:
     if args.verb == "list":
         return _list(args, api)
     queueing.require_paths(args)
-    for path in args.paths:
-        if args.verb == queueing.RETRY:
-            answer = api.call("POST", "/queue/retry", {"path": encoded(path)}).json()
-            queueing.show_retry(path, answer["had_failed"])
-            continue
-        if args.verb == "release":
-            api.call("DELETE", "/queue/orders", query={"path": encoded(path)})
-        elif args.verb == "cancel":
-            api.call("POST", "/queue/cancel", {"path": encoded(path)})
-        else:
-            api.call("PUT", "/queue/orders", {"path": encoded(path), "order": args.verb})
-        queueing.show_order(path, args.verb)
+    with result.Results(args.json) as results:
+        for path in args.paths:
+            if args.verb == queueing.RETRY:
+                answer = api.call("POST", "/queue/retry", {"path": encoded(path)}).json()
+                results.add(*queueing.retried(path, answer["had_failed"]))
+                continue
+            if args.verb == "release":
+                api.call("DELETE", "/queue/orders", query={"path": encoded(path)})
+            elif args.verb == "cancel":
+                api.call("POST", "/queue/cancel", {"path": encoded(path)})
+            else:
+                api.call("PUT", "/queue/orders", {"path": encoded(path), "order": args.verb})
+            results.add(*queueing.ordered(path, args.verb))
     return DONE
 
 
@@ -52,11 +54,13 @@ def pin(args: argparse.Namespace, api: Api) -> int:
     """Pin files and directories."""
 
     def one(path: str) -> None:
-        api.call("POST", "/pins", {"path": encoded(path), "note": args.note})
+        made = api.call("POST", "/pins", {"path": encoded(path), "note": args.note}).json()
         found = api.get("/files", path=encoded(path))
-        print(pinning.pinned(shown(path), found.get("bytes") in ("absent", "partial")))
+        text = pinning.pinned(shown(path), found.get("bytes") in ("absent", "partial"))
+        results.add(shown_paths(made, "path"), text)
 
-    return each(args.paths, one)
+    with result.Results(args.json) as results:
+        return each(args.paths, one)
 
 
 def unpin(args: argparse.Namespace, api: Api) -> int:
@@ -65,9 +69,10 @@ def unpin(args: argparse.Namespace, api: Api) -> int:
     def one(path: str) -> None:
         found = api.get("/files", path=encoded(path))
         api.call("DELETE", f"/pins/{found['ino']}")
-        print(pinning.unpinned(shown(path)))
+        results.add(*pinning.unpinned(shown(path), found["ino"]))
 
-    return each(args.paths, one)
+    with result.Results(args.json) as results:
+        return each(args.paths, one)
 
 
 def list_pins(args: argparse.Namespace, api: Api) -> int:

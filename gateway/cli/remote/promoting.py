@@ -45,19 +45,19 @@ def promotions(args: argparse.Namespace, api: Api) -> int:
 
 def demote(args: argparse.Namespace, api: Api) -> int:
     """Remove a promotion."""
-    found = api.get(_address(args.name))
+    found = shown_paths(api.get(_address(args.name)), "source", "run")
     if not args.yes:
-        return promoting.show_unconfirmed(args.name, found["files"], found["size_bytes"])
+        return promoting.show_unconfirmed(found, args.json)
     query = {"release_hold": args.release_hold}
-    api.call("DELETE", _address(args.name), query=query)
-    line = Line(quiet=False)
+    after = api.call("DELETE", _address(args.name), query=query).json()
+    line = Line(quiet=args.json)
     try:
         while args.wait and _is_there(api, args.name):
             line.show("removing")
             time.sleep(POLL_SECONDS)
     finally:
         line.end()
-    return promoting.show_demoted(args.name, args.wait)
+    return promoting.show_demoted(shown_paths(after, "source", "run"), args.wait, args.json)
 
 
 def _is_there(api: Api, name: str) -> bool:

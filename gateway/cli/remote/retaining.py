@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from gateway import clock
+import httpx
+
 from gateway.cli import policy
 from gateway.cli.checkpoints import run_of
 from gateway.cli.remote.client import Api
@@ -33,7 +34,7 @@ def _show(args: argparse.Namespace, api: Api) -> int:
     ]
     if not found:
         raise NotThere(f"policy {args.name} has no version {args.version}: spillway policy history")
-    return policy.show_one(found[-1])
+    return policy.show_one(found[-1], args.json)
 
 
 def _history(args: argparse.Namespace, api: Api) -> int:
@@ -43,21 +44,19 @@ def _history(args: argparse.Namespace, api: Api) -> int:
 
 
 def _set(args: argparse.Namespace, api: Api) -> int:
-    return policy.show_stored(
-        [(one.name, _store(api, one.name, dict(one.document))) for one in policy.read(args.file)]
-    )
+    stored = [_store(api, one.name, dict(one.document)) for one in policy.read(args.file)]
+    return policy.show_stored(stored, args.json)
 
 
-def _store(api: Api, name: str, document: dict[str, Any]) -> dict[str, Any] | None:
-    """Store a policy. Returns its new version, or None if it is unchanged."""
+def _store(api: Api, name: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Store a policy. Returns it as it is now, and whether it was changed."""
     try:
         before = api.call("GET", f"/policies/{name}")
     except NotThere:
-        made: dict[str, Any] = api.call("POST", "/policies", document).json()
-        return made
+        return {**api.call("POST", "/policies", document).json(), "changed": True}
     match = {"If-Match": before.headers["ETag"]}
-    after: dict[str, Any] = api.call("PUT", f"/policies/{name}", document, headers=match).json()
-    return None if after["version"] == before.json()["version"] else after
+    after = api.call("PUT", f"/policies/{name}", document, headers=match)
+    return _compared(before, after)
 
 
 def _remove(args: argparse.Namespace, api: Api) -> int:
@@ -76,9 +75,13 @@ def _changed(args: argparse.Namespace, api: Api, method: str, verb: str) -> int:
     path = f"/policies/{_name(args)}"
     before = api.call("GET", path)
     match = {"If-Match": before.headers["ETag"]}
-    after = api.call(method, f"{path}{verb}", headers=match).json()
-    is_new = after["version"] != before.json()["version"]
-    return policy.show_changed(args.name, after if is_new else None)
+    after = api.call(method, f"{path}{verb}", headers=match)
+    return policy.show_changed(_compared(before, after), args.json)
+
+
+def _compared(before: httpx.Response, after: httpx.Response) -> dict[str, Any]:
+    now: dict[str, Any] = after.json()
+    return {**now, "changed": now["version"] != before.json()["version"]}
 
 
 def _plan(args: argparse.Namespace, api: Api) -> int:
@@ -96,8 +99,8 @@ def _plan(args: argparse.Namespace, api: Api) -> int:
 
 
 def _approve(args: argparse.Namespace, api: Api) -> int:
-    api.call("POST", "/retention/approvals", {"plan": args.plan})
-    return policy.show_approval(args.plan)
+    made = api.call("POST", "/retention/approvals", {"plan": args.plan}).json()
+    return policy.show_approval(made, args.json)
 
 
 def _log(args: argparse.Namespace, api: Api) -> int:
@@ -110,8 +113,7 @@ def _log(args: argparse.Namespace, api: Api) -> int:
 def _clock(args: argparse.Namespace, api: Api) -> int:
     if args.confirm:
         api.call("POST", "/retention/clock/confirm")
-    found = api.get("/retention/clock")
-    return policy.show_clock(found["ages_until_ns"], int(found["clock_ahead_seconds"] * clock.NS))
+    return policy.show_clock(api.get("/retention/clock"), args.json)
 
 
 def _approvals(args: argparse.Namespace, api: Api) -> int:

@@ -16,6 +16,8 @@ _TIMES = ("created", "expires", "last_used", "revoked")
 
 def run(args: argparse.Namespace, api: Api) -> int:
     """Run one verb."""
+    if args.verb == "add":
+        raise UserError("spillway token add runs on the gateway only: run it there")
     verbs = {"create": _create, "list": _list, "revoke": _revoke, "whoami": _whoami}
     return verbs[args.verb](args, api)
 
@@ -38,7 +40,8 @@ def _list(args: argparse.Namespace, api: Api) -> int:
 def _revoke(args: argparse.Namespace, api: Api) -> int:
     if not args.id.isalnum():
         raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
-    return token.show_revoked(api.call("DELETE", f"/tokens/{args.id}").json()["id"])
+    ended = api.call("DELETE", f"/tokens/{args.id}").json()
+    return token.show_revoked(_facts(ended), args.json)
 
 
 def _whoami(args: argparse.Namespace, api: Api) -> int:

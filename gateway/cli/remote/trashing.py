@@ -6,31 +6,28 @@ import argparse
 import os
 from typing import Any
 
-from gateway.cli import trash
-from gateway.cli.look import DONE, refuse
+from gateway.cli import result, trash
+from gateway.cli.look import DONE
 from gateway.cli.remote import jobs
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_path, shown_paths
 from gateway.control.paths import names_of
-from gateway.errors import NotPossible
 from gateway.escapes import bytes_of
 
 
 def run(args: argparse.Namespace, api: Api) -> int:
     """List or empty the trash."""
-    if args.action == "list":
+    if args.verb == "list":
         found = [shown_paths(one, "path", "run") for one in api.every("/trash")]
         return trash.show(found, args.json)
     trash.require_named(args)
     chosen = trash.confirmed({one["id"]: one["size_bytes"] for one in api.every("/trash")}, args)
     status = DONE
-    for one in chosen:
-        job = api.call("DELETE", f"/trash/{one}").json()
-        failures = jobs.follow(api, job, quiet=False)["failures"]
-        for why in failures:
-            status = refuse(NotPossible(why))
-        if not failures:
-            trash.show_removed(one)
+    with result.Results(args.json) as results:
+        for one in chosen:
+            job = api.call("DELETE", f"/trash/{one}").json()
+            failures = jobs.follow(api, job, quiet=args.json)["failures"]
+            status = max(status, trash.show_removed(results, one, failures))
     return status
 
 
@@ -40,7 +37,7 @@ def undelete(args: argparse.Namespace, api: Api) -> int:
     one = trash.chosen(places, api.export, args.what)
     to = None if args.to is None else encoded(args.to)
     answer = api.call("POST", f"/trash/{one}/undelete", {"to": to}).json()
-    return trash.show_back(shown_path(answer["path"]))
+    return trash.show_back(one, shown_path(answer["path"]), args.json)
 
 
 def _below(api: Api, one: dict[str, Any]) -> bytes:

@@ -1,0 +1,45 @@
+"""Tells what a command has done: a person in lines, and a script in one JSON document."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Self
+
+HELP = "what was done, as JSON"
+
+
+def option(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--json`` of a command that changes something."""
+    parser.add_argument("--json", action="store_true", help=HELP)
+
+
+def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
+    """Print what was done. Parameters: facts, for a script; text, for a person."""
+    print(json.dumps(facts, indent=2) if as_json else text)
+
+
+class Results:
+    """Tells what was done with each of several paths or names. A context manager.
+
+    A person is told at once. A script gets a list at the end, also if an error ended the command
+    after something was done.
+    """
+
+    def __init__(self, as_json: bool) -> None:
+        self.as_json = as_json
+        self._found: list[dict[str, Any]] = []
+
+    def add(self, facts: dict[str, Any], text: str | None = None) -> None:
+        """Tell what was done with one. Parameters: text, for a person, or None to say nothing."""
+        if self.as_json:
+            self._found.append(facts)
+        elif text is not None:
+            print(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self.as_json and (self._found or kind is None):
+            print(json.dumps(self._found, indent=2))
