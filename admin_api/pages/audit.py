@@ -12,7 +12,6 @@ from admin_api.access.roles import Viewer
 from admin_api.gateway import Governed
 from admin_api.pages.render import page
 from admin_api.paging import cursor_of, key_of
-from admin_api.shapes import INTEGER_MAX
 from admin_api.store import audit
 
 router = APIRouter(prefix="/audit")
@@ -33,12 +32,10 @@ def show(
     with gateway.store.reading() as session:
         rows = audit.listed(
             session,
+            most=ROWS + 1,
             who=by or None,
             path=path,
-            since_ns=0,
-            until_ns=INTEGER_MAX,
-            below_id=INTEGER_MAX if key is None else key[0],
-            most=ROWS + 1,
+            below_id=None if key is None else key[0],
         )
     return page(
         request,

@@ -13,11 +13,8 @@ from admin_api.gateway import Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.shapes import Moment
 from admin_api.store import audit
-from gateway import clock
 
 router = APIRouter(prefix="/audit", tags=["audit"])
-
-INT64_MAX = 2**63 - 1
 
 
 class AuditEntry(BaseModel):
@@ -60,16 +57,12 @@ def entries(
     with gateway.store.reading() as session:
         found = audit.listed(
             session,
+            most=limit + 1,
             who=who,
             path=path,
-            since_ns=0 if since is None else _ns(since),
-            until_ns=INT64_MAX if until is None else _ns(until),
-            below_id=INT64_MAX if key is None else max(0, min(key[0], INT64_MAX)),
-            most=limit + 1,
+            since=since,
+            until=until,
+            below_id=None if key is None else key[0],
         )
     page = [AuditEntry(**audit.facts(one)) for one in found[:limit]]
     return Page(items=page, next=cursor_of([page[-1].id]) if len(found) > limit else None)
-
-
-def _ns(moment: datetime) -> int:
-    return max(0, min(int(moment.timestamp()) * clock.NS, INT64_MAX))

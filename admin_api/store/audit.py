@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, select, update
@@ -12,6 +13,9 @@ from gateway import clock
 from gateway.db.compiled import Session, Statement, b
 
 _audit: Any = models.Audit.__table__
+
+LAST = (1 << 63) - 1
+"""The largest number that a column can have."""
 
 
 class Origin(NamedTuple):
@@ -101,29 +105,34 @@ def add(session: Session, origin: Origin, outcome: Outcome) -> None:
 def listed(
     session: Session,
     *,
-    who: str | None,
-    path: str,
-    since_ns: int,
-    until_ns: int,
-    below_id: int,
     most: int,
+    who: str | None = None,
+    path: str = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    below_id: int | None = None,
 ) -> list[Entry]:
     """Return entries, the newest first.
 
-    Parameters: who, the name or the id of a token, or None for everybody; path, with which the
-    paths begin; since_ns and until_ns; below_id, the id that the entries are before; most, how many
-    at most.
+    Parameters: most, how many at most; who, the name or the id of a token, or None for all; path,
+    with which the paths begin; since and until, the first moment and the one after the last;
+    below_id, the id that the entries are before.
     """
     values = {
         "below_path": path,
-        "since": since_ns,
-        "until": until_ns,
-        "below": below_id,
+        "since": 0 if since is None else _stored(since),
+        "until": LAST if until is None else _stored(until),
+        "below": LAST if below_id is None else max(0, min(below_id, LAST)),
         "most": most,
     }
     if who is not None:
         return [Entry(*row) for row in session.all(_BY_WHO, **values, by=who)]
     return [Entry(*row) for row in session.all(_ALL, **values)]
+
+
+def _stored(moment: datetime) -> int:
+    """Return a moment as the column has it. One that it cannot have becomes the nearest one."""
+    return max(0, min(int(moment.timestamp()) * clock.NS, LAST))
 
 
 def facts(entry: Entry) -> dict[str, Any]:

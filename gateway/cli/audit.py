@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway import clock, config
+from gateway import config
 from gateway.cli import quantities, table
 from gateway.cli.token import opened
 from gateway.text import shown
 
 SHOWN = 50
-INT64_MAX = (1 << 63) - 1
 COLUMNS = ("when", "who", "from", "what", "result")
 
 
@@ -39,12 +38,11 @@ def run(args: argparse.Namespace) -> int:
     with opened(config.load(args.config)) as store, store.reading() as session:
         found = audit.listed(
             session,
+            most=max(0, args.limit),
             who=args.who,
             path=args.path,
-            since_ns=0 if since is None else _ns(since),
-            until_ns=INT64_MAX if until is None else _ns(until),
-            below_id=INT64_MAX,
-            most=max(0, args.limit),
+            since=since,
+            until=until,
         )
     return show([audit.facts(one) for one in found], args.json)
 
@@ -62,10 +60,6 @@ def show(found: Sequence[dict[str, Any]], as_json: bool) -> int:
     """Print calls. Returns the exit status. Parameters: found, the newest first."""
     listed = list(found) if as_json else list(reversed(found))
     return table.show_facts(listed, as_json, COLUMNS, _cells, _line, "there are no such calls")
-
-
-def _ns(moment: datetime) -> int:
-    return max(0, int(moment.timestamp()) * clock.NS)
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ CLIENT = ("--client", "10.0.0.0/8 ro")
 READERS: tuple[tuple[str, ...], ...] = (
     *(("audit", *more) for more in ((), ("--json",), ("--limit", "1"), ("--who", "nobody"))),
     ("audit", "--json", "--who", "admin", "--path", "/api/v1/pins", "--since", "1h"),
+    ("audit", "--since", "0001-01-02", "--until", "9999-12-30"),
     ("audit", "--until", "2020-01-01T00:00"),
     ("history", "--from", "2020-01-01", "--to", "2020-01-02", "--step", "1h"),
     ("configuration",),
