@@ -12,7 +12,6 @@ from admin_api import sampling
 from admin_api.access.roles import Viewer
 from admin_api.gateway import Governed
 from admin_api.problems import Problem, describe
-from admin_api.sampling import FIGURES
 from admin_api.shapes import Moment
 from gateway import clock
 
@@ -57,15 +56,8 @@ def read_history(
         raise Problem(422, "from: it is not before `to`")
     if (to_ns - from_ns) // (step * clock.NS) > STEPS_MAX:
         raise Problem(422, f"step: that would be more than {STEPS_MAX} rows: make it longer")
-    # Whole steps since 1970, so that two questions get the same rows.
-    from_ns -= from_ns % (step * clock.NS)
     with gateway.store.reading() as session:
-        found = sampling.steps(session, from_ns, to_ns, step * clock.NS)
-    return History(
-        step_seconds=step,
-        columns=["time", *FIGURES],
-        rows=[[one.at_ns // clock.NS, *one[1:]] for one in found],
-    )
+        return History(**sampling.facts(session, from_ns, to_ns, step))
 
 
 def _ns(moment: datetime) -> int:

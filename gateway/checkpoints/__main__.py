@@ -47,8 +47,8 @@ def main() -> int:
     def news(looks: Sequence[Look]) -> None:
         receipts.changed({look.now.run for look in looks if look.now is not None})
         # To find what manifests are missing or untrue takes a look at each checkpoint.
-        is_manifests = not looks or any(look.is_of_durable for look in looks)
-        duties.news(() if is_manifests else (manifests,))
+        is_of_manifests = not looks or any(look.is_of_durable for look in looks)
+        duties.news(() if is_of_manifests else (manifests,))
 
     duties.start()
     database = Database(settings.database_url)

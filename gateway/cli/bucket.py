@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from gateway import config
+from gateway.cli import result
 from gateway.control.bucket import probe, set_up
 from gateway.errors import BucketError, UserError
 from gateway.text import shown
@@ -47,16 +48,13 @@ def is_test(args: argparse.Namespace) -> bool:
     """Return whether the bucket is only to be asked. Raises UserError."""
     if args.verb == "test" and args.apply:
         raise UserError("--apply is for spillway bucket setup")
-    is_test: bool = args.verb == "test"
-    return is_test
+    return bool(args.verb == "test")
 
 
 def show_probe(facts: dict[str, Any], as_json: bool) -> int:
     """Print whether the bucket answers. Returns the exit status."""
-    if as_json:
-        print(json.dumps(facts, indent=2))
-    else:
-        print("the bucket answers" if facts["reachable"] else shown(facts["error"]))
+    text = "the bucket answers" if facts["reachable"] else shown(facts["error"])
+    result.show(facts, text, as_json)
     return int(not facts["reachable"])
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from typing import Any
 
 from gateway import config
-from gateway.cli import look, user
+from gateway.cli import look, result, user
 from gateway.cli.change import each
 from gateway.cli.checkpoints import FACTS
 from gateway.cli.promote import opened
@@ -74,18 +73,15 @@ def delete(args: argparse.Namespace) -> int:
 
 def delete_each(args: argparse.Namespace, act: Delete) -> int:
     """Put checkpoints into the trash, and print what became of each. Returns the exit status."""
-    made: list[dict[str, str]] = []
+    with result.Results(args.json) as results:
 
-    def one(path: str) -> None:
-        made.append(act(path))
-        if not args.json:
-            id = made[-1]["id"]
-            print(f"{made[-1]['path']}: in the trash as {id}: spillway undelete {id} takes it back")
+        def one(path: str) -> None:
+            made = act(path)
+            id = made["id"]
+            text = f"{made['path']}: in the trash as {id}: spillway undelete {id} takes it back"
+            results.add(made, text)
 
-    status = each(args.paths, one)
-    if args.json:
-        print(json.dumps(made, indent=2))
-    return status
+        return each(args.paths, one)
 
 
 def none_of(path: str) -> NotThere:

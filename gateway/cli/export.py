@@ -100,7 +100,7 @@ def _show(settings: Settings, exports: Exports, args: argparse.Namespace) -> int
 
 def show_one(one: dict[str, Any], as_json: bool) -> int:
     """Print an export. Returns the exit status."""
-    print(json.dumps(one, indent=2) if as_json else _line(one))
+    result.show(one, _line(one), as_json)
     return 0
 
 

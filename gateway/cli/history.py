@@ -52,16 +52,9 @@ def run(args: argparse.Namespace) -> int:
     from admin_api import sampling
 
     span = span_of(args)
-    step_ns = span.step_seconds * clock.NS
     from_ns, to_ns = (int(one.timestamp()) * clock.NS for one in (span.begin, span.end))
-    from_ns -= from_ns % step_ns  # as the admin API: two questions get the same rows
     with opened(config.load(args.config)) as store, store.reading() as session:
-        found = sampling.steps(session, from_ns, to_ns, step_ns)
-    facts = {
-        "step_seconds": span.step_seconds,
-        "columns": ["time", *sampling.FIGURES],
-        "rows": [[one.at_ns // clock.NS, *one[1:]] for one in found],
-    }
+        facts = sampling.facts(session, from_ns, to_ns, span.step_seconds)
     return show(facts, args.json)
 
 

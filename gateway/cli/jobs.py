@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from gateway import config
@@ -76,7 +75,7 @@ def show_list(found: list[dict[str, Any]], as_json: bool) -> int:
 
 def show_one(one: dict[str, Any], as_json: bool) -> int:
     """Print a job. Returns exit status 1 if it ended in another way than by being done."""
-    print(json.dumps(one, indent=2) if as_json else _line(one))
+    result.show(one, _line(one), as_json)
     return int(one["ended_ns"] is not None and one["state"] != "done")
 
 

@@ -343,8 +343,6 @@ def validity(document: dict[str, Any]) -> dict[str, Any]:
 
 def show_validity(facts: dict[str, Any], args: argparse.Namespace) -> int:
     """Print whether policies could be stored. Returns the exit status."""
-    if args.json:
-        print(json.dumps(facts, indent=2))
-    else:
-        print(f"{args.file}: {'valid' if facts['valid'] else facts['error']}")
+    text = f"{args.file}: {'valid' if facts['valid'] else facts['error']}"
+    result.show(facts, text, args.json)
     return int(not facts["valid"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -75,7 +74,7 @@ def promote(args: argparse.Namespace) -> int:
 
 def show(found: dict[str, Any], as_json: bool) -> int:
     """Print a promotion. Returns the exit status."""
-    print(json.dumps(found, indent=2) if as_json else _line(found))
+    result.show(found, _line(found), as_json)
     return NOT_POSSIBLE if found["state"] == State.FAILED else DONE
 
 

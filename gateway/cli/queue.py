@@ -104,10 +104,10 @@ def show(files: list[dict[str, Any]], more: int, said: list[dict[str, Any]], as_
         print(f"... and {more} more: --limit {len(files) + more}")
     if not files:
         print("nothing waits for the bucket")
-    ordered = [(item["said"], item["path"] or "?") for item in said]
-    if ordered:
-        lines = (f"{order:<10} {path}" for order, path in ordered)
-        table.show(("order", "file or directory"), ordered, lines)
+    given = [(item["said"], item["path"] or "?") for item in said]
+    if given:
+        lines = (f"{order:<10} {path}" for order, path in given)
+        table.show(("order", "file or directory"), given, lines)
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Tells what a command has done: a person in lines, and a script in one JSON document."""
+"""Tells what a command found or did: a person in lines, and a script in one JSON document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def option(parser: argparse.ArgumentParser) -> None:
 
 
 def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print what was done. Parameters: facts, for a script; text, for a person."""
+    """Print what was found or done. Parameters: facts, for a script; text, for a person."""
     print(json.dumps(facts, indent=2) if as_json else text)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -23,3 +25,14 @@ def until(check: Callable[[], T | None], what: str, timeout_seconds: float = 30.
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_seconds:g} s for {what}")
         time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def meanwhile(work: Callable[[], None]) -> Iterator[None]:
+    """Have something done in a thread, and wait for its end."""
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(60)

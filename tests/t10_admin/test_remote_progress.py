@@ -6,9 +6,8 @@ import io
 import json
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
@@ -16,7 +15,7 @@ from gateway.cli import progress
 from gateway.cli.main import main
 from gateway.cli.remote import jobs
 from gateway.proc import start_ticks
-from tests.support.waiting import until
+from tests.support.waiting import meanwhile, until
 from tests.t9_checkpoints import keeping
 from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.afar import Afar, afar
@@ -51,17 +50,6 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a short job be shown too."""
     monkeypatch.setattr(jobs, "QUIET_SECONDS", 0.0)
-
-
-@contextmanager
-def meanwhile(work: Callable[[], None]) -> Iterator[None]:
-    """Have something done while a command runs."""
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join(60)
 
 
 def drained(gateway: Afar, step: int, shown: io.StringIO) -> Callable[[], None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -26,7 +25,7 @@ from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.s3server import RcloneServer
 from tests.support.volumes import query
-from tests.support.waiting import until
+from tests.support.waiting import meanwhile, until
 from tests.t5_cli.site import Site
 from tests.t5_cli.test_names import run
 from tests.t5_cli.test_status import status
@@ -214,12 +213,8 @@ def hydrating(site: Site, *arrive: int, fail: int | None = None) -> Iterator[Non
                 attr = namespace.getattr(ino)
                 namespace.run(residency.arrived, ino, attr.epoch, 1)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
+    with meanwhile(work):
         yield
-    finally:
-        thread.join(60)
 
 
 def test_warm_waits_until_everything_is_there(filled: Site) -> None:

@@ -121,7 +121,7 @@ def stat(args: argparse.Namespace, api: Api) -> int:
         if one["waiting"] is not None:
             shown_paths(one["waiting"], "path")
         more = {name: one[name] for name in MORE}
-        return {**_facts(one), "path": shown(path), **more}
+        return {**facts_at(path, one), **more}
 
     return look.show_found(found, args)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from gateway.cli import token, user
+from gateway.cli import result, token, user
 from gateway.cli.remote.client import Api
 from gateway.errors import UserError
 from gateway.text import shown
@@ -48,7 +47,7 @@ def _whoami(args: argparse.Namespace, api: Api) -> int:
     found = api.get("/session")
     facts = {name: found[name] for name in ("name", "role", "token_id")}
     text = f"{facts['token_id']}  {facts['role']}  {shown(facts['name'])}"
-    print(json.dumps(facts, indent=2) if args.json else text)
+    result.show(facts, text, args.json)
     return 0
 
 
