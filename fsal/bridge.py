@@ -14,10 +14,11 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 10
+ABI = 11
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -182,7 +183,9 @@ class ReplyStruct(ctypes.Structure):
         ("parent2", AttrStruct),
         ("removed", RemovedStruct),
         ("dirty_bytes", u64),
+        ("named_in", u64),
         ("verifier", ctypes.c_uint8 * 8),
+        ("named", ctypes.c_char * 32),
     )
 
 
@@ -304,6 +307,12 @@ def put_directories(reply: Any, request: Any, changed: list[Attr]) -> None:
     """Fill in the directories whose entries an operation changed, each in its last state."""
     for attr in changed:
         put_attr(reply.parent if attr.ino == request.ino else reply.parent2, attr)
+
+
+def put_named(reply: Any, link: Link) -> None:
+    """Fill in the link that must be removed before the change."""
+    reply.named = link.name
+    reply.named_in = link.directory
 
 
 def put_removed(out: Any, removed: Removed | None) -> None:

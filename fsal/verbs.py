@@ -19,6 +19,7 @@ from fsal.bridge import (
     put_removed,
     setattr_of,
 )
+from gateway.db.named import StillNamed
 from gateway.db.writer import Operation
 from gateway.errors import TooBig
 from gateway.namespace import content, create, remove, rename, residency, xattr
@@ -351,4 +352,6 @@ class Verbs:
                 finish(request, reply)
                 reply.status = 0
             except BaseException as exc:
+                if isinstance(exc, StillNamed):
+                    bridge.put_named(reply, exc.link)
                 reply.status = bridge.status_of(name, exc)

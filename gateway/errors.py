@@ -31,6 +31,7 @@
         ├── Busy                  the file is open, or not clean: it cannot be evicted now
         ├── Stale                 the inode is gone: it kills Ganesha's cache entry, no other use
         └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
+            └── StillNamed        a link names the checkpoint: it goes first (gateway.db.named)
 
 errno values stay within the set that Ganesha's posix2fsal_error knows (FSAL/fsal_convert.c);
 anything else would reach the client as SERVERFAULT.

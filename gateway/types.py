@@ -31,6 +31,18 @@ class Residency(IntEnum):
     """All bytes are in the local data file. Kinds without bytes are resident too."""
 
 
+class Extent(IntEnum):
+    """Which inodes are the members of a checkpoint."""
+
+    TREE = 1
+    """Everything below the directory. No other checkpoint is in it."""
+    FILES = 2
+    """What is directly in the directory. Directories in it are checkpoints of their own, or none:
+    a final model is saved beside the checkpoints of its run."""
+    FILE = 3
+    """One file."""
+
+
 class Attr(NamedTuple):
     """The attributes of an inode as a client sees them. Times are nanoseconds since 1970."""
 

@@ -59,7 +59,8 @@ class Rights(Body):
     )
     squash: Literal["none", "root", "all"] = Field(
         "none",
-        description="Users that become the user nobody, unless the entry of a host says otherwise.",
+        description="The users who are squashed to the user nobody, unless the entry of a host "
+        "says otherwise.",
     )
 
 

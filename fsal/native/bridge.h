@@ -4,16 +4,16 @@
  * load compares the sizes. Python fills `struct spw_table` once. A call passes requests and a reply
  * for each.
  *
- * Rules: The status is in the reply; C presets it to EIO and Python writes it last. Callbacks
- * return void, because a ctypes callback with an int result returns garbage when an exception
- * escapes. No pointer outlives its call. C owns every buffer.
+ * Rules: The status is in the reply; C presets it to EIO, and named_in to 0, and Python writes the
+ * status last. Callbacks return void, because a ctypes callback with an int result returns garbage
+ * when an exception escapes. No pointer outlives its call. C owns every buffer.
  */
 #ifndef SPILLWAY_BRIDGE_H
 #define SPILLWAY_BRIDGE_H
 
 #include <stdint.h>
 
-#define SPW_ABI 10
+#define SPW_ABI 11
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -209,7 +209,9 @@ struct spw_reply {
 	struct spw_attr parent2; /* the other one of a rename */
 	struct spw_removed removed;
 	uint64_t dirty_bytes; /* sealed and not yet in the bucket */
+	uint64_t named_in; /* EAGAIN: directory of a link that must be removed first; 0: none */
 	uint8_t verifier[8];
+	char named[32]; /* its name */
 };
 
 struct spw_item {

@@ -2,15 +2,25 @@
 #include "change.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "call.h"
 #include "convert.h"
 #include "dentry.h"
 #include "fresh.h"
+#include "upcall.h"
 #include "writer.h"
 
-int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
+static _Atomic(const struct fsal_up_vector *) listener;
+
+void spw_change_tell(const struct fsal_up_vector *up)
+{
+	atomic_store(&listener, up);
+}
+
+static int change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {
 	uint64_t began = spw_dentry_change(op, request);
 	int rc;
@@ -33,6 +43,47 @@ int spw_change(enum spw_op op, const struct spw_request *request, struct spw_rep
 		if (request->ino2 != 0)
 			spw_doubted(request->ino2);
 	}
+	return rc;
+}
+
+/* The clients of a link learn that it is gone before the change is answered. */
+static void tell_removed(const struct spw_reply *reply)
+{
+	const struct fsal_up_vector *up = atomic_load(&listener);
+	uint64_t generation = spw_inode_generation(reply->removed.ino);
+
+	if (up == NULL)
+		return;
+	spw_upcall_forget(up, reply->parent.ino, reply->parent.generation, false);
+	/* If Ganesha has no handle of the link, there is nothing to forget. */
+	if (generation != 0)
+		spw_upcall_forget(up, reply->removed.ino, generation, true);
+}
+
+bool spw_unname(int rc, const struct spw_reply *told)
+{
+	char name[sizeof(told->named)];
+	struct spw_request request = { .ino = told->named_in, .name = name,
+				       .flags = SPW_FOR_GATEWAY };
+	struct spw_reply reply;
+
+	if (rc != EAGAIN || told->named_in == 0)
+		return false;
+	memcpy(name, told->named, sizeof(name));
+	request.name_len = (uint32_t)strnlen(name, sizeof(name));
+	rc = change(SPW_REMOVE, &request, &reply);
+	if (rc == 0)
+		tell_removed(&reply);
+	return rc == 0 || rc == ENOENT;
+}
+
+int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
+{
+	int rc;
+
+	do
+		rc = change(op, request, reply);
+	while (spw_unname(rc, reply));
 	return rc;
 }
 

@@ -2,12 +2,23 @@
 #ifndef SPILLWAY_CHANGE_H
 #define SPILLWAY_CHANGE_H
 
+#include <stdbool.h>
+
+#include "ganesha.h"
+
 #include "bridge.h"
 #include "handle.h"
 #include "inode.h"
 
-/* Calls a change of the namespace, and keeps the attributes of the inodes that it touched. Returns
- * 0 or the errno. */
+/* Sets who is told of the links that changes remove. NULL: there is none. */
+void spw_change_tell(const struct fsal_up_vector *up);
+
+/* Removes the link that names a checkpoint, if a change was refused for it (gateway/db/named.py).
+ * rc: the result of the change. Returns whether the caller must try again. */
+bool spw_unname(int rc, const struct spw_reply *told);
+
+/* Calls a change of the namespace, and keeps the attributes of the inodes that it touched. Links
+ * that name the checkpoint which it changes are removed first. Returns 0 or the errno. */
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
 
 /* Sets what is in request->set. Returns 0 or an errno. */

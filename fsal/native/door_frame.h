@@ -34,7 +34,8 @@ enum spw_door_op {
 	SPW_DOOR_SYMLINK,     /* ino, name, name2 = target, set -> attr */
 	SPW_DOOR_LINK,        /* ino2 = inode, ino, name   -> attr */
 	SPW_DOOR_RENAME,      /* ino, name, ino2, name2; change: 0, or only with this imprint, and
-			       *   nothing is replaced (EBUSY, EEXIST) -> attr */
+			       *   nothing is replaced (EBUSY, EEXIST); of a reserved link: only
+			       *   while what it leads to has this imprint (EBUSY) -> attr */
 	SPW_DOOR_REMOVE,      /* ino, name; ino2, change: only this inode, with this change or 0 */
 	SPW_DOOR_SETATTR,     /* ino, set; uid 0           -> attr */
 	SPW_DOOR_INVALIDATE,  /* ino: its row was changed beside the server */

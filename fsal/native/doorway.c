@@ -269,6 +269,7 @@ void spw_doorway_start(struct fsal_export *export)
 		int rc;
 
 		doorway.export = export;
+		spw_change_tell(export->up_ops);
 		spw_cold_open();
 		atomic_store(&doorway.ending, false);
 		sem_init(&doorway.end, 0, 0);
@@ -292,6 +293,7 @@ void spw_doorway_stop(const struct fsal_export *export)
 		pthread_join(doorway.keeper, NULL);
 		spw_door_close();
 		spw_release_end();
+		spw_change_tell(NULL);
 		doorway.export = NULL;
 	}
 	pthread_mutex_unlock(&doorway.lock);

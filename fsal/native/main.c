@@ -6,6 +6,7 @@
 
 #include "bridge.h"
 #include "call.h"
+#include "change.h"
 #include "closing.h"
 #include "cold.h"
 #include "convert.h"
@@ -87,8 +88,15 @@ static int call_attr(enum spw_op op, const struct spw_request *request, struct s
 static int ns_open_write(uint64_t ino, uint32_t flags, struct spw_attr *attr)
 {
 	struct spw_request request = { .ino = ino, .flags = flags };
+	struct spw_reply reply;
+	int rc;
 
-	return call_attr(SPW_OPEN_WRITE, &request, attr);
+	do
+		rc = spw_call(SPW_OPEN_WRITE, &request, &reply);
+	while (spw_unname(rc, &reply));
+	if (rc == 0)
+		*attr = reply.attr;
+	return rc;
 }
 
 static void ns_seal(struct spw_seal *seals, uint32_t count)

@@ -36,8 +36,10 @@ static void pin_thread(void)
 void spw_python_run(const struct spw_item *items, uint32_t count)
 {
 	/* A request that Python does not answer is an error, never a success. */
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		items[i].reply->status = EIO;
+		items[i].reply->named_in = 0;
+	}
 	if (!pinned)
 		pin_thread();
 	spw_python.batch(items, count);

@@ -8,7 +8,8 @@
 #include "ganesha.h"
 
 /* Makes Ganesha drop what it knows of an inode: attributes, names, listings; with is_moved also the
- * directory above a directory. Must not be called inside an operation that Ganesha called. */
+ * directory above a directory. Inside an operation that Ganesha called, only for an inode that the
+ * operation is not about: Ganesha may hold the locks of those. */
 void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
 		       bool is_moved);
 

@@ -42,13 +42,16 @@ def main() -> int:
         return 1
     receipts = Receipts(settings, process.stop)
     manifests = Manifests(settings, Database(settings.database_url), process.stop)
-    duties = Duties([receipts, manifests, *_duties(settings, process.stop)], process.stop)
+    others = [manifests, *_duties(settings, process.stop)]
+    duties = Duties([receipts, *others], process.stop)
 
     def news(looks: Sequence[Look]) -> None:
         receipts.changed({look.now.run for look in looks if look.now is not None})
+        is_known = looks and not any(look.is_news for look in looks)
         # To find what manifests are missing or untrue takes a look at each checkpoint.
         is_of_manifests = not looks or any(look.is_of_durable for look in looks)
-        duties.news(() if is_of_manifests else (manifests,))
+        idle = others if is_known else [] if is_of_manifests else [manifests]
+        duties.news(idle)
 
     duties.start()
     database = Database(settings.database_url)

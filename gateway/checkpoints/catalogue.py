@@ -17,7 +17,6 @@ from gateway.checkpoints import statements as own
 from gateway.checkpoints.configured import Configured
 from gateway.checkpoints.facts import (
     READ_MAX_BYTES,
-    Extent,
     Found,
     Parts,
     State,
@@ -36,7 +35,7 @@ from gateway.db.models import ROOT_INO
 from gateway.failpoints import CATALOGUE_COMMIT
 from gateway.holds import Holds
 from gateway.settings import Settings
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 PAGE = 512
 

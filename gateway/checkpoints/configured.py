@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.checkpoints.facts import Extent, Found, Members, Place
+from gateway.checkpoints.facts import Found, Members, Place
 from gateway.pathpattern import expression_of
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 
 class Configured:

@@ -7,11 +7,11 @@ nothing reads such a text back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from gateway.text import printable
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 Parts = tuple[bytes, ...]
 """A path below the export's root."""
@@ -73,18 +73,6 @@ class Place(Protocol):
 
     def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
         """Return up to ``length`` bytes of a file, from ``start``. Raises Unread."""
-
-
-class Extent(IntEnum):
-    """What the members of a checkpoint are."""
-
-    TREE = 1
-    """Everything below the directory. No other checkpoint is in it."""
-    FILES = 2
-    """What is directly in the directory. Directories in it are checkpoints of their own, or none:
-    a final model is saved beside the checkpoints of its run."""
-    FILE = 3
-    """One file."""
 
 
 class Found(NamedTuple):

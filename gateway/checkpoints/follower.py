@@ -25,6 +25,7 @@ from itertools import chain
 from gateway import clock
 from gateway.checkpoints import statements as own
 from gateway.checkpoints.catalogue import Look, catalogue_of
+from gateway.checkpoints.facts import State
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.journal import BELOW, STORED, Lost, Reader
@@ -56,8 +57,9 @@ class Follower:
     """Keeps the catalogue of one namespace.
 
     Parameters: settings; database; stop, after which it ends between two transactions; news, which
-    is called with the looks that were written and are more than progress, and without one when rows
-    are gone; writing_seconds, for which the row of a checkpoint that is being written may wait.
+    is called with the looks that were written and are more than progress, without one when rows are
+    gone, and with looks that found a complete checkpoint touched and as before; writing_seconds,
+    for which the row of a checkpoint that is being written may wait.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class Follower:
         """The times at which checkpoints are looked at although nothing changed, by inode."""
         self._looks: dict[int, Look] = {}
         """What is to be written, by inode."""
+        self._same: list[Look] = []
+        """Checkpoints that were touched and are as before: their links may be gone."""
         self._write_at = 0.0
         """The time at which looks that may wait are written."""
         self._save_at = clock.monotonic_seconds() + SAVE_SECONDS
@@ -198,6 +202,9 @@ class Follower:
             if len(self._looks) >= WRITTEN_AT_ONCE:
                 self._write(None)
         self._write(reader)
+        if self._same:
+            self._news(self._same)
+            self._same = []
 
     def _take(self, look: Look) -> None:
         """Keep a look until it is written, in place of an earlier one at the same inode."""
@@ -205,6 +212,8 @@ class Follower:
             self._write_at = clock.monotonic_seconds() + self._writing_seconds
         self._looks.pop(look.ino, None)
         if not look.is_news and look.wanted is None:
+            if look.now is not None and look.now.state != State.WRITING:
+                self._same.append(look)
             return
         self._looks[look.ino] = look
         self._due.pop(look.ino, None)

@@ -15,8 +15,8 @@ from gateway.checkpoints.content import (
     not_json,
     number_in,
 )
-from gateway.checkpoints.facts import Extent, Found, Members, Place
-from gateway.types import Kind
+from gateway.checkpoints.facts import Found, Members, Place
+from gateway.types import Extent, Kind
 
 INDEXES_MAX = 64
 """The index files of one directory that are read."""

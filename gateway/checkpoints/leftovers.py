@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.checkpoints import statements as own
-from gateway.checkpoints.facts import Extent
 from gateway.checkpoints.rules import Rules
 from gateway.db.compiled import Session
 from gateway.namespace.lookup import way_up
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 
 class Inside(NamedTuple):

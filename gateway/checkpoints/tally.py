@@ -9,11 +9,11 @@ from typing import Any
 
 from gateway.cache.homes import Homes
 from gateway.checkpoints import statements as own
-from gateway.checkpoints.facts import Entry, Extent, Found, Members, Parts
+from gateway.checkpoints.facts import Entry, Found, Members, Parts
 from gateway.checkpoints.texts import entry_of
 from gateway.checkpoints.tree import Node, View
 from gateway.holds import text_of
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 
 class Tally:

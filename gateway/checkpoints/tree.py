@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gateway.checkpoints import statements as own
-from gateway.checkpoints.facts import Entry, Extent, Found, Parts
+from gateway.checkpoints.facts import Entry, Found, Parts
 from gateway.checkpoints.rules import UNFINISHED, Rules
 from gateway.checkpoints.texts import Texts, entry_of
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.models import RESERVED_INO, ROOT_INO
 from gateway.namespace.lookup import way_up
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 PAGE = 1024
 MARKERS_MAX = 4096

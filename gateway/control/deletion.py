@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
-from gateway.checkpoints.facts import Extent
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import Changed, DoorClosed, GatewayError, NotPossible, NotThere
@@ -26,6 +25,7 @@ from gateway.retention.planning import checkpoint_of
 from gateway.settings import Settings
 from gateway.text import printable
 from gateway.trash.trash import Trash
+from gateway.types import Extent
 
 BY_HAND = "a person deleted it"
 """The reason, if the person says none."""

@@ -28,7 +28,7 @@ class Checkpoint(Base):
     rule: Mapped[str] = mapped_column(String)
     """Name of the rule that recognised it."""
     extent: Mapped[int] = mapped_column(Integer)
-    """Which members it has: see gateway.checkpoints.facts."""
+    """Which members it has: see gateway.types."""
     state: Mapped[str] = mapped_column(String)
     """``writing``, ``complete``, ``draining`` or ``durable``."""
     reason: Mapped[str | None] = mapped_column(String)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from gateway import clock, failpoints
@@ -21,6 +22,7 @@ from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
+from gateway.db.named import Named
 from gateway.db.tally import Tally
 from gateway.errors import GatewayError
 from gateway.types import Attr
@@ -31,18 +33,31 @@ T = TypeVar("T")
 RESERVE_BLOCK = 4096
 
 
+@dataclass(slots=True)
+class Effects:
+    """What the operations of one transaction do beside their rows."""
+
+    named: Named = field(default_factory=Named)
+    touched: dict[int, int] = field(default_factory=dict)
+    """The flags of the inodes that they touched, for the journal."""
+    after: list[Callable[[], None]] = field(default_factory=list)
+    """What is called when the transaction is committed."""
+
+
 class Tx(Session):
     """One operation inside the writer's transaction."""
 
-    __slots__ = ("_ids", "_name", "_touched", "_writes", "directories", "now_ns")
+    __slots__ = ("_after", "_ids", "_name", "_touched", "_writes", "directories", "named", "now_ns")
 
     def __init__(
-        self, connection: Connection, dialect: Any, ids: Ids, name: str, touched: dict[int, int]
+        self, connection: Connection, dialect: Any, ids: Ids, name: str, effects: Effects
     ) -> None:
         super().__init__(connection, dialect)
         self._ids = ids
         self._name = name
-        self._touched = touched
+        self.named = effects.named
+        self._touched = effects.touched
+        self._after = effects.after
         self._writes = 0
         self.directories: list[Attr] = []
         """Directories whose entries this operation changed, as it left them."""
@@ -67,6 +82,11 @@ class Tx(Session):
     def touch(self, ino: int, what: int = journal.CHANGED) -> None:
         """Say that an inode is not what it was, for the journal. Parameters: what, its flags."""
         self._touched[ino] = self._touched.get(ino, 0) | what
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Have a function called, which raises nothing, when the transaction is committed, also if
+        the operation fails after this call."""
+        self._after.append(call)
 
     @property
     def has_written(self) -> bool:
@@ -166,6 +186,8 @@ class Writer:
         self._ids = Ids()
         self.tally = Tally()
         """The counts of the committed transactions."""
+        self.named = Named()
+        """The checkpoints that links name. Until the first transaction the caller may change it."""
         self._committing = threading.Lock()
 
     def run(
@@ -215,18 +237,19 @@ class Writer:
         session = Session(connection, self._database.dialect)
         # What an undone operation touched stays here: an unnecessary row in the journal does no
         # harm.
-        touched: dict[int, int] = {}
+        effects = Effects(self.named)
         try:
             token = backend.begin_serving(connection)
             self._ids.reserve(session, len(batch))
-            if not all(self._run_one(connection, operation, touched) for operation in batch):
+            if not all(self._run_one(connection, operation, effects) for operation in batch):
                 connection.execute("ROLLBACK")
+                effects.after.clear()
                 self._ids.forget()
                 token = backend.begin_serving(connection)
                 self._ids.reserve(session, len(batch))
                 for operation in batch:
-                    self._run_apart(connection, operation, touched)
-            journal.note(session, touched)
+                    self._run_apart(connection, operation, effects)
+            journal.note(session, effects.touched)
         except BaseException:
             self._drop_unless_usable(connection)
             if self._connection is not None:
@@ -243,6 +266,8 @@ class Writer:
                 if self._connection is not None:
                     self._database.undo(connection)
                 raise
+        for call in effects.after:
+            call()
         self.tally.add(len(batch), clock.monotonic_ns() - began_ns)
         backend.wrote(token)
         failpoints.hit(failpoints.AFTER_COMMIT)
@@ -252,11 +277,9 @@ class Writer:
             connection.close()
             self._connection = None
 
-    def _run_one(
-        self, connection: Connection, operation: Operation[Any], touched: dict[int, int]
-    ) -> bool:
+    def _run_one(self, connection: Connection, operation: Operation[Any], effects: Effects) -> bool:
         """Run an operation. Returns False if it failed and left something to be undone."""
-        tx = Tx(connection, self._database.dialect, self._ids, operation.name, touched)
+        tx = Tx(connection, self._database.dialect, self._ids, operation.name, effects)
         operation.result = operation.error = None
         try:
             operation.result = operation.run(tx)
@@ -272,11 +295,11 @@ class Writer:
         return True
 
     def _run_apart(
-        self, connection: Connection, operation: Operation[Any], touched: dict[int, int]
+        self, connection: Connection, operation: Operation[Any], effects: Effects
     ) -> None:
         """Run an operation so that its failure undoes only this operation."""
         connection.execute("SAVEPOINT one")
-        self._run_one(connection, operation, touched)
+        self._run_one(connection, operation, effects)
         if operation.error is not None:
             connection.execute("ROLLBACK TO SAVEPOINT one")
         connection.execute("RELEASE SAVEPOINT one")

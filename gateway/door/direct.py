@@ -46,7 +46,7 @@ class Direct:
         while batch := list(islice(remaining, TOGETHER)):
             with _uninterrupted():
                 operations = [self._operation(request) for request in batch]
-                self._namespace.run_together([one for one in operations if one is not None])
+                self._namespace.change([one for one in operations if one is not None])
                 answers += map(self._answer, batch, operations)
         return answers
 

@@ -10,12 +10,11 @@ from functools import partial
 from typing import Any
 
 from gateway.checkpoints.catalogue import Row
-from gateway.checkpoints.facts import Extent
 from gateway.checkpoints.rules import Rules
 from gateway.db.compiled import Session
 from gateway.manifests import statements as own
 from gateway.manifests.document import Member, Stored, Subject, lines
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 PAGE = 1024
 

@@ -23,7 +23,7 @@ from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.engine import Database
-from gateway.db.writer import Ids, Tx
+from gateway.db.writer import Effects, Ids, Tx
 from gateway.errors import IdentityError
 from gateway.namespace import content, identity
 from gateway.namespace.residency import HAS_VERSION
@@ -199,7 +199,7 @@ def _compare(
     looked, damaged, taken, absent, after = 0, 0, 0, 0, 0
     while rows := session.all(_FILES_AFTER, after=after, most=PAGE):
         with database.transaction(connection):
-            tx = Tx(connection, database.dialect, Ids(), "adopt", {})
+            tx = Tx(connection, database.dialect, Ids(), "adopt", Effects())
             for ino, epoch, size, mtime_ns in rows:
                 path = files.path(ino, epoch)
                 found = path.stat() if path.exists() else None

@@ -10,6 +10,7 @@ from gateway.acknowledge import Acknowledge
 from gateway.db import statements as sql
 from gateway.db.writer import Tx
 from gateway.errors import InvalidArgument, ReadOnly, Stale, TryAgain
+from gateway.namespace import naming
 from gateway.namespace.acknowledged import is_urgent
 from gateway.namespace.lookup import get
 from gateway.namespace.residency import open_emptied
@@ -24,9 +25,10 @@ def open_write(tx: Tx, ino: int, is_emptied: bool = False) -> Attr:
     """Open a file for its first writer. From here on the data file is newer than the bucket.
 
     Parameters: is_emptied, whether the writer empties the file before it writes. Raises TryAgain
-    for an absent file that is not emptied; ReadOnly; InvalidArgument if the inode is not a regular
-    file; Stale.
+    for an absent file that is not emptied; StillNamed; ReadOnly; InvalidArgument if the inode is
+    not a regular file; Stale.
     """
+    naming.opened(tx, ino)
     row = tx.change(sql.OPEN_WRITE, the_ino=ino)
     if row is None:
         attr = get(tx, ino)

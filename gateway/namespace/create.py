@@ -122,6 +122,7 @@ def _prepare(tx: Tx, cred: Cred, parent: int, name: bytes, links: int = 0) -> At
         raise Exists
     directory = directory_changed(tx, parent, links)
     permissions.require_entry_change(directory, cred)
+    tx.named.entered(parent)
     return directory
 
 

@@ -7,6 +7,7 @@ Reads use pooled connections. A change is an ``Operation`` of a function of this
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from gateway.acknowledge import Acknowledge
@@ -15,11 +16,22 @@ from gateway.db import journal, schema
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.db.named import StillNamed
 from gateway.db.writer import Operation, Writer
-from gateway.namespace import acknowledged, identity, lookup, reserved, volume, xattr
+from gateway.errors import NotFound
+from gateway.namespace import (
+    acknowledged,
+    identity,
+    lookup,
+    naming,
+    remove,
+    reserved,
+    volume,
+    xattr,
+)
 from gateway.namespace.reserved import Installed
 from gateway.settings import Settings
-from gateway.types import Attr, Cred, Dirent, SetAttr
+from gateway.types import GATEWAY_CRED, Attr, Cred, Dirent, SetAttr
 
 NS = 1_000_000_000
 
@@ -44,6 +56,8 @@ class Namespace:
             reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
             self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
             self._writer.run(reserved.ensure, self.boot.generation)
+            with self._database.reading() as session:
+                naming.load(session, self._writer.named)
             self._install = reserved.Install(self._writer, self.files, self.boot.generation)
             self.files.clear_incoming()
         except BaseException:
@@ -98,6 +112,20 @@ class Namespace:
     def run_together(self, operations: Sequence[Operation[Any]]) -> None:
         """Run changes in one transaction. Each operation has its outcome afterwards."""
         self._writer.run_together(operations)
+
+    def change(self, operations: Sequence[Operation[Any]]) -> None:
+        """Run changes as ``run_together`` does. Those that a link to a checkpoint stops are run
+        again after the link is removed. While clients are served, fsal/native/change.c does that,
+        because Ganesha must be told."""
+        while operations:
+            self.run_together(operations)
+            stopped = [one for one in operations if isinstance(one.error, StillNamed)]
+            for link in {one.error.link for one in stopped if isinstance(one.error, StillNamed)}:
+                removal = Operation(remove.remove, GATEWAY_CRED, *link)
+                self.run_together([removal])
+                with suppress(NotFound):
+                    removal.outcome()
+            operations = stopped
 
     def install(
         self, cred: Cred, parent: int, name: bytes, prepared: bytes, wanted: SetAttr

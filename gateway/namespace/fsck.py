@@ -16,7 +16,7 @@ from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_INO, ROOT_INO, TRASH_INO
-from gateway.db.writer import Ids, Tx
+from gateway.db.writer import Effects, Ids, Tx
 from gateway.errors import IdentityError
 from gateway.namespace import identity, lostfound
 from gateway.types import Kind, Residency
@@ -231,7 +231,7 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
         for (ino,) in session.all(NAMELESS):
             if repair:
                 with database.transaction(connection):
-                    lostfound.keep(Tx(connection, database.dialect, Ids(), "fsck", {}), ino)
+                    lostfound.keep(Tx(connection, database.dialect, Ids(), "fsck", Effects()), ino)
                     journal.forget_readers(session)
             found.append(
                 Problem("nameless", f"inode {ino} has no name", f"named {lostfound.shown(ino)}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gateway.db import statements as sql
+from gateway.db.named import Link
 from gateway.db.writer import Tx
 from gateway.errors import NotFound
-from gateway.namespace import permissions
+from gateway.namespace import naming, permissions
 from gateway.namespace.entries import directory_changed, lose_name, require_empty
 from gateway.namespace.lookup import check_name, find, get_directory
 from gateway.types import Cred, Kind, Removed
@@ -17,7 +18,8 @@ def remove(
     """Remove a file, link or empty directory by name (NFSv4 REMOVE does not tell them apart).
 
     Parameters: only, inode number and ``change`` (0: any) of the inode that may be removed; any
-    other inode with the name stays. Raises NotFound, NotEmpty, AccessDenied, NotPermitted, Stale.
+    other inode with the name stays. Raises NotFound, NotEmpty, AccessDenied, NotPermitted,
+    StillNamed, Stale.
     """
     check_name(name)
     victim = find(tx, parent, name)
@@ -26,6 +28,7 @@ def remove(
         if ino != victim.ino or change not in (0, victim.change):
             raise NotFound
     if victim is None:
+        naming.removed(tx, Link(parent, name))
         permissions.require_entry_change(get_directory(tx, parent), cred)
         raise NotFound
     is_directory = victim.kind == Kind.DIRECTORY
@@ -35,8 +38,12 @@ def remove(
         require_empty(tx, victim)
     directory = directory_changed(tx, parent, links=-int(is_directory))
     permissions.require_removal(directory, victim, cred)
+    tx.named.entered(parent)
+    tx.named.moved(victim.ino)
     tx.run(sql.DIRENT_DELETE, the_parent=parent, the_name=name)
-    return lose_name(tx, victim)
+    lost = lose_name(tx, victim)
+    naming.removed(tx, Link(parent, name))
+    return lost
 
 
 def reclaim(tx: Tx, ino: int) -> bool:

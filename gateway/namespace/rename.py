@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.db import statements as sql
 from gateway.db.models import TRASH_INO
+from gateway.db.named import Link
 from gateway.db.writer import Tx
 from gateway.errors import (
     AccessDenied,
@@ -15,7 +16,7 @@ from gateway.errors import (
     NotFound,
     ReadOnly,
 )
-from gateway.namespace import imprint, permissions
+from gateway.namespace import imprint, naming, permissions
 from gateway.namespace.entries import (
     count_name,
     directory_changed,
@@ -23,7 +24,13 @@ from gateway.namespace.entries import (
     note_renamed,
     require_empty,
 )
-from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
+from gateway.namespace.lookup import (
+    check_name,
+    check_new_name,
+    find,
+    get_directory,
+    readlink,
+)
 from gateway.types import Attr, Cred, Kind, Removed
 
 
@@ -43,14 +50,21 @@ def rename(
     reserved until it takes it back: clients may have its handle.
 
     Parameters: seen, the number of the imprint of what moves, or 0. With it nothing is replaced:
-    Busy is raised if the imprint is another one by now, and Exists if the new name is taken. Raises
-    also NotFound, the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly,
-    Stale.
+    Busy is raised if the imprint is another one by now, and Exists if the new name is taken. For a
+    reserved link it is the imprint of what the link leads to, and the link replaces what has its
+    name (gateway.namespace.naming). Raises also NotFound, the type errors, NotEmpty, CrossesItself,
+    AccessDenied, NotPermitted, ReadOnly, StillNamed, Stale.
     """
+    moved = find(tx, old_parent, old_name) if seen else None
+    if moved is not None and moved.reserved and moved.kind == Kind.SYMLINK:
+        link = Link(new_parent, new_name)
+        naming.guard(tx, link, readlink(tx, moved.ino), seen)
+        done = _rename(tx, cred, old_parent, old_name, new_parent, new_name)
+        naming.placed(tx, link)
+        return done
     if seen:
         if find(tx, new_parent, new_name) is not None:
             raise Exists
-        moved = find(tx, old_parent, old_name)
         if moved is not None and imprint.of(tx, moved.ino).number != seen:
             raise Busy
     return _rename(tx, cred, old_parent, old_name, new_parent, new_name)
@@ -90,6 +104,7 @@ def _rename(
     source_dir, target_dir = _change_directories(tx, moved, replaced, old_parent, new_parent)
     permissions.require_removal(source_dir, moved, cred)
     permissions.require_entry_change(target_dir, cred)
+    _require_unnamed(tx, moved, replaced, old_parent, new_parent)
     if replaced is None:
         removed = None
         tx.run(
@@ -109,6 +124,17 @@ def _rename(
     if target_dir.reserved != moved.reserved:
         tx.run(sql.RESERVE_TREE, top=moved.ino, wanted=target_dir.reserved)
     return count_name(tx, moved.ino, 0), removed
+
+
+def _require_unnamed(
+    tx: Tx, moved: Attr, replaced: Attr | None, old_parent: int, new_parent: int
+) -> None:
+    """Require that no link names a checkpoint that the rename changes. Raises StillNamed."""
+    tx.named.entered(old_parent)
+    tx.named.entered(new_parent)
+    tx.named.moved(moved.ino)
+    if replaced is not None:
+        tx.named.moved(replaced.ino)
 
 
 def _directories(tx: Tx, old_parent: int, new_parent: int) -> tuple[Attr, Attr]:

@@ -10,7 +10,6 @@ import logging
 import tempfile
 from collections.abc import Iterator
 
-from gateway.checkpoints.facts import Extent
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_NAME
@@ -23,7 +22,7 @@ from gateway.promotion.places import PROMOTED, manifest_key
 from gateway.promotion.store import Promotion
 from gateway.promotion.work import Work
 from gateway.text import printable
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 log = logging.getLogger("checkpoints")
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, case, exists, or_, select
 
 from gateway import clock
-from gateway.checkpoints.facts import Extent
 from gateway.checkpoints.leftovers import Inside, Leftovers
 from gateway.checkpoints.rules import Rules
 from gateway.db import statements as sql
@@ -27,7 +26,7 @@ from gateway.promotion.places import place_of
 from gateway.promotion.store import Member, Promotion, State, add, counts, one_named
 from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.text import printable
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 PAGE = 1024
 _COPIED = (Kind.REGULAR, Kind.DIRECTORY, Kind.SYMLINK)

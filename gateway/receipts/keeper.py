@@ -2,9 +2,11 @@
 
 The first turn, and each one after a failure, compares all of both. Other turns read the runs of
 which the follower has told. It does not tell of which runs rows are gone: so these turns also read
-the runs that have another number of checkpoints than before. A receipt that must go is gone before
-another one comes: a link never names a checkpoint that is known to be partial for longer than
-needed.
+the runs that have another number of checkpoints than before.
+
+A link is put in its place only while the checkpoint is what its row says, and the server removes it
+before the checkpoint changes (gateway.db.named). So the links of the runs that are read are read
+too: they may be gone although no row says so.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ import errno
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from sqlalchemy import func, select
 
+from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session, Statement, b
@@ -28,8 +32,18 @@ from gateway.db.statements import checkpoint
 from gateway.door.door import Door
 from gateway.door.remote import Remote
 from gateway.errors import DoorClosed
+from gateway.namespace import naming
 from gateway.receipts.tree import Refused, Tree
-from gateway.receipts.wanted import Document, Fact, Link, Path, Receipt, receipts
+from gateway.receipts.wanted import (
+    LATEST_DURABLE,
+    Document,
+    Fact,
+    Link,
+    Path,
+    Receipt,
+    links,
+    receipts,
+)
 from gateway.settings import Settings
 
 log = logging.getLogger("checkpoints")
@@ -67,6 +81,7 @@ class Receipts:
         self._settings = settings
         self._stop = stop
         self._database = Database(settings.database_url)
+        self._catalogue = catalogue_of(settings, self._database)
         self._tree = Tree(self._database, DataFiles(settings.files_dir))
         self._facts: dict[int, Fact] = {}
         self._there: dict[bytes, dict[Path, Receipt]] | None = None
@@ -76,7 +91,7 @@ class Receipts:
         """The runs of which the follower has told since the last turn."""
 
     def changed(self, runs: Collection[bytes]) -> None:
-        """Hear of runs whose rows changed. Called by the thread of the follower."""
+        """Hear of runs whose rows or links may have changed."""
         with self._lock:
             self._changed |= frozenset(runs)
 
@@ -91,7 +106,7 @@ class Receipts:
             log.warning("receipts: %s: all of them are compared again", exc)
             self._there = None
             return RETRY_SECONDS
-        return REST_SECONDS
+        return RETRY_SECONDS if self._changed else REST_SECONDS
 
     def _turn(self, door: Door) -> None:
         with self._lock:
@@ -102,20 +117,61 @@ class Receipts:
             if not self._tree.is_ours():
                 return
             there = {}
-            before, runs = self._tree.read(), {one.run for one in facts.values()}
+            before = self._tree.read()
+            runs = frozenset(one.run for one in facts.values())
         else:
             both = (facts.items() ^ self._facts.items()) if facts != self._facts else ()
-            runs = {fact.run for _ino, fact in both}
-            before = {path: one for run in runs for path, one in there.pop(run, {}).items()}
+            runs = changed.union(fact.run for _ino, fact in both)
+            known = [item for run in runs for item in there.pop(run, {}).items()]
+            before = {path: one for path, one in known if isinstance(one, Document)}
+            for run in runs:
+                before |= self._tree.links(links(run))
         members: dict[bytes, list[Fact]] = {run: [] for run in runs}
         for fact in facts.values():
             if fact.run in members:
                 members[fact.run].append(fact)
-        wanted = {run: receipts(run, found) for run, found in members.items() if found}
+        wanted = {run: self._wanted(run, found, before) for run, found in members.items() if found}
         after = {path: one for found in wanted.values() for path, one in found.items()}
-        if self._change(door, before, after):
+        if self._change(door, runs, before, after):
             self._facts = facts
             self._there = there | wanted
+
+    def _wanted(
+        self, run: bytes, facts: Sequence[Fact], before: Mapping[Path, Receipt]
+    ) -> dict[Path, Receipt]:
+        """Return the receipts that a run is to have. A checkpoint that a new link would name, and
+        that is not what its row said, has none: its run is read again. Raises TryAgain.
+
+        Parameters: before, the receipts that are there.
+        """
+        while True:
+            wanted = receipts(run, facts)
+            late: set[int] = set()
+            for path, one in wanted.items():
+                if isinstance(one, Link) and before.get(path) != one:
+                    seen = self._seen(one.ino, is_durable=path[-1] == LATEST_DURABLE)
+                    wanted[path] = replace(one, seen=seen)
+                    if not seen:
+                        late.add(one.ino)
+            if not late:
+                return wanted
+            self.changed([run])
+            facts = [one for one in facts if one.ino not in late]
+
+    def _seen(self, ino: int, *, is_durable: bool) -> int:
+        """Return the number of the imprint of a checkpoint that is what its row says, or 0.
+
+        Parameters: is_durable, whether it must be durable, and not only complete.
+        """
+        with self._catalogue.viewing() as view:
+            row, now = self._catalogue.row(view, ino), self._catalogue.as_is(view, ino)
+            if row is None or now is None or row.state == State.WRITING:
+                return 0
+            if is_durable and row.state != State.DURABLE:
+                return 0
+            if (row.path, row.evidence) != (b"/".join(now.node.parts), now.evidence):
+                return 0
+            return naming.seen(view.session, ino)
 
     def _read(self, changed: frozenset[bytes]) -> dict[int, Fact]:
         """Return the facts of all checkpoints. Parameters: changed, the runs that are read. Empty:
@@ -136,9 +192,18 @@ class Receipts:
         other = (run for run in counts.keys() | known.keys() if counts.get(run, 0) != known[run])
         return changed.union(other)
 
-    def _change(self, door: Door, before: dict[Path, Receipt], after: dict[Path, Receipt]) -> bool:
+    def _change(
+        self,
+        door: Door,
+        runs: Collection[bytes],
+        before: Mapping[Path, Receipt],
+        after: Mapping[Path, Receipt],
+    ) -> bool:
         """Change what differs: links before documents, and what must go before what comes. Returns
-        False if it was told to stop. Raises Refused after all others are done."""
+        False if it was told to stop. Raises Refused after all others are done.
+
+        Parameters: runs, of which the receipts are.
+        """
         refused: list[Refused] = []
         for kind in (Link, Document):
             for path in sorted(path for path, one in before.items() if isinstance(one, kind)):
@@ -154,6 +219,10 @@ class Receipts:
                 refused += self._tree.put(door, come[at : at + PUT_AT_ONCE])
         failed: Refused | None = None
         for exc in refused:
+            if exc.errno == errno.EBUSY:
+                # A checkpoint changed while its link was made.
+                self.changed(runs)
+                continue
             if exc.errno not in FOR_GOOD:
                 failed = exc
                 continue

@@ -38,6 +38,13 @@ _IN = Statement(
 )
 
 
+_LINK = Statement(
+    select(sql.inode.c.target)
+    .select_from(sql.dirent.join(sql.inode, sql.dirent.c.ino == sql.inode.c.ino))
+    .where(sql.dirent.c.parent == b("parent"), sql.dirent.c.name == b("name"))
+)
+
+
 class Refused(GatewayError):
     """The door did not do what was asked. Parameters: what; number, an errno."""
 
@@ -83,6 +90,20 @@ class Tree:
                     found[path] = Document(self._text(ino, epoch))
         return found
 
+    def links(self, paths: Sequence[Path]) -> dict[Path, Receipt]:
+        """Return the links that are there. Raises TryAgain.
+
+        Parameters: paths of the links that a run can have. If its directory has none of them, the
+        first one is returned without a target, so that the directory is removed with it.
+        """
+        parent = self._directories.get(paths[0][:-1])
+        if parent is None:
+            return {}
+        with self._session() as session:
+            rows = {path: session.one(_LINK, parent=parent, name=path[-1]) for path in paths}
+        found = {path: Link(bytes(row[0])) for path, row in rows.items() if row is not None}
+        return {**found} or {paths[0]: Link(b"")}
+
     def text(self, name: bytes) -> bytes:
         """Return the text of a document directly in ``/.spillway``, or b"". Raises TryAgain."""
         with self._session() as session:
@@ -107,6 +128,7 @@ class Tree:
         commits. Returns why some were refused. Raises DoorClosed, OSError."""
         refused: list[Refused] = []
         requests: list[Request] = []
+        seen: dict[tuple[int, bytes], int] = {}
         with ExitStack() as prepared:
             for path, receipt in receipts:
                 try:
@@ -118,8 +140,13 @@ class Tree:
                     requests.append(self._install(prepared, parent, path[-1], receipt.text))
                 else:
                     requests.append(_symlink(parent, path[-1], receipt.target))
-            done = _done(door, requests, refused)
-        _done(door, [_renamed(one) for one in done if one.op is Op.SYMLINK], refused)
+                    seen[parent, requests[-1].name] = receipt.seen
+            made = [one for one in _done(door, requests, refused) if one.op is Op.SYMLINK]
+        renames = [_renamed(one, seen[one.ino, one.name]) for one in made]
+        done = _done(door, renames, refused)
+        for one in renames:
+            if one not in done:
+                _ask(door, one._replace(op=Op.REMOVE, ino2=0, change=0), errno.ENOENT)
         return refused
 
     def _install(self, prepared: ExitStack, parent: int, name: bytes, text: bytes) -> Request:
@@ -171,10 +198,10 @@ def _symlink(parent: int, name: bytes, target: bytes) -> Request:
     return Request(Op.SYMLINK, parent, _NEW + name, name2=target, cred=GATEWAY_CRED)
 
 
-def _renamed(made: Request) -> Request:
-    """Return the request that puts a new link in its place."""
+def _renamed(made: Request, seen: int) -> Request:
+    """Return the request that puts a new link in its place, while it leads to what was seen."""
     name = made.name.removeprefix(_NEW)
-    return Request(Op.RENAME, made.ino, made.name, made.ino, name, cred=GATEWAY_CRED)
+    return Request(Op.RENAME, made.ino, made.name, made.ino, name, seen, cred=GATEWAY_CRED)
 
 
 def _done(door: Door, requests: Sequence[Request], refused: list[Refused]) -> list[Request]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gateway.checkpoints.facts import State
+from gateway.checkpoints.shown import shown_state
 from gateway.manifests.document import name_of
 from gateway.text import printable
 
@@ -43,12 +45,18 @@ class Fact(NamedTuple):
     """Bytes."""
     complete_ns: int | None
     durable_ns: int | None
+    storage_class: str | None = None
 
 
-class Link(NamedTuple):
+@dataclass(frozen=True)
+class Link:
     """A symbolic link."""
 
     target: bytes
+    ino: int = field(default=0, compare=False)
+    """The checkpoint to which it leads, or 0 if it was read."""
+    seen: int = field(default=0, compare=False)
+    """The number of the imprint of that checkpoint while it was complete, or 0."""
 
 
 class Document(NamedTuple):
@@ -71,8 +79,9 @@ def receipts(run: bytes, facts: Collection[Fact]) -> dict[Path, Receipt]:
     for name, among in ((LATEST_COMPLETE, facts), (LATEST_DURABLE, durable)):
         if among:
             # Relative, because clients mount the export where they like.
-            target = b"../" * (len(names) + 2) + _latest(among).path
-            found[b"runs", *names, name] = Link(target)
+            latest = _latest(among)
+            target = b"../" * (len(names) + 2) + latest.path
+            found[b"runs", *names, name] = Link(target, latest.ino)
     taken: set[bytes] = set()
     for one in sorted(facts, key=lambda one: one.ino):
         name = name_of(one.path, one.step)
@@ -83,6 +92,11 @@ def receipts(run: bytes, facts: Collection[Fact]) -> dict[Path, Receipt]:
     return found
 
 
+def links(run: bytes) -> list[Path]:
+    """Return the paths of the links that a run can have."""
+    return [(b"runs", *_names(run), name) for name in (LATEST_COMPLETE, LATEST_DURABLE)]
+
+
 def document(fact: Fact) -> bytes:
     """Return the text of a checkpoint's document. Its name is that of the manifest in the bucket,
     which has the members too."""
@@ -91,7 +105,7 @@ def document(fact: Fact) -> bytes:
         "run": printable(fact.run),
         "step": fact.step,
         "rule": fact.rule,
-        "state": fact.state,
+        "state": shown_state(fact.state, fact.storage_class),
         "files": fact.files,
         "size": fact.size,
         "complete_ns": fact.complete_ns,

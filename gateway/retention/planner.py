@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from gateway.checkpoints.facts import Extent
 from gateway.retention.facts import (
     Checkpoint,
     Current,
@@ -36,6 +35,7 @@ from gateway.retention.keeps import held, lets_go
 from gateway.retention.order import Newer, Order
 from gateway.retention.policy import DAY_NS, HOUR_NS
 from gateway.text import printable
+from gateway.types import Extent
 
 
 def plan(situation: Situation, measure: Measuring) -> Plan:

@@ -15,7 +15,6 @@ from sqlalchemy import and_, bindparam, delete, exists, insert, or_, select, upd
 
 from gateway import failpoints
 from gateway.checkpoints.catalogue import Catalogue
-from gateway.checkpoints.facts import Extent
 from gateway.db.compiled import Statement, b, given, rows_of
 from gateway.db.engine import Database
 from gateway.db.statements import dirent, inode, object_, transition
@@ -27,7 +26,7 @@ from gateway.retention.law import is_still
 from gateway.retention.planning import Planned
 from gateway.retention.store import Action
 from gateway.text import printable
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 
 log = logging.getLogger("retention")
 

@@ -20,7 +20,6 @@ from functools import partial
 
 from gateway import clock, failpoints
 from gateway.checkpoints.catalogue import Row, catalogue_of
-from gateway.checkpoints.facts import Extent
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO
@@ -38,7 +37,7 @@ from gateway.settings import Settings
 from gateway.text import printable
 from gateway.trash import actions, rows
 from gateway.trash.rows import Entry, State, Totals
-from gateway.types import GATEWAY_CRED, Kind
+from gateway.types import GATEWAY_CRED, Extent, Kind
 
 LOCK = "trash.lock"
 LATE_SECONDS = 120.0

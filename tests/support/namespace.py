@@ -16,14 +16,15 @@ T = TypeVar("T")
 
 
 class Namespace(facade.Namespace):
-    """A namespace whose changes go through ``run_together``, as those of the NFS server do."""
+    """A namespace whose changes go through ``run_together``, as those of the NFS server do. Links
+    to checkpoints go before the checkpoints change, as there."""
 
     def run(
         self, function: Callable[Concatenate[Tx, P], T], /, *args: P.args, **named: P.kwargs
     ) -> T:
         """Make one change. Raises what the function raises."""
         operation = Operation(function, *args, **named)
-        self.run_together([operation])
+        self.change([operation])
         return operation.outcome()
 
     def create(

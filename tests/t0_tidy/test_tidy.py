@@ -212,16 +212,17 @@ ALLOWED = {
         "gateway.drain.metadata", "gateway.manifests",
     },
     "gateway.receipts.wanted": {
-        "gateway.checkpoints.facts", "gateway.manifests.document", "gateway.text"
+        "gateway.checkpoints.facts", "gateway.checkpoints.shown", "gateway.manifests.document",
+        "gateway.text",
     },
     "gateway.receipts": {
-        *LIBRARIES, "gateway.checkpoints.facts", "gateway.door", "gateway.manifests.document",
-        "gateway.receipts", "gateway.state", "gateway.text",
+        *LIBRARIES, "gateway.checkpoints.catalogue", "gateway.checkpoints.facts", "gateway.door",
+        "gateway.manifests.document", "gateway.receipts", "gateway.state", "gateway.text",
     },
     **{
         f"gateway.retention.{name}": {
             "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
-            "gateway.checkpoints.facts", "gateway.storageclasses",
+            "gateway.checkpoints.facts", "gateway.storageclasses", "gateway.types",
             *(f"gateway.retention.{one}" for one in RETENTION_PURE),
         }
         for name in RETENTION_PURE

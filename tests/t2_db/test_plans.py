@@ -20,7 +20,7 @@ from gateway.drain.admission import retries
 from gateway.drain.plan import backfill
 from gateway.drain.send import blockrows
 from gateway.drain.tidy import transition
-from gateway.namespace import browse, imprint, residency
+from gateway.namespace import browse, imprint, naming, residency
 from gateway.retention import statements as retention_statements
 from gateway.retention import transitions
 from gateway.settings import Settings
@@ -58,7 +58,7 @@ STATEMENTS = {
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
-        *(imprint, trash_rows, transition, transitions),
+        *(imprint, naming, trash_rows, transition, transitions),
         retention_statements,
     )
     for name, value in vars(module).items()
@@ -97,7 +97,12 @@ def is_scan(step: str) -> bool:
     if "VIRTUAL TABLE" in step:
         return False  # json_each, over the rows in a parameter
     if match := re.match(r"SCAN (\w+)(?! USING (?:COVERING )?INDEX ix_)", step):
-        return "USING" not in step and match[1] not in SMALL | {"below", "newest", "CONSTANT"}
+        return "USING" not in step and match[1] not in SMALL | {
+            "below",
+            "newest",
+            "here",
+            "CONSTANT",
+        }
     match = re.search(r"Seq Scan on (\w+)", step)
     return match is not None and match[1] not in SMALL
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gateway.checkpoints.configured import Configured
-from gateway.checkpoints.facts import Entry, Extent, Found, Members, Parts, Unread, Verdict
+from gateway.checkpoints.facts import Entry, Found, Members, Parts, Unread, Verdict
 from gateway.checkpoints.frameworks import BUILT_IN
 from gateway.checkpoints.rules import Rules
 from gateway.holds import Holds
 from gateway.settings import DrainSettings
-from gateway.types import Kind
+from gateway.types import Extent, Kind
 from tests.t9_checkpoints.layouts import Layout, Step
 
 

@@ -9,10 +9,9 @@ import pytest
 
 from gateway import clock
 from gateway.checkpoints import catalogue as catalogue_module
-from gateway.checkpoints.facts import Extent
 from gateway.checkpoints.follower import Follower
 from gateway.checkpoints.tree import View
-from gateway.types import ROOT_CRED
+from gateway.types import ROOT_CRED, Extent
 from tests.support.volumes import query
 from tests.t9_checkpoints.layouts import LAYOUTS, index, safetensors, tensors
 from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of

@@ -14,12 +14,13 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from gateway.checkpoints.facts import Extent, State
+from gateway.checkpoints.facts import State
 from gateway.db.engine import Database
 from gateway.failpoints import RETENTION_ACTION
 from gateway.retention import knowntime, planner, policy, store
 from gateway.retention.facts import Checkpoint, Measure, Measuring, Plan, Situation
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best
+from gateway.types import Extent
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_crash import context

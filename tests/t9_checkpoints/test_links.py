@@ -1,5 +1,5 @@
 """The links to the newest checkpoints, as a client that polls the server sees them in a loop of
-saves, while saves and each process of the gateway are killed.
+saves, also of steps that are there, while saves and each process of the gateway are killed.
 
 Longer: ``SPILLWAY_LINKS_SECONDS=600``.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -28,8 +28,6 @@ SECONDS = float(os.environ.get("SPILLWAY_LINKS_SECONDS", "12"))
 POLL_SECONDS = 0.01
 REST_SECONDS = 0.1
 """The rest after a save."""
-LEAVE_SECONDS = 10.0
-"""A step that is saved again is named for no longer than this, on a machine with other work."""
 RUN = "loop"
 VICTIMS = ("drain", "checkpoints", "ganesha", "checkpoints", "drain", "cache")
 FILES = {"__0_0.distcp": 300_000, "__1_0.distcp": 5, ".metadata": 20}
@@ -78,15 +76,16 @@ class Polling:
             self.error = exc
 
     def _look(self, client: nfs4.Client) -> None:
-        step = _named(client, "latest-complete")
-        if step is not None:
-            sizes = _sizes(client, step)
-            if sizes is not None and sizes != FILES:
-                self.wrong.append(f"latest-complete names step {step}: {sizes}")
-            if self.complete[-1:] != [step]:
-                self.complete.append(step)
-        step = _named(client, "latest-durable")
-        if step is not None and self.durable[-1:] != [step]:
+        link = _link(client, "latest-complete")
+        if link is not None:
+            sizes = _sizes(client, link.step)
+            if sizes not in (None, FILES) and _link(client, "latest-complete") == link:
+                self.wrong.append(f"latest-complete names step {link.step}: {sizes}")
+            if self.complete[-1:] != [link.step]:
+                self.complete.append(link.step)
+        link = _link(client, "latest-durable")
+        step = 0 if link is None else link.step
+        if step and self.durable[-1:] != [step]:
             for name in FILES:
                 path = self._site.stored(f"{RUN}/step-{step}/{name}")
                 if not path.exists() or path.read_bytes() != content(step, name):
@@ -94,16 +93,28 @@ class Polling:
             self.durable.append(step)
 
 
-def _named(client: nfs4.Client, link: str) -> int | None:
-    """Return the step that a link of the run leads to, or None."""
+class Link(NamedTuple):
+    """A link that is there. Another one with the same step has another handle."""
+
+    step: int
+    handle: bytes
+
+
+def _link(client: nfs4.Client, name: str) -> Link | None:
     try:
-        handle = client.handle("checkpoints", ".spillway", "runs", RUN, link)
+        handle = client.handle("checkpoints", ".spillway", "runs", RUN, name)
         reply = client.call(putfh(handle), op(nfs4.READLINK))
     except nfs4.Status as exc:
         assert exc.number in _PASSING, exc
         return None
     reply.unpack("IIII")
-    return int(reply.opaque().rpartition(b"-")[2])
+    return Link(int(reply.opaque().rpartition(b"-")[2]), handle)
+
+
+def _named(client: nfs4.Client, name: str) -> int | None:
+    """Return the step that a link of the run leads to, or None."""
+    link = _link(client, name)
+    return None if link is None else link.step
 
 
 def _sizes(client: nfs4.Client, step: int) -> dict[str, int] | None:
@@ -138,8 +149,21 @@ def _save(client: nfs4.Client, step: int, is_killed: Callable[[], bool]) -> bool
     return True
 
 
-def test_both_links_leave_a_step_that_is_saved_again(tmp_path: Path) -> None:
-    """Nothing renames anything: only the journal says that the files are written again."""
+def _save_whole(site: Site, step: int) -> int:
+    """Save this checkpoint, or a later one if the server goes away meanwhile. Returns its step."""
+    while True:
+        try:
+            with nfs4.Client(site.gateway.port) as client:
+                _save(client, step, lambda: False)
+        except (OSError, EOFError, nfs4.Status):
+            time.sleep(0.2)
+            step += 1
+            continue
+        return step
+
+
+def test_both_links_leave_a_step_before_it_is_saved_again(tmp_path: Path) -> None:
+    """Nothing renames anything: only the OPEN says that a file is written again."""
     values: dict[str, dict[str, Any]] = {
         "drain": {"settle_seconds": 0.1, "poll_seconds": 0.1, "retry_max_seconds": 0.5},
     }
@@ -154,8 +178,10 @@ def test_both_links_leave_a_step_that_is_saved_again(tmp_path: Path) -> None:
             until(partial(both_name, step), f"both links name step {step}")
         directory = client.handle("checkpoints", RUN, "step-2")
         with client.opened(directory, "__0_0.distcp", empties=True) as file:
+            assert _named(client, "latest-complete") != 2
+            assert _named(client, "latest-durable") != 2
             file.write(b"newer")
-            until(partial(both_name, 1), "both links leave step 2", LEAVE_SECONDS)
+            until(partial(both_name, 1), "both links name step 1")
         assert _save(client, 2, lambda: False)
         until(partial(both_name, 2), "both links name step 2 again")
 
@@ -169,7 +195,7 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
     chosen = random.Random(11)
     with running(tmp_path, values) as site:
         polling = Polling(site)
-        step, last, killed_saves = 0, 0, 0
+        step, last, killed_saves, again = 0, 0, 0, 0
         until_seconds = time.monotonic() + SECONDS
         kill_at = time.monotonic() + 1.0
         kills: list[str] = []
@@ -182,7 +208,9 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
                     kills.append(VICTIMS[len(kills) % len(VICTIMS)])
                     site.gateway.kill(kills[-1])
                     kill_at = time.monotonic() + SECONDS / len(VICTIMS)
-                step += 1
+                is_again = step > 0 and chosen.random() < 0.4
+                step += 0 if is_again else 1
+                again += is_again and step == last
                 try:
                     with nfs4.Client(site.gateway.port) as client:
                         if _save(client, step, lambda: chosen.random() < 0.1):
@@ -192,17 +220,7 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
                     time.sleep(REST_SECONDS)
                 except (OSError, EOFError, nfs4.Status):
                     time.sleep(0.2)  # the server is away
-            # The last save of all is whole.
-            while True:
-                step += 1
-                try:
-                    with nfs4.Client(site.gateway.port) as client:
-                        _save(client, step, lambda: False)
-                except (OSError, EOFError, nfs4.Status):
-                    time.sleep(0.2)
-                    continue
-                last = step
-                break
+            last = _save_whole(site, step + 1)
 
             def is_named() -> bool:
                 return bool(polling.error) or (
@@ -211,11 +229,13 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
 
             until(is_named, f"both links to name step {last}", 90.0)
         print(
-            f"{polling.polls} polls, {step} saves, {killed_saves} of them killed, {kills}:"
+            f"{polling.polls} polls, {last} steps, {again} of them saved again, {killed_saves}"
+            f" saves killed, {kills}:"
             f" complete {polling.complete}, durable {polling.durable}"
         )
     assert polling.error is None
     assert polling.wrong == []
     assert killed_saves
+    assert again
     assert {"drain", "checkpoints", "ganesha"} <= set(kills)
     assert min(len(polling.complete), len(polling.durable)) > 1

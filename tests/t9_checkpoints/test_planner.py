@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.checkpoints.facts import Extent, State
+from gateway.checkpoints.facts import State
 from gateway.retention import planner, policy
 from gateway.retention.facts import Checkpoint, Current, Measure, Plan, Situation
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best
 from gateway.retention.share import FEW, split
+from gateway.types import Extent
 
 NOW_NS = 100 * DAY_NS
 

@@ -62,6 +62,15 @@ def test_the_latest_is_that_of_the_highest_step() -> None:
     }
 
 
+def test_a_document_says_that_a_checkpoint_is_archived() -> None:
+    durable = fact(1, b"a/step-9", b"a", 9, State.DURABLE)
+    assert json.loads(wanted.document(durable))["state"] == "durable"
+    archived = durable._replace(storage_class="GLACIER_IR")
+    assert json.loads(wanted.document(archived))["state"] == "archived"
+    links_of_both = [links(b"a", one).keys() for one in (durable, archived)]
+    assert links_of_both[0] == links_of_both[1]
+
+
 @pytest.fixture
 def keeper(world: World) -> Iterator[Receipts]:
     made = Receipts(world.settings, threading.Event())

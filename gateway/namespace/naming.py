@@ -1,0 +1,112 @@
+"""Names checkpoints: the links of ``/.spillway/runs``, and what is guarded while they are there.
+
+A link is put in its place by a rename of the gateway, in the transaction that finds the checkpoint
+as it was when it was found complete. From then on ``Tx.named`` refuses the first change of the
+checkpoint until the link is gone. A start reads the links that are there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sqlalchemy import literal_column, select
+
+from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.models import ROOT_INO, RUNS_INO
+from gateway.db.named import Link, Named
+from gateway.db.writer import Tx
+from gateway.errors import Busy
+from gateway.namespace import imprint
+from gateway.types import Extent, Kind
+
+EXTENT = Statement(select(sql.checkpoint.c.extent).where(sql.checkpoint.c.ino == b("ino")))
+DIRECTORIES = Statement(
+    select(sql.inode.c.ino)
+    .select_from(sql.TREE.join(sql.inode, sql.inode.c.ino == sql.TREE.c.ino))
+    .where(sql.IS_DIRECTORY)
+)
+"""Selects the directories at and below an inode."""
+LINKS = Statement(
+    select(sql.dirent.c.parent, sql.dirent.c.name, sql.inode.c.target)
+    .select_from(
+        sql.TREE.join(sql.dirent, sql.dirent.c.ino == sql.TREE.c.ino).join(
+            sql.inode, sql.inode.c.ino == sql.TREE.c.ino
+        )
+    )
+    .where(sql.inode.c.kind == literal_column(f"{Kind.SYMLINK:d}"))
+)
+"""Selects the symbolic links below an inode."""
+
+
+def load(session: Session, named: Named) -> None:
+    """Guard what the links that are there name. A link that leads nowhere guards nothing."""
+    for directory, name, target in session.all(LINKS, top=RUNS_INO):
+        if way := _way(session, bytes(target)):
+            named.add(Link(directory, bytes(name)), _inside(session, way[-1]), way)
+
+
+def seen(session: Session, ino: int) -> int:
+    """Return the number of the imprint of the members of a checkpoint."""
+    make = imprint.of if _is_tree(session, ino) else imprint.flat
+    return make(session, ino).number
+
+
+def guard(tx: Tx, link: Link, target: bytes, number: int) -> None:
+    """Guard what a link names that is about to be put in its place.
+
+    Parameters: target, of the link; number, what ``seen`` gave when the checkpoint to which it
+    leads was found complete. Raises Busy if it is another one by now, or nothing is there.
+    """
+    way = _way(tx, target)
+    if not way or seen(tx, way[-1]) != number:
+        raise Busy
+    tx.named.add(link, _inside(tx, way[-1]), way)
+
+
+def placed(tx: Tx, link: Link) -> None:
+    """The link of ``guard`` is in its place."""
+    tx.after_commit(partial(tx.named.settle, link))
+
+
+def removed(tx: Tx, link: Link) -> None:
+    """A link is gone, or was never there. The journal names its checkpoint: if nothing of the
+    checkpoint changes after all, it must be named again."""
+    for ino in tx.named.of(link):
+        tx.touch(ino)
+        tx.after_commit(partial(tx.named.forget, link))
+
+
+def opened(tx: Tx, ino: int) -> None:
+    """A file is about to be opened for writing. Raises StillNamed."""
+    if not tx.named:
+        return
+    tx.named.entered(ino)
+    for directory, _name in tx.all(sql.NAMES, ino=ino):
+        tx.named.entered(directory)
+
+
+def _way(session: Session, target: bytes) -> list[int]:
+    """Return what a path leads through and to, or nothing if it leads nowhere.
+
+    Parameters: target, of a link. It begins with the way up to the export's root.
+    """
+    way: list[int] = []
+    for part in target.split(b"/"):
+        if part != b"..":
+            row = session.one(sql.ENTRY, parent=way[-1] if way else ROOT_INO, name=part)
+            if row is None:
+                return []
+            way.append(row[0])
+    return way
+
+
+def _is_tree(session: Session, ino: int) -> bool:
+    row = session.one(EXTENT, ino=ino)
+    return row is None or row[0] == Extent.TREE
+
+
+def _inside(session: Session, ino: int) -> list[int]:
+    if not _is_tree(session, ino):
+        return [ino]
+    return [found for (found,) in session.all(DIRECTORIES, top=ino)] or [ino]
