@@ -74,6 +74,9 @@ class Pinned:
         self._above = {above for path in self._paths for above in _ways(path)}
 
     def holds(self, path: bytes) -> bool:
+        return bool(self._paths) and self._holds(path)
+
+    def _holds(self, path: bytes) -> bool:
         return path in self._above or any(way in self._paths for way in (path, *_ways(path)))
 
 

@@ -52,11 +52,13 @@ def plan(situation: Situation, measure: Measuring) -> Plan:
             under = run.under(one)
             if any(current.policy.deletes for current in under):
                 selected.add(one.ino)
-            decision = _decide(run, one, under, situation.protected, pinned)
-            if not pinned.holds(one.path):
-                decision = decision._replace(evict=run.evicts(decision, under))
-            if not _protected(one, situation.protected, pinned):
-                decision = decision._replace(transition=run.transition(decision, under))
+            is_pinned = pinned.holds(one.path)
+            protected = _protected(one, situation.protected, is_pinned)
+            decision = _decide(run, one, under, protected)
+            evict = None if is_pinned else run.evicts(decision, under)
+            moves = None if protected else run.transition(decision, under)
+            if evict is not None or moves is not None:
+                decision = decision._replace(evict=evict, transition=moves)
             decisions.append(decision)
     return Plan(decisions, selected)
 
@@ -127,10 +129,10 @@ class _Run:
 
 
 def _decide(
-    run: _Run, one: Checkpoint, under: Sequence[Current], protected: Protected, pinned: Pinned
+    run: _Run, one: Checkpoint, under: Sequence[Current], protected: str | None
 ) -> Decision:
     deleting = [current for current in under if current.policy.deletes]
-    why = _kept(run, one, under, deleting) or _protected(one, protected, pinned)
+    why = _kept(run, one, under, deleting) or protected
     newer = run.order.newer(one)
     if why is None:
         for current in deleting:
@@ -166,10 +168,11 @@ def _kept(
     return None
 
 
-def _protected(one: Checkpoint, protected: Protected, pinned: Pinned) -> str | None:
+def _protected(one: Checkpoint, protected: Protected, is_pinned: bool) -> str | None:
+    """Return what a person said because of which a checkpoint stays, or None."""
     if one.ino in protected.inos:
         return "it is promoted"
-    return "it is pinned" if pinned.holds(one.path) else None
+    return "it is pinned" if is_pinned else None
 
 
 def _lone(run: _Run, one: Checkpoint) -> str:

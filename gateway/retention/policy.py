@@ -67,7 +67,7 @@ class Policy:
     document: Mapping[str, Any] = field(compare=False)
     """The policy as it was written."""
 
-    @property
+    @cached_property
     def deletes(self) -> bool:
         """Whether it can delete anything: a policy without a keep or an age does not."""
         keeps = (self.keep_newest, self.keep_every_steps, self.keep_best, self.delete_after_ns)
@@ -75,17 +75,18 @@ class Policy:
 
     def selects(self, run: bytes, path: bytes) -> bool:
         """Return whether a checkpoint is under this policy."""
-        return all(
-            match is None or match(text_of(value)) is not None
-            for match, value in zip(self._matches, (run, path), strict=True)
+        of_run, of_path = self._matches
+        return (of_run is None or of_run(text_of(run)) is not None) and (
+            of_path is None or of_path(text_of(path)) is not None
         )
 
     @cached_property
-    def _matches(self) -> tuple[Callable[[str], object] | None, ...]:
-        return tuple(
-            None if pattern is None else re.compile(fnmatch.translate(pattern.strip("/"))).match
-            for pattern in (self.run, self.path)
-        )
+    def _matches(self) -> tuple[Callable[[str], object] | None, Callable[[str], object] | None]:
+        return _match_of(self.run), _match_of(self.path)
+
+
+def _match_of(pattern: str | None) -> Callable[[str], object] | None:
+    return None if pattern is None else re.compile(fnmatch.translate(pattern.strip("/"))).match
 
 
 def read(document: Any) -> list[Policy]:
