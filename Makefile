@@ -154,8 +154,9 @@ torture: build
 	    --kills $(or $(KILLS),200) --seed "$(SEED)" $(BUILD)
 
 # A small disk is filled many times over while clients read what was evicted, with kills. TIMES=, SEED=.
+# CLIENT=load: the load generator instead of the VM.
 torture-cold: build
-	$(PY) -m tests.torture.cold --times $(or $(TIMES),10) --seed "$(SEED)" $(BUILD)
+	$(PY) -m tests.torture.cold --times $(or $(TIMES),10) --client $(or $(CLIENT),vm) --seed "$(SEED)" $(BUILD)
 
 # The drain beside rclone copy of the same files to the same server.
 bench-drain: build

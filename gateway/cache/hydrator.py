@@ -143,6 +143,8 @@ class Hydrator:
                 self._judge.look(hydration)
             else:
                 self._fetch(hydration, blocks, buffer)
+                # Fast readers fill a small disk between two of the looks that _find takes.
+                self._look_at_disk()
         except (StoreUnavailable, StoreRefused) as exc:
             self._store_failed(hydration, exc, began)
         except NamespaceError as exc:

@@ -105,6 +105,19 @@ def test_mixed_work_finds_what_it_left(server: Server) -> None:
     assert (mixed["errors"], mixed["lost_leases"]) == (0, 0)
 
 
+def test_a_refill_reads_what_it_saved_and_sees_other_bytes(server: Server) -> None:
+    saves = ("--connections", "3", "--count", "3", "--pause", "0.3", "--dir", "refill")
+    size = ("--file", str(3 << 20 | 16))
+    found = load(server, "refill", *saves, *size)
+    assert found["errors"] == 0
+    assert found["ops"] > 0
+    assert found["longest_write_ms"] > 0
+    assert load(server, "list", "--dir", "refill", "--count", "3")["ops"] == 3
+    # The same checkpoints are there already, and with this seed they should have other bytes.
+    wrong = load(server, "refill", *saves, *size, "--seed", "2", status=1)
+    assert "wrong bytes at" in wrong["first_error"]
+
+
 def remembered(directory: Path) -> list[Path]:
     """Return the recovery entry of nfsload's first connection, while the server keeps one."""
     return [*(directory / "data" / "recovery").rglob("*nfsload-*-0)")]

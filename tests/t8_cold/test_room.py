@@ -8,6 +8,7 @@ from gateway import clock
 from gateway.cache import hydrator as hydrator_module
 from gateway.cache.room import Room
 from gateway.door.frames import Op
+from gateway.settings import Settings
 from tests.support.waiting import until
 from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
@@ -49,6 +50,28 @@ def test_what_clients_wait_for_waits_while_writers_need_the_room(
         assert len(site.gets()) == 1
         site.door.want(ino, BLOCK_BYTES)
         site.arrive(ino)
+    assert site.bytes_of(ino) == data
+
+
+def test_each_request_is_followed_by_a_look_at_the_disk(
+    site: ColdSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fast readers fill a small disk between two of the regular looks."""
+    looks: list[Room] = []
+
+    def look(_settings: Settings) -> Room:
+        looks.append(CALM if not looks else CROWDED)
+        return looks[-1]
+
+    monkeypatch.setattr(hydrator_module, "look", look)
+    monkeypatch.setattr(hydrator_module, "FIND_SECONDS", 3600.0)
+    monkeypatch.setattr(hydrator_module, "GIVE_WAY_SECONDS", 3600.0)
+    ino, data = site.cold_file(BLOCK_BYTES)
+    with site.hydrating() as hydrator:
+        until(lambda: looks, "the look at the start")
+        site.door.want(ino, 0)
+        site.arrive(ino)
+        until(lambda: hydrator._board.gives_way, "a look after the request")
     assert site.bytes_of(ino) == data
 
 

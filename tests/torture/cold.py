@@ -1,9 +1,9 @@
 """``python -m tests.torture.cold DIRECTORY`` fills a small disk many times over, with kills.
 
-The client VM saves checkpoints and reads older ones at random. Meanwhile the NFS server, the drain
-and the hydrator are killed at random moments. Every byte that is read must be the byte that was
-written, the disk must stay below the mark from which writers are slowed, and the namespace must be
-sound afterwards.
+A client, the VM or the load generator, saves checkpoints and reads older ones at random. Meanwhile
+the NFS server, the drain and the hydrator are killed at random moments. Every byte that is read
+must be the byte that was written, the disk must stay below the mark from which writers are slowed,
+and the namespace must be sound afterwards.
 """
 
 from __future__ import annotations
@@ -19,27 +19,34 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
+from gateway import state
 from gateway.namespace.space import REPORT, Level
-from tests.support.client import MOUNT, start_program
 from tests.support.disks import small_disk
 from tests.support.gateway import Gateway
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
-from tests.support.vm.build import build_image
-from tests.support.vm.client import ClientVm
+from tests.torture.refills import (
+    LIMIT_SECONDS,
+    SAVE_MIB,
+    LoadRefill,
+    Refill,
+    Report,
+    VmRefill,
+    Work,
+)
 from tests.torture.verify import verify_fsck
 
 BUCKET = "checkpoints"
-IMAGES = Path(__file__).parents[2] / "build" / "vm"
-DISK_MIB = 384
-SAVE_MIB = 24
+DISK_MIB = {"vm": 384, "load": 1024}
+"""The size of the disk by client. Eight readers of the load generator have 54 MiB on their way to
+the disk at once. Between the marks of cold reads and of slowed writers there must be room for
+these, and for a save."""
 EVICT_FROM, EVICT_TO, SLOW_FROM = 0.6, 0.4, 0.9
 PAUSE_SECONDS = (2.0, 12.0)
 VICTIMS = ("ganesha", "drain", "cache")
 DEATHS_MAX = 2
 """The deaths of a child until `spillway up` is killed itself: it waits longer after each death."""
-LIMIT_SECONDS = 3600.0
 
 
 def main() -> None:
@@ -48,45 +55,48 @@ def main() -> None:
     parser.add_argument("--seed", default="", help="of a run to be repeated")
     parser.add_argument("--times", type=float, default=10.0, help="how often to fill the disk")
     parser.add_argument("--readers", type=int, default=8)
+    parser.add_argument("--client", choices=DISK_MIB, default="vm")
     args = parser.parse_args()
     seed = int(args.seed) if args.seed else secrets.randbits(32)
     print(f"SEED={seed}", flush=True)
     directory = Path(tempfile.mkdtemp(prefix="cold-", dir=args.directory.absolute()))
     try:
-        print(run(directory, seed, args.times, args.readers))
+        print(run(directory, seed, args.times, args.readers, args.client))
     except AssertionError as error:
         sys.exit(f"FAILED with SEED={seed}; logs are in {directory}\n{error}")
 
 
-def run(directory: Path, seed: int, times: float, readers: int) -> str:
+def run(directory: Path, seed: int, times: float, readers: int, client: str) -> str:
     """Fill the disk. Returns the result in one line.
 
-    Parameters: times, how often the bytes up to ``EVICT_FROM`` are written; readers, the number of
-    reading threads. Raises AssertionError.
+    Parameters: directory, of the disk and the logs; seed, of all random choices; times, how often
+    the bytes up to ``EVICT_FROM`` are written; readers, the number of readers at the same time;
+    client, one of DISK_MIB. Raises AssertionError.
     """
     with ExitStack() as stack:
         server = stack.enter_context(RcloneServer(directory / "s3"))
         server.client().create_bucket(Bucket=BUCKET)
-        data = directory / "gateway" / "data"
-        stack.enter_context(small_disk(data, directory / "disk.img", DISK_MIB))
+        data, disk_mib = directory / "gateway" / "data", DISK_MIB[client]
+        stack.enter_context(small_disk(data, directory / "disk.img", disk_mib))
         gateway = _gateway(directory / "gateway", server)
-        total_mib = int(DISK_MIB * EVICT_FROM * times)
-        vm = ClientVm.boot(build_image(IMAGES), console_log=directory / "console.log")
-        with vm, gateway:
-            vm.mount(gateway.port)
-            kills, fullest, report = _refilled(vm, gateway, seed, total_mib, readers)
+        work = Work(seed, -(-int(disk_mib * EVICT_FROM * times) // SAVE_MIB), readers)
+        refill: Refill = VmRefill(directory) if client == "vm" else LoadRefill()
+        with refill, gateway:
+            course = _refilled(refill, gateway, work)
             gateway.until_drained(180.0)
-            vm.umount()
         # The namespace must not be in use, and its disk must still be mounted.
         leftovers = verify_fsck(gateway)
-    assert not report["wrong"], "\n".join(report["wrong"])
-    assert fullest < SLOW_FROM, f"the disk was filled to {fullest:.2f}"
-    counted = ", ".join(f"{name} {count}" for name, count in sorted(kills.items()))
+    report = course.report
+    assert not report.wrong, "\n".join(report.wrong)
+    assert course.fullest < SLOW_FROM, f"the disk was filled to {course.fullest:.2f}"
+    assert course.fetched_bytes, "no read needed the bucket"
+    counted = ", ".join(f"{name} {count}" for name, count in sorted(course.kills.items()))
     return (
-        f"{total_mib} MiB written on a disk of {DISK_MIB} MiB, which was filled to {fullest:.2f} "
-        f"at most; {report['reads']} reads of {report['read_bytes'] >> 20} MiB, no wrong byte; "
-        f"longest write {report['longest_write_seconds']:.1f} s, longest read "
-        f"{report['longest_read_seconds']:.1f} s; {leftovers} data files of reclaimed rows; "
+        f"{work.saves * SAVE_MIB} MiB written on a disk of {disk_mib} MiB, which was filled to "
+        f"{course.fullest:.2f} at most; {report.reads} reads of {report.read_bytes >> 20} MiB "
+        f"({course.fetched_bytes >> 20} MiB came from the bucket), no wrong byte; "
+        f"longest write {report.longest_write_seconds:.1f} s, longest read "
+        f"{report.longest_read_seconds:.1f} s; {leftovers} data files of reclaimed rows; "
         f"kills: {counted}"
     )
 
@@ -106,23 +116,28 @@ def _gateway(directory: Path, server: RcloneServer) -> Gateway:
     )
 
 
-def _refilled(
-    vm: ClientVm, gateway: Gateway, seed: int, total_mib: int, readers: int
-) -> tuple[Counter[str], float, dict[str, Any]]:
-    """Run the client until it ends. Returns the kills, the fullest disk, and its report."""
-    chosen = random.Random(seed)
+class Course(NamedTuple):
+    kills: Counter[str]
+    fullest: float
+    fetched_bytes: int
+    """The bytes that hydrators reported. The last ones before the death of each are missing."""
+    report: Report
+
+
+def _refilled(refill: Refill, gateway: Gateway, work: Work) -> Course:
+    """Run the client until it ends, and kill meanwhile. Raises AssertionError."""
+    chosen = random.Random(work.seed)
     kills: Counter[str] = Counter()
     deaths: Counter[str] = Counter()
-    fullest = 0.0
-    client = start_program(
-        *(vm, "refill.py", MOUNT / "run", "--mib", str(SAVE_MIB), "--seed", str(seed % 1000)),
-        *("--total-mib", str(total_mib), "--readers", str(readers)),
-        timeout_seconds=LIMIT_SECONDS,
-    )
+    fullest, fetched = 0.0, Fetched(gateway.data_dir)
+    refill.start(gateway, work)
+    deadline = time.monotonic() + LIMIT_SECONDS
     due = time.monotonic() + chosen.uniform(*PAUSE_SECONDS)
-    while not client.done:
+    while not refill.done:
+        assert time.monotonic() < deadline, f"the client works for {LIMIT_SECONDS:.0f} s"
         time.sleep(0.1)
         fullest = max(fullest, _filled(gateway.data_dir))
+        fetched.look()
         if _level(gateway.data_dir) not in (Level.ROOM, None):
             shown = gateway.spillway("status", check=False).stdout
             said = "\n".join(gateway.lines[-40:])
@@ -144,7 +159,25 @@ def _refilled(
             kills[victim] += 1
             print(f"{time.monotonic():.1f} kill -9 of {victim}", flush=True)
             due = time.monotonic() + chosen.uniform(*PAUSE_SECONDS)
-    return kills, fullest, json.loads(client.wait().stdout)
+    return Course(kills, fullest, fetched.total_bytes, refill.report())
+
+
+class Fetched:
+    """Sums up what the hydrators of a gateway fetched. Parameters: data, its data directory."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / "run" / state.CACHE
+        self._last_bytes = 0
+        self.total_bytes = 0
+
+    def look(self) -> None:
+        """Read the report of the present hydrator. Its counters begin at zero."""
+        try:
+            found = int(json.loads(self._path.read_text())["counters"]["fetched_bytes"])
+        except FileNotFoundError:
+            return
+        self.total_bytes += found - (self._last_bytes if found >= self._last_bytes else 0)
+        self._last_bytes = found
 
 
 def _filled(directory: Path) -> float:

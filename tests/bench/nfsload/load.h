@@ -20,7 +20,8 @@ struct options {
     bool commit; /* append: COMMIT after each WRITE */
     bool apart;  /* each connection works in a directory of its own */
     const char *log; /* torture: directory of the writers' logs */
-    uint64_t seed;   /* torture: of the writers' random choices */
+    uint64_t seed;   /* torture, refill: of the random choices; refill: of the content */
+    double pause_seconds; /* refill: after each save */
     bool verify; /* read: compare with the content that write wrote */
 };
 
@@ -53,7 +54,7 @@ struct workload {
 
 /* The last element of each array has no name. */
 extern const struct workload data_workloads[], name_workloads[], save_workloads[], mixed_workloads[],
-    torture_workloads[];
+    torture_workloads[], refill_workloads[];
 
 /* A kind of unit of work, which takes one or several requests on one slot. */
 struct unit {
@@ -71,10 +72,14 @@ uint64_t share_of(const struct worker *worker, uint64_t total);
 /* End the program unless the status of a call is NFS4_OK. */
 void require(uint32_t status, const char *what, const char *name);
 uint64_t next_random(struct worker *worker);
+/* Let this worker's random numbers follow from --seed. */
+void seed_random(struct worker *worker);
 
 /* Content: all blocks are the same except for their stamp. */
 void block_fill(uint8_t *block, size_t length);
 bool block_is(const uint8_t *found, const uint8_t *block, size_t length, const struct stamp *stamp);
+/* Write a stamp over each unit of a block: its number and the offset of the unit. */
+void block_stamp(uint8_t *block, uint64_t number, uint64_t offset, size_t length);
 /* Note the verifier of a WRITE, and count an error if it differs from the one before: the server
  * has then restarted since the last COMMIT. */
 void note_write(struct worker *worker, uint64_t verifier);

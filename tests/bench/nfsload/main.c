@@ -19,7 +19,7 @@ struct options options = {
 static const char usage[] =
     "usage: nfsload HOST PORT EXPORT WORKLOAD [options]\n"
     "workloads: write read randwrite randread append clear create truncate rename unlink\n"
-    "           lookup stat list save mixed torture\n"
+    "           lookup stat list save mixed torture refill\n"
     "  --connections N  clients, each with a connection, a client id and a session (1)\n"
     "  --depth D        requests in flight on each connection, up to 64 (1)\n"
     "  --size BYTES     of one READ, WRITE or page of a listing\n"
@@ -31,7 +31,9 @@ static const char usage[] =
     "  --prefix TEXT    of names (f);  --to TEXT: of new names, rename (t)\n"
     "  --uid N          of the user and the group that the calls are made as (0)\n"
     "  --commit         append: WRITE and COMMIT instead of WRITE with FILE_SYNC\n"
-    "  --log DIR        torture: where each writer's log goes; --seed N: of its choices (1)\n"
+    "  --log DIR        torture: where each writer's log goes\n"
+    "  --seed N         torture, refill: of the random choices (1)\n"
+    "  --pause S        refill: seconds after each save (0)\n"
     "  --verify         read, randread: compare with what write has written, with the same size\n";
 
 static const struct workload *workload;
@@ -41,7 +43,7 @@ static struct fh directory;
 static const struct workload *find_workload(const char *name)
 {
     const struct workload *const groups[] = {data_workloads, name_workloads, save_workloads,
-                                             mixed_workloads, torture_workloads};
+                                             mixed_workloads, torture_workloads, refill_workloads};
 
     for (size_t group = 0; group < sizeof groups / sizeof *groups; group++)
         for (const struct workload *one = groups[group]; one->name; one++)
@@ -69,7 +71,7 @@ static void read_options(int argc, char **argv)
         {"dir", 1, 0, 'p'},         {"prefix", 1, 0, 'x'},  {"to", 1, 0, 'o'},
         {"commit", 0, 0, 'm'},      {"verify", 0, 0, 'v'},  {"apart", 0, 0, 'a'},
         {"log", 1, 0, 'l'},         {"seed", 1, 0, 'e'},
-        {"uid", 1, 0, 'u'},
+        {"uid", 1, 0, 'u'},         {"pause", 1, 0, 'w'},
         {0},
     };
     int found, index = 0;
@@ -90,6 +92,7 @@ static void read_options(int argc, char **argv)
         case 'l': options.log = optarg; break;
         case 'e': options.seed = number(name, optarg, 0, UINT64_MAX); break;
         case 'u': rpc_user = (uint32_t)number(name, optarg, 0, UINT32_MAX); break;
+        case 'w': options.pause_seconds = atof(optarg); break;
         case 'm': options.commit = true; break;
         case 'a': options.apart = true; break;
         case 'v': options.verify = true; break;

@@ -22,6 +22,14 @@ uint64_t next_random(struct worker *worker)
     return worker->random;
 }
 
+void seed_random(struct worker *worker)
+{
+    for (unsigned i = 0; i < 4; i++)
+        worker->random =
+            (worker->random ^ options.seed) * 6364136223846793005u + 1442695040888963407u;
+    worker->random |= !worker->random;
+}
+
 static bool start(struct worker *worker, struct slot *slot, const struct unit *unit)
 {
     uint64_t now = now_ns();

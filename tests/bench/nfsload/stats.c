@@ -80,6 +80,8 @@ static struct stats sum_of(struct stats *const *all, unsigned count)
         sum.lost_leases += one->lost_leases;
         sum.write_verifier = one->write_verifier;
         sum.latencies += one->latencies;
+        if (one->longest_write_ns > sum.longest_write_ns)
+            sum.longest_write_ns = one->longest_write_ns;
         if (one->errors && !sum.errors)
             memcpy(sum.first_error, one->first_error, sizeof sum.first_error);
         sum.errors += one->errors;
@@ -111,13 +113,14 @@ bool stats_print(const char *workload, struct stats *const *all, unsigned count)
             *at = '?';
     printf("{\"workload\": \"%s\", \"connections\": %u, \"ops\": %llu, \"bytes\": %llu, "
            "\"seconds\": %.6f, \"ops_per_second\": %.1f, \"mib_per_second\": %.2f, "
-           "\"p50_ms\": %.4f, \"p95_ms\": %.4f, \"p99_ms\": %.4f, \"max_ms\": %.4f, "
+           "\"p50_ms\": %.4f, \"p95_ms\": %.4f, \"p99_ms\": %.4f, \"max_ms\": %.4f, \"longest_write_ms\": %.4f, "
            "\"delays\": %llu, \"lost_leases\": %llu, \"errors\": %llu, \"first_error\": \"%s\", "
            "\"write_verifier\": \"%016llx\", \"client_cpu_seconds\": %.3f}\n",
            workload, count, (unsigned long long)sum.ops, (unsigned long long)sum.bytes, seconds,
            (double)sum.ops / seconds, (double)sum.bytes / seconds / 1048576,
            percentile_ms(sorted, filled, 0.50), percentile_ms(sorted, filled, 0.95),
            percentile_ms(sorted, filled, 0.99), percentile_ms(sorted, filled, 1),
+           (double)sum.longest_write_ns / 1e6,
            (unsigned long long)sum.delays, (unsigned long long)sum.lost_leases,
            (unsigned long long)sum.errors, sum.first_error,
            (unsigned long long)sum.write_verifier, cpu_seconds());

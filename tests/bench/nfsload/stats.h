@@ -16,6 +16,7 @@ struct stats {
     uint64_t *latency_ns;
     size_t latencies;
     size_t latencies_max;
+    uint64_t longest_write_ns; /* refill: of a WRITE, the repetitions after NFS4ERR_DELAY included */
     uint64_t write_verifier; /* the last one seen; 0: none */
     char first_error[160];
 };

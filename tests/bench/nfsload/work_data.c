@@ -19,6 +19,12 @@ bool block_is(const uint8_t *found, const uint8_t *block, size_t length, const s
            !memcmp(found + sizeof *stamp, block + sizeof *stamp, length - sizeof *stamp);
 }
 
+void block_stamp(uint8_t *block, uint64_t number, uint64_t offset, size_t length)
+{
+    for (size_t at = 0; at < length; at += sizeof(struct stamp))
+        memcpy(block + at, &(struct stamp){number, offset + at}, sizeof(struct stamp));
+}
+
 void note_write(struct worker *worker, uint64_t verifier)
 {
     if (worker->verifier_known && worker->verifier != verifier)

@@ -98,8 +98,7 @@ static bool written(struct torture *torture, uint64_t offset, uint32_t length, e
     const struct stamp stamp = {number, offset};
     uint32_t count;
 
-    for (uint32_t at = 0; at < length; at += UNIT_BYTES)
-        memcpy(worker->block + at, &(struct stamp){number, offset + at}, UNIT_BYTES);
+    block_stamp(worker->block, number, offset, length);
     op_write(slot, &worker->stateid, offset, &stamp, worker->block, length, stable);
     if (!ask(torture, "write %s %llu %u %llu %s", path, (unsigned long long)offset, length,
              (unsigned long long)number, stable == UNSTABLE ? "unstable" : "stable"))
@@ -347,10 +346,7 @@ static void torture_open(struct worker *worker)
         require(status, "LOOKUP", name);
         directory->exists = true;
     }
-    for (unsigned i = 0; i < 4; i++)
-        worker->random =
-            (worker->random ^ options.seed) * 6364136223846793005u + 1442695040888963407u;
-    worker->random |= !worker->random;
+    seed_random(worker);
     signal(SIGTERM, stop);
     worker->client.rpc.survives = true;
 }
