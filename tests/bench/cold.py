@@ -98,6 +98,10 @@ class Site:
         self._nfs("write", files)
         self.gateway.until_drained(300.0)
 
+    def read(self, files: Files) -> load.Load:
+        """Read files through NFS, each over a connection of its own."""
+        return self._nfs("read", files)
+
     def run(self, work: str, *options: object) -> load.Load:
         """Run a workload of nfsload."""
         return load.nfs(self.gateway.port, work, *options, export=self._export)
@@ -110,13 +114,13 @@ class Site:
         """Read evicted files through NFS. Returns MiB/s and processor seconds per GiB."""
         self.gateway.evict(files.directory)
         before = self._own_seconds()
-        rate = self._nfs("read", files).mib_per_second
+        rate = self.read(files).mib_per_second
         used = self._own_seconds() - before
         return [rate, used / (files.number * files.mib / 1024)]
 
     def warm(self, files: Files, _number: int) -> list[float]:
         """Read the same files when they are on the disk."""
-        return [self._nfs("read", files).mib_per_second]
+        return [self.read(files).mib_per_second]
 
     def _own_seconds(self) -> float:
         return sum(drain.family_seconds(self.gateway.pid(name)) for name in ("ganesha", "cache"))
@@ -164,15 +168,22 @@ class Site:
         self.gateway.evict(files.directory)
         found = []
         for name in self._names(files):
-            with Client(self.gateway.port) as client:
-                handle = client.handle(self._export.strip("/"), files.directory, name)
-                started = time.perf_counter()
-                client.read(handle, 0, 1)
-                found.append((time.perf_counter() - started) * 1e3)
+            found.append(self._first_byte(files, name))
             # The rest of the file must not be fetched beside the next request.
             path = f"{files.directory}/{name}"
             self.gateway.spillway("warm", "--wait", path, timeout_seconds=300.0)
         return [median(found)]
+
+    def first_bytes(self, files: Files) -> list[float]:
+        """Read one byte of each file, of one block. Returns milliseconds, for each file."""
+        return [self._first_byte(files, name) for name in self._names(files)]
+
+    def _first_byte(self, files: Files, name: str) -> float:
+        with Client(self.gateway.port) as client:
+            handle = client.handle(self._export.strip("/"), files.directory, name)
+            started = time.perf_counter()
+            client.read(handle, 0, 1)
+            return (time.perf_counter() - started) * 1e3
 
     def one_get(self, files: Files, _number: int) -> list[float]:
         """GET the first block of each object. Returns the median, in milliseconds."""
