@@ -27,7 +27,7 @@ PAIRS = 6
 FILES = Files(8, 128)
 SINGLE = Files(48, 4)
 """Each file has one block: after its first byte nothing is left to be fetched beside the next."""
-SMALL = 12_000
+SMALL = 8_000
 """They must outlast both reads: the drain sends one or two thousand in a second."""
 PEER = "one process for both"
 SITECUSTOMIZE = """
