@@ -2,7 +2,7 @@
 
 Such a link tells a job that the checkpoint is complete, or durable. So the first change of a
 checkpoint that is named is refused with ``StillNamed``, before anything of it is written. The
-caller removes the link and tries again (fsal/native/change.c, gateway/door/direct.py). Without
+caller removes the link and tries again (fsal/native/change.c, gateway/namespace/facade.py). Without
 this, the link would name a partial checkpoint until the catalogue has seen the change.
 """
 
@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gateway.errors import TryAgain
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Link(NamedTuple):
@@ -31,8 +34,8 @@ class StillNamed(TryAgain):
         self.link = link
 
 
-class _Guarded(NamedTuple):
-    """The inodes of the checkpoint that a link names."""
+class Guard(NamedTuple):
+    """The inodes of a checkpoint that a link names."""
 
     ino: int
     """Its own."""
@@ -43,61 +46,62 @@ class _Guarded(NamedTuple):
 
 
 class Named:
-    """The links of one namespace. Only the thread that has the writer's turn uses it."""
+    """The guards of one namespace. Only the thread that has the writer's turn uses it.
+
+    A guard begins before the transaction that has a link name the checkpoint is committed, and ends
+    after the one that ends this. So a link has several guards meanwhile, and keeps too many if a
+    transaction fails: then a change removes the link without need, and the catalogue has it back.
+    """
 
     def __init__(self) -> None:
-        self._links: defaultdict[Link, list[_Guarded]] = defaultdict(list)
-        """What each link names, after what it named before and may name again, if the transaction
-        that replaced it is not committed."""
-        self._inside: defaultdict[int, set[Link]] = defaultdict(set)
-        self._way: defaultdict[int, set[Link]] = defaultdict(set)
+        self._guards: defaultdict[Link, list[Guard]] = defaultdict(list)
+        self._inside: defaultdict[int, list[Link]] = defaultdict(list)
+        self._way: defaultdict[int, list[Link]] = defaultdict(list)
 
     def __bool__(self) -> bool:
-        return bool(self._links)
+        return bool(self._guards)
 
-    def of(self, link: Link) -> list[int]:
-        """Return the checkpoints that a link may name: one, or none if nothing is guarded for it,
-        or more while a transaction replaces it."""
-        return [guarded.ino for guarded in self._links.get(link, ())]
+    def of(self, link: Link) -> Sequence[Guard]:
+        """Return the guards of a link."""
+        return tuple(self._guards.get(link, ()))
 
     def add(self, link: Link, inside: Collection[int], way: Sequence[int]) -> None:
-        """Guard what a link names. What it named before stays guarded until ``settle``.
+        """Guard what a link names.
 
         Parameters: inside, inode numbers of the directories of the checkpoint, or of the file that
         it consists of; way, those that its path leads through, and last its own.
         """
-        guarded = _Guarded(way[-1], frozenset(inside), frozenset(way))
-        self._links[link].append(guarded)
-        self._guard(link, guarded)
+        guard = Guard(way[-1], frozenset(inside), frozenset(way))
+        self._guards[link].append(guard)
+        for known, inos in self._known(guard):
+            for ino in inos:
+                known[ino].append(link)
 
-    def settle(self, link: Link) -> None:
-        """The transaction of the last ``add`` is committed: forget what the link named before."""
-        last = self._links[link][-1]
-        self.forget(link)
-        self._links[link] = [last]
-        self._guard(link, last)
-
-    def forget(self, link: Link) -> None:
-        """The link is gone, durably."""
-        for guarded in self._links.pop(link, ()):
-            for known, inos in ((self._inside, guarded.inside), (self._way, guarded.way)):
-                for ino in inos:
-                    known[ino].discard(link)
-                    if not known[ino]:
-                        del known[ino]
+    def drop(self, link: Link, guards: Collection[Guard]) -> None:
+        """End guards of a link. Those that have ended are passed over."""
+        for guard in guards:
+            if guard in self._guards.get(link, ()):
+                _take(self._guards, link, guard)
+                for known, inos in self._known(guard):
+                    for ino in inos:
+                        _take(known, ino, link)
 
     def entered(self, ino: int) -> None:
         """Entries of a directory, or bytes of a file, are about to change. Raises StillNamed."""
         if ino in self._inside:
-            raise StillNamed(min(self._inside[ino]))
+            raise StillNamed(self._inside[ino][0])
 
     def moved(self, ino: int) -> None:
         """An inode is about to lose a name. Raises StillNamed."""
         if ino in self._way:
-            raise StillNamed(min(self._way[ino]))
+            raise StillNamed(self._way[ino][0])
 
-    def _guard(self, link: Link, guarded: _Guarded) -> None:
-        for ino in guarded.inside:
-            self._inside[ino].add(link)
-        for ino in guarded.way:
-            self._way[ino].add(link)
+    def _known(self, guard: Guard) -> Sequence[tuple[defaultdict[int, list[Link]], frozenset[int]]]:
+        return (self._inside, guard.inside), (self._way, guard.way)
+
+
+def _take(lists: defaultdict[K, list[V]], key: K, value: V) -> None:
+    """Remove a value from a list, and the list with its last value."""
+    lists[key].remove(value)
+    if not lists[key]:
+        del lists[key]

@@ -187,7 +187,7 @@ class Writer:
         self.tally = Tally()
         """The counts of the committed transactions."""
         self.named = Named()
-        """The checkpoints that links name. Until the first transaction the caller may change it."""
+        """The checkpoints that links name. The caller fills it before clients are served."""
         self._committing = threading.Lock()
 
     def run(

@@ -119,13 +119,13 @@ class Namespace:
         because Ganesha must be told."""
         while operations:
             self.run_together(operations)
-            stopped = [one for one in operations if isinstance(one.error, StillNamed)]
-            for link in {one.error.link for one in stopped if isinstance(one.error, StillNamed)}:
+            links = {one.error.link for one in operations if isinstance(one.error, StillNamed)}
+            operations = [one for one in operations if isinstance(one.error, StillNamed)]
+            for link in links:
                 removal = Operation(remove.remove, GATEWAY_CRED, *link)
                 self.run_together([removal])
                 with suppress(NotFound):
                     removal.outcome()
-            operations = stopped
 
     def install(
         self, cred: Cred, parent: int, name: bytes, prepared: bytes, wanted: SetAttr

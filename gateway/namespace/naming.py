@@ -52,8 +52,8 @@ def seen(session: Session, ino: int) -> int:
     return make(session, ino).number
 
 
-def guard(tx: Tx, link: Link, target: bytes, number: int) -> None:
-    """Guard what a link names that is about to be put in its place.
+def place(tx: Tx, link: Link, target: bytes, number: int) -> None:
+    """Guard what a link names that is put in its place in this operation.
 
     Parameters: target, of the link; number, what ``seen`` gave when the checkpoint to which it
     leads was found complete. Raises Busy if it is another one by now, or nothing is there.
@@ -65,16 +65,19 @@ def guard(tx: Tx, link: Link, target: bytes, number: int) -> None:
 
 
 def placed(tx: Tx, link: Link) -> None:
-    """The link of ``guard`` is in its place."""
-    tx.after_commit(partial(tx.named.settle, link))
+    """The link of ``place`` is in its place: what it named before is guarded until the commit."""
+    *before, _now = tx.named.of(link)
+    tx.after_commit(partial(tx.named.drop, link, before))
 
 
 def removed(tx: Tx, link: Link) -> None:
     """A link is gone, or was never there. The journal names its checkpoint: if nothing of the
     checkpoint changes after all, it must be named again."""
-    for ino in tx.named.of(link):
-        tx.touch(ino)
-        tx.after_commit(partial(tx.named.forget, link))
+    guards = tx.named.of(link)
+    for guard in guards:
+        tx.touch(guard.ino)
+    if guards:
+        tx.after_commit(partial(tx.named.drop, link, guards))
 
 
 def opened(tx: Tx, ino: int) -> None:

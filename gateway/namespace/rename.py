@@ -58,7 +58,7 @@ def rename(
     moved = find(tx, old_parent, old_name) if seen else None
     if moved is not None and moved.reserved and moved.kind == Kind.SYMLINK:
         link = Link(new_parent, new_name)
-        naming.guard(tx, link, readlink(tx, moved.ino), seen)
+        naming.place(tx, link, readlink(tx, moved.ino), seen)
         done = _rename(tx, cred, old_parent, old_name, new_parent, new_name)
         naming.placed(tx, link)
         return done

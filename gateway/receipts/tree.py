@@ -101,8 +101,10 @@ class Tree:
             return {}
         with self._session() as session:
             rows = {path: session.one(_LINK, parent=parent, name=path[-1]) for path in paths}
-        found = {path: Link(bytes(row[0])) for path, row in rows.items() if row is not None}
-        return {**found} or {paths[0]: Link(b"")}
+        found: dict[Path, Receipt] = {
+            path: Link(bytes(row[0])) for path, row in rows.items() if row is not None
+        }
+        return found or {paths[0]: Link(b"")}
 
     def text(self, name: bytes) -> bytes:
         """Return the text of a document directly in ``/.spillway``, or b"". Raises TryAgain."""

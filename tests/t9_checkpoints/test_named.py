@@ -16,7 +16,7 @@ from gateway.db.named import Named, StillNamed
 from gateway.db.writer import Operation
 from gateway.door.direct import Direct
 from gateway.errors import AccessDenied, NamespaceError, NotFound
-from gateway.namespace import create, naming
+from gateway.namespace import create, naming, remove, rename
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.wanted import Link
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Cred, SetAttr
@@ -258,26 +258,26 @@ def number(world: World, path: bytes) -> int:
 
 def test_a_replaced_link_guards_both_until_the_commit() -> None:
     named, link = Named(), Name(5, COMPLETE)
-    named.add(link, [1], [1, 9])
-    named.settle(link)
-    named.add(link, [2], [2, 9])
+    named.add(link, [1], [9, 1])
+    before = named.of(link)
+    named.add(link, [2], [9, 2])
     for ino in (1, 2):
         with pytest.raises(StillNamed):
             named.entered(ino)
-    named.settle(link)
+    named.drop(link, before)
+    named.drop(link, before)
     named.entered(1)
     named.moved(1)
-    with pytest.raises(StillNamed):
-        named.entered(2)
+    for check, ino in ((named.entered, 2), (named.moved, 9)):
+        with pytest.raises(StillNamed):
+            check(ino)
     other = Name(5, DURABLE)
-    named.add(other, [2], [2, 9])
-    named.settle(other)
-    named.forget(link)
+    named.add(other, [2], [9, 2])
+    named.drop(link, named.of(link))
     with pytest.raises(StillNamed) as refused:
         named.moved(9)
     assert refused.value.link == other
-    named.forget(other)
-    named.forget(other)
+    named.drop(other, named.of(other))
     for ino in (1, 2, 9):
         named.entered(ino)
         named.moved(ino)
@@ -307,3 +307,25 @@ def test_a_batch_has_what_a_link_does_not_stop(world: World, keeper: Receipts) -
         operations[0].outcome()
     assert operations[1].outcome().size == 0
     assert links(keeper)
+
+
+def test_a_link_that_is_removed_and_placed_in_one_transaction_is_guarded(
+    world: World, keeper: Receipts
+) -> None:
+    """A client changes what is named while the gateway has the link name a newer checkpoint."""
+    save(world, "run/step-1")
+    turn(world, keeper)
+    save(world, "run/step-2")
+    runs = world.namespace.lookup(RUNS_INO, b"run").ino
+    target = b"../../../run/step-2"
+    world.namespace.symlink(GATEWAY_CRED, runs, b".new~", target, SetAttr())
+    seen = number(world, b"run/step-2")
+    removal = Operation(remove.remove, GATEWAY_CRED, runs, COMPLETE)
+    placing = Operation(rename.rename, GATEWAY_CRED, runs, b".new~", runs, COMPLETE, seen)
+    world.namespace.run_together([removal, placing])
+    removal.outcome()
+    placing.outcome()
+    world.write("run/step-1/new", b"1")
+    assert links(keeper) == {"runs/run/latest-complete": b"run/step-2"}
+    world.open("run/step-2/.metadata")
+    assert links(keeper) == {}
