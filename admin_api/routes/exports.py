@@ -59,8 +59,7 @@ class Rights(Body):
     )
     squash: Literal["none", "root", "all"] = Field(
         "none",
-        description="The users who are squashed to the user nobody, unless the entry of a host "
-        "says otherwise.",
+        description="Maps these users to the user nobody, unless the entry of a host differs.",
     )
 
 

@@ -50,14 +50,11 @@ static int change(enum spw_op op, const struct spw_request *request, struct spw_
 static void tell_removed(const struct spw_reply *reply)
 {
 	const struct fsal_up_vector *up = atomic_load(&listener);
-	uint64_t generation = spw_inode_generation(reply->removed.ino);
 
 	if (up == NULL)
 		return;
 	spw_upcall_forget(up, reply->parent.ino, reply->parent.generation, false);
-	/* If Ganesha has no handle of the link, there is nothing to forget. */
-	if (generation != 0)
-		spw_upcall_forget(up, reply->removed.ino, generation, true);
+	spw_upcall_forget_known(up, reply->removed.ino);
 }
 
 bool spw_unname(int rc, const struct spw_reply *told)

@@ -55,13 +55,9 @@ static void forget(const struct spw_attr *attr, bool is_moved)
 		spw_upcall_forget(doorway.export->up_ops, attr->ino, attr->generation, is_moved);
 }
 
-/* If Ganesha has no handle of an inode, there is nothing to forget. */
 static void forget_known(uint64_t ino)
 {
-	uint64_t generation = ino != 0 ? spw_inode_generation(ino) : 0;
-
-	if (generation != 0)
-		spw_upcall_forget(doorway.export->up_ops, ino, generation, true);
+	spw_upcall_forget_known(doorway.export->up_ops, ino);
 }
 
 static void forget_removed(const struct spw_removed *removed)

@@ -2,6 +2,7 @@
 #include "upcall.h"
 
 #include "handle.h"
+#include "inode.h"
 #include "python.h"
 
 static struct spw_fh handle_of(uint64_t ino, uint64_t generation)
@@ -52,6 +53,14 @@ void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t g
 	if (obj != NULL)
 		obj->obj_ops->put_ref(obj);
 	release_op_context();
+}
+
+void spw_upcall_forget_known(const struct fsal_up_vector *up, uint64_t ino)
+{
+	uint64_t generation = ino != 0 ? spw_inode_generation(ino) : 0;
+
+	if (generation != 0)
+		spw_upcall_forget(up, ino, generation, true);
 }
 
 void spw_upcall_release(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation)

@@ -13,6 +13,10 @@
 void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
 		       bool is_moved);
 
+/* Does the same, as for an inode that moved, if Ganesha has a handle of the inode. If it has none, or
+ * for 0, there is nothing to forget. */
+void spw_upcall_forget_known(const struct fsal_up_vector *up, uint64_t ino);
+
 /* Makes Ganesha drop its entry of an inode if nothing uses the entry: no open file and no running
  * operation. Must not be called inside an operation that Ganesha called. */
 void spw_upcall_release(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation);

@@ -47,11 +47,13 @@ def main() -> int:
 
     def news(looks: Sequence[Look]) -> None:
         receipts.changed({look.now.run for look in looks if look.now is not None})
-        is_known = looks and not any(look.is_news for look in looks)
-        # To find what manifests are missing or untrue takes a look at each checkpoint.
-        is_of_manifests = not looks or any(look.is_of_durable for look in looks)
-        idle = others if is_known else [] if is_of_manifests else [manifests]
-        duties.news(idle)
+        if looks and not any(look.is_news for look in looks):
+            duties.news(idle=others)
+        elif looks and not any(look.is_of_durable for look in looks):
+            # To find what manifests are missing or untrue takes a look at each checkpoint.
+            duties.news(idle=[manifests])
+        else:
+            duties.news()
 
     duties.start()
     database = Database(settings.database_url)

@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             help='hosts that may mount it, like "10.0.0.0/8 ro"; again for more, in order',
         )
         sub.add_argument(
-            "--squash", choices=list(Squash), help="the users who are squashed to the user nobody"
+            "--squash", choices=list(Squash), help="map these users to the user nobody"
         )
     removing = named("remove", "end an export; its clients lose what they have open", _remove)
     for sub in (setting, removing):

@@ -3,7 +3,7 @@
 ``unshare --mount python -m tests.bench.apart DIRECTORY`` prints the rows. Files are read from the
 bucket while the drain sends thousands of small objects, which keeps the lock of its interpreter
 busy. The one process is the hydrator's, with the drain in a thread; the drain's own does nothing.
-It takes five minutes, and prints the values of each side on stderr meanwhile.
+It takes some minutes, and prints the values of each side on stderr meanwhile.
 """
 
 from __future__ import annotations

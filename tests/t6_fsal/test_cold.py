@@ -25,6 +25,7 @@ from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.volumes import query
 from tests.support.waiting import until
+from tests.t6_fsal.serving import serving
 
 MIB = 1024 * 1024
 GRANULE_BYTES = 4 * MIB
@@ -67,10 +68,7 @@ class File(NamedTuple):
 
 
 def start(stack: ExitStack, directory: Path) -> Site:
-    server = stack.enter_context(Server("spillway", directory, directory / "log"))
-    until((server.settings.run_dir / "nfs.sock").exists, "the door")
-    door = Remote(server.settings)
-    stack.callback(door.close)
+    server, door = stack.enter_context(serving(directory))
     return Site(server, door, stack.enter_context(nfs4.Client(server.port)))
 
 

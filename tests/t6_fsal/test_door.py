@@ -26,6 +26,7 @@ from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.volumes import query
 from tests.support.waiting import until
+from tests.t6_fsal.serving import await_door, serving
 
 RENAMES = int(os.environ.get("SPILLWAY_DOOR_RENAMES", "600"))
 HAMMERS = 3
@@ -55,20 +56,11 @@ class Site(NamedTuple):
         return answer.attr
 
 
-def await_door(server: Server) -> None:
-    """Wait for the door: without ``spillway up``, no lock keeps another process from its place."""
-    until((server.settings.run_dir / "nfs.sock").exists, "the door")
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory = tmp_path_factory.mktemp("door")
-    with ExitStack() as stack:
-        server = stack.enter_context(Server("spillway", directory, directory / "log"))
-        await_door(server)
-        door = stack.enter_context(opened(server.settings))
-        assert isinstance(door, Remote)
-        yield Site(server, door, stack.enter_context(nfs4.Client(server.port)))
+    with serving(directory) as (server, door), nfs4.Client(server.port) as client:
+        yield Site(server, door, client)
 
 
 def look(client: nfs4.Client, file: nfs4.File, directory: bytes) -> int:

@@ -14,7 +14,7 @@ import pytest
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RUNS_INO, TRASH_INO
-from gateway.door.door import Door, opened
+from gateway.door.door import Door
 from gateway.door.frames import Op, Request
 from gateway.namespace import imprint, naming
 from gateway.types import GATEWAY_CRED
@@ -22,6 +22,7 @@ from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.waiting import until
+from tests.t6_fsal.serving import serving
 
 NO_ATTRIBUTES = struct.pack(">II", 0, 0)
 LINK, NEW = b"latest-complete", b".new~latest-complete"
@@ -82,9 +83,7 @@ class Site(NamedTuple):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("named")
     with ExitStack() as stack:
-        server = stack.enter_context(Server("spillway", directory, directory / "log"))
-        until((server.settings.run_dir / "nfs.sock").exists, "the door")
-        door = stack.enter_context(opened(server.settings))
+        server, door = stack.enter_context(serving(directory))
         clients = [stack.enter_context(nfs4.Client(server.port)) for _ in range(2)]
         yield Site(server, door, *clients)
 

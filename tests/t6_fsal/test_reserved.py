@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from gateway.db.models import (
     RUNS_INO,
     TRASH_INO,
 )
-from gateway.door.door import Door, opened
+from gateway.door.door import Door
 from gateway.door.frames import Op, Request
 from gateway.types import GATEWAY_CRED, Attr, SetAttr
 from tests.conformance.server import Server
@@ -27,6 +26,7 @@ from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.volumes import query
 from tests.support.waiting import until
+from tests.t6_fsal.serving import serving
 
 NO_ATTRIBUTES = struct.pack(">II", 0, 0)
 READ, MODIFY, EXTEND, DELETE = 1, 4, 8, 16
@@ -58,11 +58,7 @@ class Site(NamedTuple):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("reserved")
-    with ExitStack() as stack:
-        server = stack.enter_context(Server("spillway", directory, directory / "log"))
-        until((server.settings.run_dir / "nfs.sock").exists, "the door")
-        door = stack.enter_context(opened(server.settings))
-        client = stack.enter_context(nfs4.Client(server.port))
+    with serving(directory) as (server, door), nfs4.Client(server.port) as client:
         with client.opened(client.handle("export"), "theirs") as file:
             file.write(b"bytes")
         yield Site(server, door, client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from gateway import config
 from gateway.checkpoints.follower import Follower
+from gateway.receipts.keeper import Receipts
 from gateway.settings import Settings
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
@@ -31,6 +33,13 @@ def follower(world: World) -> Follower:
     made = world.follower()
     follow(made)
     return made
+
+
+@pytest.fixture
+def keeper(world: World) -> Iterator[Receipts]:
+    made = Receipts(world.settings, threading.Event())
+    yield made
+    made._database.close()
 
 
 @pytest.fixture

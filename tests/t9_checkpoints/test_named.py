@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 from contextlib import closing, suppress
 
 import pytest
@@ -14,46 +13,28 @@ from gateway.db.models import ROOT_INO, RUNS_INO
 from gateway.db.named import Link as Name
 from gateway.db.named import Named, StillNamed
 from gateway.db.writer import Operation
-from gateway.door.direct import Direct
 from gateway.errors import AccessDenied, NamespaceError, NotFound
 from gateway.namespace import create, naming, remove, rename
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.wanted import Link
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Cred, SetAttr
 from tests.support.namespace import Namespace
+from tests.t9_checkpoints.receiving import door_of, save, tree
 from tests.t9_checkpoints.test_random import DATA, change
 from tests.t9_checkpoints.world import World, follow
 
 COMPLETE, DURABLE = b"latest-complete", b"latest-durable"
 
 
-@pytest.fixture
-def keeper(world: World) -> Iterator[Receipts]:
-    made = Receipts(world.settings, threading.Event())
-    yield made
-    made._database.close()
-
-
 def turn(world: World, keeper: Receipts) -> None:
-    door = Direct.__new__(Direct)
-    door._namespace = world.namespace
     follow(world.follower())
-    keeper._turn(door)
+    keeper._turn(door_of(world))
 
 
 def links(keeper: Receipts) -> dict[str, bytes]:
     """Return the path below the root that each link leads to."""
-    found = {b"/".join(path).decode(): one for path, one in keeper._tree.read().items()}
-    return {
-        path: one.target.replace(b"../", b"")
-        for path, one in found.items()
-        if isinstance(one, Link)
-    }
-
-
-def save(world: World, path: str) -> None:
-    world.write(f"{path}/0_0.distcp", b"shard")
-    world.write(f"{path}/.metadata", b"1")
+    found = tree(keeper).items()
+    return {path: one.target.replace(b"../", b"") for path, one in found if isinstance(one, Link)}
 
 
 def changes(world: World) -> dict[str, object]:
@@ -190,9 +171,7 @@ def test_a_checkpoint_that_changed_since_its_row_is_not_named(
     save(world, "run/step-2")
     follow(world.follower())
     world.open("run/step-2/.metadata")
-    door = Direct.__new__(Direct)
-    door._namespace = world.namespace
-    keeper._turn(door)
+    keeper._turn(door_of(world))
     assert links(keeper) == {"runs/run/latest-complete": b"run/step-1"}
     # Its run is looked at again soon, although nothing may tell of it.
     assert keeper._changed == {b"run"}
@@ -205,15 +184,13 @@ def test_a_checkpoint_that_lost_its_link_and_is_as_before_is_named_again(
     follower = world.follower()
     follower._news = lambda looks: keeper.changed({one.now.run for one in looks if one.now})
     follow(follower)
-    door = Direct.__new__(Direct)
-    door._namespace = world.namespace
-    keeper._turn(door)
+    keeper._turn(door_of(world))
     before = world.row("run/step-1")
     # The server is killed before the change that the removal was for.
     world.namespace.remove(GATEWAY_CRED, world.namespace.lookup(RUNS_INO, b"run").ino, COMPLETE)
     follow(follower)
     assert world.row("run/step-1") == before
-    keeper._turn(door)
+    keeper._turn(door_of(world))
     assert links(keeper) == {"runs/run/latest-complete": b"run/step-1"}
 
 

@@ -14,7 +14,6 @@ import pytest
 from gateway.checkpoints.facts import State
 from gateway.db.compiled import Session
 from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO, TRASH_INO
-from gateway.door.direct import Direct
 from gateway.receipts import keeper as keeper_module
 from gateway.receipts import status, wanted
 from gateway.receipts.keeper import Receipts
@@ -25,6 +24,7 @@ from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.site import Site, running
 from tests.support.waiting import until
+from tests.t9_checkpoints.receiving import door_of, save, tree
 from tests.t9_checkpoints.test_random import change_some
 from tests.t9_checkpoints.world import World, follow
 
@@ -69,28 +69,6 @@ def test_a_document_says_that_a_checkpoint_is_archived() -> None:
     assert json.loads(wanted.document(archived))["state"] == "archived"
     links_of_both = [links(b"a", one).keys() for one in (durable, archived)]
     assert links_of_both[0] == links_of_both[1]
-
-
-@pytest.fixture
-def keeper(world: World) -> Iterator[Receipts]:
-    made = Receipts(world.settings, threading.Event())
-    yield made
-    made._database.close()
-
-
-def door_of(world: World) -> Direct:
-    door = Direct.__new__(Direct)
-    door._namespace = world.namespace
-    return door
-
-
-def tree(keeper: Receipts) -> dict[str, Any]:
-    return {b"/".join(path).decode(): one for path, one in keeper._tree.read().items()}
-
-
-def save(world: World, path: str) -> None:
-    world.write(f"{path}/0_0.distcp", b"shard")
-    world.write(f"{path}/.metadata", b"1")
 
 
 def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:

@@ -113,7 +113,8 @@ bool stats_print(const char *workload, struct stats *const *all, unsigned count)
             *at = '?';
     printf("{\"workload\": \"%s\", \"connections\": %u, \"ops\": %llu, \"bytes\": %llu, "
            "\"seconds\": %.6f, \"ops_per_second\": %.1f, \"mib_per_second\": %.2f, "
-           "\"p50_ms\": %.4f, \"p95_ms\": %.4f, \"p99_ms\": %.4f, \"max_ms\": %.4f, \"longest_write_ms\": %.4f, "
+           "\"p50_ms\": %.4f, \"p95_ms\": %.4f, \"p99_ms\": %.4f, \"max_ms\": %.4f, "
+           "\"longest_write_ms\": %.4f, "
            "\"delays\": %llu, \"lost_leases\": %llu, \"errors\": %llu, \"first_error\": \"%s\", "
            "\"write_verifier\": \"%016llx\", \"client_cpu_seconds\": %.3f}\n",
            workload, count, (unsigned long long)sum.ops, (unsigned long long)sum.bytes, seconds,
