@@ -30,6 +30,7 @@ from botocore.exceptions import (
     ProxyConnectionError,
     SSLError,
 )
+from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
@@ -228,17 +229,21 @@ class Transport:
         connection = self._new()
         try:
             connection.connect()
-        except TimeoutError as exc:
-            raise ConnectTimeoutError(endpoint_url=self._address, error=exc) from exc
-        except ssl.SSLError as exc:
-            raise SSLError(endpoint_url=self._address, error=exc) from exc
         except (OSError, HTTPException) as exc:
-            if self._proxy:
-                raise ProxyConnectionError(proxy_url=self._proxy, error=exc) from exc
-            raise EndpointConnectionError(endpoint_url=self._address, error=exc) from exc
+            connection.close()  # a proxy that does not answer leaves it open
+            raise self._unreachable(exc) from exc
         connection.sock.settimeout(self._timeouts.read)
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return connection
+
+    def _unreachable(self, exc: Exception) -> BotoConnectionError:
+        if isinstance(exc, TimeoutError):
+            return ConnectTimeoutError(endpoint_url=self._address, error=exc)
+        if isinstance(exc, ssl.SSLError):
+            return SSLError(endpoint_url=self._address, error=exc)
+        if self._proxy:
+            return ProxyConnectionError(proxy_url=self._proxy, error=exc)
+        return EndpointConnectionError(endpoint_url=self._address, error=exc)
 
     def _new(self) -> HTTPConnection:
         name, port = self._name, self._port

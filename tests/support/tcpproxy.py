@@ -31,6 +31,8 @@ class TcpProxy:
         self._clients: set[socket.socket] = set()
         self._unheard = False
         self._kept: list[socket.socket] = []
+        self._accepts = threading.Thread(target=self._accept, daemon=True)
+        self._serving: list[threading.Thread] = []
         self._lock = threading.Lock()
 
     def cut_after(self, text: bytes, *, then_refuse: bool = False, then_port: int = 0) -> None:
@@ -84,29 +86,26 @@ class TcpProxy:
             if self.refusing:
                 client.close()
                 continue
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+            with self._lock:
+                self._clients.add(client)
+            serves = threading.Thread(target=self._serve, args=(client,), daemon=True)
+            self._serving.append(serves)
+            serves.start()
 
     def _serve(self, client: socket.socket) -> None:
         upstream = ("127.0.0.1", self.upstream_port)
-        with self._lock:
-            self._clients.add(client)
         try:
             with client, suppress(OSError):
                 server = socket.create_connection(upstream)
                 with suppress(OSError):
                     self._forward(client, server)
-                self._end(server)
+                if self._unheard:
+                    self._kept.append(server)
+                else:
+                    _end(server)
         finally:
             with self._lock:
                 self._clients.discard(client)
-
-    def _end(self, server: socket.socket) -> None:
-        if self._unheard:
-            self._kept.append(server)
-        else:
-            with suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
-            server.close()
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         answers = threading.Thread(target=copy, args=(server, client, self._speaks), daemon=True)
@@ -123,14 +122,27 @@ class TcpProxy:
             server.sendall(data)
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepts.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._speaks.set()
+        self._listener.shutdown(socket.SHUT_RDWR)  # accept() would wait on, and the port stay open
+        self._accepts.join()
         self._listener.close()
+        self.cut()
+        # A thread that ends later would leave the upstream side of its connection open.
+        for serves in self._serving:
+            serves.join()
         for server in self._kept:
-            server.close()
+            _end(server)
+
+
+def _end(connection: socket.socket) -> None:
+    # A close alone would leave a thread that reads from it waiting.
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
 
 
 def _prepared(data: bytes) -> bytes | None:

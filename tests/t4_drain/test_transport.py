@@ -354,6 +354,25 @@ def test_a_server_that_does_not_answer() -> None:
         end.set()
 
 
+def test_a_connection_to_a_proxy_that_does_not_answer_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        while connection.recv(4096):
+            pass
+        closed.set()
+
+    with server(serve) as address:
+        monkeypatch.setenv("HTTPS_PROXY", address)
+        transport = Transport("https://objects.example", "", TIMEOUTS._replace(connect=0.1))
+        with pytest.raises(ConnectTimeoutError):
+            transport.send("PUT", "/k", NO_BODY, b"")
+        # Python warns, too, of a connection that is forgotten instead of closed.
+        assert closed.wait(20)
+
+
 def test_a_server_that_does_not_accept() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
