@@ -24,13 +24,13 @@ from io import BufferedReader, RawIOBase
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
+from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.exceptions import (
     ConnectTimeoutError,
     EndpointConnectionError,
     ProxyConnectionError,
     SSLError,
 )
-from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 

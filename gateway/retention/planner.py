@@ -63,6 +63,31 @@ def plan(situation: Situation, measure: Measuring) -> Plan:
     return Plan(decisions, selected)
 
 
+def part(situation: Situation, policies: Sequence[Current]) -> Situation:
+    """Return a situation with only the runs of which a policy selects a checkpoint."""
+    checkpoints = situation.checkpoints
+    runs = {
+        one.run
+        for one in checkpoints
+        if any(current.policy.selects(one.run, one.path) for current in policies)
+    }
+    return situation._replace(checkpoints=[one for one in checkpoints if one.run in runs])
+
+
+def revised(known: Plan, situation: Situation, measure: Measuring) -> Plan:
+    """Return a plan in which the runs of a situation are planned again. All other runs stay as they
+    are in ``known``, because a run is planned by itself.
+
+    Parameters: situation, with all checkpoints of each of its runs.
+    """
+    again = plan(situation, measure)
+    runs = {one.run for one in situation.checkpoints}
+    rest = [one for one in known.decisions if one.checkpoint.run not in runs]
+    selected = {one.checkpoint.ino for one in rest} & set(known.selected)
+    decisions = sorted([*rest, *again.decisions], key=lambda one: _key(one.checkpoint))
+    return Plan(decisions, selected | set(again.selected))
+
+
 def _key(one: Checkpoint) -> tuple[bytes, bool, int, bytes]:
     return one.run, one.step is None, one.step or 0, one.path
 

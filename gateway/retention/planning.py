@@ -6,33 +6,39 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.checkpoints.catalogue import Catalogue
+from gateway.checkpoints.tree import View
+from gateway.db.compiled import Session
 from gateway.promotion.store import protected
-from gateway.retention import knowntime, planner, store
+from gateway.retention import knowntime, planner, store, superseded
 from gateway.retention import statements as own
-from gateway.retention.facts import Checkpoint, Current, Decision, Measure, Plan, Situation
+from gateway.retention.facts import Checkpoint, Current, Decision, Measuring, Plan, Situation
 from gateway.retention.knowntime import Known, KnownTime
 from gateway.retention.metrics import Metrics
-from gateway.retention.policy import Best
 from gateway.retention.share import Asked, split
-from gateway.retention.superseded import superseded
 from gateway.settings import Settings
 
 
 class Planned(NamedTuple):
     """A plan, and how far it may be done."""
 
+    situation: Situation
+    """What it is made of."""
     plan: Plan
-    policies: Sequence[Current]
+    soon: Plan | None
+    """The plan by which superseded checkpoints are found. None: there can be none."""
     admitted: Sequence[Decision]
     """The deletions that may be done."""
     asked: Asked | None
     """Those that a person must approve first."""
+    superseded: frozenset[int]
+    """The checkpoints that need not be uploaded, by inode."""
     time: KnownTime
     known: Known | None
     """The row of the known time."""
-    is_made: bool
-    superseded: frozenset[int]
-    """The checkpoints that need not be uploaded, by inode."""
+
+    @property
+    def policies(self) -> Sequence[Current]:
+        return self.situation.policies
 
 
 class Planning:
@@ -55,9 +61,7 @@ class Planning:
         """
         with self._catalogue.viewing() as view:
             session = view.session
-            names = {one.policy.name for one in others}
-            stored = [one for one in store.current(session) if one.policy.name not in names]
-            policies = sorted([*stored, *others], key=lambda one: one.policy.name)
+            policies = _with(store.current(session), others)
             checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
             known = store.known_time(session)
             time = knowntime.judge(knowntime.reading(), known, _newest_ns(checkpoints))
@@ -65,17 +69,51 @@ class Planning:
             situation = Situation(checkpoints, policies, protected(session), time.now_ns, is_made)
             self.metrics.wanted.clear()
             self.metrics.keep_only({one.evidence for one in checkpoints})
-            approved = store.approved(session)
+            measure = self._measuring(view)
+            made, soon = planner.plan(situation, measure), None
+            if self._skips and superseded.is_any(situation):
+                soon = planner.plan(superseded.soon(situation), measure)
+            return self._planned(session, situation, made, soon, time, known)
 
-            def measure(one: Checkpoint, best: Best) -> Measure:
-                return self.metrics.measure(view, one, best)
+    def revised(self, planned: Planned, other: Current) -> Planned:
+        """Return a plan with another policy in the place of the one of its name, and all else as it
+        was when ``planned`` was made. Raises as ``plan`` does."""
+        stored = planned.policies
+        changed = [other, *(one for one in stored if one.policy.name == other.policy.name)]
+        situation = planned.situation._replace(policies=_with(stored, [other]))
+        part = planner.part(situation, changed)
+        with self._catalogue.viewing() as view:
+            measure = self._measuring(view)
+            made, soon = planner.revised(planned.plan, part, measure), planned.soon
+            if soon is not None:
+                soon = planner.revised(soon, superseded.soon(part), measure)
+            return self._planned(view.session, situation, made, soon, planned.time, planned.known)
 
-            made = planner.plan(situation, measure)
-            admitted, asked = split(made, approved, self._share)
-            found = frozenset[int]()
-            if self._skips:
-                found = superseded(situation, measure, approved, self._share)
-        return Planned(made, policies, admitted, asked, time, known, is_made, found)
+    def _measuring(self, view: View) -> Measuring:
+        return lambda one, best: self.metrics.measure(view, one, best)
+
+    def _planned(
+        self,
+        session: Session,
+        situation: Situation,
+        plan: Plan,
+        soon: Plan | None,
+        time: KnownTime,
+        known: Known | None,
+    ) -> Planned:
+        approved = store.approved(session)
+        admitted, asked = split(plan, approved, self._share)
+        found = frozenset[int]()
+        if soon is not None:
+            found = superseded.superseded(situation, soon, approved, self._share)
+        return Planned(situation, plan, soon, admitted, asked, found, time, known)
+
+
+def _with(stored: Sequence[Current], others: Sequence[Current]) -> Sequence[Current]:
+    """Return the stored policies, with others in the places of those of their names."""
+    names = {one.policy.name for one in others}
+    rest = [one for one in stored if one.policy.name not in names]
+    return sorted([*rest, *others], key=lambda one: one.policy.name)
 
 
 def checkpoint_of(row: Sequence[object]) -> Checkpoint:

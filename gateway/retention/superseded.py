@@ -10,26 +10,37 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from gateway.checkpoints.facts import State
-from gateway.retention.facts import Checkpoint, Measuring, Situation
-from gateway.retention.planner import plan
+from gateway.retention.facts import Checkpoint, Plan, Situation
 from gateway.retention.share import split
 
 
+def soon(situation: Situation) -> Situation:
+    """Return a situation as if all of its complete checkpoints were durable since this moment."""
+    checkpoints = [_durable(one, situation.now_ns) for one in situation.checkpoints]
+    return situation._replace(checkpoints=checkpoints)
+
+
+def is_any(situation: Situation) -> bool:
+    """Return whether a checkpoint of a situation may be superseded at all."""
+    return any(_waits(one) for one in situation.checkpoints)
+
+
 def superseded(
-    situation: Situation, measure: Measuring, approved: Collection[str], share: float
+    situation: Situation, then: Plan, approved: Collection[str], share: float
 ) -> frozenset[int]:
     """Return the inodes of checkpoints that are not durable and need not be.
 
-    Parameters: as of ``planner.plan`` and ``share.split``.
+    Parameters: then, the plan of ``soon`` of the situation; approved and share, as of
+    ``share.split``.
     """
-    waiting = {one.ino for one in situation.checkpoints if one.is_complete and not one.is_durable}
-    if not waiting:
-        return frozenset()
+    waiting = {one.ino for one in situation.checkpoints if _waits(one)}
     waiting -= _begun(situation.checkpoints)
-    soon = [_durable(one, situation.now_ns) for one in situation.checkpoints]
-    made = plan(situation._replace(checkpoints=soon), measure)
-    admitted, _asked = split(made, approved, share)
+    admitted, _asked = split(then, approved, share)
     return frozenset(one.checkpoint.ino for one in admitted) & waiting
+
+
+def _waits(one: Checkpoint) -> bool:
+    return one.is_complete and not one.is_durable
 
 
 def _begun(checkpoints: Sequence[Checkpoint]) -> set[int]:
@@ -44,6 +55,4 @@ def _begun(checkpoints: Sequence[Checkpoint]) -> set[int]:
 
 
 def _durable(one: Checkpoint, now_ns: int) -> Checkpoint:
-    if not one.is_complete or one.is_durable:
-        return one
-    return one._replace(state=str(State.DURABLE), durable_ns=now_ns)
+    return one._replace(state=str(State.DURABLE), durable_ns=now_ns) if _waits(one) else one

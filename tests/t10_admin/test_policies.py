@@ -11,7 +11,8 @@ import pytest
 
 from admin_api import figures
 from gateway.control import retention
-from gateway.retention.planning import Planned
+from gateway.retention import policy
+from gateway.retention.facts import Current
 from tests.support.volumes import query
 from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.filled import Filled, filled, tag
@@ -203,23 +204,35 @@ def test_a_kept_plan_has_what_people_said_by_now(
     assert kept.plan() is not pinned
 
 
-def test_the_preview_of_a_policy_makes_one_plan(
+def test_the_preview_of_a_policy_makes_no_plan_of_all_runs(
     site: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked for with each key that is typed. The plan without the policy is kept."""
     site.ask("POST", "policies", 201, json=NEWEST)
     site.ask("GET", "retention/plan")
     made: list[object] = []
-    planned = retention.planned
-
-    def counted(*given: Any) -> Planned:
-        made.append(given)
-        return planned(*given)
-
-    monkeypatch.setattr(retention, "planned", counted)
+    monkeypatch.setattr(retention, "planned", made.append)
     form = {"version": "1", "name": "newest", "run": "jobs/*", "wait_hours": "0"}
     page = site.page("/policies/preview", **form, keep_newest="1")
     assert "1 checkpoint more is deleted" in page and ">step 3 " in page
     page = site.page("/policies/preview", **form, keep_newest="3")
     assert "Nothing more is deleted" in page and "1 checkpoint that would go now stays" in page
-    assert len(made) == 2
+    assert not made
+
+
+def test_a_preview_says_what_a_plan_of_all_says(site: Filled) -> None:
+    site.ask("POST", "policies", 201, json=NEWEST)
+    database, settings = site.site.gateway.database, site.site.settings
+    now = retention.planned(settings, database, ())
+    for table in (
+        {**NEWEST, "keep_newest": 1},
+        {**NEWEST, "run": "other/*"},
+        {**NEWEST, "name": "another", "keep_newest": 2},
+    ):
+        other = Current(policy.of(table), 0)
+        made = retention.revised(settings, database, now, other)
+        whole = retention.planned(settings, database, [other])
+        assert made.plan.decisions == whole.plan.decisions
+        assert made.policies == whole.policies
+        assert made.asked == whole.asked
+        assert made.superseded == whole.superseded

@@ -11,7 +11,6 @@ from gateway import clock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.follower import Follower
 from gateway.db.engine import Database
-from gateway.promotion.store import protected
 from gateway.retention import knowntime, policy, store
 from gateway.retention.facts import Plan, Situation
 from gateway.retention.planning import Planned, Planning
@@ -108,12 +107,8 @@ def looked(site: Site) -> tuple[Situation, Planned]:
     database = Database(site.settings.database_url)
     follow(Follower(site.settings, database, threading.Event()))
     planned = Planning(site.settings, catalogue_of(site.settings, database)).plan()
-    with database.reading() as session:
-        said = protected(session)
     database.close()
-    checkpoints = [one.checkpoint for one in planned.plan.decisions]
-    now_ns, is_made = planned.time.now_ns, planned.is_made
-    return Situation(checkpoints, planned.policies, said, now_ns, is_made), planned
+    return planned.situation, planned
 
 
 def wanted_of(plan: Plan) -> set[tuple[str, bytes, str]]:

@@ -256,6 +256,30 @@ def test_the_laws_hold_for_random_runs() -> None:
     assert min(others["evict"], others["move"]) > EXAMPLES // 8
 
 
+def test_a_revised_plan_is_the_plan_of_all_runs() -> None:
+    gone: Counter[bool] = Counter()
+
+    @PROPERTY
+    @hypothesis.given(st.integers(0, 2**32), st.integers(4, 14))
+    def run(seed: int, size: int) -> None:
+        draw = random.Random(seed)
+        before = situation_of(draw, size)
+        [other] = policies(table_of(draw))
+        replaced = draw.choice([[], [draw.choice(before.policies)]])
+        rest = [one for one in before.policies if one not in replaced]
+        after = before._replace(policies=[*rest, other])
+        known = planner.plan(before, metric)
+        part = planner.part(after, [other, *replaced])
+        revised = planner.revised(known, part, metric)
+        whole = planner.plan(after, metric)
+        assert revised.decisions == whole.decisions
+        assert set(revised.selected) == set(whole.selected)
+        gone[whole.decisions != known.decisions and len(part.checkpoints) < size] += 1
+
+    run()
+    assert gone[True] > EXAMPLES // 20, "too few plans differ of which a part was kept"
+
+
 # What is shown is applied.
 
 SEEDS = (3, 4, 5, 9)

@@ -10,10 +10,10 @@ from gateway.checkpoints.follower import Follower
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import TrashRefused
-from gateway.retention import policy, store
+from gateway.retention import planner, policy, store
 from gateway.retention.applier import Applier
 from gateway.retention.facts import Checkpoint, Situation
-from gateway.retention.superseded import superseded
+from gateway.retention.superseded import soon, superseded
 from tests.support.waiting import until
 from tests.t4_drain.site import Site
 from tests.t9_checkpoints.test_planner import NOW_NS, Said, checkpoint, metric, policies
@@ -37,7 +37,7 @@ def found(
     share: float = 1.0,
 ) -> set[int]:
     situation = Situation(saved, policies(*tables), said, NOW_NS, is_made)
-    return set(superseded(situation, metric, (), share))
+    return set(superseded(situation, planner.plan(soon(situation), metric), (), share))
 
 
 def test_what_would_be_deleted_at_once_is_superseded() -> None:
