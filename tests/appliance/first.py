@@ -80,8 +80,7 @@ class Run:
         told = "configuration: bucket."
         until(lambda: "the gateway is not started" in machine.shown(), told, BOOT_SECONDS)
         assert told in machine.shown(), machine.shown()
-        self._appliance.press_power()
-        machine.until_off()
+        self._appliance.switch_off(machine)
 
     def boot_with_a_corrected_file(self) -> None:
         """The next boot with a right file makes a gateway, with a token that no log has."""

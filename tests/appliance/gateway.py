@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.appliance.machine import Machine
@@ -19,6 +20,7 @@ CARD = "ens16"
 DATA_DEVICE = "/dev/disk/by-id/virtio-data"
 DATA_BYTES = 4 * 1024**3
 DRIVE_KIB = 4096
+PRESSES, PRESS_SECONDS = 10, 30.0
 
 
 class Appliance:
@@ -92,9 +94,18 @@ class Appliance:
             check=True,
         )
 
-    def press_power(self) -> None:
-        """Ask the machine to switch itself off, by its button."""
-        with socket.socket(socket.AF_UNIX) as monitor:
+    def switch_off(self, machine: Machine) -> None:
+        """Press the button of the machine until it has switched itself off. One that has just
+        booted does not watch its button yet. Raises AssertionError."""
+        for _ in range(PRESSES):
+            self._press_power()
+            with suppress(subprocess.TimeoutExpired):
+                return machine.until_off(PRESS_SECONDS)
+        raise AssertionError(f"the machine does not switch itself off: {machine.said()}")
+
+    def _press_power(self) -> None:
+        # It may have switched itself off in this moment.
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as monitor:
             monitor.connect(str(self._monitor))
             monitor.recv(4096)
             monitor.sendall(b"system_powerdown\n")
