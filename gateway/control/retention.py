@@ -47,7 +47,7 @@ def planned(settings: Settings, database: Database, others: Sequence[Current]) -
 
 def revised(settings: Settings, database: Database, planned: Planned, other: Current) -> Planned:
     """Return a plan with another policy in the place of the one of its name, and all else as it was
-    when the plan was made. It takes a tenth of the time of ``planned`` for a tenth of the runs.
+    when the plan was made. Only the runs that one of the two policies selects are planned again.
     Raises UserError, TryAgain.
 
     Parameters: planned, the plan; other, a policy that is not stored.
