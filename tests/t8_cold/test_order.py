@@ -49,13 +49,14 @@ def test_a_wanted_range_is_the_next_one_beside_a_warm_with_a_rate(site: ColdSite
         until(lambda: len(site.gets()) >= 2, "the warm")
 
         def come(name: str, ino: int) -> None:
-            site.door.want(ino, 0)
             before = len(site.gets())
+            site.door.want(ino, 0)
             site.door.wait(Op.PRESENT, ino)
             # One request may have been on its way already.
             assert places_of(site, name)[0] <= before + 1, name
 
         for name, ino in zip(wanted, inos[WARMED:], strict=True):
+            assert places_of(site, name) == []
             come(name, ino)
         # Of the first files that are warmed, most wait for the rate, in any order. A client wants
         # one of them too.
