@@ -1,0 +1,84 @@
+"""What clients of a real NFS server are told of changes while its database comes and goes."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.conformance.server import Server
+from tests.support import nfs4
+from tests.support.nfs4 import op, opaque, putfh
+from tests.support.postgres import PostgresServer
+from tests.support.tcpproxy import TcpProxy
+
+CLIENTS = 8
+OUTAGES = 30
+OUTAGE_SECONDS = 0.05
+SERVICE_SECONDS = 0.2
+NO_ATTRIBUTES = struct.pack(">II", 0, 0)
+
+
+def mkdir(client: nfs4.Client, at: bytes, name: str) -> None:
+    kind = op(nfs4.CREATE) + struct.pack(">I", 2) + opaque(name.encode())
+    client.call(putfh(at), kind + NO_ATTRIBUTES)
+
+
+def rename(client: nfs4.Client, at: bytes, old: str, new: str) -> None:
+    names = opaque(old.encode()) + opaque(new.encode())
+    client.call(putfh(at), op(nfs4.SAVEFH), putfh(at), op(nfs4.RENAME) + names)
+
+
+def change_names(server: Server, number: int, over: threading.Event) -> int:
+    """Change names in one directory, as the other clients do. Returns how often all succeeded.
+
+    The client repeats what is answered NFS4ERR_DELAY. Raises Status.
+    """
+    rounds = 0
+    with nfs4.Client(server.port) as client:
+        at = client.handle("export", "shared")
+        while not over.is_set():
+            old, new = f"old-{number}-{rounds}", f"new-{number}-{rounds}"
+            mkdir(client, at, old)
+            rename(client, at, old, new)
+            client.remove(at, new)
+            rounds += 1
+    return rounds
+
+
+@contextmanager
+def serving(postgres: PostgresServer, proxy: TcpProxy, directory: Path) -> Iterator[Server]:
+    url = postgres.create_database().replace(f":{postgres.port}/", f":{proxy.port}/")
+    values = {"namespace": {"url": url}}
+    with Server("spillway", directory, directory / "log", values) as server:
+        with nfs4.Client(server.port) as client:
+            mkdir(client, client.handle("export"), "shared")
+        yield server
+
+
+def test_a_change_that_was_made_is_never_answered_with_delay(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The client would repeat the change, and get EEXIST or ENOENT for it."""
+    over = threading.Event()
+    with (
+        TcpProxy(postgres.port) as proxy,
+        serving(postgres, proxy, tmp_path) as server,
+        ThreadPoolExecutor(CLIENTS) as pool,
+    ):
+        clients = [pool.submit(change_names, server, n, over) for n in range(CLIENTS)]
+        try:
+            for _ in range(OUTAGES):
+                # The clients are in the midst of changes whenever the connection ends.
+                time.sleep(SERVICE_SECONDS)
+                proxy.refusing = True
+                proxy.cut()
+                time.sleep(OUTAGE_SECONDS)
+                proxy.refusing = False
+        finally:
+            over.set()
+        assert all(client.result() > 0 for client in clients)
