@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -52,7 +51,7 @@ FIGURES = Sample._fields[1:]
 
 
 def _condensed(name: str) -> Any:
-    value = func.json_extract(_sample.c.figures, f"$.{name}")
+    value = _sample.c[name]
     if name in _MOST:
         return func.max(value)
     return func.min(value) if name in _LEAST else func.avg(value)
@@ -151,8 +150,7 @@ def _counts(settings: Settings, facts: Mapping[str, Any]) -> dict[str, _Count]:
 
 def put(session: Session, sample: Sample) -> None:
     """Store a sample, inside a write transaction."""
-    figures = sample._asdict()
-    session.run(INSERT, at_ns=figures.pop("at_ns"), figures=json.dumps(figures))
+    session.run(INSERT, **sample._asdict())
 
 
 def steps(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     CheckConstraint,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -21,7 +22,7 @@ from gateway.db.declare import DeclarativeBase, Mapped, mapped_column
 
 class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=models.Base.metadata.naming_convention)
-    type_annotation_map = models.Base.type_annotation_map
+    type_annotation_map = {**models.Base.type_annotation_map, float: Float}
 
 
 class Token(Base):
@@ -142,12 +143,20 @@ class Job(Base):
 
 
 class Sample(Base):
-    """The figures of the dashboard at one moment."""
+    """The figures of the dashboard at one moment: see admin_api.sampling.Sample."""
 
     __tablename__ = "sample"
     at_ns: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    figures: Mapped[str]
-    """JSON object."""
+    dirty_bytes: Mapped[int]
+    written_bytes_per_second: Mapped[float | None]
+    sent_bytes_per_second: Mapped[float | None]
+    fetched_bytes_per_second: Mapped[float | None]
+    dirty_limit_bytes: Mapped[int | None]
+    headroom_bytes: Mapped[int | None]
+    disk_used_bytes: Mapped[int | None]
+    disk_size_bytes: Mapped[int | None]
+    rpo_seconds: Mapped[float | None]
+    alarms: Mapped[int | None]
 
 
 class KnownTime(Base):

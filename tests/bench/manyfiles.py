@@ -50,12 +50,12 @@ def fill(database: Path, steps: int, files: int) -> None:
 def fill_store(database: Path) -> None:
     """Give the admin API a sample of each minute of 30 days, calls in its audit, and jobs."""
     now_ns = time.time_ns()
-    figures = json.dumps(dict.fromkeys(FIGURES, 123456789.5))
+    figures = (123456789.5,) * len(FIGURES)
     change = json.dumps({"path": "/checkpoints/run007/step-7", "order": "bump"})
     with closing(sqlite3.connect(database)) as store, store:
         store.executemany(
-            "INSERT INTO sample (at_ns, figures) VALUES (?, ?)",
-            [(now_ns - number * MINUTE_NS, figures) for number in range(1, SAMPLES + 1)],
+            f"INSERT INTO sample VALUES (?{', ?' * len(FIGURES)})",
+            [(now_ns - number * MINUTE_NS, *figures) for number in range(1, SAMPLES + 1)],
         )
         store.executemany(
             "INSERT INTO audit (at_ns, who, token_id, address, request_id, method, path, status,"

@@ -222,7 +222,7 @@ def test_samples_have_rates_and_a_restart_is_no_burst(
     sampler.take()
     with store.reading() as session:
         rows = session.all(SAMPLES)[-3:]
-    first, second, third = (Sample(at_ns, **json.loads(text)) for at_ns, text in rows)
+    first, second, third = (Sample(*row) for row in rows)
     store.close()
     assert (first.written_bytes_per_second, first.sent_bytes_per_second) == (None, None)
     assert second.written_bytes_per_second and second.sent_bytes_per_second

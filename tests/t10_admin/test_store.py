@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from admin_api import sampling
 from admin_api.store.models import Base
-from admin_api.store.opening import open_store
+from admin_api.store.opening import VERSIONS, open_store
 from admin_api.store.pruning import DAY_NS, prune
 from gateway import clock
+from gateway.db import upgrade
 from gateway.db.engine import Database
 from gateway.errors import SchemaError, UserError
 from gateway.settings import Settings
@@ -54,7 +57,7 @@ def add_each(store: Database, at_ns: int) -> None:
     times = {"created_ns": at_ns, "updated_ns": at_ns}
     add(store, "job", **job, **times, state="done", ended_ns=at_ns)
     add(store, "job", **{**job, "id": live}, **times, state="running")
-    add(store, "sample", at_ns=at_ns, figures=json.dumps({"dirty_bytes": 1}))
+    add(store, "sample", at_ns=at_ns, dirty_bytes=1)
 
 
 def counted(store: Database) -> dict[str, int]:
@@ -85,6 +88,19 @@ def test_migrations_make_the_models_in_a_private_file(own: Settings) -> None:
     open_store(own)
     files = own.data_dir.glob("admin.db*")
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_the_samples_of_an_earlier_version_are_kept(own: Settings) -> None:
+    open_store(own).close()
+    own.admin_db.unlink()
+    store = Database(f"sqlite:///{own.admin_db}")
+    command.upgrade(upgrade.script_config(store, VERSIONS, Base.metadata), "0001")
+    figures = {"dirty_bytes": 2**53 + 1, "written_bytes_per_second": 1.5, "headroom_bytes": None}
+    add(store, "sample", at_ns=60 * clock.NS, figures=json.dumps(figures))
+    store.close()
+    with open_store(own).reading() as session:
+        [kept] = sampling.steps(session, 0, 100 * clock.NS, 60 * clock.NS)
+    assert kept == sampling.Sample(60 * clock.NS, 2**53 + 1, 1.5, None)
 
 
 def test_a_damaged_file_and_a_newer_one_are_named(own: Settings) -> None:
