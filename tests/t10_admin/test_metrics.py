@@ -63,6 +63,9 @@ def save(settings: Settings, name: str) -> None:
             file.write(b"x" * 100_000)
 
 
+PROCESSES = ("up", "ganesha", "drain", "cache", "checkpoints", "admin")
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str, Settings]]:
     """A running gateway with its admin API: the gateway, the text of its metrics, its settings."""
@@ -83,10 +86,13 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, st
             return answer.text
 
         def is_told() -> bool:
-            """Whether files are counted, and the drain has reported the upload."""
+            """Whether files are counted, the drain has reported the upload, and all processes have
+            begun."""
             found = values(scraped())
             sent = found.get(("spillway_drain_sent_bytes_total", ()), 0)
-            return sent >= 100_000 and ("spillway_files", ("resident",)) in found
+            is_counted = ("spillway_files", ("resident",)) in found
+            up = [found.get(("spillway_process_up", (process,)), 0) for process in PROCESSES]
+            return sent >= 100_000 and is_counted and all(up)
 
         until(is_told, "the figures of the upload")
         yield site, scraped(), settings
@@ -96,7 +102,7 @@ def test_metrics_are_well_formed_and_true(gateway: tuple[Site, str, Settings]) -
     _site, text, _settings = gateway
     promtool("check", "metrics", text=text)
     found = values(text)
-    for process in ("up", "ganesha", "drain", "cache", "checkpoints", "admin"):
+    for process in PROCESSES:
         assert found["spillway_process_up", (process,)] == 1
     assert found["spillway_nfs_bytes_total", ("in",)] >= 100_000
     assert found["spillway_drain_sent_bytes_total", ()] >= 100_000
