@@ -12,7 +12,7 @@ from fsal import bridge
 from fsal.verbs import Verbs
 from gateway import config, notify, port, services
 from gateway.db.models import ROOT_INO
-from gateway.errors import UserError
+from gateway.errors import TryAgain, UserError
 from gateway.namespace.facade import Namespace
 from gateway.namespace.space import Space
 
@@ -29,8 +29,8 @@ def start(config_path: str, table_address: int) -> bool:
     """Open the namespace and hand its operations to C.
 
     Parameters: config_path, the TOML file; table_address, the address of a ``struct spw_table``.
-    Returns False, after a line on stderr, when a person must act. The caller prints other
-    exceptions.
+    Returns False, after a line on stderr, when a person must act or the database does not answer.
+    The caller prints other exceptions.
     """
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spillway").setLevel(logging.INFO)
@@ -39,10 +39,10 @@ def start(config_path: str, table_address: int) -> bool:
     try:
         settings = config.load(Path(config_path))
         namespace = Namespace(settings)
-    except UserError as exc:
+        root = namespace.getattr(ROOT_INO)
+    except (UserError, TryAgain) as exc:
         print(f"spillway: {exc}", file=sys.stderr)
         return False
-    root = namespace.getattr(ROOT_INO)
     table.root_ino = root.ino
     table.root_generation = root.generation
     table.volume_id = int.from_bytes(namespace.boot.fs_id[:8], "little")

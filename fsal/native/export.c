@@ -7,8 +7,11 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
+
+#include "nfs_init.h"
 
 #include "bridge.h"
 #include "call.h"
@@ -85,14 +88,27 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 	return spw_status(rc);
 }
 
+/* Looks up the directory of an export. If that fails at the start, Ganesha serves without the export
+ * (support/exports.c, exports_pkginit) and answers NFS4ERR_STALE for its handles, so that clients
+ * take their files for deleted. Then the process ends, and is started again. */
 static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 				 struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
 	uint64_t ino = container_of(export, struct spw_export, export)->directory;
+	fsal_status_t status;
 
 	if (strcmp(path, CTX_FULLPATH(op_ctx)) != 0)
 		return spw_status(ENOENT);
-	return handle_by_ino(ino != 0 ? ino : spw_python.root_ino, 0, obj, out);
+	status = handle_by_ino(ino != 0 ? ino : spw_python.root_ino, 0, obj, out);
+	/* A directory that is gone keeps only its own export away. */
+	if (FSAL_IS_ERROR(status) && status.major != ERR_FSAL_STALE &&
+	    nfs_init_wait_timeout(0) != 0) {
+		fprintf(stderr,
+			"spillway: the NFS server ends itself: the namespace did not answer for export %s: %s\n",
+			path, msg_fsal_err(status.major));
+		LogFatal(COMPONENT_FSAL, "export %s cannot be served", path);
+	}
+	return status;
 }
 
 /* Answers a PUTFH whose compound closes the file: "wait" until the bucket has it (closing.h). Each

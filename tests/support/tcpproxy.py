@@ -20,6 +20,7 @@ class TcpProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._cut_after = b""
+        self._skip = 0
         self._then_refuse = False
         self._then_port: int | None = None
         self.cuts = 0
@@ -35,14 +36,17 @@ class TcpProxy:
         self._serving: list[threading.Thread] = []
         self._lock = threading.Lock()
 
-    def cut_after(self, text: bytes, *, then_refuse: bool = False, then_port: int = 0) -> None:
+    def cut_after(
+        self, text: bytes, *, skip: int = 0, then_refuse: bool = False, then_port: int = 0
+    ) -> None:
         """Forward the next request that contains a text, and cut the connection before its answer.
 
-        Parameters: then_refuse, whether to refuse connections from then on; then_port, the port
-        to which connections lead from then on.
+        Parameters: skip, how many such requests are answered before; then_refuse, whether to refuse
+        connections from then on; then_port, the port to which connections lead from then on.
         """
         with self._lock:
             self._cut_after = text
+            self._skip = skip
             self._then_refuse = then_refuse
             self._then_port = then_port or None
 
@@ -69,6 +73,9 @@ class TcpProxy:
                 return False
             if (name := _prepared(data)) is not None:
                 self._cut_after = name
+                return False
+            if self._skip > 0:
+                self._skip -= 1
                 return False
             self._cut_after = b""
             self.cuts += 1

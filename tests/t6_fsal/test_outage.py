@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
@@ -58,6 +60,34 @@ def serving(postgres: PostgresServer, proxy: TcpProxy, directory: Path) -> Itera
         with nfs4.Client(server.port) as client:
             mkdir(client, client.handle("export"), "shared")
         yield server
+
+
+@pytest.mark.parametrize(
+    ("answered", "said"),
+    [
+        (0, "spillway: the namespace database does not answer: "),
+        (1, "spillway: the NFS server ends itself: the namespace did not answer for export "),
+    ],
+)
+def test_a_server_whose_database_is_gone_at_the_start_does_not_serve(
+    postgres: PostgresServer, tmp_path: Path, answered: int, said: str
+) -> None:
+    """Without the export, all handles of its clients would be answered NFS4ERR_STALE.
+
+    The plugin asks for the root, and Ganesha for the directory of the export. Parameters: answered,
+    how many of these questions; said, what the server says of the next one.
+    """
+    url = postgres.create_database()
+    with TcpProxy(postgres.port) as proxy:
+        values = {"namespace": {"url": url.replace(f":{postgres.port}/", f":{proxy.port}/")}}
+        server = Server("spillway", tmp_path, tmp_path / "log", values)
+        proxy.cut_after(b"WHERE inode.ino = $1", skip=answered, then_refuse=True)
+        with pytest.raises(RuntimeError, match=said) as died, server:
+            pass
+        assert proxy.cuts == 1 and "Traceback" not in str(died.value)
+        proxy.refusing = False
+        with server, nfs4.Client(server.port) as client:
+            assert client.names(client.handle("export")) == []
 
 
 def test_a_change_that_was_made_is_never_answered_with_delay(
