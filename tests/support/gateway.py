@@ -57,6 +57,7 @@ class Gateway:
         self._say = say
         self._process_group = process_group
         self._process: subprocess.Popen[str] | None = None
+        self._reader = threading.Thread()
         self._environ = {
             name: value for name, value in os.environ.items() if not name.startswith("AWS_")
         }
@@ -133,7 +134,8 @@ class Gateway:
             text=True,
             process_group=self._process_group,
         )
-        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
 
     def kill_all(self) -> None:
         """Kill ``up`` with SIGKILL. The kernel kills its children with it."""
@@ -149,6 +151,14 @@ class Gateway:
         )
         words = [line.split(maxsplit=1) for line in listed.stdout.splitlines()]
         return {name: int(pid) for pid, name in words}
+
+    def last_words(self) -> str | None:
+        """Return the last line of ``up`` if it has ended, or None."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            return None
+        self._reader.join()
+        return self.lines[-1]
 
     def require_up(self) -> None:
         """Raise AssertionError with the output of ``up`` if it has ended."""

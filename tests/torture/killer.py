@@ -19,6 +19,8 @@ FIRST_SECONDS, LAST_SECONDS = 0.2, 5.0
 AT_ONCE_SHARE = 0.2
 """The share of the kills that do not wait for an answer since the kill before."""
 PROGRESS_SECONDS = 120.0
+NO_DATABASE = "start its server or correct namespace.url"
+"""What `spillway up` says if its database does not answer at its start."""
 DEATHS_MAX = 3
 """The deaths of children until `spillway up` is killed itself: it waits longer after each death."""
 
@@ -80,19 +82,29 @@ class Killer:
                 self._until_answered()
             time.sleep(self._random.uniform(FIRST_SECONDS, LAST_SECONDS))
             if time.monotonic() >= deadline:
-                return
+                break
             self._strike()
             if self._answers.failed:
                 return  # the verification reports the failed request
+        self._until_answered()
 
     def _until_answered(self) -> None:
         before = self._answers.read()
 
         def answered() -> bool:
-            self._gateway.require_up()
+            self._keep_up()
             return self._answers.read() > before or bool(self._answers.failed)
 
         until(answered, f"an answer after {self.kills.total()} kills", PROGRESS_SECONDS)
+
+    def _keep_up(self) -> None:
+        """Start ``spillway up`` again if its database was gone at its start, as systemd does.
+
+        Raises AssertionError if it ended for another reason.
+        """
+        if NO_DATABASE in (self._gateway.last_words() or ""):
+            self._gateway.start()
+        self._gateway.require_up()
 
     def _strike(self) -> None:
         victims = {"ganesha": 50, "up": 25, "drain": 15}
