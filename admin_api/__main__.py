@@ -6,14 +6,12 @@ It stops nothing else when it cannot start: NFS, the drain and the other process
 from __future__ import annotations
 
 import logging
-import socket
 import sys
 import threading
 from typing import Any
 
 import uvicorn
 
-from admin_api import priority
 from admin_api.app import create_app
 from admin_api.gateway import Gateway
 from admin_api.listening import listen, require_safe, url_of
@@ -62,8 +60,7 @@ def main() -> int:
     tending = (gateway, sampler, certificate, process.stop)
     threading.Thread(target=_tend, args=tending, daemon=True).start()
     # Its own thread: in the main thread uvicorn would take the signals.
-    serving = (server, listener, settings.admin.busy_share < 1)
-    thread = threading.Thread(target=_serve, args=serving, daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     log.info("listening on %s", url_of(settings))
     process.watched(settings, lambda: beats.count)
@@ -103,13 +100,6 @@ def _config(app: Any, certificate: Certificate | None, beats: Beats) -> uvicorn.
         timeout_graceful_shutdown=REQUESTS_STOP_SECONDS,
         ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
-
-
-def _serve(server: uvicorn.Server, listener: socket.socket, is_limited: bool) -> None:
-    """Answer requests. Without a limit they would take all processors from the NFS server."""
-    if is_limited:
-        priority.requests_first()
-    server.run(sockets=[listener])
 
 
 def _tend(

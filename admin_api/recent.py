@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from admin_api import priority
 from gateway import clock
 from gateway.errors import GatewayError
 
@@ -71,7 +70,6 @@ class Recent(Generic[T]):
         return self._found
 
     def _in_background(self) -> None:
-        priority.as_others()
         try:
             self._renew()
         except GatewayError as exc:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import ssl
@@ -17,7 +16,6 @@ import httpx
 import pytest
 from cryptography import x509
 
-from admin_api import priority
 from admin_api.access.principal import Role
 from admin_api.access.tokens import create
 from admin_api.envelope import HEADERS, HSTS
@@ -99,19 +97,6 @@ def test_it_serves_by_itself_over_tls_and_takes_tokens_at_once(site: Site) -> No
     assert (refused.returncode, "100 years at most" in refused.stderr) == (2, True)
     unknown = spillway("token", "revoke", "--config", site.config, "nothing")
     assert (unknown.returncode, "see spillway token list" in unknown.stderr) == (2, True)
-
-
-@pytest.mark.parametrize("share", ["0.03", "1"])
-def test_only_requests_with_a_limit_come_first(site: Site, share: str) -> None:
-    site.edit("admin", "busy_share", share)
-    with Running([str(PROGRAM), "admin", "--config", str(site.config)], environ()) as admin:
-        admin.expect("listening on ")
-        port = site.settings.admin.port
-        assert httpx.get(f"http://127.0.0.1:{port}/api/v1/health/live").status_code == 200
-        tasks = [int(task.name) for task in Path(f"/proc/{admin.process.pid}/task").iterdir()]
-        found = {os.getpriority(os.PRIO_PROCESS, task) for task in tasks}
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert found == ({own, priority.REQUESTS} if share != "1" else {own})
 
 
 def test_it_listens_for_other_machines_only_with_tls_and_a_valid_token(tmp_path: Path) -> None:
