@@ -15,21 +15,9 @@
 
 static _Atomic(const struct fsal_up_vector *) listener;
 
-/* The directories of this thread's last change, and their change attributes after it. Inode 0: there
- * is none. */
-static _Thread_local struct {
-	uint64_t ino, change;
-} left[2];
-
 void spw_change_tell(const struct fsal_up_vector *up)
 {
 	atomic_store(&listener, up);
-}
-
-static void leave(int which, const struct spw_attr *dir)
-{
-	left[which].ino = dir->ino;
-	left[which].change = dir->change;
 }
 
 static int change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
@@ -37,7 +25,6 @@ static int change(enum spw_op op, const struct spw_request *request, struct spw_
 	uint64_t began = spw_dentry_change(op, request);
 	int rc;
 
-	left[0].ino = left[1].ino = 0;
 	spw_fresh_change(op, request);
 	reply->attr.ino = reply->parent.ino = reply->parent2.ino = 0;
 	reply->removed = (struct spw_removed){ 0 };
@@ -49,27 +36,19 @@ static int change(enum spw_op op, const struct spw_request *request, struct spw_
 			spw_changed(&reply->attr);
 		spw_changed(&reply->parent);
 		spw_changed(&reply->parent2);
-		leave(0, &reply->parent);
-		leave(1, &reply->parent2);
 		spw_removed(&reply->removed);
 		spw_fresh_changed(op, request, reply);
-	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
+	} else if (rc == EIO || rc == ENOSPC || rc == ESTALE) {
+		/* After EAGAIN the change was not made (gateway/db/writer.py): what is known stays
+		 * true. A doubt would spoil another client's change in the same directory. Ganesha's
+		 * cache asks for the directory after that change, and answers it with the error of
+		 * this question (mdcache_handle.c, mdcache_mkdir and others). A client that gets
+		 * NFS4ERR_DELAY repeats the change, which was made, and gets EEXIST or ENOENT. */
 		spw_doubted(request->ino);
 		if (request->ino2 != 0)
 			spw_doubted(request->ino2);
 	}
 	return rc;
-}
-
-uint64_t spw_change_left(uint64_t ino)
-{
-	for (int i = 0; i < 2; i++) {
-		if (left[i].ino == ino) {
-			left[i].ino = 0;
-			return left[i].change;
-		}
-	}
-	return 0;
 }
 
 /* The clients of a link learn that it is gone before the change is answered. */

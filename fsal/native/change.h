@@ -21,10 +21,6 @@ bool spw_unname(int rc, const struct spw_reply *told);
  * that name the checkpoint which it changes are removed first. Returns 0 or the errno. */
 int spw_change(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
 
-/* Returns, once, the change attribute of a directory as the last change of this thread left it, or
- * 0 if that change failed or was in no such directory. */
-uint64_t spw_change_left(uint64_t ino);
-
 /* Sets what is in request->set. Returns 0 or an errno. */
 int spw_set_attributes(struct spw_inode *inode, const struct spw_request *request,
 		       struct spw_reply *reply);

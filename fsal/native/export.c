@@ -104,7 +104,7 @@ static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 	if (FSAL_IS_ERROR(status) && status.major != ERR_FSAL_STALE &&
 	    nfs_init_wait_timeout(0) != 0) {
 		fprintf(stderr,
-			"spillway: the NFS server ends itself: the namespace did not answer for export %s: %s\n",
+			"spillway: the NFS server ends itself: the directory of export %s cannot be looked up: %s\n",
 			path, msg_fsal_err(status.major));
 		LogFatal(COMPONENT_FSAL, "export %s cannot be served", path);
 	}

@@ -367,18 +367,6 @@ int spw_getattr(struct spw_inode *inode, struct spw_attr *attr)
 	return rc;
 }
 
-bool spw_last_known(struct spw_inode *inode, uint64_t change, struct spw_attr *attr)
-{
-	bool is_newest;
-
-	pthread_mutex_lock(&inode->meta);
-	is_newest = inode->attr.change == inode->change_seen && inode->change_seen >= change;
-	if (is_newest)
-		*attr = inode->attr;
-	pthread_mutex_unlock(&inode->meta);
-	return is_newest;
-}
-
 bool spw_is_privileged(struct spw_inode *inode)
 {
 	const uint32_t sgid = S_ISGID | S_IXGRP;

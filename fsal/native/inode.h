@@ -106,10 +106,6 @@ void spw_inode_put(struct spw_inode *inode);
  * Returns 0 or an errno. */
 int spw_getattr(struct spw_inode *inode, struct spw_attr *attr);
 
-/* Gives the attributes that were told last, also while they are in doubt. Returns false if they are
- * older than a change attribute, or than a change that told no attributes. */
-bool spw_last_known(struct spw_inode *inode, uint64_t change, struct spw_attr *attr);
-
 /* Keeps an inode's new attributes from the answer to a change. ino 0: the answer has none. */
 void spw_changed(const struct spw_attr *attr);
 

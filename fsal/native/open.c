@@ -86,18 +86,23 @@ static fsal_status_t open_file(struct spw_inode *inode, struct state_t *state,
 	return status;
 }
 
-static bool verifier_matches(uint64_t ino, const char *verifier)
+/* Returns 0 if an exclusive creation with this verifier made the file, EEXIST if another one did, or
+ * the errno of the namespace. */
+static int require_verifier(uint64_t ino, const char *verifier)
 {
 	struct spw_request request = { .ino = ino };
 	struct spw_reply reply;
+	int rc = spw_call(SPW_VERIFIER, &request, &reply);
 
-	return spw_call(SPW_VERIFIER, &request, &reply) == 0 && reply.count == 1 &&
-	       memcmp(reply.verifier, verifier, sizeof(reply.verifier)) == 0;
+	if (rc == 0 && (reply.count != 1 ||
+			memcmp(reply.verifier, verifier, sizeof(reply.verifier)) != 0))
+		rc = EEXIST;
+	return rc;
 }
 
 static bool check_verifier(struct fsal_obj_handle *obj, fsal_verifier_t verifier)
 {
-	return verifier_matches(spw_handle_of(obj)->fh.ino, verifier);
+	return require_verifier(spw_handle_of(obj)->fh.ino, verifier) == 0;
 }
 
 static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t *state,
@@ -107,11 +112,14 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 {
 	struct spw_handle *self = spw_handle_of(obj);
 	fsal_status_t status;
+	int rc = 0;
 
 	if (obj->type != REGULAR_FILE)
 		return fsalstat(obj->type == DIRECTORY ? ERR_FSAL_ISDIR : ERR_FSAL_SYMLINK, 0);
-	if (createmode >= FSAL_EXCLUSIVE && !verifier_matches(self->fh.ino, verifier))
-		return spw_status(EEXIST);
+	if (createmode >= FSAL_EXCLUSIVE)
+		rc = require_verifier(self->fh.ino, verifier);
+	if (rc != 0)
+		return spw_status(rc);
 	status = open_file(self->inode, state, openflags, false, NULL, 0);
 	if (FSAL_IS_ERROR(status))
 		return status;
@@ -120,8 +128,8 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 	 * error. */
 	if (out != NULL) {
 		struct spw_attr attr;
-		int rc = spw_getattr(self->inode, &attr);
 
+		rc = spw_getattr(self->inode, &attr);
 		if (rc == 0)
 			spw_attrs_out(&attr, out);
 		else
@@ -188,9 +196,7 @@ static int judge_existing(const struct spw_attr *attr, enum fsal_create_mode cre
 {
 	if (createmode == FSAL_GUARDED)
 		return EEXIST;
-	if (createmode >= FSAL_EXCLUSIVE && !verifier_matches(attr->ino, verifier))
-		return EEXIST;
-	return 0;
+	return createmode >= FSAL_EXCLUSIVE ? require_verifier(attr->ino, verifier) : 0;
 }
 
 /* Makes the file, or finds the file that has the name. *created tells which. */

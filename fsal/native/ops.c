@@ -59,18 +59,11 @@ static void handle_to_key(struct fsal_obj_handle *obj, struct gsh_buffdesc *desc
 	desc->len = sizeof(self->fh);
 }
 
-/* Ganesha's cache asks for the attributes of a directory after it changed a name in it, and answers
- * the change with an error of this call (mdcache_handle.c, mdcache_mkdir and others). A client that
- * gets NFS4ERR_DELAY repeats the change, which was made: it would get EEXIST or ENOENT. */
 static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist *out)
 {
-	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	struct spw_attr attr;
-	uint64_t left = spw_change_left(inode->ino);
-	int rc = spw_getattr(inode, &attr);
+	int rc = spw_getattr(spw_handle_of(obj)->inode, &attr);
 
-	if (rc == EAGAIN && left != 0 && spw_last_known(inode, left, &attr))
-		rc = 0;
 	if (rc != 0) {
 		if (FSAL_TEST_MASK(out->request_mask, ATTR_RDATTR_ERR))
 			out->valid_mask = ATTR_RDATTR_ERR;

@@ -210,7 +210,7 @@ class Postgres:
     def answer(self, exc: Exception) -> NamespaceError | None:
         if isinstance(exc, psycopg.errors.DiskFull):
             return NoSpace("the disk of the namespace database is full")
-        return TryAgain(f"the namespace database does not answer: {str(exc).strip()}")
+        return TryAgain(f"the namespace database does not answer: {' '.join(str(exc).split())}")
 
     def usable(self, connection: psycopg.Connection[Any]) -> bool:
         if connection.closed or connection.broken:

@@ -57,7 +57,6 @@ class Gateway:
         self._say = say
         self._process_group = process_group
         self._process: subprocess.Popen[str] | None = None
-        self._reader = threading.Thread()
         self._environ = {
             name: value for name, value in os.environ.items() if not name.startswith("AWS_")
         }
@@ -134,8 +133,7 @@ class Gateway:
             text=True,
             process_group=self._process_group,
         )
-        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
-        self._reader.start()
+        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
 
     def kill_all(self) -> None:
         """Kill ``up`` with SIGKILL. The kernel kills its children with it."""
@@ -152,18 +150,15 @@ class Gateway:
         words = [line.split(maxsplit=1) for line in listed.stdout.splitlines()]
         return {name: int(pid) for pid, name in words}
 
-    def last_words(self) -> str | None:
-        """Return the last line of ``up`` if it has ended, or None."""
+    @property
+    def has_ended(self) -> bool:
+        """Whether ``up`` has ended."""
         assert self._process is not None
-        if self._process.poll() is None:
-            return None
-        self._reader.join()
-        return self.lines[-1]
+        return self._process.poll() is not None
 
     def require_up(self) -> None:
         """Raise AssertionError with the output of ``up`` if it has ended."""
-        assert self._process is not None
-        if self._process.poll() is not None:
+        if self.has_ended:
             raise AssertionError("spillway up ended:\n" + "\n".join(self.lines))
 
     def __enter__(self) -> Self:

@@ -81,6 +81,8 @@ class File:
         self._where = directory, name
         self.reads = reads
         """Whether ``open`` asks for reading only."""
+        self.verifier = b""
+        """Eight bytes: ``open`` makes the file exclusively, or finds the one that it made so."""
         self._client_id = client_id
         self._seqid = 0
         """The seqid of the owner of the open."""
@@ -96,6 +98,8 @@ class File:
         how = struct.pack(">III", self._seqid, access, 0) + self._client_id + opaque(b"owner")
         if self.reads:
             how += struct.pack(">I", 0)
+        elif self.verifier:
+            how += struct.pack(">II", 1, 2) + self.verifier
         else:
             how += struct.pack(">II", 1, 0)  # unchecked
             how += struct.pack(">II", 1, 1 << _SIZE) if empties else struct.pack(">I", 0)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from errno import EEXIST
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,7 @@ def serving(postgres: PostgresServer, proxy: TcpProxy, directory: Path) -> Itera
     ("answered", "said"),
     [
         (0, "spillway: the namespace database does not answer: "),
-        (1, "spillway: the NFS server ends itself: the namespace did not answer for export "),
+        (1, "spillway: the NFS server ends itself: the directory of export /export cannot"),
     ],
 )
 def test_a_server_whose_database_is_gone_at_the_start_does_not_serve(
@@ -112,3 +113,31 @@ def test_a_change_that_was_made_is_never_answered_with_delay(
         finally:
             over.set()
         assert all(client.result() > 0 for client in clients)
+
+
+def test_an_exclusive_creation_is_not_taken_for_that_of_another_client(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The answer to it was lost with the server. The client repeats it, and the database, which
+    tells whose file it is, goes away in that moment."""
+    with TcpProxy(postgres.port) as proxy, serving(postgres, proxy, tmp_path) as server:
+        with nfs4.Client(server.port) as client:
+            file = client.file(client.handle("export", "shared"), "exclusive")
+            file.verifier = b"verifier"
+            file.open()
+            server.crash()
+        with nfs4.Client(server.port) as client:
+            at = client.handle("export", "shared")
+            # Also after grace, so that the next one is answered at once.
+            client.open(at, "other")
+            file = client.file(at, "exclusive")
+            file.verifier = b"verifier"
+            proxy.cut_after(b"SELECT inode.verifier")
+            with pytest.raises(nfs4.Status) as refused:
+                file.open()
+            assert (refused.value.number, proxy.cuts) == (nfs4.DELAY, 1)
+            file.open()
+            file.verifier = b"another!"
+            with pytest.raises(nfs4.Status) as refused:
+                file.open()
+            assert refused.value.number == EEXIST

@@ -19,8 +19,6 @@ FIRST_SECONDS, LAST_SECONDS = 0.2, 5.0
 AT_ONCE_SHARE = 0.2
 """The share of the kills that do not wait for an answer since the kill before."""
 PROGRESS_SECONDS = 120.0
-NO_DATABASE = "start its server or correct namespace.url"
-"""What `spillway up` says if its database does not answer at its start."""
 DEATHS_MAX = 3
 """The deaths of children until `spillway up` is killed itself: it waits longer after each death."""
 
@@ -71,6 +69,8 @@ class Killer:
         self._random = random.Random(seed)
         self._say = say
         self._deaths = 0
+        self._took_database = False
+        """Whether the database was killed since the last answer: ``up`` does not start then."""
 
     def run(self, deadline: float, kills_max: int) -> None:
         """Kill until ``deadline`` on the monotonic clock, ``kills_max`` kills, or a failed request.
@@ -96,13 +96,14 @@ class Killer:
             return self._answers.read() > before or bool(self._answers.failed)
 
         until(answered, f"an answer after {self.kills.total()} kills", PROGRESS_SECONDS)
+        self._took_database = False
 
     def _keep_up(self) -> None:
-        """Start ``spillway up`` again if its database was gone at its start, as systemd does.
+        """Start ``spillway up`` again if its database was killed while it started, as systemd does.
 
-        Raises AssertionError if it ended for another reason.
+        Raises AssertionError if it ended at another moment.
         """
-        if NO_DATABASE in (self._gateway.last_words() or ""):
+        if self._took_database and self._gateway.has_ended:
             self._gateway.start()
         self._gateway.require_up()
 
@@ -115,6 +116,8 @@ class Killer:
         if victim in ("ganesha", "drain") and self._deaths >= DEATHS_MAX:
             victim = "up"
         self.kills[victim] += 1
+        takes_database = victim.startswith("database")
+        self._took_database |= takes_database
         self._say(
             f"{time.monotonic():.6f} kill -9 of {victim} (number {self.kills.total()}, "
             f"{self._answers.read()} answers)"
@@ -123,14 +126,14 @@ class Killer:
             self._gateway.kill_all()
             self._gateway.start()
             self._deaths = 0
-        if victim.startswith("database"):
+        if takes_database:
             assert self._postgres is not None
             self._postgres.kill()
         if victim.endswith("ganesha"):
             self._kill_child("ganesha")
         if victim == "drain":
             self._kill_child("python")
-        if victim.startswith("database"):
+        if takes_database:
             assert self._postgres is not None
             time.sleep(pause_seconds)
             self._postgres.start()

@@ -103,27 +103,6 @@ static void what_the_namespace_answered_is_not_asked_again(void)
 	spw_inode_put(inode);
 }
 
-static void attributes_in_doubt_serve_as_an_answer_of_the_change_that_left_them(void)
-{
-	struct spw_inode *inode = fresh();
-	struct spw_removed removed = { .ino = next_ino, .kind = SPW_DIRECTORY, .nlink = 2 };
-	struct spw_attr attr, told;
-
-	assert(spw_getattr(inode, &told) == 0);
-	told.mode = 0700;
-	told.change++;
-	spw_changed(&told);
-	spw_doubted(next_ino);
-	assert(spw_last_known(inode, told.change, &attr) && attr.mode == 0700);
-	/* Another change was answered first, so its attributes are the newer ones. */
-	assert(spw_last_known(inode, told.change - 1, &attr) && attr.change == told.change);
-	assert(!spw_last_known(inode, told.change + 1, &attr));
-	removed.change = told.change + 1;
-	spw_removed(&removed);
-	assert(!spw_last_known(inode, told.change, &attr));
-	spw_inode_put(inode);
-}
-
 /* A look-up is answered, then another change, and then the handle of the look-up is made. */
 static void an_answer_older_than_a_change_is_not_kept(void)
 {
@@ -237,7 +216,6 @@ int main(int argc, char **argv)
 	a_failed_sync_stays_failed();
 	commits_that_wait_together_share_a_sync();
 	what_the_namespace_answered_is_not_asked_again();
-	attributes_in_doubt_serve_as_an_answer_of_the_change_that_left_them();
 	an_answer_older_than_a_change_is_not_kept();
 	attributes_come_from_the_data_file_while_it_is_written();
 	a_row_read_before_a_seal_is_not_believed();
