@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-database test test-suites test-data test-rest test-alone slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
+.PHONY: demo check check-names check-server test test-suites test-data test-rest test-alone slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,7 +44,7 @@ test-suites:
 	@$(MAKE) -s -j2 --output-sync=target test-data test-rest
 	@$(MAKE) -s test-alone
 
-DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t8_cold
+DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t6_fsal tests/t8_cold
 # lint runs the first; the second needs a virtual environment of its own.
 NOT_SUITES := tests/t0_tidy tests/frameworks
 test-data: SUITE = $(DATA_SUITES)
@@ -70,15 +70,15 @@ test-newer-client: build
 # For every day, in less than four minutes: no drain, no kills, one mount, and nothing that depends on
 # time.
 check: build lint
-	@$(MAKE) -s -j2 --output-sync=target check-names check-database
+	@$(MAKE) -s -j2 --output-sync=target check-names check-server
 
-check-names: SUITE = tests/t1_unit tests/t3_namespace
-check-database: SUITE = tests/t2_db tests/t6_fsal tests/t7_nfs/test_save.py::test_a_saved_checkpoint_reaches_the_bucket
+check-names: SUITE = tests/t1_unit tests/t2_db tests/t3_namespace
+check-server: SUITE = tests/t6_fsal tests/t7_nfs/test_save.py::test_a_saved_checkpoint_reaches_the_bucket
 
 # Each has a temporary directory of its own: pytest changes the mode of one that it shares, and
 # PostgreSQL runs as another user.
-test-data test-rest check-names check-database: MARKED = not alone
-test-data test-rest test-alone check-names check-database:
+test-data test-rest check-names check-server: MARKED = not alone
+test-data test-rest test-alone check-names check-server:
 	@mkdir -p /tmp/spillway-$@-$$(id -u)
 	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest -m "$(MARKED)" $(SUITE)
 
