@@ -21,7 +21,8 @@ AGAIN_SECONDS = 0.02
 """The pause of a client that was told to ask again."""
 REGULAR = 1
 """The kind of a regular file."""
-_TYPE, _CHANGE, _SIZE, _FILEID, _NUMLINKS = 1, 3, 4, 20, 35
+_DIRECTORY = 2
+_TYPE, _CHANGE, _SIZE, _FILEID, _MODE, _NUMLINKS = 1, 3, 4, 20, 33, 35
 _ATTRIBUTES = struct.pack(
     ">III", 2, 1 << _TYPE | 1 << _CHANGE | 1 << _SIZE | 1 << _FILEID, 1 << (_NUMLINKS - 32)
 )
@@ -235,6 +236,20 @@ class Client:
                 reply.opaque()
             is_end = reply.number()
         return found
+
+    def mkdir(self, directory: bytes, name: str, mode: int | None = None) -> None:
+        """Make a directory. Parameters: mode, None for that of the server. Raises Status."""
+        kind = op(CREATE) + struct.pack(">I", _DIRECTORY) + opaque(name.encode())
+        attributes = struct.pack(">II", 0, 0)
+        if mode is not None:
+            attributes = struct.pack(">III", 2, 0, 1 << (_MODE - 32))
+            attributes += opaque(struct.pack(">I", mode))
+        self.call(putfh(directory), kind + attributes)
+
+    def rename(self, directory: bytes, old: str, new: str) -> None:
+        """Rename within a directory. Raises Status."""
+        names = opaque(old.encode()) + opaque(new.encode())
+        self.call(putfh(directory), op(SAVEFH), putfh(directory), op(RENAME) + names)
 
     def remove(self, directory: bytes, name: str) -> None:
         """Remove a name from a directory. Raises Status."""

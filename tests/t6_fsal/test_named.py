@@ -24,7 +24,6 @@ from tests.support.nfs4 import op, opaque, putfh
 from tests.support.waiting import until
 from tests.t6_fsal.serving import serving
 
-NO_ATTRIBUTES = struct.pack(">II", 0, 0)
 LINK, NEW = b"latest-complete", b".new~latest-complete"
 
 
@@ -48,8 +47,7 @@ class Site(NamedTuple):
         return answer.errno
 
     def mkdir(self, above: bytes, name: str) -> None:
-        kind = op(nfs4.CREATE) + struct.pack(">I", 2) + opaque(name.encode())
-        self.client.call(putfh(above), kind + NO_ATTRIBUTES)
+        self.client.mkdir(above, name)
 
     def change_of(self, *names: str) -> int:
         return self.reader.getattr(self.reader.handle("export", *names)).change
@@ -136,14 +134,11 @@ def remove(site: Site, at: bytes) -> None:
 
 
 def rename(site: Site, at: bytes) -> None:
-    move = op(nfs4.RENAME) + opaque(b"a") + opaque(b"b")
-    site.client.call(putfh(at), op(nfs4.SAVEFH), putfh(at), move)
+    site.client.rename(at, "a", "b")
 
 
 def rename_the_run(site: Site, at: bytes) -> None:
-    root = putfh(site.client.handle("export"))
-    move = op(nfs4.RENAME) + opaque(b"rename_the_run") + opaque(b"other")
-    site.client.call(root, op(nfs4.SAVEFH), root, move)
+    site.client.rename(site.client.handle("export"), "rename_the_run", "other")
 
 
 def link(site: Site, at: bytes) -> None:

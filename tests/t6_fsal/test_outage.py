@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import pytest
 
 from tests.conformance.server import Server
 from tests.support import nfs4
-from tests.support.nfs4 import op, opaque, putfh
 from tests.support.postgres import PostgresServer
 from tests.support.tcpproxy import TcpProxy
 
@@ -23,17 +21,6 @@ CLIENTS = 8
 OUTAGES = 30
 OUTAGE_SECONDS = 0.05
 SERVICE_SECONDS = 0.2
-NO_ATTRIBUTES = struct.pack(">II", 0, 0)
-
-
-def mkdir(client: nfs4.Client, at: bytes, name: str) -> None:
-    kind = op(nfs4.CREATE) + struct.pack(">I", 2) + opaque(name.encode())
-    client.call(putfh(at), kind + NO_ATTRIBUTES)
-
-
-def rename(client: nfs4.Client, at: bytes, old: str, new: str) -> None:
-    names = opaque(old.encode()) + opaque(new.encode())
-    client.call(putfh(at), op(nfs4.SAVEFH), putfh(at), op(nfs4.RENAME) + names)
 
 
 def change_names(server: Server, number: int, over: threading.Event) -> int:
@@ -46,20 +33,24 @@ def change_names(server: Server, number: int, over: threading.Event) -> int:
         at = client.handle("export", "shared")
         while not over.is_set():
             old, new = f"old-{number}-{rounds}", f"new-{number}-{rounds}"
-            mkdir(client, at, old)
-            rename(client, at, old, new)
+            client.mkdir(at, old)
+            client.rename(at, old, new)
             client.remove(at, new)
             rounds += 1
     return rounds
 
 
+def made(postgres: PostgresServer, proxy: TcpProxy, directory: Path) -> Server:
+    """Return a server that is not started, whose database is behind the proxy."""
+    url = postgres.create_database().replace(f":{postgres.port}/", f":{proxy.port}/")
+    return Server("spillway", directory, directory / "log", {"namespace": {"url": url}})
+
+
 @contextmanager
 def serving(postgres: PostgresServer, proxy: TcpProxy, directory: Path) -> Iterator[Server]:
-    url = postgres.create_database().replace(f":{postgres.port}/", f":{proxy.port}/")
-    values = {"namespace": {"url": url}}
-    with Server("spillway", directory, directory / "log", values) as server:
+    with made(postgres, proxy, directory) as server:
         with nfs4.Client(server.port) as client:
-            mkdir(client, client.handle("export"), "shared")
+            client.mkdir(client.handle("export"), "shared")
         yield server
 
 
@@ -78,10 +69,8 @@ def test_a_server_whose_database_is_gone_at_the_start_does_not_serve(
     The plugin asks for the root, and Ganesha for the directory of the export. Parameters: answered,
     how many of these questions; said, what the server says of the next one.
     """
-    url = postgres.create_database()
     with TcpProxy(postgres.port) as proxy:
-        values = {"namespace": {"url": url.replace(f":{postgres.port}/", f":{proxy.port}/")}}
-        server = Server("spillway", tmp_path, tmp_path / "log", values)
+        server = made(postgres, proxy, tmp_path)
         proxy.cut_after(b"WHERE inode.ino = $1", skip=answered, then_refuse=True)
         with pytest.raises(RuntimeError, match=said) as died, server:
             pass

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support import nfs4
-from tests.support.nfs4 import op, opaque, putfh
+from tests.support.nfs4 import op, putfh
 from tests.support.site import Site, running
 from tests.support.waiting import until
 
@@ -133,10 +132,8 @@ def _save(client: nfs4.Client, step: int, is_killed: Callable[[], bool]) -> bool
     """Save a checkpoint. Returns False if it is killed in the middle."""
     at = client.handle("checkpoints")
     for name in (RUN, f"step-{step}"):
-        kind = op(nfs4.CREATE) + struct.pack(">I", 2) + opaque(name.encode())
-        mode = struct.pack(">III", 2, 0, 1 << 1) + opaque(struct.pack(">I", 0o755))
         with suppress(nfs4.Status):  # it is there
-            client.call(putfh(at), kind + mode)
+            client.mkdir(at, name, 0o755)
         at = client.handle("checkpoints", *(RUN, f"step-{step}")[: 1 + (name != RUN)])
     for name in FILES:
         if is_killed():

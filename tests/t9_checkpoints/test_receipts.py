@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import struct
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +20,7 @@ from gateway.receipts.status import Status
 from gateway.receipts.wanted import Fact, Link
 from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from tests.support import nfs4
-from tests.support.nfs4 import op, opaque, putfh
+from tests.support.nfs4 import op, putfh
 from tests.support.site import Site, running
 from tests.support.waiting import until
 from tests.t9_checkpoints.receiving import door_of, save, tree
@@ -222,9 +221,7 @@ def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
     with nfs4.Client(site.gateway.port) as client:
         at = client.handle("checkpoints")
         for name in ("run", "step-1"):
-            kind = op(nfs4.CREATE) + struct.pack(">I", 2)
-            mode = struct.pack(">III", 2, 0, 1 << 1) + opaque(struct.pack(">I", 0o755))
-            client.call(putfh(at), kind + opaque(name.encode()) + mode)
+            client.mkdir(at, name, 0o755)
             at = client.handle("checkpoints", *("run", "step-1")[: 1 + (name == "step-1")])
         for name in ("0_0.distcp", ".metadata"):
             with client.opened(at, name) as file:
