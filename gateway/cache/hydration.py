@@ -137,6 +137,8 @@ class Hydration:
         """How often each block was not what it should be."""
         self.is_searched = False
         """Whether an older version was looked for."""
+        self.refusal: str | None = None
+        """Why the next look gives the whole file up, whatever else is wrong with it."""
         self.error: str | None = None
         self.retry_at = 0.0
         """The time at which bad blocks are tried again."""
@@ -244,6 +246,10 @@ class Hydration:
             self.strikes[block] += 1
             self.troubles.append(Trouble(block, error))
 
+    def refused(self, reason: str) -> None:
+        """Note that the bucket gives other files, but not this one. A look gives it up at once."""
+        self.needs_look, self.refusal, self.due_at = True, reason, 0.0
+
     def is_save_due(self, now: float) -> bool:
         """Return whether the durable map is to be written, or the file is whole."""
         if self.data is None or self.needs_look or self.is_arriving:
@@ -260,7 +266,7 @@ class Hydration:
         self.path, self.source, self.place = found.path, source, source.place
         self.troubles.clear()
         self.strikes.clear()
-        self.is_searched = False
+        self.is_searched, self.refusal = False, None
         if data is None:
             return
         self.data, self.map = data, BlockMap(source.blocks)

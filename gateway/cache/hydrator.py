@@ -22,7 +22,7 @@ from gateway.cache.board import Board, Step
 from gateway.cache.clients import Clients
 from gateway.cache.fetch import BUFFER_BYTES, fetch
 from gateway.cache.finder import Finder
-from gateway.cache.hydration import WHOLE, Hydration, now
+from gateway.cache.hydration import Hydration, now
 from gateway.cache.judge import Judge, trouble_of
 from gateway.cache.room import Room, look
 from gateway.cache.rows import Rows
@@ -196,16 +196,14 @@ class Hydrator:
         with board.lock:
             board.counters["retries"] += 1
             is_alone = alone.failed(began, now(), board.bucket.worked_at, throttles)
-            if is_alone:
+            if alone.is_lasting(now()):
+                hydration.refused(f"the bucket gives other files, but not this one: {exc}")
+            elif is_alone:
                 pause_seconds = jittered_seconds(alone.failures, ALONE_MAX_SECONDS)
                 board.later(hydration, max(PAUSE_SECONDS, pause_seconds))
             else:
                 board.bucket.failed(exc)
                 board.later(hydration, PAUSE_SECONDS)
-        source = hydration.source
-        if source is not None and is_alone and alone.is_lasting(now()):
-            error = f"the bucket gives other files, but not this one: {exc}"
-            self._guarded(lambda: self._judge.give_up(hydration, WHOLE, error, source.epoch))
 
     def _disk_failed(self, hydration: Hydration, exc: OSError) -> None:
         self._pause(hydration)

@@ -147,6 +147,9 @@ class Judge:
 
     def _judge(self, hydration: Hydration) -> None:
         """Decide about everything that went wrong since the last look."""
+        if hydration.refusal is not None:
+            self._give_up_refused(hydration, hydration.refusal)
+            return
         if hydration.thaw is not None and self._board.hides_thaw(hydration):
             self._look_at_thaw(hydration, hydration.thaw)
         for trouble in list(hydration.troubles):
@@ -154,6 +157,15 @@ class Judge:
             with self._board.lock:
                 hydration.troubles.remove(trouble)
         with self._board.lock:
+            self._resume(hydration)
+
+    def _give_up_refused(self, hydration: Hydration, reason: str) -> None:
+        source = hydration.source
+        assert source is not None
+        self.give_up(hydration, WHOLE, reason, source.epoch)
+        with self._board.lock:
+            hydration.refusal = None
+            hydration.troubles.clear()
             self._resume(hydration)
 
     def _resume(self, hydration: Hydration) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from gateway.cache.blockmap import State
 from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, Alone
 from gateway.cache.judge import NO_OBJECT
 from gateway.door.frames import Op
@@ -330,6 +331,7 @@ def test_a_key_that_is_always_refused_is_an_error(
     """Other files are read meanwhile, so the bucket is not what is wrong."""
     monkeypatch.setattr("gateway.cache.hydration.ALONE_SECONDS", 0.0)
     monkeypatch.setattr("gateway.cache.hydration.ALONE_TRIES", 2)
+    monkeypatch.setattr("gateway.cache.board.RETRY_DOUBLINGS", 10)  # not within this test
     names = [f"good-{number}" for number in range(12)]
     files = {name: os.urandom(BLOCK_BYTES) for name in ("bad", *names, "last")}
     bad, *good, last = site.cold(files)
@@ -352,9 +354,17 @@ def test_a_key_that_is_always_refused_is_an_error(
         [shown] = site.cache_report()["damaged"]
         assert shown["path"] == "bad"
         assert "the bucket gives other files, but not this one" in shown["reason"]
+        refused = hydrator._board.get(bad)
+        assert refused is not None
+        assert refused.map[0] is State.BAD, "it is fetched again before a client asks"
+        for _ in range(2):
+            # No other file is read meanwhile. The client gets its error all the same, at once.
+            told = len(site.door.of(Op.FAILED, bad))
+            site.door.want(bad)
+            site.door.wait(Op.FAILED, bad, told + 1)
+        assert hydrator._board.bucket.shown()["state"] == "reachable"
         site.door.want(last)
         site.arrive(last)
-        until(lambda: site.cache_report()["bucket"]["state"] == "reachable", "the state")
         denied.release()
 
         def read_again() -> bool:
