@@ -15,36 +15,35 @@ _IS_DURABLE = checkpoint.c.state == literal_column(f"'{State.DURABLE}'")
 _newest: Any = (
     select(
         checkpoint.c.run,
-        _IS_DURABLE.label("is_durable"),
+        checkpoint.c.state,
         func.max(checkpoint.c.complete_ns).label("complete_ns"),
     )
-    .where(checkpoint.c.complete_ns.is_not(None))
-    .group_by(checkpoint.c.run, _IS_DURABLE)
+    .group_by(checkpoint.c.run, checkpoint.c.state)
     .subquery("newest")
 )
-# A window function would make SQLite sort all rows: 40 ms for 10,000 of them instead of 18 ms.
+# The index of run, state and complete_ns has all that is grouped, in that order.
 NEWEST = Statement(
     select(
         checkpoint.c.run,
         checkpoint.c.step,
         checkpoint.c.path,
         checkpoint.c.complete_ns,
-        _newest.c.is_durable,
+        checkpoint.c.state,
     )
     .select_from(
         _newest.join(
             checkpoint,
             and_(
                 checkpoint.c.run == _newest.c.run,
+                checkpoint.c.state == _newest.c.state,
                 checkpoint.c.complete_ns == _newest.c.complete_ns,
-                _newest.c.is_durable == _IS_DURABLE,
             ),
         )
     )
-    .order_by(checkpoint.c.ino)
+    .order_by(checkpoint.c.complete_ns, checkpoint.c.ino)
 )
-"""Selects of each run the newest durable checkpoint, and the newest complete one that is not. Of
-several with the same time the last row counts."""
+"""Selects of each run and state the newest checkpoint that is complete. Of several with the same
+time the last row counts."""
 _durable: Any = (
     select(checkpoint.c.run, func.max(checkpoint.c.complete_ns).label("complete_ns"))
     .where(_IS_DURABLE)
@@ -101,8 +100,8 @@ class Risk(NamedTuple):
 def measure(session: Session) -> list[Risk]:
     """Return the risk of each run, in the order of their names."""
     newest: dict[tuple[bytes, bool], Newest] = {}
-    for run, step, path, complete_ns, is_durable in session.all(NEWEST):
-        newest[bytes(run), bool(is_durable)] = Newest(bytes(path), step, complete_ns)
+    for run, step, path, complete_ns, state in session.all(NEWEST):
+        newest[bytes(run), state == State.DURABLE] = Newest(bytes(path), step, complete_ns)
     at_risk = {bytes(run): facts for run, *facts in session.all(AT_RISK)}
     now_ns = clock.now_ns()
     found = []

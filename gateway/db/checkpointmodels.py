@@ -55,7 +55,10 @@ class Checkpoint(Base):
     """The storage class that policies moved the objects of all members to. NULL: not all of them,
     or to several."""
 
-    __table_args__ = (Index("ix_checkpoint_parent", "parent"),)
+    __table_args__ = (
+        Index("ix_checkpoint_parent", "parent"),
+        Index("ix_checkpoint_run", "run", "state", "complete_ns"),
+    )
 
 
 class Catalogue(Base):

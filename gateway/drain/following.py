@@ -17,7 +17,7 @@ from gateway.drain.admission.retries import needs_person
 from gateway.drain.below import Below
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of, is_unfinished
-from gateway.drain.queue import NEWEST, NOT_WAITED_FOR, PAGE, Reasons, is_below, page
+from gateway.drain.queue import NEWEST, NOT_WAITED_FOR, PAGE, Reasons, page
 from gateway.types import Kind
 
 
@@ -63,7 +63,8 @@ class Following:
         after = 0
         while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
             for ino, kind, *_ in rows:
-                if top == ROOT_INO or is_below(view, ino, top) or is_below(view, top, ino):
+                paths = view.paths
+                if top == ROOT_INO or paths.is_below(ino, top) or paths.is_below(top, ino):
                     if kind == Kind.DIRECTORY:
                         yield from self._directory(view, ino, reasons)
                     elif (found := _file(view, ino, reasons)) is not None:

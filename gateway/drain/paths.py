@@ -8,7 +8,7 @@ So a file with only temporary names has no key, and two inodes never have the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -53,6 +53,7 @@ class Paths:
         self._prefix = prefix
         self._keys = Releases(session, prefix)
         self._places: dict[int, Place | None] = {}
+        self._chains: dict[int, set[int]] = {}
         self._shortened: dict[int, dict[str, int]] = {}
         self._names: dict[int, list[tuple[int, bytes]]] = {}
         self._entries: dict[tuple[int, bytes], int | None] = {}
@@ -88,7 +89,7 @@ class Paths:
             return self._places[ino]
         found: Place | None = None
         below: list[tuple[int, bytes]] = []
-        for at, parent, name in way_up(self._session, ino):
+        for at, parent, name in self._way_up(ino):
             below.append((at, name))
             if parent in self._places:
                 found = self._places[parent]
@@ -103,12 +104,25 @@ class Paths:
             self._places[at] = found
         return found
 
-    def chain(self, ino: int) -> set[int]:
+    def _way_up(self, ino: int) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the same as ``way_up``, without a query for an inode whose names were read."""
+        for parent, name in self._names.get(ino, ())[:1]:
+            yield ino, parent, name
+            ino = parent
+        yield from way_up(self._session, ino)
+
+    def is_below(self, ino: int, top: int) -> bool:
+        """Return whether an inode is another one, or has a name somewhere below it."""
+        if ino == top:
+            return True
+        return any(top in self._chain(parent) for parent, _name in self._names_of(ino))
+
+    def _chain(self, ino: int) -> set[int]:
         """Return a directory and all above it, or an empty set if the directory is gone."""
-        found = {ino}
-        for _at, parent, _name in way_up(self._session, ino):
-            found.add(parent)
-        return found if ROOT_INO in found else set()
+        if ino not in self._chains:
+            found = {ino, *(parent for _at, parent, _name in way_up(self._session, ino))}
+            self._chains[ino] = found if ROOT_INO in found else set()
+        return self._chains[ino]
 
     def is_bumped(self, ino: int) -> bool:
         """Return whether a person put this file itself before the others."""

@@ -36,6 +36,8 @@ from gateway.errors import UserError
 from gateway.types import Kind
 
 PAGE = 2048
+NAMED = 256
+"""The files whose names are read with one query. A page may be full after a few of them."""
 WAITING = Statement(
     select(*(inode.c[name] for name in File._fields), upload.c.started_ns)
     .select_from(inode.outerjoin(upload, upload.c.ino == inode.c.ino))
@@ -157,9 +159,13 @@ def page(
     rows = view.session.all(WAITING, after_ns=after[0], after_ino=after[1], most=most)
     found: list[Entry] = []
     for at, row in enumerate(rows):
+        if at % NAMED == 0:
+            view.paths.read_names(ino for ino, *_ in rows[at : at + NAMED])
         file = File(*row[:-1])
-        entry = _entry(view, file, row[-1] is not None, reasons)
-        if entry is not None and (below == ROOT_INO or is_below(view, entry.ino, below)):
+        entry = None
+        if below == ROOT_INO or view.paths.is_below(file.ino, below):
+            entry = _entry(view, file, row[-1] is not None, reasons)
+        if entry is not None:
             found.append(entry)
         if len(found) == wanted and at + 1 < len(rows):
             return found, (file.drain_after_ns, file.ino)
@@ -209,15 +215,6 @@ def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | 
         failure.next_ns,
         key,
         damage is not None or needs_person(failure.tries, failure.error),
-    )
-
-
-def is_below(view: View, ino: int, top: int) -> bool:
-    """Return whether an inode is another one, or has a name somewhere below it."""
-    if ino == top:
-        return True
-    return any(
-        top in view.paths.chain(parent) for parent, _ in view.session.all(sql.NAMES, ino=ino)
     )
 
 
