@@ -2,6 +2,7 @@
 #ifndef SPILLWAY_CHANGE_H
 #define SPILLWAY_CHANGE_H
 
+#include <errno.h>
 #include <stdbool.h>
 
 #include "ganesha.h"
@@ -16,6 +17,13 @@ void spw_change_tell(const struct fsal_up_vector *up);
 /* Removes the link that names a checkpoint, if a change was refused for it (gateway/db/named.py).
  * rc: the result of the change. Returns whether the caller must try again. */
 bool spw_unname(int rc, const struct spw_reply *told);
+
+/* Whether a change that was answered with an error may have been made all the same. After EAGAIN it
+ * was not (gateway/db/writer.py). rc: an errno. */
+static inline bool spw_is_in_doubt(int rc)
+{
+	return rc == EIO || rc == ENOSPC || rc == ESTALE;
+}
 
 /* Calls a change of the namespace, and keeps the attributes of the inodes that it touched. Links
  * that name the checkpoint which it changes are removed first. Returns 0 or the errno. */

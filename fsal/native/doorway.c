@@ -143,8 +143,7 @@ static int change(enum spw_op op, const struct spw_request *request, struct spw_
 			forget(&reply.attr, true);
 		forget_removed(&reply.removed);
 		*attr = reply.attr;
-	} else if (rc == EIO || rc == ENOSPC || rc == EAGAIN || rc == ESTALE) {
-		/* The change may have happened all the same. */
+	} else if (spw_is_in_doubt(rc)) {
 		forget_known(request->ino);
 		forget_known(request->ino2);
 	}
