@@ -5,6 +5,7 @@ It stops nothing else when it cannot start: NFS, the drain and the other process
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -19,7 +20,7 @@ from admin_api.sampling import Sampler
 from admin_api.store.pruning import prune
 from admin_api.tls import Certificate, certificate_of
 from gateway import clock, datadir
-from gateway.daemon import Daemon
+from gateway.daemon import SWITCH_SECONDS, Daemon
 from gateway.errors import NamespaceError, UserError
 
 log = logging.getLogger("admin")
@@ -39,6 +40,7 @@ PRUNE_SECONDS = 3600.0
 def main() -> int:
     """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
     first."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     process = Daemon("admin", __doc__, STOP_SECONDS, module="admin_api")
     try:
         settings = process.configuration()
@@ -50,6 +52,8 @@ def main() -> int:
         require_safe(gateway)
         certificate = certificate_of(settings)
         listener = listen(settings)
+        # What the start made stays. Every full collection would look at all of it.
+        gc.freeze()
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1

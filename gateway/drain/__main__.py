@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from gateway.daemon import Daemon
+from gateway.daemon import SWITCH_SECONDS, Daemon
 from gateway.drain.worker import STOP_SECONDS, Drain
 from gateway.errors import NamespaceError, UserError
-
-SWITCH_SECONDS = 0.0005
-"""The time for which a thread keeps the interpreter's lock. A thread inside a transaction waits for
-the lock after each statement, and the NFS server waits for that transaction. With Python's 5 ms,
-changes of names took half a second while small files were sent."""
 
 
 def main() -> int:

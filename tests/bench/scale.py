@@ -9,6 +9,7 @@ files, and the speed of look-ups and listings at the end.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import random
@@ -34,8 +35,8 @@ MODE = SetAttr(mode=0o644)
 
 
 def percentile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    """Return the least value that so large a share of the values does not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]
 
 
 def fsyncs_per_second(directory: Path, count: int) -> float:
