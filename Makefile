@@ -72,11 +72,11 @@ test-newer-client: build
 check: build lint
 	@$(MAKE) -s -j2 --output-sync=target check-names check-server
 
-KILLS := $(addprefix tests/,t2_db/test_failover.py t2_db/test_fate.py t2_db/test_fence.py t2_db/test_standby.py \
+NOT_DAILY := $(addprefix tests/,t2_db/test_failover.py t2_db/test_fate.py t2_db/test_fence.py t2_db/test_standby.py \
     t3_namespace/test_crash.py t6_fsal/test_door_kills.py t6_fsal/test_outage.py)
-check-names: SUITE = tests/t1_unit tests/t2_db tests/t3_namespace $(KILLS:%=--ignore=%) -k "not postgres or test_model" \
+check-names: SUITE = tests/t1_unit tests/t2_db tests/t3_namespace $(NOT_DAILY:%=--ignore=%) -k "not postgres or test_model" \
     tests/t7_nfs/test_save.py::test_a_saved_checkpoint_reaches_the_bucket
-check-server: SUITE = tests/t6_fsal $(KILLS:%=--ignore=%)
+check-server: SUITE = tests/t6_fsal $(NOT_DAILY:%=--ignore=%)
 
 # Each has a temporary directory of its own: pytest changes the mode of one that it shares, and
 # PostgreSQL runs as another user.
