@@ -186,6 +186,8 @@ class Run:
         self._client.drop_caches(timeout_seconds=BACK_SECONDS)
         check(files_in(self._client, DIRECTORY), steps)
         gateway = RemoteGateway(self._machine)
+        # The clients may be served a minute before the drain has started.
+        self._machine.until_active("spillway-drain")
         stuck = drain_error(gateway)
         self._machine.ssh("systemctl stop spillway.target 'spillway-*'")
         found = verify.tree(gateway.copied(self._directory), TOP)
