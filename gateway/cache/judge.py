@@ -149,8 +149,7 @@ class Judge:
         """Decide about everything that went wrong since the last look."""
         if hydration.refusal is not None:
             self._give_up_refused(hydration, hydration.refusal)
-            return
-        if hydration.thaw is not None and self._board.hides_thaw(hydration):
+        elif hydration.thaw is not None and self._board.hides_thaw(hydration):
             self._look_at_thaw(hydration, hydration.thaw)
         for trouble in list(hydration.troubles):
             self._judge_one(hydration, trouble)
@@ -166,7 +165,6 @@ class Judge:
         with self._board.lock:
             hydration.refusal = None
             hydration.troubles.clear()
-            self._resume(hydration)
 
     def _resume(self, hydration: Hydration) -> None:
         """End a look. The board's lock is held."""

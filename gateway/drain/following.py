@@ -59,11 +59,10 @@ class Following:
         What is held is left out. Files that wait for their upload are left out too:
         ``queue.entries`` has them. A directory stands for what can be moved below it.
         """
-        reasons = Reasons(view, 0)
+        reasons, paths = Reasons(view, 0), view.paths
         after = 0
         while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
             for ino, kind, *_ in rows:
-                paths = view.paths
                 if top == ROOT_INO or paths.is_below(ino, top) or paths.is_below(top, ino):
                     if kind == Kind.DIRECTORY:
                         yield from self._directory(view, ino, reasons)
