@@ -12,7 +12,7 @@ from tests.support.waiting import until
 
 CONNECTIONS = 8
 FILE_MIB = 32
-PASSES = 6
+PASSES = 20
 """The memory grows for some passes, until each arena has what its threads use."""
 FAULTS_MAX = 30
 """The most faults for the 256 pages of a MiB, in the best pass. By default there are 90 to 240."""
@@ -36,6 +36,8 @@ def test_the_memory_of_buffers_is_kept_while_clients_read(tmp_path: Path) -> Non
             before = faults(server)
             load.nfs(server.port, "read", *files, *clients)
             found.append((faults(server) - before) / (CONNECTIONS * FILE_MIB))
+            if found[-1] < FAULTS_MAX:
+                break
         assert min(found) < FAULTS_MAX, found
         most = server.resident_mib() - GIVEN_BACK_MIB
         until(lambda: server.resident_mib() < most, "the memory is given back", 60.0)
