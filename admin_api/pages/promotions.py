@@ -15,13 +15,12 @@ from admin_api.pages.flash import after
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent
 from admin_api.shapes import Ino
-from gateway.checkpoints.catalogue import rules_of
+from gateway.checkpoints.catalogue import catalogue_of
 from gateway.control import promotions as control
 from gateway.db.compiled import Session
 from gateway.errors import NotPossible
 from gateway.escapes import text_of
-from gateway.promotion import members, store
-from gateway.promotion.members import Look
+from gateway.promotion import store
 from gateway.promotion.store import Promotion
 
 router = APIRouter()
@@ -60,9 +59,7 @@ def ask_to_promote(request: Request, gateway: Governed, who: Operator, ino: Ino)
     """Ask for the name of a copy."""
     with gateway.database.reading() as session:
         one = found_in(gateway, session, ino)
-        path = control.source_of(session, ino)
-        seen = members.look(session, ino, rules_of(gateway.settings))
-    why = _why_not(path, seen)
+    why = _why_not(gateway, ino)
     name = "-".join(part for part in one["path"].split("/")[2:] if part.isprintable())
     return page(
         request, "checkpoint-promote.html", who, one=one, why_not=why, name=name, here="checkpoints"
@@ -82,12 +79,13 @@ def promote(
     return after("/promotions", "ok", text)
 
 
-def _why_not(path: bytes | None, seen: Look | None) -> str | None:
+def _why_not(gateway: Gateway, ino: int) -> str | None:
     """Return why a checkpoint cannot be promoted now, or None."""
-    if seen is None or path is None:
-        return "it was removed meanwhile"
     try:
-        return control.why_not_yet(path, seen, text_of)
+        source = control.source_of(catalogue_of(gateway.settings, gateway.database), ino)
+        if source is None:
+            return "it was removed meanwhile"
+        return control.why_not_yet(source, text_of)
     except NotPossible as exc:
         return str(exc)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway import clock, config, state
-from gateway.checkpoints.catalogue import rules_of
+from gateway.checkpoints.catalogue import catalogue_of
 from gateway.cli import result, table, user
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.progress import Line, bar
@@ -182,7 +182,7 @@ class _Waiting:
     def __init__(self, settings: Settings, database: Database, quiet: bool) -> None:
         self._settings = settings
         self._database = database
-        self._rules = rules_of(settings)
+        self._catalogue = catalogue_of(settings, database)
         self._line = Line(quiet)
         self._alive_at = clock.monotonic_seconds()
 
@@ -194,24 +194,22 @@ class _Waiting:
         try:
             while True:
                 began = clock.monotonic_seconds()
-                with self._database.reading() as session:
-                    path = control.source_of(session, ino)
-                    seen = members.look(session, ino, self._rules)
-                if seen is None or path is None:
+                source = control.source_of(self._catalogue, ino)
+                if source is None:
                     raise NotPossible("it was removed meanwhile")
-                why = control.why_not_yet(path, seen)
+                why = control.why_not_yet(source)
                 if why is None:
                     break
                 if not waits:
-                    raise NotPossible(f"{printable(path)}: {why}")
+                    raise NotPossible(f"{printable(source.path)}: {why}")
                 rest = max(POLL_SECONDS, 5 * (clock.monotonic_seconds() - began))
                 self._pause(f"waiting: {why}", "then promote it", rest)
         finally:
             self._line.end()
         prefix = self._settings.bucket.prefix
         with self._database.writing() as session:
-            by = user.name()
-            return members.record(session, prefix, name, path, seen, note, by, wishes)
+            path, seen = source.path, source.seen
+            return members.record(session, prefix, name, path, seen, note, user.name(), wishes)
 
     def until_ended(self, one: Promotion) -> Promotion:
         """Wait until a promotion is done or has failed. Raises NotPossible."""

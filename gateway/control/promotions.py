@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway import clock
-from gateway.checkpoints.catalogue import rules_of
+from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.checkpoints.facts import State as CheckpointState
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -20,6 +20,16 @@ from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
 from gateway.units import size
+
+
+class Source(NamedTuple):
+    """What a promotion would be made of, as one transaction sees it."""
+
+    path: bytes
+    """The path below the export."""
+    seen: Look
+    is_behind: bool
+    """Whether the catalogue has yet to look at the checkpoint as it is."""
 
 
 def facts(
@@ -97,20 +107,31 @@ def promote(
     checked = places.checked(name, settings.drain.hold_patterns)
     if wishes.legal_hold:
         require_lock(settings)
-    with database.reading() as session:
-        path, seen = source_of(session, ino), members.look(session, ino, rules_of(settings))
-    if path is None or seen is None:
+    source = source_of(catalogue_of(settings, database), ino)
+    if source is None:
         raise NotThere("it was removed meanwhile: look again")
-    if (why := why_not_yet(path, seen, text)) is not None:
-        raise NotPossible(f"{text(path)}: {why}")
+    if (why := why_not_yet(source, text)) is not None:
+        raise NotPossible(f"{text(source.path)}: {why}")
     with database.writing() as session:
         prefix = settings.bucket.prefix
+        path, seen = source.path, source.seen
         return members.record(session, prefix, checked, path, seen, note, by, wishes)
 
 
-def source_of(session: Session, ino: int) -> bytes | None:
-    """Return the path of what is to be promoted, or None if it was removed. Raises NotPossible if
-    it is nothing that can be."""
+def source_of(catalogue: Catalogue, ino: int) -> Source | None:
+    """Return what is to be promoted, or None if it was removed. Raises NotPossible if it is nothing
+    that can be, TryAgain."""
+    with catalogue.viewing() as view:
+        path, seen = _path_of(view.session, ino), members.look(view.session, ino, view.rules)
+        if path is None or seen is None:
+            return None
+        row, now = catalogue.row(view, ino), catalogue.as_is(view, ino)
+    # Its row may be of a moment before the last change: what was complete then may not be now.
+    is_behind = now is not None and (row is None or row.evidence != now.evidence)
+    return Source(path, seen, is_behind)
+
+
+def _path_of(session: Session, ino: int) -> bytes | None:
     if ino == ROOT_INO:
         raise NotPossible("the whole export cannot be promoted: name a checkpoint")
     if is_trashed(session, ino):
@@ -121,11 +142,12 @@ def source_of(session: Session, ino: int) -> bytes | None:
     return paths[0] if paths else None
 
 
-def why_not_yet(path: bytes, seen: Look, text: Text = printable) -> str | None:
+def why_not_yet(source: Source, text: Text = printable) -> str | None:
     """Return why a source cannot be promoted yet, or None. Raises NotPossible if it never can.
 
-    Parameters: path of the source below the export; seen, of its members; text, of names.
+    Parameters: source; text, of names.
     """
+    path, seen, is_behind = source
     if seen.special is not None:
         below = _below(path, seen.special.path)
         raise NotPossible(
@@ -143,7 +165,7 @@ def why_not_yet(path: bytes, seen: Look, text: Text = printable) -> str | None:
             f"({text(_below(path, left[0].path))}): "
             "spillway wait --durable --timeout 0 PATH says why"
         )
-    return None
+    return "the gateway has yet to look at its last change: try again soon" if is_behind else None
 
 
 def _below(path: bytes, member: bytes) -> bytes:

@@ -219,6 +219,13 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     configured.write("plain/f", b"1")
     for path in (*SAVED, "job/step-6/__0_0.distcp", "plain/f"):
         configured.drain(path)
+    # The catalogue has no row of it, and then one of an earlier state.
+    assert "yet to look at its last change" in run(1, *best_of)
+    follow(configured.follower())
+    configured.write("job/step-5/more", b"1")
+    configured.drain("job/step-5/more")
+    assert "yet to look at its last change" in run(1, *best_of)
+    configured.namespace.remove(ROOT_CRED, configured.directory("job/step-5"), b"more")
     follow(configured.follower())
     unfinished = run(1, "promote", "job/step-6", "--as", "best", "--no-wait")
     assert "not complete: .metadata is missing" in unfinished
@@ -260,6 +267,7 @@ def test_the_commands_do_not_wait_for_what_cannot_come(
     assert "the gateway does not run" in run(2, "promote", "job/step-5", "--as", "best")
     for path in SAVED:
         configured.drain(path)
+    follow(configured.follower())
     run(0, "promote", "job/step-5", "--as", "best", "--no-wait")
     assert "the gateway does not run" in run(2, "demote", "best", "--yes")
     set_state = f"UPDATE promotion SET state = '{State.DONE}'"
