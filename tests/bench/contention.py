@@ -46,6 +46,7 @@ NAMES = ("--dir", "tmp-names")
 WIDE = ("--connections", 16)
 DRAINED_SECONDS = 300.0
 POLL_SECONDS = 0.02
+SAID_MAX = 4000
 S3_NICE = 10
 COUNTING = 2
 _COUNT = "while True: pass"
@@ -89,9 +90,12 @@ class Processors:
 class Site:
     """A gateway, its drain, and the server that it drains to."""
 
-    def __init__(self, server: Server, drain: subprocess.Popen[bytes], s3: RcloneServer) -> None:
+    def __init__(
+        self, server: Server, drain: subprocess.Popen[bytes], log: Path, s3: RcloneServer
+    ) -> None:
         self._server = server
         self._drain = drain
+        self._log = log
         self._s3 = s3
         self._database = Database(server.settings.database_url)
         self._runs = 0
@@ -163,11 +167,17 @@ class Site:
         started = time.perf_counter()
         self._drain.send_signal(signal.SIGCONT)
         deadline = started + DRAINED_SECONDS
-        while self._work_left():
-            if self._drain.poll() is not None or time.perf_counter() > deadline:
-                raise RuntimeError("the drain does not end its work")
+        while left := self._work_left():
+            if (status := self._drain.poll()) is not None:
+                raise RuntimeError(f"the drain ended with status {status}: {self._said()}")
+            if time.perf_counter() > deadline:
+                raise RuntimeError(f"the drain has {left} objects left: {self._said()}")
             time.sleep(POLL_SECONDS)
         return time.perf_counter() - started
+
+    def _said(self) -> str:
+        """Return the end of the drain's log, which goes with the site."""
+        return self._log.read_text()[-SAID_MAX:]
 
     def _work_left(self) -> int:
         with self._database.reader() as connection:
@@ -242,8 +252,9 @@ def site(directory: Path, url: str = "") -> Iterator[Site]:
         with Server("spillway", home, home / "ganesha.log", values) as server:
             server.settings.credentials_file.touch(0o600)
             server.settings.credentials_file.write_text(credentials())
-            with _draining(server, home / "drain.log") as drain:
-                yield Site(server, drain, s3)
+            log = home / "drain.log"
+            with _draining(server, log) as drain:
+                yield Site(server, drain, log, s3)
 
 
 @contextmanager
