@@ -32,8 +32,9 @@ from gateway.drain.plan import sweeps, transitions
 from gateway.drain.plan.backfill import Backfill
 from gateway.drain.plan.digests import Digests
 from gateway.drain.plan.renames import Renames
+from gateway.drain.plan.rest import rest_seconds, spent_seconds
 from gateway.drain.plan.snapshots import Snapshots
-from gateway.drain.plan.survey import REST, Survey
+from gateway.drain.plan.survey import Survey
 from gateway.drain.runner import Runner
 from gateway.drain.send.senders import Senders
 from gateway.drain.status import Counters, Rate, SentBytes
@@ -238,8 +239,8 @@ class Drain:
         with self._context.reading() as view:
             self.retries.hasten(view.session)
             self.retries.forget(partial(is_unfinished, view.session, view.paths))
-        spent_seconds = clock.monotonic_seconds() - began
-        self._forget_at = began + max(self._settings.drain.poll_seconds, REST * spent_seconds)
+        rest = rest_seconds(spent_seconds(began), self._settings.drain.poll_seconds)
+        self._forget_at = began + rest
 
     def _is_bucket_ready(self) -> bool:
         store, health = self._context.store, self.health

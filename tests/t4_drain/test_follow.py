@@ -19,7 +19,7 @@ from gateway.db.engine import Database
 from gateway.db.journal import STORED, Reader, Touched
 from gateway.drain import queue, statements
 from gateway.drain.context import Context
-from gateway.drain.plan import survey
+from gateway.drain.plan import rest, survey
 from gateway.drain.plan.survey import Survey
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
@@ -223,7 +223,7 @@ def test_what_is_held_is_not_read_again_and_again(
     rclone_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "SCAN_PAGE", 10)
-    monkeypatch.setattr(survey, "REST", 0)
+    monkeypatch.setattr(rest, "REST", 0)
     site = rclone_site
     for n in range(50):
         site.write(f"{n}.tmp", b"x")
@@ -239,7 +239,7 @@ def test_what_a_person_bumps_during_a_reading_of_everything_goes_first(
     """A file goes at once. The reading may have passed a directory: another one follows."""
     monkeypatch.setattr(survey, "SCAN_PAGE", 10)
     monkeypatch.setattr(survey, "READ_SECONDS", 0.0)
-    monkeypatch.setattr(survey, "REST", 0)
+    monkeypatch.setattr(rest, "REST", 0)
     monkeypatch.setattr(survey, "JOBS_PAGE", 1)
     monkeypatch.setattr(survey, "TAKEN_AT_ONCE", 1)
     site = rclone_site

@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 
+from gateway import clock
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.drain.below import NAMES_PAGE
@@ -13,6 +14,7 @@ from gateway.drain.context import Context
 from gateway.drain.job import Job
 from gateway.drain.paths import Paths
 from gateway.drain.plan.renames import LEFT_MAX, Renames
+from gateway.drain.plan.rest import REST, STEP_MAX_SECONDS
 from gateway.errors import TryAgain
 from gateway.objectstore.s3 import S3Store
 from gateway.types import ROOT_CRED
@@ -178,4 +180,28 @@ def test_names_of_a_page_that_the_database_did_not_answer_are_read_again(
         read_round(renames, context)
     jobs = {job.id for page in read_round(renames, context) for job in page}
     assert len(jobs) == count
+    context.database.close()
+
+
+def test_a_paused_machine_does_not_make_the_drain_rest(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = rclone_site
+    fill(site, "few", FIRST_INO, 3, "old")
+    site.rename("few", "new")
+    renames = Renames(0.0, 30.0)
+    context = context_of(site)
+    now, is_paused = [clock.monotonic_seconds()], [True]
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
+    key_of = Paths.key_of
+
+    def pause(paths: Paths, ino: int) -> str | None:
+        now[0] += 60.0 * is_paused.pop() if is_paused else 0.0
+        return key_of(paths, ino)
+
+    monkeypatch.setattr(Paths, "key_of", pause)
+    assert sum(map(len, read_round(renames, context))) == 3
+    assert read_round(renames, context) == [[]]
+    now[0] += REST * STEP_MAX_SECONDS
+    assert len({job.id for page in read_round(renames, context) for job in page}) == 3
     context.database.close()

@@ -17,7 +17,8 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Outcome, Page, Work, run_alone
 from gateway.drain.paths import file_of
-from gateway.drain.plan.survey import REST, SCAN_PAGE
+from gateway.drain.plan.rest import rest_seconds, spent_seconds
+from gateway.drain.plan.survey import SCAN_PAGE
 from gateway.drain.rows import File
 from gateway.drain.send import checksum, source
 from gateway.errors import GatewayError
@@ -72,14 +73,14 @@ class Digests:
             ]
         if files:
             self._at = (files[-1][0].drain_after_ns, files[-1][0].ino)
-        self._spent_seconds += clock.monotonic_seconds() - started
+        self._spent_seconds += spent_seconds(started)
         is_last = len(rows) < SCAN_PAGE
         if is_last and self._is_whole:
             self._is_whole = False
             # Files that are sealed next have times before those that lie far ahead.
             self._at = min(self._at, (now_ns + self._settle_ns, 0))
-            rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
-            self._again_at = clock.monotonic_seconds() + rest_seconds
+            rest = rest_seconds(self._spent_seconds, self._poll_seconds)
+            self._again_at = clock.monotonic_seconds() + rest
         return Page(jobs, None if is_last else 0)
 
 

@@ -24,6 +24,7 @@ from gateway.drain.below import Below
 from gateway.drain.context import Context, View
 from gateway.drain.job import Job, Page
 from gateway.drain.paths import file_of
+from gateway.drain.plan.rest import rest_seconds, spent_seconds
 from gateway.drain.plan.sweeps import move_job, moves
 from gateway.drain.rows import Object
 from gateway.drain.tidy import move
@@ -32,8 +33,6 @@ from gateway.types import Kind
 ROWS_PAGE = 64
 LEFT_MAX = 1024
 """The most files that get rows of their own. With more left, the row of the directory stays."""
-REST = 9
-"""The rest after a reading takes this many times as long as the reading."""
 
 
 class _Name(NamedTuple):
@@ -114,11 +113,11 @@ class Renames:
         if self._at == 0 and began < self._round_at:
             return Page([], None)
         jobs, is_last = self._rows(context)
-        self._spent_seconds += clock.monotonic_seconds() - began
+        self._spent_seconds += spent_seconds(began)
         if not is_last:
             return Page(jobs, 0)
-        rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
-        self._round_at = clock.monotonic_seconds() + rest_seconds
+        rest = rest_seconds(self._spent_seconds, self._poll_seconds)
+        self._round_at = clock.monotonic_seconds() + rest
         self._walks = {ino: walk for ino, walk in self._walks.items() if ino in self._seen}
         self._at, self._spent_seconds, self._seen = 0, 0.0, set()
         return Page(jobs, None)
@@ -182,7 +181,7 @@ class Renames:
             # Names that the walk has passed would be taken for names with nothing left to move.
             _rewind(walk)
             raise
-        walk.spent_seconds += clock.monotonic_seconds() - began
+        walk.spent_seconds += spent_seconds(began)
         if walk.below.is_read:
             self._walk = None
             self._end(context, walk)
@@ -197,9 +196,8 @@ class Renames:
         is_less = walk.found_before is None or walk.found < walk.found_before
         walk.idle = 0 if is_less else min(walk.idle + 1, DOUBLINGS_MAX)
         pause_seconds = min(self._retry_max_seconds, FIRST_PAUSE_SECONDS * 2.0**walk.idle)
-        walk.next_at = clock.monotonic_seconds() + max(
-            self._poll_seconds, REST * walk.spent_seconds, pause_seconds if walk.idle else 0.0
-        )
+        rest = rest_seconds(walk.spent_seconds, self._poll_seconds)
+        walk.next_at = clock.monotonic_seconds() + max(rest, pause_seconds if walk.idle else 0.0)
         walk.number, walk.found_before = walk.number + 1, walk.found
         _rewind(walk)
 

@@ -31,6 +31,7 @@ from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work
 from gateway.drain.plan.complete import Complete
 from gateway.drain.plan.order import Order
+from gateway.drain.plan.rest import rest_seconds, spent_seconds
 from gateway.drain.plan.sweeps import make_way
 from gateway.drain.send import intent, upload
 
@@ -48,8 +49,6 @@ READ_SECONDS = 0.05
 OLDEST_PAGE = 512
 EVERYTHING_SECONDS = 600.0
 """The time between two readings of everything as a safety net."""
-REST = 9
-"""The rest after a reading of everything takes this many times as long as the reading."""
 SAVE_SECONDS = 10.0
 SAVE_ROWS = 256
 """The position in the journal is saved after so many seconds or rows, in a transaction that other
@@ -178,7 +177,7 @@ class Survey:
                 log.warning("%s: everything that is dirty is read again", exc)
             self.restart()
             raise
-        self._spent_seconds += clock.monotonic_seconds() - started
+        self._spent_seconds += spent_seconds(started)
 
     def _read(self, view: View, reader: Reader, now_ns: int, ahead_ns: int) -> bool:
         """Read on by age and in the journal, for a bounded time. Returns False if the journal has
@@ -219,8 +218,8 @@ class Survey:
         if len(rows) < SCAN_PAGE and self._fresh is not None:
             self._order, self._fresh = self._fresh, None
             self._order.put_first(self._complete.places(view))
-            rest_seconds = max(self._poll_seconds, REST * self._spent_seconds)
-            self._rest_until = clock.monotonic_seconds() + rest_seconds
+            rest = rest_seconds(self._spent_seconds, self._poll_seconds)
+            self._rest_until = clock.monotonic_seconds() + rest
             self._full_at = max(self._full_at, self._rest_until)
 
     def _follow(self, view: View, reader: Reader, ahead_ns: int) -> bool:
