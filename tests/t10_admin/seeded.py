@@ -62,6 +62,8 @@ def seeded_site(directory: Path) -> Iterator[Seeded]:
                 "prefix": "",
                 "endpoint_url": f"http://127.0.0.1:{server.port}",
             },
+            # The machine of the tests is always busy: a page would wait for its share.
+            "admin": {"busy_share": 1.0},
             "checkpoints": {"rpo_seconds": 3 * 3600.0},
             "space": {"dirty_limit_bytes": 2_000_000_000_000},
         }
