@@ -125,9 +125,10 @@ def source_of(catalogue: Catalogue, ino: int) -> Source | None:
         path, seen = _path_of(view.session, ino), members.look(view.session, ino, view.rules)
         if path is None or seen is None:
             return None
-        row, now = catalogue.row(view, ino), catalogue.as_is(view, ino)
+        now = catalogue.as_is(view, ino)
     # Its row may be of a moment before the last change: what was complete then may not be now.
-    is_behind = now is not None and (row is None or row.evidence != now.evidence)
+    known = seen.checkpoint
+    is_behind = now is not None and (known is None or known.evidence != now.evidence)
     return Source(path, seen, is_behind)
 
 

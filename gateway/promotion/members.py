@@ -58,6 +58,7 @@ CHECKPOINT = Statement(
         checkpoint.c.extent,
         checkpoint.c.state,
         checkpoint.c.reason,
+        checkpoint.c.evidence,
     ).where(checkpoint.c.ino == b("ino"))
 )
 
@@ -70,6 +71,7 @@ class Checkpoint(NamedTuple):
     extent: int
     state: str
     reason: str | None
+    evidence: str
 
 
 class Found(NamedTuple):
