@@ -112,8 +112,9 @@ static void rubbish_on_many_connections_harms_nobody(void)
 	for (int i = 0; i < LINGERING; i++)
 		close(lingering[i]);
 	close(good);
-	/* Some of what looked like requests reached the workers. */
-	assert((unsigned int)atomic_load(&requests) > connections + 1000);
+	/* Some of what looked like requests reached the workers: about two for five connections. How many
+	 * connections there are depends on how soon the door ends them, their share does not. */
+	assert((unsigned int)atomic_load(&requests) > connections + connections / 8);
 }
 
 /* Every worker takes a request at the same time: none was lost. */
