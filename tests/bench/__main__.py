@@ -8,10 +8,11 @@ mounts need root.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 
 from tests.bench import (
@@ -54,8 +55,9 @@ QUICK_GROUPS = ("bytes", "tmpfs", "names", "contention", "listings")
 class Bench:
     """Runs groups of experiments in a directory.
 
-    Parameters: alternations, and those of the groups that start gateways of their own; quick, only
-    rows that have a target; say, called with each line.
+    Parameters: alternations, and those of the groups that start gateways of their own;
+    memory_files, of the group ``memory``; quick, only rows that have a target; say, called with
+    each line.
     """
 
     def __init__(
@@ -63,44 +65,39 @@ class Bench:
         directory: Path,
         alternations: int,
         of_modules: int,
+        memory_files: int,
         quick: bool,
         say: Callable[[str], None],
     ) -> None:
         self._directory = directory
         self._alternations = alternations
         self._of_modules = of_modules
+        self._memory_files = memory_files
         self._quick = quick
         self._say = say
 
-    def run(self, groups: Iterable[str], memory_files: int) -> dict[str, list[Measured]]:
-        """Run groups. Returns the rows of each."""
-        self._say(report.line(report.COLUMNS))
+    def run(self, group: str) -> list[Measured]:
+        """Run the experiments of a group of GROUPS. Returns their rows."""
         planned: dict[str, Callable[[ExitStack], Iterable[Experiment]]] = {
             "bytes": self._bytes,
             "tmpfs": self._tmpfs,
             "names": self._names,
             "contention": self._contention,
             "listings": self._listings,
-            "memory": partial(self._memory, memory_files),
+            "memory": self._memory,
         }
-        found = {}
-        for group in groups:
-            with ExitStack() as stack:
-                if group == "saves":
-                    found[group] = self._said(
-                        saves.measure(self._directory / "saves", self._alternations)
-                    )
-                elif group in MODULES:
-                    found[group] = [
-                        row
-                        for module in MODULES[group]
-                        for rows in module.measure(self._directory, self._of_modules)
-                        for row in self._said(rows)
-                    ]
-                else:
-                    times = 1 if group == "memory" else self._alternations
-                    found[group] = self._measure(planned[group](stack), times)
-        return found
+        with ExitStack() as stack:
+            if group == "saves":
+                return self._said(saves.measure(self._directory / "saves", self._alternations))
+            if group in MODULES:
+                return [
+                    row
+                    for module in MODULES[group]
+                    for rows in module.measure(self._directory, self._of_modules)
+                    for row in self._said(rows)
+                ]
+            times = 1 if group == "memory" else self._alternations
+            return self._measure(planned[group](stack), times)
 
     def _measure(self, planned: Iterable[Experiment], alternations: int) -> list[Measured]:
         measured: list[Measured] = []
@@ -168,64 +165,53 @@ class Bench:
         peer = sites.start(stack, "vfs", self._directory / "listings-vfs", files)
         yield experiments.listings(ours, peer)
 
-    def _memory(self, count: int, stack: ExitStack) -> Iterator[Experiment]:
+    def _memory(self, stack: ExitStack) -> Iterator[Experiment]:
+        count = self._memory_files
         files = experiments.touched_directories(count)
         ours = sites.start(stack, "spillway", self._directory / "memory-spillway", files)
         peer = sites.start(stack, "vfs", self._directory / "memory-vfs", files)
         yield experiments.memory(count, ours, peer)
 
 
-TITLES = {
-    "bytes": "Bytes, on the disk",
-    "tmpfs": "Bytes, on tmpfs: the cost of the software itself",
-    "names": "Names",
-    "contention": "Names while the drain works",
-    "listings": "Listings",
-    "memory": "Memory",
-    "saves": "A whole save, beside gateways to the same S3 server",
-    "drain": "The drain",
-    "cold": "Cold reads",
-    "catalogue": "A save beside the catalogue",
-    "admin": "The admin API",
-}
-
-
-def generated(found: dict[str, list[Measured]], alternations: int) -> str:
-    """Return the generated part of the report."""
-    below = sum(one.verdict == "below" for rows in found.values() for one in rows)
-    judged = sum(one.verdict != "" for rows in found.values() for one in rows)
-    parts = [
-        f"\n{report.machine()} {alternations} alternations a row ({DRAIN_ALTERNATIONS} of the "
-        "drain's); memory is measured once.\n"
-        f"{judged - below} of {judged} targets are met.\n"
-    ]
-    parts += [f"\n### {TITLES[group]}\n\n{report.table(rows)}" for group, rows in found.items()]
-    return "".join(parts) + "\n"
-
-
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path, help="on the disk to measure, an ext4")
     parser.add_argument("--quick", action="store_true", help="rows with targets, no whole saves")
     parser.add_argument("--groups", nargs="+", choices=GROUPS)
     parser.add_argument("--alternations", type=int)
     parser.add_argument("--memory-files", type=int, default=1_000_000)
-    parser.add_argument("--report", action="store_true", help=f"renew {DOCS.name}")
+    parser.add_argument(
+        "--report", action="store_true", help=f"renew the tables of these groups in {DOCS.name}"
+    )
     args = parser.parse_args()
     alternations = args.alternations or (QUICK_ALTERNATIONS if args.quick else ALTERNATIONS)
-    groups = args.groups or (QUICK_GROUPS if args.quick else GROUPS)
-    with tempfile.TemporaryDirectory(dir=args.directory.absolute()) as directory:
-        bench = Bench(
-            Path(directory),
-            alternations,
-            args.alternations or DRAIN_ALTERNATIONS,
-            args.quick,
-            lambda line: print(line, flush=True),
-        )
-        found = bench.run(groups, args.memory_files)
-    if args.report:
-        report.write(DOCS, generated(found, alternations))
+    of_modules = args.alternations or DRAIN_ALTERNATIONS
+    failed = []
+    print(report.line(report.COLUMNS), flush=True)
+    for group in args.groups or (QUICK_GROUPS if args.quick else GROUPS):
+        try:
+            with tempfile.TemporaryDirectory(dir=args.directory.absolute()) as directory:
+                bench = Bench(
+                    Path(directory),
+                    alternations,
+                    of_modules,
+                    args.memory_files,
+                    args.quick,
+                    lambda line: print(line, flush=True),
+                )
+                rows = bench.run(group)
+        except Exception:
+            # An hour of the other groups is not lost.
+            traceback.print_exc()
+            failed.append(group)
+            continue
+        if args.report:
+            times = of_modules if group in MODULES else alternations
+            report.write(DOCS, group, report.section(rows, times))
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The report: the printed rows, and the generated part of docs/benchmarks.md."""
+"""The report: the printed rows, and a generated table for each group in docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from pathlib import Path
 from tests.bench.rows import Measured
 
 COLUMNS = ("work", "setting", "peer", "ours", "peer's", "ours ÷ peer's", "target", "")
-BEGIN = "<!-- make bench: begin -->"
-END = "<!-- make bench: end -->"
 _WIDTHS = (38, 37, 22, 18, 18, 20, 7, 5)
 
 
@@ -27,6 +25,14 @@ def line(cells: Sequence[str]) -> str:
 def table(measured: Iterable[Measured]) -> str:
     """Return the rows in Markdown."""
     return markdown(COLUMNS, (one.cells() for one in measured))
+
+
+def section(measured: Sequence[Measured], alternations: int) -> str:
+    """Return the table of a group, below a line about the machine and the number of targets met."""
+    judged = [one.verdict for one in measured if one.verdict]
+    times = f"{alternations} alternations a row." if len(measured[0].ours) > 1 else "Measured once."
+    met = f" {judged.count('PASS')} of {len(judged)} targets are met." if judged else ""
+    return f"\n{machine()} {times}{met}\n\n{table(measured)}\n"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -49,14 +55,20 @@ def machine() -> str:
     )
 
 
-def write(path: Path, generated: str) -> None:
-    """Replace the text between the markers. Raises ValueError if the file lacks them."""
+def markers(group: str) -> tuple[str, str]:
+    """Return the lines before and after the generated table of a group."""
+    return f"<!-- bench {group}: begin -->", f"<!-- bench {group}: end -->"
+
+
+def write(path: Path, group: str, generated: str) -> None:
+    """Replace the text between the markers of a group. Raises ValueError if the file lacks them."""
     text = path.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _old, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{path} has no {BEGIN} … {END}")
-    path.write_text(f"{before}{BEGIN}\n{generated}{END}{after}")
+    begin, end = markers(group)
+    before, found, rest = text.partition(begin)
+    _old, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"{path} has no {begin} … {end}")
+    path.write_text(f"{before}{begin}\n{generated}{end}{after}")
 
 
 def _output(*command: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 
 from tests.bench import report
+from tests.bench.__main__ import DOCS, GROUPS
 from tests.bench.rows import Measured, Row, Target
 
 
@@ -56,22 +57,41 @@ def test_a_difference_is_in_the_unit_of_the_row() -> None:
     assert found.verdict == "PASS"
 
 
-def test_only_the_generated_part_is_replaced(tmp_path: Path) -> None:
+def test_only_the_table_of_the_group_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.md"
-    path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    table = report.table([measured((1500.0, 1500.0), (1000.0, 1000.0), Target(2))])
-    report.write(path, table)
-    report.write(path, table)
-    assert path.read_text() == f"before\n{report.BEGIN}\n{table}{report.END}\nafter\n"
+    begin, end = report.markers("names")
+    others = "".join(f"{line}\n" for line in report.markers("bytes"))
+    path.write_text(f"before\n{others}{begin}\nold\n{end}\nafter\n")
+    rows = [
+        measured((1500.0, 1500.0), (1000.0, 1000.0), Target(2)),
+        measured((1500.0, 1500.0), (1000.0, 1000.0), Target(1)),
+        measured((1500.0, 1500.0), (1000.0, 1000.0)),
+    ]
+    generated = report.section(rows, 2)
+    report.write(path, "names", generated)
+    report.write(path, "names", generated)
+    assert path.read_text() == f"before\n{others}{begin}\n{generated}{end}\nafter\n"
+    assert "2 alternations a row. 1 of 2 targets are met.\n\n| work |" in generated
     assert (
         "| work | setting | peer | 1,500 op/s | 1,000 op/s | 1.50 (1.50 … 1.50) | ≥ 2 | below |"
-        in table
+        in generated
     )
+
+
+def test_what_is_measured_once_says_so() -> None:
+    assert "Measured once.\n" in report.section([measured((1.0,), (1.0,))], 7)
 
 
 def test_a_report_without_markers_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "benchmarks.md"
     path.write_text("by hand\n")
-    with pytest.raises(ValueError, match="make bench"):
-        report.write(path, "table\n")
+    with pytest.raises(ValueError, match="bench names: begin"):
+        report.write(path, "names", "table\n")
     assert path.read_text() == "by hand\n"
+
+
+def test_the_report_has_a_place_for_each_group() -> None:
+    text = DOCS.read_text()
+    for group in GROUPS:
+        begin, end = report.markers(group)
+        assert text.count(begin) == text.count(end) == 1, group
