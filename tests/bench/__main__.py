@@ -186,6 +186,8 @@ def main() -> int:
     args = parser.parse_args()
     alternations = args.alternations or (QUICK_ALTERNATIONS if args.quick else ALTERNATIONS)
     of_modules = args.alternations or DRAIN_ALTERNATIONS
+    # A renewed table makes the work tree differ from its revision.
+    machine = report.machine()
     failed = []
     print(report.line(report.COLUMNS), flush=True)
     for group in args.groups or (QUICK_GROUPS if args.quick else GROUPS):
@@ -207,7 +209,7 @@ def main() -> int:
             continue
         if args.report:
             times = of_modules if group in MODULES else alternations
-            report.write(DOCS, group, report.section(rows, times))
+            report.write(DOCS, group, report.section(machine, rows, times))
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -27,12 +27,15 @@ def table(measured: Iterable[Measured]) -> str:
     return markdown(COLUMNS, (one.cells() for one in measured))
 
 
-def section(measured: Sequence[Measured], alternations: int) -> str:
-    """Return the table of a group, below a line about the machine and the number of targets met."""
+def section(on: str, measured: Sequence[Measured], alternations: int) -> str:
+    """Return the table of a group, below a line about the machine and the number of targets met.
+
+    Parameters: on, what ``machine`` returned before the first report.
+    """
     judged = [one.verdict for one in measured if one.verdict]
     times = f"{alternations} alternations a row." if len(measured[0].ours) > 1 else "Measured once."
     met = f" {judged.count('PASS')} of {len(judged)} targets are met." if judged else ""
-    return f"\n{machine()} {times}{met}\n\n{table(measured)}\n"
+    return f"\n{on} {times}{met}\n\n{table(measured)}\n"
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -67,11 +67,11 @@ def test_only_the_table_of_the_group_is_replaced(tmp_path: Path) -> None:
         measured((1500.0, 1500.0), (1000.0, 1000.0), Target(1)),
         measured((1500.0, 1500.0), (1000.0, 1000.0)),
     ]
-    generated = report.section(rows, 2)
+    generated = report.section("This machine.", rows, 2)
     report.write(path, "names", generated)
     report.write(path, "names", generated)
     assert path.read_text() == f"before\n{others}{begin}\n{generated}{end}\nafter\n"
-    assert "2 alternations a row. 1 of 2 targets are met.\n\n| work |" in generated
+    assert "\nThis machine. 2 alternations a row. 1 of 2 targets are met.\n\n| work |" in generated
     assert (
         "| work | setting | peer | 1,500 op/s | 1,000 op/s | 1.50 (1.50 … 1.50) | ≥ 2 | below |"
         in generated
@@ -79,7 +79,7 @@ def test_only_the_table_of_the_group_is_replaced(tmp_path: Path) -> None:
 
 
 def test_what_is_measured_once_says_so() -> None:
-    assert "Measured once.\n" in report.section([measured((1.0,), (1.0,))], 7)
+    assert "Measured once.\n" in report.section("This machine.", [measured((1.0,), (1.0,))], 7)
 
 
 def test_a_report_without_markers_is_left_alone(tmp_path: Path) -> None:
