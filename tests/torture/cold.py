@@ -38,10 +38,11 @@ from tests.torture.refills import (
 from tests.torture.verify import verify_fsck
 
 BUCKET = "checkpoints"
-DISK_MIB = {"vm": 384, "load": 1024}
+DISK_MIB = {"vm": 384, "load": 2048}
 """The size of the disk by client. Eight readers of the load generator have 54 MiB on their way to
-the disk at once. Between the marks of cold reads and of slowed writers there must be room for
-these, and for a save."""
+the disk at once, and it saves some 40 MiB a second. Between the marks of cold reads and of slowed
+writers there must be room for these reads, and for the saves of the eight seconds or so in which
+the drain or the hydrator, killed twice, starts again."""
 EVICT_FROM, EVICT_TO, SLOW_FROM = 0.6, 0.4, 0.9
 PAUSE_SECONDS = (2.0, 12.0)
 VICTIMS = ("ganesha", "drain", "cache")
@@ -136,7 +137,10 @@ def _refilled(refill: Refill, gateway: Gateway, work: Work) -> Course:
     while not refill.done:
         assert time.monotonic() < deadline, f"the client works for {LIMIT_SECONDS:.0f} s"
         time.sleep(0.1)
-        fullest = max(fullest, _filled(gateway.data_dir))
+        filled = _filled(gateway.data_dir)
+        if filled > max(fullest, EVICT_FROM):
+            print(f"{time.monotonic():.1f} filled to {filled:.2f}", flush=True)
+        fullest = max(fullest, filled)
         fetched.look()
         if _level(gateway.data_dir) not in (Level.ROOM, None):
             shown = gateway.spillway("status", check=False).stdout
