@@ -61,6 +61,9 @@ class Backend(Protocol):
         clients wait. Raises TryAgain when the turn does not come, ``broken``.
         """
 
+    def close(self) -> None:
+        """Close what is kept from one turn for the next. The backend can still be used."""
+
     def begin(self, connection: Connection) -> object:
         """Begin a write transaction that excludes all others."""
 
@@ -257,10 +260,11 @@ class Database:
         return engine
 
     def close(self) -> None:
-        """Close the pooled connections."""
+        """Close the pooled connections, and what the backend keeps."""
         with suppress(IndexError):
             while True:
                 self._readers.pop().close()
+        self.backend.close()
 
 
 def _backend(parsed: URL) -> Backend:

@@ -115,9 +115,10 @@ class Touched(NamedTuple):
 
 def note(session: Session, touched: Mapping[int, int]) -> None:
     """Add the inodes that a write transaction touched. Parameters: touched, flags by inode."""
-    for what in set(touched.values()):
-        inos = numbers_of(ino for ino, flags in touched.items() if flags == what)
-        session.run(NOTE_INSERT, what=what, inos=inos)
+    kinds = set(touched.values())
+    for what in kinds:
+        inos = touched if len(kinds) == 1 else [i for i, flags in touched.items() if flags == what]
+        session.run(NOTE_INSERT, what=what, inos=numbers_of(inos))
 
 
 class _Standing(NamedTuple):

@@ -155,6 +155,9 @@ class Postgres:
     def turn(self, first: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def close(self) -> None:
+        pass
+
     def _limit(self, connection: _Connection) -> None:
         connection.limit_seconds, connection.pause = ANSWER_SECONDS, self._pause
 

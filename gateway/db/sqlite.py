@@ -10,13 +10,13 @@ from __future__ import annotations
 import errno
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 from sqlalchemy.engine import URL, Dialect
 
-from gateway.db import lock
+from gateway.db.lock import Turns
 from gateway.errors import NamespaceError, NoSpace, TryAgain
 
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -38,6 +38,7 @@ class Sqlite:
         assert parsed.database is not None
         self.path = Path(parsed.database)
         self.url = f"sqlite:///{self.path}"
+        self._turns = Turns(self.path)
         # The driver takes longer to bind parameters by name.
         self.dialect: Dialect = sqlite_dialect(paramstyle="qmark")
 
@@ -69,15 +70,19 @@ class Sqlite:
 
     @contextmanager
     def turn(self, first: bool) -> Iterator[None]:
-        with ExitStack() as stack:
-            try:
-                seconds = BUSY_TIMEOUT_SECONDS if first else None
-                stack.enter_context(lock.turn(self.path, seconds))
-            except OSError as exc:
-                if exc.errno in (errno.EMFILE, errno.ENFILE):
-                    raise TryAgain("too many files are open") from None
-                raise sqlite3.OperationalError(f"{exc.filename}: {exc.strerror}") from exc
+        try:
+            turn = self._turns.take(BUSY_TIMEOUT_SECONDS if first else None)
+        except OSError as exc:
+            if exc.errno in (errno.EMFILE, errno.ENFILE):
+                raise TryAgain("too many files are open") from None
+            raise sqlite3.OperationalError(f"{exc.filename}: {exc.strerror}") from exc
+        try:
             yield
+        finally:
+            self._turns.end(turn)
+
+    def close(self) -> None:
+        self._turns.close()
 
     def begin(self, connection: sqlite3.Connection) -> object:
         connection.execute("BEGIN IMMEDIATE")

@@ -59,7 +59,8 @@ def run(
     words = [*map(str, under), str(PROGRAMS / program), *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     if done.returncode != 0 and not (errors_allowed and done.returncode == 1):
-        raise RuntimeError(f"{' '.join(words)}:\n{done.stdout}{done.stderr}")
+        said = f"{done.stdout}{done.stderr}"
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{said}")
     values = json.loads(done.stdout)
     return Load(**{field.name: values[field.name] for field in fields(Load)})
 

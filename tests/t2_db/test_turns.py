@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+import pytest
 
 from gateway.db import statements as sql
 from gateway.db.engine import Database
+from gateway.db.lock import Turns
 from gateway.db.writer import Tx, Writer
+from gateway.errors import TryAgain
 from gateway.settings import Settings
 from tests.support.waiting import until
 
@@ -70,3 +76,49 @@ def test_a_writer_waits_for_few_transactions_of_another_process(settings: Settin
     writer.close()
     database.close()
     assert 0 < others <= CHANGES * OTHERS_FOR_EACH
+
+
+def test_threads_of_one_process_exclude_each_other(tmp_path: Path) -> None:
+    turns = Turns(tmp_path / "a.db")
+    for _ in range(2):
+        turn = turns.take(1.0)
+        with pytest.raises(TryAgain, match="too long"):
+            turns.take(0.01)
+        turns.end(turn)
+    turns.close()
+
+
+def test_a_turn_that_did_not_come_holds_nobody_up(tmp_path: Path) -> None:
+    turns, others = Turns(tmp_path / "a.db"), Turns(tmp_path / "a.db")
+    turn = others.take(None)
+    with pytest.raises(TryAgain):
+        turns.take(0.01)
+    others.end(turn)
+    taken = threading.Thread(target=lambda: others.end(others.take(None)), daemon=True)
+    taken.start()
+    taken.join(10.0)
+    assert not taken.is_alive()
+    others.close()
+    turns.close()
+
+
+@pytest.mark.parametrize("name", ["next", "turn"])
+def test_files_of_locks_that_were_removed_are_opened_again(tmp_path: Path, name: str) -> None:
+    turns = Turns(tmp_path / "a.db")
+    turns.end(turns.take(1.0))
+    (tmp_path / f"a.db-{name}").unlink()
+    turn = turns.take(1.0)
+    assert [os.fstat(fd).st_nlink for fd in turn] == [1, 1]
+    turns.end(turn)
+    turns.close()
+
+
+def test_turns_open_no_files_but_their_first(tmp_path: Path) -> None:
+    turns = Turns(tmp_path / "a.db")
+    first = turns.take(None)
+    turns.end(first)
+    assert turns.take(1.0) == first
+    turns.end(first)
+    turns.close()
+    with pytest.raises(FileNotFoundError):
+        Turns(tmp_path / "none" / "a.db").take(None)
