@@ -64,6 +64,12 @@ def save(settings: Settings, name: str) -> None:
 
 
 PROCESSES = ("up", "ganesha", "drain", "cache", "checkpoints", "admin")
+REPORTED = (
+    "spillway_space_headroom_bytes",
+    "spillway_drain_waiting_files",
+    "spillway_hydrate_waiting_files",
+)
+"""A metric of each report: the NFS server's of the disk, the drain's, and the hydrator's."""
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +92,14 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, st
             return answer.text
 
         def is_told() -> bool:
-            """Whether files are counted, the drain has reported the upload, and all processes have
-            begun."""
+            """Whether files are counted, the drain has reported the upload, all processes have
+            begun, and those that report have done so."""
             found = values(scraped())
             sent = found.get(("spillway_drain_sent_bytes_total", ()), 0)
             is_counted = ("spillway_files", ("resident",)) in found
             up = [found.get(("spillway_process_up", (process,)), 0) for process in PROCESSES]
-            return sent >= 100_000 and is_counted and all(up)
+            is_reported = all((name, ()) in found for name in REPORTED)
+            return sent >= 100_000 and is_counted and all(up) and is_reported
 
         until(is_told, "the figures of the upload")
         yield site, scraped(), settings
