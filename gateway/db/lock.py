@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +50,7 @@ class Turns:
         # Opening the files for each turn would take a tenth of the processor time of a transaction
         # with one change.
         self._kept: deque[Turn] = deque()
+        weakref.finalize(self, _close, self._kept)
 
     def take(self, first_seconds: float | None) -> Turn:
         """Wait for the turn to write. The caller gives it back with ``end``.
@@ -80,8 +82,7 @@ class Turns:
 
     def close(self) -> None:
         """Close the files. A later turn opens them again."""
-        while self._kept:
-            self._kept.pop().close()
+        _close(self._kept)
 
     def _opened(self) -> Turn:
         """Return descriptors that no turn has. Raises OSError."""
@@ -102,6 +103,11 @@ class Turns:
         except BaseException:
             os.close(gate)
             raise
+
+
+def _close(kept: deque[Turn]) -> None:
+    while kept:
+        kept.pop().close()
 
 
 def _open(path: str) -> int:

@@ -122,3 +122,17 @@ def test_turns_open_no_files_but_their_first(tmp_path: Path) -> None:
     turns.close()
     with pytest.raises(FileNotFoundError):
         Turns(tmp_path / "none" / "a.db").take(None)
+
+
+def test_turns_that_are_given_up_keep_no_files(tmp_path: Path) -> None:
+    """Not every command closes its database."""
+
+    def used() -> list[int]:
+        turns = Turns(tmp_path / "a.db")
+        turn = turns.take(None)
+        turns.end(turn)
+        return list(turn)
+
+    for fd in used():
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
