@@ -210,9 +210,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def readlink(client: nfs4.Client, *names: str) -> bytes | None:
     try:
         handle = client.handle("checkpoints", ".spillway", *names)
+        reply = client.call(putfh(handle), op(nfs4.READLINK))
     except nfs4.Status:
         return None
-    reply = client.call(putfh(handle), op(nfs4.READLINK))
     reply.unpack("IIII")
     return reply.opaque()
 
@@ -238,8 +238,11 @@ def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
         assert json.loads(done.stdout)["durable"] is True
 
         def shown(*names: str) -> dict[str, Any]:
-            handle = client.handle("checkpoints", ".spillway", *names)
-            found: dict[str, Any] = json.loads(client.read_once(handle, 0, 4096))
+            directory = client.handle("checkpoints", ".spillway", *names[:-1])
+            # The keeper replaces the file at any time. A handle of the old one is stale then,
+            # unless the reader has it open.
+            with client.opened(directory, names[-1], reads=True) as file:
+                found: dict[str, Any] = json.loads(file.read())
             return found
 
         until(lambda: shown("checkpoints", "run", "1.json")["state"] == "durable", "the document")
