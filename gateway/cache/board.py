@@ -3,6 +3,10 @@
 First come the blocks that clients wait for, fairly among the files; then the rest of these files,
 in the order in which they were asked for; then files that no client waits for. A look at the
 database takes a millisecond: those of files that no client waits for come before their fetching.
+
+Each change that makes a step possible wakes one thread, and a thread that takes a step wakes the
+next one. If all of them woke up at once, they would take the interpreter's lock in turn, and what a
+client waits for would come about a millisecond later.
 """
 
 from __future__ import annotations
@@ -48,13 +52,15 @@ class Step(NamedTuple):
 
 
 class Board:
-    """The hydrations. The methods are called with ``lock`` held.
+    """The hydrations. The methods are called with ``lock`` held, except ``shown``.
 
     Parameters: workers, the number of threads that fetch.
     """
 
     def __init__(self, workers: int) -> None:
-        self.lock = threading.Condition()
+        self.lock = threading.RLock()
+        self._steps = threading.Condition(self.lock)
+        self._saves = threading.Condition(self.lock)
         self.bucket = Bucket()
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.has_room = True
@@ -82,11 +88,15 @@ class Board:
         found = self._files.get(ino)
         if found is None:
             found = self._files[ino] = Hydration(ino, tries)
-            self.lock.notify_all()
+            self._steps.notify()
+            # It slept without a limit while there was no file.
+            self._saves.notify()
         return found
 
     def ask(self, ino: int, offset: int, length: int) -> Hydration:
         """Note that a client waits for bytes of a file. Returns its hydration."""
+        if ino in self._files:
+            self._steps.notify()
         found = self.add(ino)
         if not found.is_asked:
             # Files that clients ask for come before the others, in the order of the asking.
@@ -94,7 +104,6 @@ class Board:
             self._files[ino] = found
         found.ask(offset, length, now())
         self._turn[ino] = None
-        self.lock.notify_all()
         return found
 
     def drop(self, hydration: Hydration) -> None:
@@ -102,11 +111,31 @@ class Board:
         hydration.reset()
         self._files.pop(hydration.ino, None)
         self._turn.pop(hydration.ino, None)
-        self.lock.notify_all()
 
-    def wait(self) -> None:
-        """Wait until there may be something to do. While there is no file, no thread wakes up."""
-        self.lock.wait(POLL_SECONDS if self._files else None)
+    def wait_for_step(self, for_clients: bool = False) -> None:
+        """Wait until there may be a step. While there is no file, no thread wakes up.
+
+        Parameters: for_clients, whether the thread takes only steps that clients wait for.
+        """
+        if for_clients:
+            # It may have been woken in place of a thread that would have found a step.
+            self._steps.notify()
+        self._steps.wait(POLL_SECONDS if self._files else None)
+
+    def wait_for_save(self) -> None:
+        """Wait until there may be something to save. One thread calls it."""
+        self._saves.wait(POLL_SECONDS if self._files else None)
+
+    def changed(self, *hydrations: Hydration) -> None:
+        """Note that a step or a save of these files may have become possible."""
+        self._steps.notify()
+        if any(one.is_save_due(now()) for one in hydrations):
+            self._saves.notify()
+
+    def wake_all(self) -> None:
+        """Let all threads look at once, because they must stop."""
+        self._steps.notify_all()
+        self._saves.notify_all()
 
     def is_full(self) -> bool:
         """Return whether the disk had no room lately."""
@@ -132,6 +161,7 @@ class Board:
             step.hydration.users += 1
             if step.blocks is not None:
                 self.bucket.begun()
+            self._steps.notify()
         return step
 
     def _look(self, due: list[Hydration], is_asked: bool) -> Step | None:
@@ -176,7 +206,7 @@ class Board:
         if step.blocks is not None:
             step.hydration.map.release(step.blocks)
             self.bucket.ended()
-        self.lock.notify_all()
+        self.changed(step.hydration)
 
     def later(self, hydration: Hydration, pause_seconds: float) -> None:
         """Do nothing about a file for a while."""

@@ -107,7 +107,7 @@ class Hydrator:
         self._stop.wait()
         self._clients.close()
         with self._board.lock:
-            self._board.lock.notify_all()
+            self._board.wake_all()
         until = now() + STOP_SECONDS
         for thread in threads:
             thread.join(max(0.0, until - now()))
@@ -126,7 +126,9 @@ class Hydrator:
             with self._board.lock:
                 step = self._board.choose(for_clients)
                 if step is None:
-                    self._wait()
+                    # The end wakes all threads once, after stop was set.
+                    if not self._stop.is_set():
+                        self._board.wait_for_step(for_clients)
                     continue
             try:
                 self._take(step, buffer)
@@ -172,8 +174,6 @@ class Hydrator:
                 self._board.bucket.worked()
                 if hydration.is_asked:
                     self._judge.tell(hydration, range(block, block + 1))
-                if hydration.is_whole:
-                    self._board.lock.notify_all()
                 return True
 
         def is_wanted() -> bool:
@@ -228,16 +228,11 @@ class Hydrator:
         while not self._stop.is_set():
             with self._board.lock:
                 if not any(one.is_save_due(now()) for one in self._board):
-                    self._wait()
+                    if not self._stop.is_set():
+                        self._board.wait_for_save()
                     continue
             self._guarded(self._saver.save_due)
         self._guarded(lambda: self._saver.save_due(is_last=True))
-
-    def _wait(self) -> None:
-        """Wait for the board, whose lock is held."""
-        # The end notifies the board once, after stop was set.
-        if not self._stop.is_set():
-            self._board.wait()
 
     def _find(self) -> None:
         # The first client that waits does not wait for the making of the bucket's client too.
@@ -322,7 +317,7 @@ class Hydrator:
                 hydration.needs_look, hydration.is_arriving = True, False
             elif request.op is Op.ARRIVED:
                 self._on_arrived(hydration, status == 0)
-            self._board.lock.notify_all()
+            self._board.changed(hydration)
 
     def _on_arrived(self, hydration: Hydration, is_known: bool) -> None:
         hydration.is_arriving = False

@@ -57,7 +57,7 @@ class Saver:
             with self._board.lock:
                 for one in due:
                     one.users -= 1
-                self._board.lock.notify_all()
+                self._board.changed(*due)
 
     def _sync(self, data: DataFile | None) -> OSError | None:
         assert data is not None

@@ -1,0 +1,123 @@
+"""Threads wait at the board without waking each other for nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.cache.board import Board
+from tests.support.waiting import until
+
+WORKERS = 8
+LONG_SECONDS = 20.0
+
+
+class Threads:
+    """Threads that take steps, each of which lasts until ``may_end`` is set.
+
+    Parameters: board; for_clients, of each thread.
+    """
+
+    def __init__(self, board: Board, *for_clients: bool) -> None:
+        self.board = board
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.looked: set[int] = set()
+        """The threads that have looked since all of them waited."""
+        self.taken: list[int] = []
+        self.is_over = False
+        self._threads = [threading.Thread(target=self._run, args=(one,)) for one in for_clients]
+
+    def start(self) -> None:
+        """Start the threads, in turn. Return when all of them wait."""
+        for number, thread in enumerate(self._threads, 1):
+            thread.start()
+            until(lambda number=number: len(self.looked) == number, "a thread that waits")
+        with self.board.lock:
+            self.looked.clear()
+
+    def end(self) -> None:
+        with self.board.lock:
+            self.is_over = True
+            self.board.wake_all()
+        self.may_end.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, for_clients: bool) -> None:
+        while True:
+            with self.board.lock:
+                if self.is_over:
+                    return
+                self.looked.add(threading.get_ident())
+                step = self.board.choose(for_clients)
+                if step is None:
+                    self.board.wait_for_step(for_clients)
+                    continue
+                self.taken.append(step.hydration.ino)
+            self.may_end.wait(LONG_SECONDS)
+            with self.board.lock:
+                step.hydration.needs_look = False
+                self.board.end(step)
+
+
+@contextmanager
+def threads(*for_clients: bool) -> Iterator[Threads]:
+    made = Threads(Board(WORKERS), *for_clients)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def test_what_a_client_asks_for_wakes_two_threads() -> None:
+    with threads(*[False] * WORKERS) as made:
+        made.may_end.clear()
+        with made.board.lock:
+            made.board.ask(7, 0, 1)
+        until(lambda: made.taken, "the step")
+        until(lambda: len(made.looked) >= 2, "the thread that is woken next")
+        # The second one found no step, and wakes no other.
+        with made.board.lock:
+            made.board.wait_for_step()
+            assert len(made.looked) == 2
+        assert made.taken == [7]
+
+
+def test_each_file_has_a_thread_at_once() -> None:
+    with threads(*[False] * WORKERS) as made:
+        made.may_end.clear()
+        with made.board.lock:
+            for ino in range(WORKERS):
+                made.board.add(ino)
+        until(lambda: len(made.taken) == WORKERS, "a step for each thread")
+        assert sorted(made.taken) == list(range(WORKERS))
+
+
+def test_the_thread_that_serves_clients_passes_the_rest_on() -> None:
+    # The first thread that waits is the first that is woken.
+    with threads(True, False) as made:
+        with made.board.lock:
+            made.board.add(7)
+        until(lambda: made.taken == [7], "the step of the other thread")
+
+
+def test_the_thread_that_saves_wakes_up_for_the_first_file() -> None:
+    board, woken = Board(1), threading.Event()
+
+    def wait() -> None:
+        with board.lock:
+            waits.set()
+            board.wait_for_save()
+        woken.set()
+
+    waits = threading.Event()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waits.wait(LONG_SECONDS)
+    with board.lock:
+        board.add(7)
+    assert woken.wait(LONG_SECONDS)
+    thread.join()
