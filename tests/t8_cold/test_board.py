@@ -31,9 +31,9 @@ class Threads:
 
     def start(self) -> None:
         """Start the threads, in turn. Return when all of them wait."""
-        for number, thread in enumerate(self._threads, 1):
+        for thread in self._threads:
             thread.start()
-            until(lambda number=number: len(self.looked) == number, "a thread that waits")
+            until(lambda: thread.ident in self.looked, "a thread that waits")  # noqa: B023
         with self.board.lock:
             self.looked.clear()
 
@@ -56,7 +56,7 @@ class Threads:
                     self.board.wait_for_step(for_clients)
                     continue
                 self.taken.append(step.hydration.ino)
-            self.may_end.wait(LONG_SECONDS)
+            self.may_end.wait()
             with self.board.lock:
                 step.hydration.needs_look = False
                 self.board.end(step)
