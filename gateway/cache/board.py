@@ -95,9 +95,11 @@ class Board:
 
     def ask(self, ino: int, offset: int, length: int) -> Hydration:
         """Note that a client waits for bytes of a file. Returns its hydration."""
-        if ino in self._files:
+        found = self._files.get(ino)
+        if found is None:
+            found = self.add(ino)
+        else:
             self._steps.notify()
-        found = self.add(ino)
         if not found.is_asked:
             # Files that clients ask for come before the others, in the order of the asking.
             del self._files[ino]
