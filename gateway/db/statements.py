@@ -127,12 +127,14 @@ SETATTR = Statement(
     )
     .returning(*ATTR)
 )
-NLINK = Statement(
+_names_change = (
     update(inode)
     .where(inode.c.ino == b("the_ino"))
     .values(nlink=inode.c.nlink + b("delta"), ctime_ns=b("now_ns"), change=inode.c.change + 1)
-    .returning(*ATTR)
 )
+NLINK = Statement(_names_change.returning(*ATTR))
+NAME_LOST = Statement(_names_change.returning(inode.c.nlink, inode.c.change))
+"""NLINK with the two columns that an unlink needs. With all of them it takes a tenth longer."""
 DIRECTORY_CHANGED = Statement(
     update(inode)
     .where(inode.c.ino == b("the_ino"))

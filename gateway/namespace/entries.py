@@ -52,8 +52,10 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
     """Take a name from an inode whose entry is deleted or names another inode now."""
     is_directory = victim.kind == Kind.DIRECTORY
     lost = victim.nlink if is_directory else 1
-    changed = count_name(tx, victim.ino, -lost)
-    left = changed.nlink
+    row = tx.change(sql.NAME_LOST, the_ino=victim.ino, delta=-lost, now_ns=tx.now_ns)
+    assert row is not None, "an entry without an inode"
+    tx.touch(victim.ino)
+    left, change = row
     if left == 0 and victim.kind == Kind.REGULAR:
         # The row stays as an orphan: clients may have the file open (reclaim() deletes it).
         _forget_object(tx, victim)
@@ -63,7 +65,7 @@ def lose_name(tx: Tx, victim: Attr) -> Removed:
         tx.run(sql.INODE_DELETE, the_ino=victim.ino)
     else:
         _may_need_new_key(tx, victim.ino)
-    return Removed(victim.ino, victim.kind, left, victim.epoch, changed.change)
+    return Removed(victim.ino, victim.kind, left, victim.epoch, change)
 
 
 def note_renamed(tx: Tx, attr: Attr) -> None:
