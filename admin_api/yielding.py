@@ -24,32 +24,42 @@ DEBT_SECONDS = 0.25
 """The most processor time that is owed. A page waits for eight seconds at most with the default
 share, if no other request waits before it. An answer that takes more time exceeds the share."""
 LOOK_SECONDS = 0.1
-"""When a save begins on an idle machine, requests get their share from this time on. The kernel
-counts in steps of 0.01 s."""
+"""The kernel counts processor time in steps of 0.01 s."""
 LEFT_PROCESSORS = 1.0
 """The machine is busy while others leave less processor time than this."""
 EXEMPT = ("/api/v1/health/",)
 _STAT = Path("/proc/stat")
+_LOADS = Path("/proc/loadavg")
 
 
 class Machine:
-    """Tells whether others keep the machine busy. Parameters: stat, the kernel's counters."""
+    """Tells whether others keep the machine busy.
 
-    def __init__(self, stat: Path = _STAT) -> None:
-        self._stat = stat
+    Parameters: stat, the kernel's counters of time; loads, the threads that can run now. Without
+    the second, a save that begins would share the processors until the counters show it.
+    """
+
+    def __init__(self, stat: Path = _STAT, loads: Path = _LOADS) -> None:
+        self._stat, self._loads = stat, loads
+        self._processors = os.cpu_count() or 1
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._at = clock.monotonic_seconds()
         self._left = self._left_seconds()
         self._is_busy = False
 
     def is_busy(self) -> bool:
-        """Return whether others left less than a processor, as of LOOK_SECONDS ago at most."""
+        """Return whether others left less than a processor, as of LOOK_SECONDS ago at most, or have
+        a thread for each processor now."""
         now = clock.monotonic_seconds()
         if now - self._at >= LOOK_SECONDS:
             left = self._left_seconds()
             self._is_busy = left - self._left < LEFT_PROCESSORS * (now - self._at)
             self._at, self._left = now, left
-        return self._is_busy
+        return self._is_busy or self._others_running() >= self._processors
+
+    def _others_running(self) -> int:
+        """Return the number of other threads that run or wait for a processor (proc_loadavg(5))."""
+        return int(self._loads.read_text().split()[3].partition("/")[0]) - 1
 
     def _left_seconds(self) -> float:
         """Return the time of all processors since the start that was idle, with the waits for disks

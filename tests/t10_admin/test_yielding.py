@@ -42,23 +42,63 @@ def busy_machine() -> Iterator[None]:
             process.wait()
 
 
-def test_a_machine_without_an_idle_processor_is_busy() -> None:
-    machine = Machine()
-    assert not machine.is_busy(), "nothing was measured yet"
+CALM = "0.20 0.18 0.12 1/80 11206\n"
+IDLE = "cpu 0 0 0 1000 1000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"
+
+
+@pytest.fixture
+def stat(tmp_path: Path) -> Path:
+    path = tmp_path / "stat"
+    path.write_text(IDLE)
+    return path
+
+
+@pytest.fixture
+def loads(tmp_path: Path) -> Path:
+    path = tmp_path / "loadavg"
+    path.write_text(CALM)
+    return path
+
+
+def test_a_machine_without_an_idle_processor_is_busy(loads: Path) -> None:
+    machine = Machine(loads=loads)
     with busy_machine():
         until(machine.is_busy, "the machine is busy")
 
 
-def test_a_machine_is_not_busy_while_it_waits_for_disks(tmp_path: Path) -> None:
-    stat = tmp_path / "stat"
-    stat.write_text("cpu 0 0 0 1000 1000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
-    machine = Machine(stat)
+def test_a_machine_is_not_busy_while_it_waits_for_disks(stat: Path, loads: Path) -> None:
+    machine = Machine(stat, loads)
     time.sleep(LOOK_SECONDS)
     stat.write_text("cpu 900 0 0 1000 9000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     assert not machine.is_busy()
     time.sleep(LOOK_SECONDS)
     stat.write_text("cpu 9000 0 0 1001 9001 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     assert machine.is_busy()
+
+
+@pytest.fixture
+def late_counters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counters of time show nothing during the test."""
+    monkeypatch.setattr(yielding, "LOOK_SECONDS", 600.0)
+
+
+@pytest.mark.usefixtures("late_counters")
+def test_a_machine_is_busy_as_soon_as_others_have_a_thread_for_each_processor(
+    stat: Path, loads: Path
+) -> None:
+    processors = os.cpu_count() or 1
+    machine = Machine(stat, loads)
+    loads.write_text(f"0.20 0.18 0.12 {processors}/80 11206\n")
+    assert not machine.is_busy()
+    loads.write_text(f"0.20 0.18 0.12 {processors + 1}/80 11206\n")
+    assert machine.is_busy()
+
+
+@pytest.mark.usefixtures("late_counters")
+def test_the_kernel_tells_of_threads_that_can_run() -> None:
+    machine = Machine()
+    with busy_machine():
+        until(machine.is_busy, "the kernel tells of the threads")
 
 
 def test_what_was_saved_up_may_be_spent_at_once() -> None:
