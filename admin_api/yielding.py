@@ -24,7 +24,7 @@ DEBT_SECONDS = 0.25
 """The most processor time that is owed. A page waits for eight seconds at most with the default
 share, if no other request waits before it. An answer that takes more time exceeds the share."""
 LOOK_SECONDS = 0.1
-"""The kernel counts processor time in steps of 0.01 s."""
+"""The kernel counts processor time in steps of 0.01 s, so a shorter time would tell little."""
 LEFT_PROCESSORS = 1.0
 """The machine is busy while others leave less processor time than this."""
 EXEMPT = ("/api/v1/health/",)

@@ -5,8 +5,12 @@ The verbs that make, move and take away names use this module. It knows no verb.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from gateway.db import journal
 from gateway.db import statements as sql
+from gateway.db.compiled import Statement
 from gateway.db.writer import Tx
 from gateway.errors import NotADirectory, NotEmpty, Stale
 from gateway.types import Attr, Kind, Removed
@@ -42,20 +46,22 @@ def add_name(tx: Tx, parent: int, name: bytes, ino: int) -> None:
 
 def count_name(tx: Tx, ino: int, names: int) -> Attr:
     """Move nlink, ctime and change of an inode that got or lost names, or was renamed (0)."""
-    row = tx.change(sql.NLINK, the_ino=ino, delta=names, now_ns=tx.now_ns)
+    return Attr(*_count(tx, sql.NLINK, ino, names))
+
+
+def _count(tx: Tx, statement: Statement, ino: int, names: int) -> Sequence[Any]:
+    """Run NLINK or NAME_LOST. Returns the row."""
+    row = tx.change(statement, the_ino=ino, delta=names, now_ns=tx.now_ns)
     assert row is not None, "an entry without an inode"
     tx.touch(ino)
-    return Attr(*row)
+    return row
 
 
 def lose_name(tx: Tx, victim: Attr) -> Removed:
     """Take a name from an inode whose entry is deleted or names another inode now."""
     is_directory = victim.kind == Kind.DIRECTORY
     lost = victim.nlink if is_directory else 1
-    row = tx.change(sql.NAME_LOST, the_ino=victim.ino, delta=-lost, now_ns=tx.now_ns)
-    assert row is not None, "an entry without an inode"
-    tx.touch(victim.ino)
-    left, change = row
+    left, change = _count(tx, sql.NAME_LOST, victim.ino, -lost)
     if left == 0 and victim.kind == Kind.REGULAR:
         # The row stays as an orphan: clients may have the file open (reclaim() deletes it).
         _forget_object(tx, victim)

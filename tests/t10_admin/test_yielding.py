@@ -42,31 +42,27 @@ def busy_machine() -> Iterator[None]:
             process.wait()
 
 
-CALM = "0.20 0.18 0.12 1/80 11206\n"
-IDLE = "cpu 0 0 0 1000 1000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n"
-
-
-@pytest.fixture
-def stat(tmp_path: Path) -> Path:
-    path = tmp_path / "stat"
-    path.write_text(IDLE)
-    return path
-
-
 @pytest.fixture
 def loads(tmp_path: Path) -> Path:
     path = tmp_path / "loadavg"
-    path.write_text(CALM)
+    path.write_text("0.20 0.18 0.12 1/80 11206\n")
     return path
 
 
-def test_a_machine_without_an_idle_processor_is_busy(loads: Path) -> None:
+def test_a_machine_without_an_idle_processor_is_busy(
+    loads: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = Machine(loads=loads)
+    with monkeypatch.context() as late:
+        late.setattr(yielding, "LOOK_SECONDS", 600.0)
+        assert not machine.is_busy(), "nothing was measured yet"
     with busy_machine():
         until(machine.is_busy, "the machine is busy")
 
 
-def test_a_machine_is_not_busy_while_it_waits_for_disks(stat: Path, loads: Path) -> None:
+def test_a_machine_is_not_busy_while_it_waits_for_disks(tmp_path: Path, loads: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 0 0 0 1000 1000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     machine = Machine(stat, loads)
     time.sleep(LOOK_SECONDS)
     stat.write_text("cpu 900 0 0 1000 9000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
@@ -83,11 +79,9 @@ def late_counters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("late_counters")
-def test_a_machine_is_busy_as_soon_as_others_have_a_thread_for_each_processor(
-    stat: Path, loads: Path
-) -> None:
+def test_a_machine_is_busy_as_soon_as_others_have_a_thread_for_each_processor(loads: Path) -> None:
     processors = os.cpu_count() or 1
-    machine = Machine(stat, loads)
+    machine = Machine(loads=loads)
     loads.write_text(f"0.20 0.18 0.12 {processors}/80 11206\n")
     assert not machine.is_busy()
     loads.write_text(f"0.20 0.18 0.12 {processors + 1}/80 11206\n")
