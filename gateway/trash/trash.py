@@ -296,7 +296,7 @@ class Trash:
             if now.node.parts != parts:
                 raise TrashRefused(f"it is {_shown(now.node.parts)} now")
             if not evidence or (row.evidence, now.evidence) != (evidence, evidence):
-                raise TrashRefused("it is not as it was when that was decided")
+                raise TrashRefused("it is not as it was when that was decided: look, and try again")
             if now.found.extent is Extent.FILES and rows.has_directories(view.session, ino):
                 raise TrashRefused("it has directories that are no part of it")
             seen = imprint.of(view.session, ino)
