@@ -16,4 +16,6 @@ def printable(name: bytes) -> str:
 def shown(text: str) -> str:
     """Escape a text that clients could influence: terminals obey control characters, and line
     breaks would forge lines of a log."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -65,7 +65,7 @@ class SetUp(BaseModel):
 @router.get("", responses=describe(409))
 def read_bucket(gateway: Governed, _viewer: Viewer, figures: Figured) -> Bucket:
     """Read what is configured, and whether the bucket answers. The bucket is asked now and then."""
-    told = bucket.checksum(gateway.settings)
+    told = bucket.checksum(gateway.settings, gateway.database)
     checksum = Checksum(kind=told["kind"], said_by=told["from"])  # type: ignore[arg-type]
     return Bucket(**bucket.facts(gateway.settings), **figures.probe(), checksum=checksum)
 

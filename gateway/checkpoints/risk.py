@@ -1,21 +1,23 @@
-"""Tells what each run would lose if this gateway were lost now."""
+"""Tells what each run would lose if this gateway were lost now, and counts the checkpoints."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, func, literal_column, or_, select
+from sqlalchemy import and_, func, literal_column, select
 
 from gateway import clock
 from gateway.checkpoints.facts import State
 from gateway.db.compiled import Session, Statement
 from gateway.db.statements import checkpoint
 
-_IS_DURABLE = checkpoint.c.state == literal_column(f"'{State.DURABLE}'")
 _newest: Any = (
     select(
         checkpoint.c.run,
         checkpoint.c.state,
+        func.count().label("count"),
         func.max(checkpoint.c.complete_ns).label("complete_ns"),
     )
     .group_by(checkpoint.c.run, checkpoint.c.state)
@@ -24,14 +26,15 @@ _newest: Any = (
 # The index of run, state and complete_ns has all that is grouped, in that order.
 NEWEST = Statement(
     select(
-        checkpoint.c.run,
+        _newest.c.run,
+        _newest.c.state,
+        _newest.c.count,
         checkpoint.c.step,
         checkpoint.c.path,
-        checkpoint.c.complete_ns,
-        checkpoint.c.state,
+        _newest.c.complete_ns,
     )
     .select_from(
-        _newest.join(
+        _newest.outerjoin(
             checkpoint,
             and_(
                 checkpoint.c.run == _newest.c.run,
@@ -42,32 +45,17 @@ NEWEST = Statement(
     )
     .order_by(checkpoint.c.complete_ns, checkpoint.c.ino)
 )
-"""Selects of each run and state the newest checkpoint that is complete. Of several with the same
-time the last row counts."""
-_durable: Any = (
-    select(checkpoint.c.run, func.max(checkpoint.c.complete_ns).label("complete_ns"))
-    .where(_IS_DURABLE)
-    .group_by(checkpoint.c.run)
-    .subquery("durable")
-)
-AT_RISK = Statement(
+"""Selects of each run and state the number of checkpoints, and the newest that is complete. Of
+several with the same time, which all have the number, the last row counts."""
+DIRTY = Statement(
     select(
-        checkpoint.c.run, func.sum(checkpoint.c.dirty_size), func.min(checkpoint.c.dirty_since_ns)
-    )
-    .select_from(checkpoint.outerjoin(_durable, _durable.c.run == checkpoint.c.run))
-    .where(
-        and_(
-            checkpoint.c.dirty_files > literal_column("0"),
-            or_(
-                _durable.c.complete_ns.is_(None),
-                func.coalesce(checkpoint.c.complete_ns, checkpoint.c.dirty_since_ns)
-                > _durable.c.complete_ns,
-            ),
-        )
-    )
-    .group_by(checkpoint.c.run)
+        checkpoint.c.run,
+        checkpoint.c.dirty_size,
+        checkpoint.c.dirty_since_ns,
+        checkpoint.c.complete_ns,
+    ).where(checkpoint.c.dirty_files > literal_column("0"))
 )
-"""Selects what the bucket lacks of checkpoints that are newer than the newest durable one."""
+"""Selects the checkpoints of which the bucket lacks files."""
 
 
 class Newest(NamedTuple):
@@ -97,24 +85,61 @@ class Risk(NamedTuple):
         return self.size / bytes_per_second if bytes_per_second > 0 else None
 
 
+class Summary(NamedTuple):
+    """What the catalogue has, all of one moment."""
+
+    risks: list[Risk]
+    """The risk of each run that has a complete checkpoint or data that the bucket lacks."""
+    runs: int
+    """The number of all runs."""
+    states: Counter[str]
+    """The number of checkpoints by state."""
+
+
 def measure(session: Session) -> list[Risk]:
     """Return the risk of each run, in the order of their names."""
+    return summarize(session).risks
+
+
+def summarize(session: Session) -> Summary:
+    """Return the risks, in the order of the names of the runs, and the counts."""
     newest: dict[tuple[bytes, bool], Newest] = {}
-    for run, step, path, complete_ns, state in session.all(NEWEST):
-        newest[bytes(run), state == State.DURABLE] = Newest(bytes(path), step, complete_ns)
-    at_risk = {bytes(run): facts for run, *facts in session.all(AT_RISK)}
+    counts: dict[tuple[bytes, str], int] = {}
+    for run, state, count, step, path, complete_ns in session.all(NEWEST):
+        counts[bytes(run), state] = count
+        if complete_ns is not None:
+            newest[bytes(run), state == State.DURABLE] = Newest(bytes(path), step, complete_ns)
     now_ns = clock.now_ns()
-    found = []
+    at_risk = _at_risk(session, newest, now_ns)
+    risks = []
     for run in sorted({*at_risk, *(run for run, _is_durable in newest)}):
         durable, other = newest.get((run, True)), newest.get((run, False))
         both = [one for one in (durable, other) if one is not None]
         complete = max(both, key=lambda one: one.complete_ns, default=None)
         size, since_ns = at_risk.get(run, (0, now_ns))
-        if run in at_risk and durable is not None:
+        # The clock may have gone back since.
+        seconds = max(0, now_ns - since_ns) / clock.NS
+        risks.append(Risk(run, complete, durable, seconds, size))
+    states: Counter[str] = Counter()
+    for (_run, state), count in counts.items():
+        states[state] += count
+    return Summary(risks, len({run for run, _state in counts}), states)
+
+
+def _at_risk(
+    session: Session, newest: Mapping[tuple[bytes, bool], Newest], now_ns: int
+) -> dict[bytes, tuple[int, int]]:
+    """Return of each run the bytes that the bucket lacks of checkpoints that are newer than its
+    newest durable one, if there are any, and the time since which its work is only here."""
+    found: dict[bytes, tuple[int, int]] = {}
+    for run, size, since_ns, complete_ns in session.all(DIRTY):
+        durable = newest.get((bytes(run), True))
+        if durable is not None:
+            if (complete_ns or since_ns or 0) <= durable.complete_ns:
+                continue
             since_ns = durable.complete_ns
         if since_ns is None:
             since_ns = now_ns  # an older release made the row: the catalogue makes it again
-        # The clock may have gone back since.
-        seconds = max(0, now_ns - since_ns) / clock.NS
-        found.append(Risk(run, complete, durable, seconds, int(size)))
+        before_size, before_ns = found.get(bytes(run), (0, since_ns))
+        found[bytes(run)] = before_size + size, min(before_ns, since_ns)
     return found

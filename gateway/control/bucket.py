@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.control.masking import without_userinfo
+from gateway.control.reading import reading
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -69,7 +70,7 @@ class Probe:
         return {"reachable": False, "error": error}
 
 
-def checksum(settings: Settings) -> dict[str, str | None]:
+def checksum(settings: Settings, database: Database) -> dict[str, str | None]:
     """Return which checksum goes with what is sent, and who said so. Raises UserError."""
     # Here, because awscrt takes a tenth of a second to import.
     from gateway.drain import endpoint
@@ -77,14 +78,8 @@ def checksum(settings: Settings) -> dict[str, str | None]:
     chosen = endpoint.configured(settings.bucket)
     if chosen is not None:
         return {"kind": chosen, "from": "configuration"}
-    database = Database(settings.database_url)
-    try:
-        with database.reader() as connection:
-            kind = endpoint.known(Session(connection, database.dialect), settings.bucket)
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the database {database.url}: {exc}") from None
-    finally:
-        database.close()
+    with reading(database) as session:
+        kind = endpoint.known(session, settings.bucket)
     return {"kind": kind, "from": None if kind is None else "store"}
 
 

@@ -13,8 +13,9 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean
 
 from gateway import clock
-from gateway.checkpoints.risk import measure
-from gateway.checkpoints.shown import CATALOGUED, SHOWN
+from gateway.checkpoints.facts import State
+from gateway.checkpoints.risk import summarize
+from gateway.checkpoints.shown import ARCHIVED, CATALOGUED, SHOWN
 from gateway.control import runs
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import catalogue, checkpoint, manifest, promotion
@@ -36,8 +37,12 @@ _MANIFEST = (
     )
     .scalar_subquery()
 )
-COUNTS = Statement(select(SHOWN, func.count()).group_by(SHOWN))
-RUNS = Statement(select(func.count(checkpoint.c.run.distinct())))
+ARCHIVED_COUNT = Statement(
+    select(func.count()).where(
+        checkpoint.c.storage_class.is_not(None),
+        checkpoint.c.state == literal_column(f"'{State.DURABLE}'"),
+    )
+)
 IS_MADE = Statement(select(catalogue.c.id))
 PROMOTIONS = Statement(
     select(promotion.c.name).where(promotion.c.ino == b("ino")).order_by(promotion.c.name)
@@ -211,10 +216,11 @@ def _facts(settings: Settings, row: Sequence[Any], now_ns: int, text: Text) -> d
 
 def gather(settings: Settings, session: Session) -> dict[str, Any]:
     """Return the facts for ``spillway status``. Raises TryAgain."""
-    counts = dict.fromkeys(CATALOGUED, 0)
-    counts |= {row[0]: row[1] for row in session.all(COUNTS)}
-    ((count,),) = session.all(RUNS)
-    facts = runs.facts_of(settings, measure(session))
+    found = summarize(session)
+    ((archived,),) = session.all(ARCHIVED_COUNT)
+    counts = dict.fromkeys(CATALOGUED, 0) | found.states | {ARCHIVED: archived}
+    counts[State.DURABLE] -= archived
+    facts = runs.facts_of(settings, found.risks)
     at_risk = sorted(
         (one for one in facts if one["at_risk_seconds"] or one["at_risk_bytes"]),
         key=lambda one: (one["alarm"] is None, -one["at_risk_seconds"]),
@@ -222,7 +228,7 @@ def gather(settings: Settings, session: Session) -> dict[str, Any]:
     alarms = sum(one["alarm"] is not None for one in facts)
     return {
         "is_made": is_made(session),
-        "runs": count,
+        "runs": found.runs,
         "checkpoints": counts,
         "at_risk": at_risk,
         "alarms": alarms,

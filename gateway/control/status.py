@@ -30,7 +30,9 @@ def gather(settings: Settings) -> dict[str, Any]:
     """
     with opened(settings) as database:
         facts = gather_quickly(settings, database)
-        facts["bucket"] |= bucket.probe(settings) | {"checksum": bucket.checksum(settings)}
+        facts["bucket"] |= bucket.probe(settings) | {
+            "checksum": bucket.checksum(settings, database)
+        }
         facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
         with reading(database) as session:
             facts["cache"] |= cached.count(session)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String, text
 
 from gateway.db.declare import Mapped, mapped_column
 from gateway.db.drainmodels import Base
@@ -58,6 +58,18 @@ class Checkpoint(Base):
     __table_args__ = (
         Index("ix_checkpoint_parent", "parent"),
         Index("ix_checkpoint_run", "run", "state", "complete_ns"),
+        Index(
+            "ix_checkpoint_dirty",
+            "run",
+            sqlite_where=text("dirty_files > 0"),
+            postgresql_where=text("dirty_files > 0"),
+        ),
+        Index(
+            "ix_checkpoint_storage_class",
+            "state",
+            sqlite_where=text("storage_class IS NOT NULL"),
+            postgresql_where=text("storage_class IS NOT NULL"),
+        ),
     )
 
 

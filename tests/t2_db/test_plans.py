@@ -8,8 +8,9 @@ from sqlalchemy import text
 from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 
 from gateway.cache import candidates, leftover, rows, warming
+from gateway.checkpoints import risk
 from gateway.checkpoints import statements as checkpoint_statements
-from gateway.control import cached
+from gateway.control import cached, checkpoints
 from gateway.db import journal
 from gateway.db import statements as namespace_statements
 from gateway.db.compiled import Statement, rows_of
@@ -59,7 +60,7 @@ STATEMENTS = {
         *(retries, backfill, blockrows, verify),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
         *(imprint, naming, trash_rows, transition, transitions),
-        retention_statements,
+        *(retention_statements, risk, checkpoints),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")

@@ -136,6 +136,18 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
     }
 
 
+def test_checkpoints_are_counted_by_the_state_that_is_shown(settings: Settings) -> None:
+    add(settings, clock.now_ns(), ROWS)
+    query(
+        settings,
+        "UPDATE checkpoint SET storage_class = 'GLACIER_IR' WHERE run = :run",
+        run=b"at rest",
+    )
+    found = status_of(settings)["catalogue"]
+    counts = {"writing": 3, "complete": 3, "draining": 1, "durable": 4, "archived": 1}
+    assert (found["checkpoints"], found["runs"]) == (counts, 5)
+
+
 def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = clock.now_ns()
     monkeypatch.setattr(clock, "now_ns", lambda: now_ns)
