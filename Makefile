@@ -244,8 +244,10 @@ $(AUDIT)/.installed: package/audit.txt $(wildcard package/*.lock) | deps
 	    --no-deps --require-hashes -r $(LOCK)
 	touch $@
 
+# dpkg-query also knows packages that others only suggest: their status is not-installed.
 deps:
-	@dpkg-query -W $(APT_PACKAGES) >/dev/null 2>&1 || { \
+	@found=$$(dpkg-query -W -f '$${db:Status-Status}\n' $(APT_PACKAGES) 2>/dev/null) && \
+	    ! echo "$$found" | grep -qvx installed || { \
 	    sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 	    $$sudo apt-get update -q && \
 	    $$sudo env DEBIAN_FRONTEND=noninteractive \
