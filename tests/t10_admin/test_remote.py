@@ -66,6 +66,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     site.edit("admin", "port", str(free_port()))
     site.edit("admin", "tls", '"self-signed"')
     site.edit("admin", "busy_share", "1")
+    site.edit("drain", "settle_seconds", "0")  # no state changes between two commands
     settings = site.settings
     world = World(settings, Namespace(settings))
     _fill(world)
@@ -141,6 +142,7 @@ READERS = (
 
 def test_what_is_read_from_afar_is_what_is_read_on_the_gateway(run: Run) -> None:
     done(run, "pin", "--note", "the best", "jobs/a/step-3")
+    assert json.loads(done(run, "queue", "--json"))["files"][0]["state"] == "waiting"
     for line in READERS:
         far, near = run(*line.split()), run(*line.split(), here=True)
         if line.startswith("statistics"):
