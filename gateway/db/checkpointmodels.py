@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Integer, LargeBinary, String
 
-from gateway.db.declare import Mapped, mapped_column
+from gateway.db.declare import Mapped, mapped_column, partial_index
 from gateway.db.drainmodels import Base
 
 __all__ = ["Base"]
@@ -58,18 +58,8 @@ class Checkpoint(Base):
     __table_args__ = (
         Index("ix_checkpoint_parent", "parent"),
         Index("ix_checkpoint_run", "run", "state", "complete_ns"),
-        Index(
-            "ix_checkpoint_dirty",
-            "run",
-            sqlite_where=text("dirty_files > 0"),
-            postgresql_where=text("dirty_files > 0"),
-        ),
-        Index(
-            "ix_checkpoint_storage_class",
-            "state",
-            sqlite_where=text("storage_class IS NOT NULL"),
-            postgresql_where=text("storage_class IS NOT NULL"),
-        ),
+        partial_index("ix_checkpoint_dirty", "run", where="dirty_files > 0"),
+        partial_index("ix_checkpoint_storage_class", "state", where="storage_class IS NOT NULL"),
     )
 
 

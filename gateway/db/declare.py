@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, TypeVar
 
-from sqlalchemy import Column, MetaData, Table
+from sqlalchemy import Column, Index, MetaData, Table, text
 from sqlalchemy.types import TypeEngine
 
 T = TypeVar("T")
@@ -21,6 +21,12 @@ class Mapped(Generic[T]):
 def mapped_column(*arguments: Any, **options: Any) -> Any:
     """Declare more of a column: the arguments and options of ``sqlalchemy.Column``."""
     return arguments, options
+
+
+def partial_index(name: str, *columns: str, where: str) -> Index:
+    """Declare an index of some rows, the same on both engines. SQLite uses it for a statement that
+    has the same words as ``where``."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
 class DeclarativeBase:

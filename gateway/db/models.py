@@ -15,10 +15,9 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     String,
-    text,
 )
 
-from gateway.db.declare import DeclarativeBase, Mapped, mapped_column
+from gateway.db.declare import DeclarativeBase, Mapped, mapped_column, partial_index
 from gateway.types import Kind, Residency
 
 ROOT_INO = 2
@@ -34,7 +33,7 @@ Big = BigInteger().with_variant(Integer, "sqlite")
 """64 bits on every engine. SQLite accepts only INTEGER as an alias of the row id."""
 
 
-_DIRTY = text(f"kind = {Kind.REGULAR:d} AND content_version > drained_version")
+_DIRTY = f"kind = {Kind.REGULAR:d} AND content_version > drained_version"
 """The same words as ``IS_DIRTY`` (gateway.db.statements): else SQLite would not use the index."""
 
 
@@ -150,25 +149,9 @@ class Inode(Base):
         CheckConstraint(
             f"write_open = 0 OR residency = {Residency.RESIDENT:d}", name="written_is_resident"
         ),
-        Index(
-            "ix_inode_dirty_drain_after",
-            "drain_after_ns",
-            "ino",
-            sqlite_where=_DIRTY,
-            postgresql_where=_DIRTY,
-        ),
-        Index(
-            "ix_inode_orphan",
-            "ino",
-            sqlite_where=text("nlink = 0"),
-            postgresql_where=text("nlink = 0"),
-        ),
-        Index(
-            "ix_inode_write_open",
-            "ino",
-            sqlite_where=text("write_open = 1"),
-            postgresql_where=text("write_open = 1"),
-        ),
+        partial_index("ix_inode_dirty_drain_after", "drain_after_ns", "ino", where=_DIRTY),
+        partial_index("ix_inode_orphan", "ino", where="nlink = 0"),
+        partial_index("ix_inode_write_open", "ino", where="write_open = 1"),
     )
 
 
