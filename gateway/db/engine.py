@@ -7,6 +7,7 @@ transaction begins, which errors end a transaction, and which error a client get
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -119,6 +120,8 @@ class Database:
         self.backend = _backend(parsed)
         self.dialect = self.backend.dialect
         self._readers: deque[Connection] = deque()
+        # Since Python 3.13 a connection that is collected open is warned of.
+        weakref.finalize(self, _close_each, self._readers).atexit = False
         self._slots = threading.BoundedSemaphore(self.backend.readers_max)
 
     def connect(self, *, for_writing: bool = False) -> Connection:
@@ -261,10 +264,15 @@ class Database:
 
     def close(self) -> None:
         """Close the pooled connections, and what the backend keeps."""
-        with suppress(IndexError):
-            while True:
-                self._readers.pop().close()
+        _close_each(self._readers)
         self.backend.close()
+
+
+def _close_each(connections: deque[Connection]) -> None:
+    """Close the connections and take them out."""
+    with suppress(IndexError):
+        while True:
+            connections.pop().close()
 
 
 def _backend(parsed: URL) -> Backend:
