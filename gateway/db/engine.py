@@ -120,7 +120,8 @@ class Database:
         self.backend = _backend(parsed)
         self.dialect = self.backend.dialect
         self._readers: deque[Connection] = deque()
-        # Since Python 3.13 a connection that is collected open is warned of.
+        # Since Python 3.13 a connection that is collected open is warned of. At the exit of a
+        # process they stay open: a child that was forked must not close its parent's.
         weakref.finalize(self, _close_each, self._readers).atexit = False
         self._slots = threading.BoundedSemaphore(self.backend.readers_max)
 
