@@ -19,7 +19,7 @@ from gateway.db.writer import Tx, Writer
 from gateway.errors import NoSpace, TryAgain
 from gateway.settings import Settings
 from tests.support.tools import run_as_root
-from tests.support.volumes import make_settings, make_volume
+from tests.support.volumes import make_settings, make_volume, query
 
 WAIT_SECONDS = 0.3
 
@@ -142,7 +142,6 @@ def test_changes_on_a_full_disk_are_told_so_and_go_on_when_there_is_room(tmp_pat
         ballast.unlink()
         writer.run(note)
         writer.close()
-        found = Database(settings.database_url).connect().execute("SELECT count(*) FROM rekey")
-        assert found.fetchone() == (done + 1,)
+        assert query(settings, "SELECT count(*) FROM rekey") == [(done + 1,)]
     finally:
         run_as_root("umount", "-l", directory)
