@@ -53,7 +53,7 @@ NFSV4 {{
     # In Ganesha 4.3 READ_PLUS, which is of version 2, answers reads with no data.
     Minor_Versions = {minor_versions};
     Lease_Lifetime = {lease_seconds};
-    Grace_Period = {grace_seconds};
+{expired_clients}    Grace_Period = {grace_seconds};
     Delegations = false;
     Only_Numeric_Owners = true;
 {idmap}}}
@@ -75,6 +75,10 @@ PYTHON {{
 }}
 """
 
+_EXPIRED_CLIENTS = """\
+    # Otherwise a file that a client has open when it dies would be sealed a day after its lease.
+    Expired_Client_Threshold = 0;
+"""
 _IO_FLUSHER = """\
     # The server writes to disks of this machine, not through a mount of its own.
     allow_set_io_flusher_fail = true;
@@ -98,6 +102,7 @@ def render(settings: Settings, exports: Sequence[Export] = ()) -> str:
         io_flusher=_IO_FLUSHER if release >= nfsserver.MUST_FLUSH_IO else "",
         minor_versions="0, 1, 2" if _serves_4_2(nfs.version_4_2, release) else "0, 1",
         lease_seconds=nfs.lease_seconds,
+        expired_clients=_EXPIRED_CLIENTS if release >= nfsserver.KEEPS_EXPIRED else "",
         grace_seconds=nfs.grace_seconds,
         **_kerberos(settings),
         plugin=PLUGIN,

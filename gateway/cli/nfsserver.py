@@ -15,6 +15,10 @@ MUST_FLUSH_IO = 6
 """From this release on the server ends unless it may call PR_SET_IO_FLUSHER, which needs
 CAP_SYS_RESOURCE, or is told to run without (MainNFSD/nfs_main.c)."""
 
+KEEPS_EXPIRED = 6
+"""From this release on the server keeps the opens of a client whose lease has ended for a day, or
+until another client wants them, unless it is told not to (SAL/nfs4_clientid.c)."""
+
 _ANSWER_SECONDS = 10.0
 
 

@@ -33,8 +33,16 @@ class Direct:
     """
 
     def __init__(self, settings: Settings) -> None:
-        with _uninterrupted():
-            self._namespace = Namespace(settings)
+        namespace = None
+        try:
+            with _uninterrupted():
+                namespace = Namespace(settings)
+        except KeyboardInterrupt:
+            # The interrupt came meanwhile. The caller gets nothing that it could close.
+            if namespace is not None:
+                namespace.close()
+            raise
+        self._namespace = namespace
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
         """Run requests, many in a transaction. Returns the answers in their order.

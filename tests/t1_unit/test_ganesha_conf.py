@@ -105,7 +105,7 @@ def test_what_must_stay_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted", "serves_4_2", "may_lack_flusher"),
+    ("said", "wanted", "serves_4_2", "is_release_6"),
     [
         ("NFS-Ganesha Release = V4.3", "auto", False, False),  # READ_PLUS answers with no data
         ("NFS-Ganesha Release = V5.9", "auto", False, False),
@@ -118,7 +118,7 @@ def test_what_must_stay_off() -> None:
     ],
 )
 def test_what_depends_on_the_server(
-    tmp_path: Path, said: str | None, wanted: str, serves_4_2: bool, may_lack_flusher: bool
+    tmp_path: Path, said: str | None, wanted: str, serves_4_2: bool, is_release_6: bool
 ) -> None:
     server = tmp_path / "ganesha.nfsd"
     if said is not None:
@@ -127,8 +127,9 @@ def test_what_depends_on_the_server(
     made = settings(ganesha=str(server), version_4_2=wanted)
     found = options(ganesha_conf.render(made))
     assert found["NFSV4", "Minor_Versions"] == ("0, 1, 2" if serves_4_2 else "0, 1")
-    # Ganesha 4.3 does not know this option.
-    assert (("NFS_CORE_PARAM", "allow_set_io_flusher_fail") in found) == may_lack_flusher
+    # Ganesha 4.3 does not know these options.
+    assert (("NFS_CORE_PARAM", "allow_set_io_flusher_fail") in found) == is_release_6
+    assert found.get(("NFSV4", "Expired_Client_Threshold")) == ("0" if is_release_6 else None)
 
 
 def test_the_plugin_is_told_where_python_and_the_configuration_are() -> None:
