@@ -31,7 +31,9 @@ KEPT_DOCUMENTS = (
     *("include=/usr/share/doc/*/copyright", "include=/usr/share/doc/spillway/*"),
 )
 """dpkg keeps to it in the machine, too."""
-ROOT_DEVICE = "/dev/vda1"
+_LABEL = "system"
+ROOT_DEVICE = f"LABEL={_LABEL}"
+"""A cloud may have its disks as NVMe or Xen devices, so no name of a device is written down."""
 DISK_BYTES = 6 * 1024**3
 SECTOR_BYTES = 512
 FIRST_SECTOR = 2048
@@ -123,7 +125,7 @@ def _disk(root: Path, disk: Path) -> None:
     offset = f"offset={FIRST_SECTOR * SECTOR_BYTES}"
     size = f"{sectors * SECTOR_BYTES // 1024}k"
     subprocess.run(
-        ["mke2fs", "-q", "-F", "-t", "ext4", "-E", offset, "-d", root, disk, size],
+        ["mke2fs", "-q", "-F", "-t", "ext4", "-L", _LABEL, "-E", offset, "-d", root, disk, size],
         check=True,
         env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"},
     )

@@ -24,7 +24,7 @@ source "qemu" "spillway" {
     ["-cpu", "Nehalem"],
     ["-kernel", var.kernel],
     ["-initrd", var.initramfs],
-    ["-append", "root=/dev/vda1 rw console=ttyS0"],
+    ["-append", "root=LABEL=system rw console=ttyS0"],
     ["-serial", "file:${var.output}/console.log"],
   ]
 

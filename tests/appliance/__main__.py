@@ -8,26 +8,35 @@ Each step prints how long it took. The first that fails ends the run with the ou
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import re
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from tests.appliance.choices import Choices
 from tests.appliance.image import image
-from tests.appliance.machine import HOST, Machine, bare
-from tests.appliance.packages import BROKEN, NEWER, NOVELTY, PREVIOUS, SECTION, THIS, packages
-from tests.appliance.playbook import Operator, Recap
+from tests.appliance.packages import (
+    BROKEN,
+    NEWER,
+    NOVELTY,
+    PREVIOUS,
+    SECTION,
+    THIS,
+    packages,
+    require_version,
+)
+from tests.appliance.playbook import succeeded
+from tests.appliance.saves import CHECKPOINTS, MOUNT
+from tests.appliance.stage import Stage
 from tests.appliance.steps import timed
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.waiting import until
 from tests.t11_package.test_package import EXPOSURE_MAX, SERVICES
 
-BUCKET = "checkpoints"
-DISK_BYTES = 1024**3
-MOUNT = "mkdir -p /mnt/{0} && mount -t nfs4 -o vers=4.1 127.0.0.1:/{1} /mnt/{0}"
+R = TypeVar("R", "Run", Choices)
 DATASETS = {"name": "/datasets", "path": "team/sets", "clients": ["127.0.0.1 ro"]}
 ALL = {"name": "/all", "clients": ["127.0.0.1 rw"], "squash": "root"}
 FROM_LOOKING = ("--start-at-task", "spillway : Look for versions")
@@ -36,27 +45,22 @@ WATCHDOG = "/run/systemd/system/spillway-nfs.service.d/watchdog.conf"
 
 
 class Run:
-    """The steps, in their order. Parameters: machine; operator; server, of the bucket; packages,
-    by version."""
+    """The steps, in their order. Parameters: stage, where they are done."""
 
-    def __init__(
-        self, machine: Machine, operator: Operator, server: RcloneServer, packages: dict[str, Path]
-    ) -> None:
-        self._machine = machine
-        self._operator = operator
-        self._server = server
-        self._packages = packages
-        self._saved: dict[str, str] = {}
-        """The digests of the files that were saved, by their paths."""
+    def __init__(self, stage: Stage) -> None:
+        self._machine = stage.machine
+        self._operator = stage.operator
+        self._packages = stage.packages
+        self._saves = stage.saves
 
     def check(self) -> None:
         """The check mode works before there is anything."""
-        _succeeded(self._operator.play("site.yml", "--check"))
+        succeeded(self._operator.play("site.yml", "--check"))
 
     def install(self) -> None:
         """The playbook makes a gateway."""
         first = self._operator.play("site.yml")
-        _succeeded(first)
+        succeeded(first)
         assert first.changed > 10, first.output
         mounted = self._machine.ssh("findmnt -no FSTYPE,OPTIONS /var/lib/spillway").stdout
         assert mounted.startswith("xfs") and "noatime" in mounted
@@ -66,13 +70,13 @@ class Run:
         """A second run changes nothing, and the check mode says so too."""
         for options in ((), ("--check",)):
             again = self._operator.play("site.yml", *options)
-            _succeeded(again)
+            succeeded(again)
             assert again.changed == 0, again.output
 
     def serve(self) -> None:
         """A client saves, and the bucket gets it. The services are what status shows."""
-        self._machine.ssh(MOUNT.format("ckpt", "checkpoints"))
-        self._save("run/step-1/a.bin")
+        self._machine.ssh(CHECKPOINTS)
+        self._saves.save("run/step-1/a.bin")
         facts = self._machine.ssh("spillway status", check=False).stdout
         assert facts.startswith("gateway     healthy"), facts
         assert "units of systemd" in facts
@@ -83,7 +87,7 @@ class Run:
     def restart(self) -> None:
         """A killed NFS server comes back, and the client continues."""
         self._machine.ssh("systemctl kill --signal=KILL spillway-nfs")
-        self._save("run/step-2/b.bin")
+        self._saves.save("run/step-2/b.bin")
         assert (
             "restarted once, last end: killed by KILL"
             in self._machine.ssh("spillway status", check=False).stdout
@@ -104,7 +108,7 @@ class Run:
             return "last end: killed by KILL (watchdog)" in facts
 
         until(killed, "the watchdog", 300)
-        self._save("run/step-4/hung.bin")
+        self._saves.save("run/step-4/hung.bin")
         self._machine.ssh(f"rm {WATCHDOG} && systemctl daemon-reload")
 
     def sandbox(self) -> None:
@@ -130,8 +134,8 @@ class Run:
         assert done.exit_status != 0 and "serves again" in done.output, done.output
         assert "Copy the database: " in done.output, done.output
         self._machine.ssh(f"rmdir {obstacle}")
-        self._require_version(PREVIOUS)
-        self._save("run/step-3/copy.bin")
+        require_version(self._machine, PREVIOUS)
+        self._saves.save("run/step-3/copy.bin")
 
     def fail_to_upgrade(self) -> None:
         """A package that does not serve gives way to the one before, by itself, with the database
@@ -145,26 +149,26 @@ class Run:
         assert done.exit_status != 0 and "serves again" in done.output, done.output
         assert "Let the NFS server serve: " in done.output, done.output
         assert NOVELTY not in self._configuration()
-        self._require_version(PREVIOUS)
-        self._save("run/step-3/c.bin")
+        require_version(self._machine, PREVIOUS)
+        self._saves.save("run/step-3/c.bin")
 
     def upgrade_from_the_version_before(self) -> None:
         """This version takes the database over, and the client continues. There is a way back
         unless the database was migrated, because clients have used it since."""
         this = str(self._packages[THIS])
-        _succeeded(self._operator.play("site.yml", spillway_package=this))
-        self._require_version(THIS)
-        self._save("run/step-4/d.bin")
-        self._require_saved()
+        succeeded(self._operator.play("site.yml", spillway_package=this))
+        require_version(self._machine, THIS)
+        self._saves.save("run/step-4/d.bin")
+        self._saves.require_all()
         last = self._machine.ssh("cat /var/lib/spillway/upgrades/last.json").stdout
         back = self._operator.play("rollback.yml")
         if json.loads(last)["migrated"]:
             assert back.exit_status != 0 and "the upgrade migrated the database" in back.output
         else:
-            _succeeded(back)
-            self._require_version(PREVIOUS)
-            _succeeded(self._operator.play("site.yml", spillway_package=this))
-        self._require_version(THIS)
+            succeeded(back)
+            require_version(self._machine, PREVIOUS)
+            succeeded(self._operator.play("site.yml", spillway_package=this))
+        require_version(self._machine, THIS)
 
     def upgrade(self) -> None:
         """A newer package serves, and the client continues. The configuration is a new one too,
@@ -175,9 +179,9 @@ class Run:
             spillway_settings=self._settings("cache", "evict_to", 0.6),
             spillway_exports=[DATASETS, ALL],
         )
-        _succeeded(done)
-        self._require_version(NEWER)
-        self._save("run/step-5/e.bin")
+        succeeded(done)
+        require_version(self._machine, NEWER)
+        self._saves.save("run/step-5/e.bin")
         assert "evict_to = 0.6" in self._configuration()
         self._machine.ssh(MOUNT.format("sets", "datasets"))
         refused = self._machine.ssh("touch /mnt/sets/x", check=False)
@@ -187,14 +191,14 @@ class Run:
     def export(self) -> None:
         """Exports are changed and removed by the roles, which say so only if they do."""
         again = self._operator.play("site.yml", *FROM_EXPORTS, spillway_exports=[DATASETS, ALL])
-        _succeeded(again)
+        succeeded(again)
         assert again.changed == 0, again.output
         done = self._operator.play(
             "site.yml", *FROM_EXPORTS,
             spillway_exports=[{**DATASETS, "squash": "all"}],
             spillway_removed_exports=["/all", "/never"],
         )  # fmt: skip
-        _succeeded(done)
+        succeeded(done)
         assert done.changed == 2, done.output
         listed = json.loads(self._machine.ssh("spillway export list --json").stdout)
         found = [(one["name"], one["path"], one["squash"], one["served"]) for one in listed]
@@ -203,25 +207,27 @@ class Run:
     def roll_back(self) -> None:
         """The operator goes back to this version, whose schema is the same, and to its
         configuration."""
-        _succeeded(self._operator.play("rollback.yml"))
+        succeeded(self._operator.play("rollback.yml"))
         assert "evict_to" not in self._configuration()
-        self._require_version(THIS)
-        self._save("run/step-6/f.bin")
-        self._require_saved()
+        require_version(self._machine, THIS)
+        self._saves.save("run/step-6/f.bin")
+        self._saves.require_all()
 
     def upgrade_by_hand(self) -> None:
         """dpkg stops what runs, migrates, and starts it again."""
         self._machine.ssh(f"dpkg -i /var/cache/spillway/spillway_{NEWER}+deb12.deb")
-        self._require_version(NEWER)
-        self._save("run/step-7/g.bin")
+        require_version(self._machine, NEWER)
+        self._saves.save("run/step-7/g.bin")
 
     def uninstall(self) -> None:
-        """The package is gone, and the data are not."""
+        """The package and what watches it are gone, and the data are not."""
         self._machine.ssh("umount -l /mnt/ckpt")
-        _succeeded(self._operator.play("uninstall.yml"))
+        succeeded(self._operator.play("uninstall.yml"))
         left = self._machine.ssh("ls /var/lib/spillway /etc/spillway; id spillway").stdout
         assert "namespace.db" in left and "spillway.toml" in left
         assert self._machine.ssh("test -e /usr/bin/spillway", check=False).returncode != 0
+        units = self._machine.ssh("systemctl list-units --all '*spillway*'; systemctl --failed")
+        assert "check-spillway" not in units.stdout, units.stdout
 
     def _settings(self, section: str, key: str, value: Any) -> dict[str, Any]:
         """Return the settings of the gateway with one more."""
@@ -230,50 +236,26 @@ class Run:
     def _configuration(self) -> str:
         return self._machine.ssh("cat /etc/spillway/spillway.toml").stdout
 
-    def _save(self, path: str) -> None:
-        """Save a file through the mount, and wait until the bucket has it."""
-        file = f"/mnt/ckpt/{path}"
-        self._machine.ssh(f"mkdir -p $(dirname {file}) && head -c 300000 /dev/urandom > {file}")
-        digest = self._machine.ssh(f"sync {file} && md5sum < {file}").stdout
-        stored = self._server.directory / BUCKET / path
-        until(stored.is_file, f"{path} in the bucket", 300)
-        assert digest == self._machine.ssh("md5sum", stdin=stored.read_bytes()).stdout
-        self._saved[file] = digest
-
-    def _require_saved(self) -> None:
-        """Require that everything that was saved so far is there, as it was."""
-        self._machine.ssh("echo 3 > /proc/sys/vm/drop_caches")
-        for file, digest in self._saved.items():
-            assert self._machine.ssh(f"md5sum < {file}").stdout == digest, file
-
-    def _require_version(self, version: str) -> None:
-        found = self._machine.ssh("spillway --version; systemctl is-active 'spillway-*'").stdout
-        assert f"{version}\n" in found and "failed" not in found, found
+    STEPS = (
+        *(check, install, repeat, serve, restart, fail_to_copy, fail_to_upgrade),
+        *(upgrade_from_the_version_before, sandbox, hang, upgrade, export, roll_back),
+        *(upgrade_by_hand, uninstall),
+    )
 
 
-def _succeeded(done: Recap) -> None:
-    assert done.exit_status == 0 and done.failed == 0, done.output
-
-
-def _values(server: RcloneServer, package: Path) -> dict[str, Any]:
-    return {
-        "base_update_cache": False,
-        "storage_devices": ["/dev/nvme0n1", "/dev/nvme1n1"],
-        "storage_layout": "mdadm",
-        "firewall_ssh_clients": ["10.0.2.0/24"],
-        "firewall_nfs_clients": ["10.0.2.0/24"],
-        "monitoring_every_seconds": 3600,
-        "spillway_package": str(package),
-        "spillway_access_key_id": ACCESS_KEY,
-        "spillway_secret_access_key": SECRET_KEY,
-        "spillway_settings": {
-            "bucket": {"name": BUCKET, "endpoint_url": f"http://{HOST}:{server.port}"},
-            "nfs": {"lease_seconds": 10, "grace_seconds": 15, "clients": ["127.0.0.1 rw"]},
-            "drain": {"settle_seconds": 1.0},
-            "checkpoints": {"rule": [{"name": "ours", "path": "{run}/done-{step}", "files": 1}]},
-        },
-        "spillway_policies": [{"name": "all", "run": "*", "keep_newest": 3}],
-    }
+def _do(
+    kind: type[R],
+    stage: Callable[[str], Stage],
+    steps: Sequence[Callable[[R], None]],
+    names: Sequence[str],
+) -> None:
+    """Do the steps of a machine that are named, or all. Without one it is not booted."""
+    wanted = [step for step in steps if not names or step.__name__ in names]
+    if wanted:
+        with stage(kind.__name__.lower()) as entered:
+            run = kind(entered)
+            for step in wanted:
+                timed(step.__name__.replace("_", " "), partial(step, run))
 
 
 def main() -> int:
@@ -283,30 +265,17 @@ def main() -> int:
         parser.add_argument(name, type=Path)
     parser.add_argument("--steps", nargs="*", default=[], help="by name (default: all)")
     args = parser.parse_args()
-    with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="appliance-")))
-        made = timed("image", lambda: image(args.cache))
+    made = timed("image", lambda: image(args.cache))
+    with tempfile.TemporaryDirectory(prefix="appliance-") as directory:
+        scratch = Path(directory)
         built = timed("packages", lambda: packages(args.plugin, args.ganesha, scratch))
-        disks = [scratch / f"disk{number}" for number in range(2)]
-        for disk in disks:
-            with disk.open("wb") as file:
-                file.truncate(DISK_BYTES)
-        server = stack.enter_context(RcloneServer(scratch / "s3"))
-        server.client().create_bucket(Bucket=BUCKET)
-        machine = Machine(bare(made, disks), made.key, args.cache / "console.log")
-        timed("boot", lambda: stack.enter_context(machine))
-        ansible = args.ansible.absolute() / "bin"
-        operator = Operator(ansible, scratch, machine, _values(server, built[PREVIOUS]))
-        run = Run(machine, operator, server, built)
-        steps = (
-            *(run.check, run.install, run.repeat, run.serve, run.restart, run.fail_to_copy),
-            *(run.fail_to_upgrade, run.upgrade_from_the_version_before, run.sandbox, run.hang),
-            *(run.upgrade, run.export, run.roll_back, run.upgrade_by_hand, run.uninstall),
-        )
-        for step in steps:
-            if args.steps and step.__name__ not in args.steps:
-                continue
-            timed(step.__name__.replace("_", " "), step)
+
+        def stage(name: str) -> Stage:
+            console = args.cache / f"console-{name}.log"
+            return Stage(made, built, args.ansible, scratch / name, console)
+
+        _do(Run, stage, Run.STEPS, args.steps)
+        _do(Choices, stage, Choices.STEPS, args.steps)
     return 0
 
 

@@ -33,6 +33,8 @@ from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
 
 ADMIN_PORT = 8780
+SYSTEM = "nvme,serial=system"
+"""The image is made on a virtio disk. A disk with another name boots as well."""
 BOOT_SECONDS = 900.0
 SERVICES = ("spillway-nfs", "spillway-drain", "spillway-checkpoints", "spillway-admin")
 NFS_SECONDS = 600.0
@@ -202,7 +204,7 @@ def main() -> int:
     with ExitStack() as stack:
         server = stack.enter_context(RcloneServer(directory / "s3"))
         server.client().create_bucket(Bucket=site.BUCKET)
-        appliance = Appliance(image, directory / "machine", [ADMIN_PORT])
+        appliance = Appliance(image, directory / "machine", [ADMIN_PORT], SYSTEM)
         run = Run(appliance, server, args.vm, stack)
         steps: tuple[Callable[[], None], ...] = (
             *(run.boot_without_a_bucket, run.boot_with_a_corrected_file, run.serve),

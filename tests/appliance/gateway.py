@@ -27,26 +27,33 @@ class Appliance:
     """The parts, in a directory: the machine keeps what it writes. As a cable a pair of UDP ports
     is used, so a machine without power is silent, as it would be.
 
-    Parameters: image, the qcow2; ports, its ports that are to be reached from here.
+    Parameters: image, the qcow2; ports, its ports that are to be reached from here; system, qemu's
+    device for the disk of the system.
     """
 
-    def __init__(self, image: Path, directory: Path, ports: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        image: Path,
+        directory: Path,
+        ports: Sequence[int] = (),
+        system: str = "virtio-blk-pci",
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._drive = directory / "drive"
         self._monitor = directory / "monitor"
         self.data = directory / "data"
         self.key = directory / "key"
         self._here, self._there = free_port(), free_port()
-        system = directory / "system.qcow2"
+        disk = directory / "system.qcow2"
         options = ["-q", "-f", "qcow2", "-F", "qcow2", "-b", str(image.absolute())]
-        subprocess.run(["qemu-img", "create", *options, system], check=True)
+        subprocess.run(["qemu-img", "create", *options, disk], check=True)
         with self.data.open("wb") as file:
             file.truncate(DATA_BYTES)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.key], check=True)
         self._hardware = [
-            *("-drive", f"file={system},format=qcow2,if=none,id=system,cache=writeback"),
+            *("-drive", f"file={disk},format=qcow2,if=none,id=system,cache=writeback"),
             # Without an order the BIOS takes the first disk on the bus, which may be another one.
-            *("-device", "virtio-blk-pci,drive=system,bootindex=1"),
+            *("-device", f"{system},drive=system,bootindex=1"),
             *("-drive", f"file={self._drive},format=raw,if=virtio,readonly=on"),
             *("-netdev", f"socket,id=cable,{_cable(self._here, self._there)}"),
             *("-device", "virtio-net-pci,netdev=cable,romfile=,addr=0x10"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from package.build import PREFIX, build
 from package.lock import ROOT
+from tests.appliance.machine import Machine
 
 PREVIOUS, THIS, NEWER, BROKEN = "0.0.9", "0.1.0", "0.1.0.1", "0.1.0.2"
 SECTION, NOVELTY = "cache", "novelty"
@@ -30,6 +31,12 @@ def packages(plugin: Path, ganesha: Path, directory: Path) -> dict[str, Path]:
         NEWER: build(plugin, directory, NEWER),
         BROKEN: _broken(build(plugin, directory, BROKEN), directory / "broken"),
     }
+
+
+def require_version(machine: Machine, version: str) -> None:
+    """Require that a machine has this version, and runs it. Raises AssertionError."""
+    found = machine.ssh("spillway --version; systemctl is-active 'spillway-*'").stdout
+    assert f"{version}\n" in found and "failed" not in found, found
 
 
 def _broken(package: Path, tree: Path) -> Path:

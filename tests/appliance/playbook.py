@@ -24,6 +24,11 @@ class Recap(NamedTuple):
     output: str
 
 
+def succeeded(done: Recap) -> None:
+    """Require that a run changed what it had to. Raises AssertionError with what it said."""
+    assert done.exit_status == 0 and done.failed == 0, done.output
+
+
 class Operator:
     """Runs playbooks. Parameters: ansible, the directory of its programs; directory, for the
     inventory; machine; values, the variables of the gateway."""
