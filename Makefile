@@ -207,6 +207,7 @@ image-test: build
 	$(PY) -m tests.appliance.first $(BUILD)/image $(BUILD)/vm
 
 # The image loses its power at random moments. As root, after make image. CYCLES=, SEED= repeats a run.
+# POWERCUT=--without-fsync: the NFS server's calls of fsync do nothing, and the loss must be found.
 powercut: build $(NFSLOAD)
 	$(PY) -m tests.appliance.powercut --cycles $(or $(CYCLES),20) --seed "$(SEED)" $(POWERCUT) \
 	    $(BUILD)/image $(BUILD)/vm

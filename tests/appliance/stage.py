@@ -18,7 +18,7 @@ DISK_BYTES = 1024**3
 
 
 class Stage(ExitStack):
-    """As a context manager it runs, and ends what was entered.
+    """A stage is a context manager: it boots the machine, and ends what was entered into it.
 
     Parameters: base, the machine; packages, by version, of which the previous one is installed
     first; ansible, with its programs; directory, a new one; console, the file for the machine's.

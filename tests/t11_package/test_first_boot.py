@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,10 @@ from admin_api.store.opening import open_store
 from gateway import config
 from gateway.cli.main import EXIT_USAGE, main
 from gateway.errors import UserError
-from gateway.firstboot import disk, site, system
+from gateway.firstboot import disk, drive, site, system
 from tests.appliance import site as appliance
 from tests.support.s3server import SECRET_KEY
+from tests.support.tools import tool
 from tests.support.volumes import make_settings, make_volume
 from tests.t0_tidy.test_tidy import ROOT
 
@@ -138,6 +141,25 @@ def test_the_system_gets_name_keys_and_address(tmp_path: Path) -> None:
 def test_a_site_that_says_nothing_of_the_machine_leaves_it_alone(tmp_path: Path) -> None:
     system.apply(site.read(BUCKET).machine, tmp_path)
     assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_disk_with_data_is_left_alone(tmp_path: Path) -> None:
+    device = tmp_path / "disk"
+    with device.open("wb") as file:
+        file.truncate(8 * 1024 * 1024)
+    disk.require(device)  # it is empty
+    for label, refused in (("photos", True), (disk.LABEL, False)):
+        subprocess.run([tool("mke2fs"), "-q", "-F", "-t", "ext4", "-L", label, device], check=True)
+        before = device.read_bytes()
+        with pytest.raises(UserError, match="it may be data") if refused else nullcontext():
+            disk.require(device)
+        assert device.read_bytes() == before
+
+
+def test_a_disk_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drive, "WAIT_SECONDS", 0.0)
+    with pytest.raises(UserError, match=r"there is no disk .*none: attach it"):
+        disk.require(tmp_path / "none")
 
 
 def test_the_disk_is_mounted_as_the_role_mounts_it() -> None:

@@ -17,10 +17,16 @@ UNITS = ROOT / "package/systemd"
 SERVICES = sorted(path.name for path in UNITS.glob("spillway-*.service"))
 FIRST_BOOT = "configure-spillway.service"
 EXPOSURE_MAX = 2.0
+LOCKS = sorted((ROOT / "package").glob("python*.lock"))
 
 
-def test_each_dependency_is_pinned_with_its_digest() -> None:
-    text = lock_file().read_text()
+def test_there_is_a_lock_of_this_python() -> None:
+    assert lock_file() in LOCKS
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
+def test_each_dependency_is_pinned_with_its_digest(lock: Path) -> None:
+    text = lock.read_text()
     pinned = re.findall(r"^([a-z0-9-]+)==\S+ --hash=sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     assert len(pinned) == len([line for line in text.splitlines() if not line.startswith("#")])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -64,6 +70,17 @@ def test_a_unit_may_do_little(machine: Path, unit: str) -> None:
     if Path("/etc/debian_version").read_text().startswith("12"):
         documents = (ROOT / "docs/installing.md").read_text()
         assert f"| `{unit.removesuffix('.service')}` | {found[1]} |" in documents
+
+
+@pytest.mark.parametrize("unit", SERVICES)
+def test_what_a_unit_makes_is_its_users_alone(unit: str) -> None:
+    text = (UNITS / unit).read_text()
+    common = (UNITS / "spillway-.service.d").glob("*.conf")
+    lines = [
+        *text.splitlines(),
+        *(line for path in common for line in path.read_text().splitlines()),
+    ]
+    assert "UMask=0077" in lines and "User=spillway" in lines
 
 
 def test_systemd_understands_the_units(machine: Path) -> None:
