@@ -62,21 +62,29 @@ name = "old"
 run = "run0*"
 delete_after_days = 300
 """
+DIRECTORY = "/checkpoints/run007/step-7"
+"""The path for requests that want one."""
 PAGES = (
     *("/", "/checkpoints", "/checkpoints/list", "/checkpoints/list?run=run007&sort=run&order=up"),
     *("/checkpoints/{ino}", "/checkpoints/{ino}/fate", "/checkpoints/{ino}/delete"),
-    *("/files?path=/checkpoints", "/files?path=/checkpoints/run007/step-7", "/queue", "/policies"),
+    *("/checkpoints/{ino}/promote", "/checkpoints/{ino}/pin"),
+    *(
+        "/files?path=/checkpoints",
+        f"/files?path={DIRECTORY}",
+        f"/files?path={DIRECTORY}/rank-00000.pt",
+    ),
+    *("/queue", "/policies"),
     *("/policies/plan", "/policies/new", "/policy/newest", "/policy/newest/history"),
+    *("/policies/plan/summary", "/policies/log", "/policy/newest/remove"),
     "/policies/preview?version=1&name=newest&run=run00*&keep_newest=50",
     *("/promotions", "/trash", "/trash/empty", "/exports", "/jobs", "/audit", "/settings"),
-    *("/settings/tokens", "/live/history?seconds=2678400"),
+    *("/exports/new", "/exports/preview?name=/data&path=data&clients=127.0.0.1"),
+    *("/login", "/settings/tokens", "/live/history?seconds=2678400"),
 )
 MORE_LISTS = (
     *("/api/v1/checkpoints?run=run007", "/api/v1/checkpoints?sort=-complete"),
     *("/api/v1/checkpoints?text=step-77", "/api/v1/queue?path=/checkpoints/waiting"),
 )
-DIRECTORY = "/checkpoints/run007/step-7"
-"""The path for requests that want one."""
 HAMMER = """
 import sys, httpx
 base, token, *paths = sys.stdin.read().split()
