@@ -9,21 +9,24 @@ boot it may have no network but the one that leads to this machine.
 from __future__ import annotations
 
 import hashlib
+import platform
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-SUITE = "bookworm"
+SUITE = platform.freedesktop_os_release()["VERSION_CODENAME"]
+"""That of this machine, because the package that is built here fits no other Debian."""
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = (
     *("systemd-sysv", "systemd-resolved", "systemd-timesyncd", "dbus", "udev", "iproute2"),
     *("linux-image-cloud-amd64", "initramfs-tools", "grub-pc-bin", "grub2-common"),
     *("openssh-server", "python3", "python3-apt", "ca-certificates", "adduser"),
-    *("nfs-ganesha", "libpython3.11", "e2fsprogs", "xfsprogs", "nftables"),
+    *("nfs-ganesha", f"libpython3.{sys.version_info.minor}", "e2fsprogs", "xfsprogs", "nftables"),
     "prometheus-node-exporter",
 )
 KEPT_DOCUMENTS = (

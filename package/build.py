@@ -62,7 +62,7 @@ def build(plugin: Path, output: Path, version: str | None = None) -> Path:
         _copies(stage)
         _control(stage, version)
         _normalise(stage, int(epoch))
-        package = output / f"spillway_{_debian_version(version)}_{_machine()}.deb"
+        package = output / f"spillway_{debian_version(version)}_{_machine()}.deb"
         output.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             # The default, xz, takes ten times as long and gives other bytes with other processors.
@@ -77,7 +77,7 @@ def _version() -> str:
     return str(found["project"]["version"])
 
 
-def _debian_version(version: str) -> str:
+def debian_version(version: str) -> str:
     """Return the version of the package. That for a newer Debian is the higher one, so that an
     upgrade of the system also replaces the package."""
     release = Path("/etc/debian_version").read_text(encoding="ascii").split(".")[0].strip()
@@ -178,7 +178,7 @@ def _control(stage: Path, version: str) -> None:
     control.mkdir()
     major, minor = sys.version_info[:2]
     fields = {
-        "version": _debian_version(version),
+        "version": debian_version(version),
         "machine": _machine(),
         "ganesha": _query("Version", "nfs-ganesha"),
         "python": f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1}), "

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from package.build import debian_version
 from tests.appliance.choices import Choices
 from tests.appliance.image import image
 from tests.appliance.packages import (
@@ -126,7 +127,7 @@ class Run:
 
     def fail_to_copy(self) -> None:
         """An upgrade that cannot copy the database is given up, and the gateway serves again."""
-        obstacle = f"/var/lib/spillway/upgrades/namespace-{PREVIOUS}+deb12"
+        obstacle = f"/var/lib/spillway/upgrades/namespace-{debian_version(PREVIOUS)}"
         self._machine.ssh(f"mkdir -p {obstacle}")
         done = self._operator.play(
             "site.yml", *FROM_LOOKING, spillway_package=str(self._packages[THIS])
@@ -215,7 +216,7 @@ class Run:
 
     def upgrade_by_hand(self) -> None:
         """dpkg stops what runs, migrates, and starts it again."""
-        self._machine.ssh(f"dpkg -i /var/cache/spillway/spillway_{NEWER}+deb12.deb")
+        self._machine.ssh(f"dpkg -i /var/cache/spillway/spillway_{debian_version(NEWER)}.deb")
         require_version(self._machine, NEWER)
         self._saves.save("run/step-7/g.bin")
 

@@ -1,4 +1,4 @@
-"""The machine that the roles make a gateway of: a fresh Debian 12 with systemd and sshd.
+"""The machine that the roles make a gateway of: a fresh Debian with systemd and sshd.
 
 The tests start with a copy, so what they change does not stay.
 """
