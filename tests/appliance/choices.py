@@ -13,6 +13,7 @@ from tests.appliance.saves import CHECKPOINTS
 from tests.appliance.stage import Stage
 from tests.support.certificates import certify
 from tests.support.kdc import REALM, Kdc
+from tests.support.waiting import until
 
 ADDRESS = "10.0.2.15"
 NAME = f"gateway.{REALM.lower()}"
@@ -63,7 +64,11 @@ class Choices:
         self._machine.ssh(CHECKPOINTS)
         self._saves.save("run/step-1/a.bin")
         self._machine.put(self._certificates / "ca.pem", "/root/ca.pem")
-        assert self._machine.ssh(f"python3 -c '{_LOOK}'").stdout == "200\n"
+
+        def answered() -> bool:
+            return self._machine.ssh(f"python3 -c '{_LOOK}'", check=False).stdout == "200\n"
+
+        until(answered, "the login page of the admin API", 300)
 
     def fail_to_upgrade_postgresql(self) -> None:
         """A package that does not serve gives way to the one before, with its database."""
