@@ -32,6 +32,7 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
 
+from gateway import tls
 from gateway.errors import BucketError, ObjectRefused, StoreBusy, StoreRefused, StoreUnavailable
 from gateway.objectstore.pace import Gate
 from gateway.objectstore.wire import Wire
@@ -264,10 +265,11 @@ def typed(
         )
     if isinstance(exc, ResponseParserError):
         return StoreUnavailable(f"{where} answers {operation} with something that is not S3")
-    if isinstance(exc, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(exc):
+    untrusted = tls.error_behind(exc) if isinstance(exc, SSLError) else None
+    if isinstance(untrusted, ssl.SSLCertVerificationError):
         return StoreRefused(
-            f"the certificate of {where} is not trusted: set bucket.ca_bundle to that of its CA, "
-            "or correct bucket.endpoint_url"
+            f"the certificate of {where} is not trusted: {tls.why_untrusted(untrusted)}: set "
+            "bucket.ca_bundle to that of its CA, or correct bucket.endpoint_url"
         )
     if isinstance(exc, (HTTPClientError, BotoConnectionError)):
         return StoreUnavailable(

@@ -113,6 +113,7 @@ ALLOWED = {
     "gateway.released": {"gateway.db", "gateway.objectstore"},
     "gateway.interrupt": set[str](),
     "gateway.text": set[str](),
+    "gateway.tls": set[str](),
     "gateway.units": set[str](),
     "gateway.door": {
         "gateway.types",
@@ -150,6 +151,7 @@ ALLOWED = {
         "gateway.namespace",
     },
     "gateway.objectstore": {
+        "gateway.tls",
         "gateway.types",
         "gateway.errors",
         "gateway.clock",

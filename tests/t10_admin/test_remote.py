@@ -151,8 +151,13 @@ def test_what_is_read_from_afar_is_what_is_read_on_the_gateway(run: Run) -> None
         if "--json" in line:
             assert _known(json.loads(far[1])) == _known(json.loads(near[1])), line
         else:
-            assert TIMES.sub("TIME", far[1]) == TIMES.sub("TIME", near[1]), line
+            assert _steady(far[1]) == _steady(near[1]), line
         assert far[::2] == near[::2], line
+
+
+def _steady(text: str) -> str:
+    """Return a text without times. A longer one makes its column wider."""
+    return re.sub(" +", " ", TIMES.sub("TIME", text))
 
 
 def _known(found: Any) -> Any:

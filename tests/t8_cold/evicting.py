@@ -104,6 +104,8 @@ class Cold(Site):
             with closing(Door(Direct(self.settings), self.asked, self.before_asked)) as door:
                 yield door
         finally:
+            # A door inside of this one has opened it.
+            self.namespace.close()
             self.namespace = Namespace(self.settings)
 
     def evictor(self) -> Evictor:

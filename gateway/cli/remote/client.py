@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import httpx
 
+from gateway import tls
 from gateway.cli.reach import MAKE, Reach
 from gateway.errors import NotPossible, NotThere, UserError
 from gateway.text import shown
@@ -127,11 +128,9 @@ class Api:
         return UserError(f"{self.url}: {what}{self._versions()}: {OTHER_VERSION}")
 
     def _unreachable(self, exc: httpx.TransportError) -> UserError:
-        cause: BaseException | None = exc
-        while cause is not None and not isinstance(cause, ssl.SSLError):
-            cause = cause.__cause__ or cause.__context__
+        cause = tls.error_behind(exc)
         if isinstance(cause, ssl.SSLCertVerificationError):
-            why = cause.verify_message or str(cause)
+            why = tls.why_untrusted(cause)
             remedy = "use the name or address that it is for"
             if "ostname" not in why and "IP address" not in why:
                 remedy = "copy admin.certificate of the gateway here, and name it: --ca FILE"
