@@ -3,7 +3,6 @@ a given certificate, and Kerberos."""
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 from tests.appliance.machine import HOST
@@ -111,8 +110,7 @@ class Choices:
 
     def _join_the_realm(self) -> None:
         """Give the machine, as a client, a key. Its root is then root."""
-        keytab = self._kdc.keytab(f"host/client.{REALM.lower()}").read_bytes()
-        self._machine.ssh("base64 -d > /etc/krb5.keytab", stdin=base64.b64encode(keytab))
+        self._machine.put(self._kdc.keytab(f"host/client.{REALM.lower()}"), "/etc/krb5.keytab")
         self._machine.ssh(f"echo {ADDRESS} {NAME} >> /etc/hosts && systemctl restart rpc-gssd")
 
     STEPS = (
