@@ -18,8 +18,9 @@ from pathlib import Path
 from tests.conformance.server import EXPORT, Server
 from tests.support.s3server import die_with_parent
 
-PLY = "ply==3.11"
-"""The only package that pynfs needs besides Python, as long as no test uses Kerberos."""
+PACKAGES = ("ply==3.11", "xdrlib3==0.1.1")
+"""What pynfs needs besides Python, as long as no test uses Kerberos. Python has had no xdrlib since
+3.13."""
 XDR_DIRECTORIES = ("rpc", "nfs4.1/xdrdef", "nfs4.0/lib/rpc", "nfs4.0/lib/rpc/rpcsec")
 FOLDERS = {0: "nfs4.0", 1: "nfs4.1"}
 STALL_SECONDS = 900.0
@@ -68,7 +69,7 @@ class Suite:
                 shutil.rmtree(old)
         _run("/usr/bin/python3", "-m", "venv", build / "venv")
         pip = (self._python, "-m", "pip", "install", "-q", "--disable-pip-version-check")
-        _run(*pip, PLY)
+        _run(*pip, *PACKAGES)
         shutil.copytree(checkout, self._copy, symlinks=True, ignore=shutil.ignore_patterns(".git"))
         generator = self._copy / "xdr" / "xdrgen.py"
         for folder in XDR_DIRECTORIES:
@@ -164,7 +165,7 @@ def _helper(ask: int, answered: int) -> str:
 
 
 def _fingerprint(checkout: Path) -> str:
-    digest = hashlib.sha256(PLY.encode())
+    digest = hashlib.sha256(" ".join(PACKAGES).encode())
     for path in sorted(checkout.rglob("*")):
         if path.suffix in (".py", ".x") and path.is_file():
             digest.update(str(path.relative_to(checkout)).encode() + path.read_bytes())

@@ -157,14 +157,14 @@ def test_a_seek_in_an_evicted_file_waits_and_finds_the_same_holes(
     vm: ClientVm, make_site: MakeSite
 ) -> None:
     site = make_site(nfs={"version_4_2": "on"})
-    vm.umount()
-    vm.mount(site.gateway.port, version="4.2")
     sparse = MOUNT / "sparse"
     vm.run([PYTHON, "-c", MAKE_SPARSE % (sparse, SPARSE_BYTES, DATA)])
     digest = vm.run(["sha256sum", str(sparse)]).stdout
     site.gateway.until_drained()
     site.gateway.evict("sparse")
-    vm.drop_caches()
+    # Only SEEK is asked of NFSv4.2: Linux 6.6 and later would read with READ_PLUS there.
+    vm.umount()
+    vm.mount(site.gateway.port, version="4.2")
     held = site.proxy.inject(lambda one: "range" in one.headers, Act.HOLD, math.inf)
     seeking = vm.start([PYTHON, "-c", EXTENTS % sparse])
     held.wait()
@@ -175,5 +175,6 @@ def test_a_seek_in_an_evicted_file_waits_and_finds_the_same_holes(
     assert json.loads(seeking.wait().stdout) == [list(one) for one in DATA]
     counted = vm.run(["grep", "-E", "\\sSEEK:", "/proc/self/mountstats"]).stdout.split()
     assert int(counted[1]) > 0, "the client did not ask the server"
-    vm.drop_caches()
+    vm.umount()
+    vm.mount(site.gateway.port)
     assert vm.run(["sha256sum", str(sparse)]).stdout == digest
