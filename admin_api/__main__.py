@@ -13,6 +13,7 @@ from typing import Any
 
 import uvicorn
 
+from admin_api import priority
 from admin_api.app import create_app
 from admin_api.gateway import Gateway
 from admin_api.listening import listen, require_safe, url_of
@@ -63,8 +64,14 @@ def main() -> int:
     sampler = Sampler(settings, gateway.store, app.state.figures.gathered)
     tending = (gateway, sampler, certificate, process.stop)
     threading.Thread(target=_tend, args=tending, daemon=True).start()
+
+    def serve() -> None:
+        server.run(sockets=[listener])
+
+    # Without a share, a client that asks without a pause would go before NFS.
+    answering = priority.first(serve) if settings.admin.busy_share < 1 else serve
     # Its own thread: in the main thread uvicorn would take the signals.
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread = threading.Thread(target=answering, daemon=True)
     thread.start()
     log.info("listening on %s", url_of(settings))
     process.watched(settings, lambda: beats.count)

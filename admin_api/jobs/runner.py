@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from admin_api import problems
+from admin_api import priority, problems
 from admin_api.access.principal import Principal
 from admin_api.jobs import rows
 from admin_api.jobs.kinds import Cancelled, Kind, Stopped, Work
@@ -62,8 +62,8 @@ class Runner:
         self._store = store
         self._kinds = {kind.name: kind for kind in kinds}
         self._publish = publish
-        self._workers = ThreadPoolExecutor(THREADS, "job")
-        self._waiters = ThreadPoolExecutor(WAITERS, "waiting-job")
+        self._workers = ThreadPoolExecutor(THREADS, "job", priority.as_the_process)
+        self._waiters = ThreadPoolExecutor(WAITERS, "waiting-job", priority.as_the_process)
         self._changed = threading.Condition()
         self._works: dict[str, Work] = {}
         self._stopping = threading.Event()

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from admin_api import priority
 from package.build import debian_version
 from tests.appliance.choices import Choices
 from tests.appliance.image import image
@@ -114,7 +115,7 @@ class Run:
 
     def sandbox(self) -> None:
         """The units that run are exposed no more than the documents state, and the processes have
-        no capability but that of the port."""
+        no capability but that of the port. The admin API may raise its priority."""
         for unit in SERVICES:
             shown = self._machine.ssh(f"systemd-analyze security --no-pager {unit}").stdout
             found = re.search(r"exposure level for \S+: ([\d.]+)", shown)
@@ -122,6 +123,8 @@ class Run:
         script = "grep CapEff /proc/$(systemctl show -P MainPID spillway-{})/status"
         for name, capabilities in {"nfs": "0000000000000400", "drain": "0000000000000000"}.items():
             assert self._machine.ssh(script.format(name)).stdout.split()[1] == capabilities
+        threads = "ps -L -o ni= -p $(systemctl show -P MainPID spillway-admin)"
+        assert set(self._machine.ssh(threads).stdout.split()) == {"0", str(priority.ANSWERS)}
         users = self._machine.ssh("ps -o user= -C ganesha.nfsd").stdout.split()
         assert users == ["spillway"]
 

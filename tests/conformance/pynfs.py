@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gateway.cli import nfsserver
+from gateway.nfssettings import NfsSettings
 from tests.conformance.server import KINDS, Server
 from tests.conformance.suite import Result, Suite
 
@@ -31,19 +33,21 @@ the speed of the machine."""
 Expected = Mapping[tuple[int, str], str]
 
 
-def read_expected(text: str) -> dict[tuple[int, str], str]:
-    """Read lines ``4.0 CODE reason``. Returns the reasons by minor version and code.
+def read_expected(text: str, release: int) -> dict[tuple[int, str], str]:
+    """Read lines ``4.0 CODE any|RELEASE reason``, RELEASE being a major number of Ganesha.
 
-    Raises ValueError.
+    Parameters: release, of the Ganesha that is tested; lines for others are left out. Returns the
+    reasons by minor version and code. Raises ValueError.
     """
     found: dict[tuple[int, str], str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        version, code, reason = (*line.split(maxsplit=2), "", "")[:3]
-        if version not in ("4.0", "4.1") or not reason:
-            raise ValueError(f"line {number}: not '4.0 CODE reason': {line!r}")
-        found[int(version[-1]), code] = reason
+        version, code, of, reason = (*line.split(maxsplit=3), "", "", "")[:4]
+        if version not in ("4.0", "4.1") or not (of == "any" or of.isdecimal()) or not reason:
+            raise ValueError(f"line {number}: not '4.0 CODE any|RELEASE reason': {line!r}")
+        if of == "any" or int(of) == release:
+            found[int(version[-1]), code] = reason
     return found
 
 
@@ -87,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minor", type=int, nargs="+", choices=(0, 1), default=[0, 1])
     parser.add_argument("--tests", nargs="+", metavar="TEST", help="codes and groups of pynfs")
     args = parser.parse_args(arguments)
-    expected = read_expected(EXPECTED.read_text()) if args.server == "spillway" else {}
+    release = nfsserver.release(NfsSettings().ganesha)
+    expected = read_expected(EXPECTED.read_text(), release) if args.server == "spillway" else {}
     unexpected: list[str] = []
     try:
         suite = Suite(args.checkout, BUILD)

@@ -40,10 +40,21 @@ def test_a_run_without_a_report_is_an_error() -> None:
 
 
 def test_every_expected_failure_has_a_version_and_a_reason() -> None:
-    assert read_expected(EXPECTED.read_text())
+    assert read_expected(EXPECTED.read_text(), release=4)
 
 
-@pytest.mark.parametrize("line", ["4.0 OPEN2", "OPEN2 reason", "4.2 OPEN2 reason"])
+def test_an_expected_failure_may_be_of_one_release() -> None:
+    text = "4.0 OPEN2 any reason\n4.0 LOCK20 6 other reason\n"
+    assert read_expected(text, release=4) == {(0, "OPEN2"): "reason"}
+    assert read_expected(text, release=6) == {
+        (0, "OPEN2"): "reason",
+        (0, "LOCK20"): "other reason",
+    }
+
+
+@pytest.mark.parametrize(
+    "line", ["4.0 OPEN2", "OPEN2 any reason", "4.2 OPEN2 any reason", "4.0 OPEN2 6.5 reason"]
+)
 def test_an_incomplete_expectation_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match="line 1"):
-        read_expected(line)
+        read_expected(line, release=6)
