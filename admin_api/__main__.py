@@ -66,12 +66,13 @@ def main() -> int:
     threading.Thread(target=_tend, args=tending, daemon=True).start()
 
     def serve() -> None:
+        # Without a share, a client that asks without a pause would go before NFS.
+        if settings.admin.busy_share < 1:
+            priority.first()
         server.run(sockets=[listener])
 
-    # Without a share, a client that asks without a pause would go before NFS.
-    answering = priority.first(serve) if settings.admin.busy_share < 1 else serve
     # Its own thread: in the main thread uvicorn would take the signals.
-    thread = threading.Thread(target=answering, daemon=True)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     log.info("listening on %s", url_of(settings))
     process.watched(settings, lambda: beats.count)

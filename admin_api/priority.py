@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 
 ANSWERS = -10
@@ -17,19 +16,17 @@ ANSWERS = -10
 (LimitNICE)."""
 
 
-def first(work: Callable[[], None]) -> Callable[[], None]:
-    """Return work that does the same at the priority of answers, in the thread that calls it and
-    those that this thread starts. A process that may not raise a priority keeps its own."""
-
-    def at_priority() -> None:
-        with suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), ANSWERS)
-        work()
-
-    return at_priority
+def first() -> None:
+    """Give the calling thread, and those that it starts, the priority of answers."""
+    _set(ANSWERS)
 
 
 def as_the_process() -> None:
     """Give the calling thread the priority of the main thread: a job takes its time beside NFS."""
-    nice = os.getpriority(os.PRIO_PROCESS, os.getpid())
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
+    _set(os.getpriority(os.PRIO_PROCESS, os.getpid()))
+
+
+def _set(nice: int) -> None:
+    """Set the nice value of the calling thread. One that may not have it keeps its own."""
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)

@@ -7,6 +7,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
+
 from admin_api import priority
 from admin_api.priority import ANSWERS
 from gateway.cli.main import main
@@ -23,14 +25,16 @@ def of_this_thread() -> int:
 
 
 def started(directory: Path, *lines: tuple[str, str]) -> set[int]:
-    """Return the priorities of the threads of an admin API that listens."""
+    """Return the priorities of the threads of an admin API that has answered."""
     site = Site(directory, free_port())
     data = str(directory / "data")
     assert main(["init", "--config", str(site.config), "--data-dir", data, "--bucket", "b"]) == 0
-    for key, value in (("port", str(free_port())), *lines):
+    port = free_port()
+    for key, value in (("port", str(port)), *lines):
         site.edit("admin", key, value)
     with Running([str(PROGRAM), "admin", "--config", str(site.config)], environ()) as admin:
         admin.expect("listening on")
+        httpx.get(f"http://127.0.0.1:{port}/api/v1/health/live").raise_for_status()
         threads = Path(f"/proc/{admin.process.pid}/task").iterdir()
         return {os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in threads}
 
@@ -47,13 +51,14 @@ def test_a_job_has_the_priority_of_the_process_although_an_answer_began_it() -> 
     found: list[int] = []
 
     def answer() -> None:
+        priority.first()
         found.append(of_this_thread())
         with ThreadPoolExecutor(1, "job", priority.as_the_process) as jobs:
             found.append(jobs.submit(of_this_thread).result())
         with ThreadPoolExecutor(1, "other") as others:
             found.append(others.submit(of_this_thread).result())
 
-    thread = threading.Thread(target=priority.first(answer))
+    thread = threading.Thread(target=answer)
     thread.start()
     thread.join()
     assert found == [RAISED, OWN, RAISED]
