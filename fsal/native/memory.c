@@ -16,7 +16,9 @@
 #include "thread.h"
 
 #define BUFFER_MAX (4 << 20) /* bytes; larger blocks go back to the kernel as soon as they are freed */
-#define KEPT_MAX (16 << 20)  /* bytes that an arena keeps at its end */
+/* Bytes that an arena keeps at its end. malloc_trim(3) shortens only the first arena, so this much of
+ * each other one may stay resident when no client reads. */
+#define KEPT_MAX (16 << 20)
 /* Each arena keeps what its threads used at most. By default there may be eight for a processor. With
  * two for a processor, threads wait for each other: stat and unlink are 4 percent slower or more. */
 #define ARENAS_MIN 8
