@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from admin_api import priority
+from admin_api.jobs.kinds import Kind, Work
+from admin_api.jobs.runner import Runner
 from admin_api.priority import ANSWERS
 from gateway.cli.main import main
 from tests.support.s3server import free_port
+from tests.support.waiting import until
 from tests.t5_cli.site import PROGRAM, Running, Site, environ
+from tests.t10_admin.site import ADMIN, admin_site
 
 OWN = os.getpriority(os.PRIO_PROCESS, 0)
 RAISED = ANSWERS if os.geteuid() == 0 else OWN
@@ -47,18 +51,26 @@ def test_no_thread_has_it_where_answers_have_no_limit(tmp_path: Path) -> None:
     assert started(tmp_path, ("busy_share", "1")) == {OWN}
 
 
-def test_a_job_has_the_priority_of_the_process_although_an_answer_began_it() -> None:
-    found: list[int] = []
+def test_a_job_has_the_priority_of_the_process_although_an_answer_began_it(tmp_path: Path) -> None:
+    found: dict[str, int] = {}
 
-    def answer() -> None:
-        priority.first()
-        found.append(of_this_thread())
-        with ThreadPoolExecutor(1, "job", priority.as_the_process) as jobs:
-            found.append(jobs.submit(of_this_thread).result())
-        with ThreadPoolExecutor(1, "other") as others:
-            found.append(others.submit(of_this_thread).result())
+    def run(work: Work) -> dict[str, Any]:
+        found[work.arguments["name"]] = of_this_thread()
+        return {}
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    thread.join()
-    assert found == [RAISED, OWN, RAISED]
+    with admin_site(tmp_path) as site:
+        kinds = Kind("works", run), Kind("waits", run, waits=True)
+        runner = Runner(site.settings, site.gateway.database, site.gateway.store, kinds)
+
+        def answer() -> None:
+            priority.first()
+            found["answer"] = of_this_thread()
+            for kind in kinds:
+                runner.submit(kind.name, {"name": kind.name}, ADMIN, "r")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        thread.join()
+        until(lambda: len(found) == 3, "the jobs")
+        runner.stop()
+    assert found == {"answer": RAISED, "works": OWN, "waits": OWN}
