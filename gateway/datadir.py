@@ -36,12 +36,12 @@ def require_ours(settings: Settings) -> None:
         raise UserError(
             f"cannot use {path}: {exc.strerror}: run as the user that owns it"
         ) from None
-    if found.st_uid != os.geteuid():
-        raise UserError(
-            f"{path} belongs to user {found.st_uid}, this is user {os.geteuid()}: mount its disk "
-            f"if it is not mounted, run as that user (sudo -u '#{found.st_uid}') or: "
-            f"chown -R {os.geteuid()} {path}"
-        )
+    if found.st_uid == os.geteuid():
+        return
+    remedy = f"mount its disk if it is not mounted, or run as that user (sudo -u '#{found.st_uid}')"
+    if found.st_uid == 0:
+        remedy = f"mount its disk if it is not mounted; a new disk: chown {os.geteuid()} {path}"
+    raise UserError(f"{path} belongs to user {found.st_uid}, this is user {os.geteuid()}: {remedy}")
 
 
 @contextmanager

@@ -41,6 +41,10 @@ from __future__ import annotations
 
 import errno
 
+START = "systemctl start spillway.target (without the package: spillway up)"
+RESTART = "systemctl restart spillway.target (without the package: restart spillway up)"
+"""What a message tells people to do."""
+
 
 class GatewayError(Exception):
     """Base of all errors raised on purpose."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.control import cached, status
+from gateway.errors import START
 from gateway.units import duration, size
 
 RUNS_SHOWN = 3
@@ -19,7 +20,6 @@ _NAMES = {
     "admin": "The admin API",
 }
 _LOST = {
-    "up": "nothing is supervised: start it: spillway up",
     "ganesha": "clients wait until it is back",
     "drain": "nothing reaches the bucket until it is back",
     "cache": "what was evicted cannot be read until it is back",
@@ -46,7 +46,7 @@ def alarms_of(facts: Mapping[str, Any]) -> list[Alarm]:
 def _processes(facts: Mapping[str, Any]) -> Iterator[Alarm]:
     dead = [name for name, entry in facts["processes"].items() if not entry["alive"]]
     if "up" in dead:
-        yield Alarm("bad", "The gateway does not run", "Clients wait. Start it: spillway up")
+        yield Alarm("bad", "The gateway does not run", f"Clients wait. Start it: {START}")
         return
     for name in dead:
         last = facts["processes"][name]["last_exit"]
@@ -55,15 +55,23 @@ def _processes(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             "bad",
             f"{_NAMES[name]} does not run",
             f"{_LOST[name].capitalize()}. The gateway restarts it by itself.{said} Its log says "
-            f"more: {facts['data_dir']}/log",
+            f"more: {_log(facts, name)}",
         )
     if "ganesha" not in dead and not status.serves(facts["processes"]):
         yield Alarm(
             "bad",
             "The NFS server runs and does not serve",
-            "Clients wait. If this lasts for minutes, its log says why: "
-            f"{facts['data_dir']}/log/ganesha.log",
+            f"Clients wait. If this lasts for minutes, its log says why: {_log(facts, 'ganesha')}",
         )
+
+
+def _log(facts: Mapping[str, Any], name: str) -> str:
+    """Return where a process of a gateway that runs logs."""
+    if facts["processes"]["up"]["phase"] == status.UNITS:
+        return f"journalctl -u spillway-{'nfs' if name == 'ganesha' else name}"
+    return (
+        f"{facts['data_dir']}/log/ganesha.log" if name == "ganesha" else "what spillway up prints"
+    )
 
 
 def _bucket(facts: Mapping[str, Any]) -> Iterator[Alarm]:

@@ -22,7 +22,7 @@ from gateway.drain import queue
 from gateway.drain.admission.retries import FOR_GOOD
 from gateway.drain.context import Context
 from gateway.drain.following import Following, Renamed, is_durable
-from gateway.errors import UserError
+from gateway.errors import START, UserError
 from gateway.text import shown
 from gateway.units import duration, size
 
@@ -169,7 +169,7 @@ def _wait(
             if state.alive(report):
                 alive_at = now
             if now - alive_at > ABSENT_SECONDS:
-                return f"the drain is not running: start it: spillway up ({_left(progress)})"
+                return f"the drain is not running: start it: {START} ({_left(progress)})"
             if (reason := _refused(report, bool(progress.renames))) is not None:
                 return f"the bucket refuses the drain: {reason} ({_left(progress)})"
             if args.timeout is not None and now - progress.started >= args.timeout:

@@ -18,7 +18,7 @@ from gateway.control.paths import browsing, follow
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, NotPossible, UserError
+from gateway.errors import START, NamespaceError, NotPossible, UserError
 from gateway.promotion import members, places, store
 from gateway.promotion.store import Promotion, State
 from gateway.promotion.wishes import NO_WISHES, Wishes, wishes_of
@@ -250,7 +250,7 @@ class _Waiting:
                 self._alive_at = clock.monotonic_seconds()
         if now - self._alive_at > DEAD_SECONDS:
             self._line.end()
-            raise UserError(f"the gateway does not run: start it: spillway up; {then}")
+            raise UserError(f"the gateway does not run: start it: {START}; {then}")
 
 
 def _continues(one: Promotion) -> str:

@@ -14,7 +14,7 @@ from gateway.cli.progress import Line, Transfer
 from gateway.control.paths import browsing
 from gateway.control.warming import Warming
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, NotPossible, UserError
+from gateway.errors import START, NamespaceError, NotPossible, UserError
 from gateway.text import shown
 from gateway.units import duration, size
 
@@ -93,5 +93,5 @@ def _result(facts: dict[str, Any], has_waited: bool, is_fetching: bool) -> str:
     there = f"; {resident:,} files are on the disk" if resident else ""
     if has_waited:
         return f"fetched: {counted} in {duration(facts['seconds'])}{there}"
-    note = "" if is_fetching else "; the hydrator does not run: spillway up starts it"
+    note = "" if is_fetching else f"; the hydrator does not run: start it: {START}"
     return f"asked for: {counted}{there}{note}"

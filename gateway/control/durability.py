@@ -24,7 +24,7 @@ from gateway.drain import queue
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of
-from gateway.errors import NotPossible, NotThere
+from gateway.errors import START, NotPossible, NotThere
 from gateway.namespace.lookup import is_trashed, way_up
 from gateway.settings import Settings
 from gateway.text import shown
@@ -225,7 +225,7 @@ def _reason(context: Context, view: View, ino: int) -> str:
     if entry.state == queue.State.OPEN:
         return "open: a client writes it"
     if not state.alive(report):
-        return f"{entry.state}: the drain is not running: start it: spillway up"
+        return f"{entry.state}: the drain is not running: start it: {START}"
     bucket = (report or {}).get("bucket")
     error = bucket.get("error") if isinstance(bucket, dict) else None
     return f"{entry.state}: {shown(str(error))}" if error else str(entry.state)

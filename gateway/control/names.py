@@ -18,7 +18,7 @@ from gateway.db.models import RESERVED_NAME
 from gateway.door.door import Door
 from gateway.door.frames import Answer, Op, Request
 from gateway.door.removal import Removal
-from gateway.errors import NotPossible, NotThere, UserError
+from gateway.errors import RESTART, NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
 from gateway.text import printable
@@ -34,7 +34,7 @@ REASONS = {
     errno.ESTALE: "it is gone or was moved meanwhile: look with spillway ls",
     errno.ENOTEMPTY: "the directory is not empty, or is filled meanwhile",
     errno.EAGAIN: "the database does not answer: try again",
-    errno.EPROTONOSUPPORT: "the NFS server is of another version: restart spillway up",
+    errno.EPROTONOSUPPORT: f"the NFS server is of another version: {RESTART}",
 }
 
 

@@ -21,6 +21,8 @@ from gateway.settings import Settings
 from gateway.trash.trash import Trash
 
 STUCK_SHOWN = 5
+UNITS = "units of systemd"
+"""The phase of ``up`` where each process is a service of its own."""
 
 
 def gather(settings: Settings) -> dict[str, Any]:
@@ -123,7 +125,7 @@ def serves(processes: dict[str, dict[str, Any]]) -> bool:
 
 def _up_phase(up: dict[str, Any] | None) -> str | None:
     if up is None or state.is_of_services(up):
-        return "units of systemd"
+        return UNITS
     return up.get("state")
 
 

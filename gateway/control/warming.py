@@ -11,6 +11,7 @@ from gateway.cache import warming
 from gateway.control.paths import files_below, follow
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.errors import START
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
 from gateway.types import Residency
@@ -96,7 +97,7 @@ class Warming:
             room_at = now if self.has_room else room_at
             left = f"({len(waiting)} files are asked for and not there)"
             if now - alive_at > DEAD_SECONDS:
-                return f"the hydrator does not run: start it: spillway up {left}"
+                return f"the hydrator does not run: start it: {START} {left}"
             if now - room_at > ROOM_SECONDS:
                 return (
                     "the disk is short of room, so only what clients wait for is fetched: "

@@ -16,7 +16,7 @@ from gateway import clock, datadir, port
 from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.door.remote import Remote
-from gateway.errors import InUse, NamespaceError, UserError
+from gateway.errors import RESTART, InUse, NamespaceError, UserError
 from gateway.settings import Settings
 
 WAIT_SECONDS = 30.0
@@ -65,7 +65,7 @@ def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
         except OSError as exc:
             raise UserError(
                 f"cannot reach the NFS server in {settings.run_dir}: {exc.strerror or exc}: run as "
-                "root or as the user that owns it; restart spillway up if it does not answer"
+                f"root or as the user that owns it; if it does not answer: {RESTART}"
             ) from None
         # The server, which runs as the owner, could not use the files that another user leaves.
         datadir.require_ours(settings)

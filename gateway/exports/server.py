@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import NamedTuple
 
-from gateway import atomic, clock, datadir
+from gateway import atomic, clock, datadir, state
 from gateway.door.frames import Op, Request
 from gateway.door.remote import ANSWER_SECONDS, Remote
-from gateway.errors import DoorClosed, ExportRefused, InUse, UserError
+from gateway.errors import RESTART, DoorClosed, ExportRefused, InUse, UserError
 from gateway.exports import blocks
 from gateway.settings import Settings
 from gateway.text import shown
@@ -143,7 +143,7 @@ def taken(settings: Settings, text: str) -> Iterator[None]:
             if not _reload(settings, process, told(settings) or before, former):
                 raise ExportRefused(
                     f"{exc}; the NFS server has not told that the former ones are in force: look "
-                    "at spillway export list, and restart spillway up if one is missing"
+                    f"at spillway export list, and if one is missing: {RESTART}"
                 ) from exc
             if isinstance(exc, ExportRefused):
                 raise ExportRefused(f"{exc}: the former ones are in force") from None
@@ -160,8 +160,8 @@ def changed_conf(settings: Settings, text: str) -> tuple[str, str]:
     head, mark, former = whole.partition(blocks.MARK)
     if not mark or _needs_a_restart(former, text):
         raise ExportRefused(
-            "nfs.export, nfs.max_io_bytes, nfs.security or the program is not what spillway up was "
-            "started with: restart spillway up first"
+            "nfs.export, nfs.max_io_bytes, nfs.security or the program is not what the NFS server "
+            f"was started with; first: {RESTART}"
         )
     if (line := blocks.unsound(head + mark + text)) is not None:
         raise ExportRefused(f"ganesha.conf would have the line {shown(line)}, which is not written")
@@ -213,7 +213,9 @@ def _log_bytes(settings: Settings) -> int:
 
 
 def _complaint(settings: Settings, start_bytes: int) -> str:
-    """Return what the server's log says since it had ``start_bytes``."""
+    """Return what the server's log says since it had ``start_bytes``, or where that is."""
+    if state.is_of_services(state.read(settings, state.UP)):
+        return " (its log says why: journalctl -u spillway-nfs)"
     with suppress(OSError), (settings.log_dir / "ganesha.log").open("rb") as log:
         log.seek(start_bytes)
         lines = log.read(65_536).decode(errors="replace").splitlines()

@@ -32,7 +32,7 @@ from gateway.db.models import (
     TRASH_INO,
 )
 from gateway.db.writer import Operation, Tx, Writer
-from gateway.errors import AccessDenied, InvalidArgument, IsADirectory, NotFound, ReadOnly
+from gateway.errors import RESTART, AccessDenied, InvalidArgument, IsADirectory, NotFound, ReadOnly
 from gateway.namespace import inodes, permissions, remove
 from gateway.namespace.entries import add_name, count_name, directory_changed, lose_name
 from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
@@ -57,8 +57,9 @@ def ensure(tx: Tx, generation: int) -> None:
     if found is not None and found.ino != RESERVED_INO:
         log.warning(
             "/%s was made by a client of an early version: there are no receipts, no promotion and "
-            "no trash until a client gives it another name and spillway up is restarted",
+            "no trash: let a client give it another name, then: %s",
             RESERVED_NAME.decode(),
+            RESTART,
         )
         return
     if found is None:

@@ -19,7 +19,7 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import PROMOTED_INO
 from gateway.db.statements import block_digest, checkpoint, dirent, inode, object_
-from gateway.errors import UserError
+from gateway.errors import START, UserError
 from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
 from gateway.objectstore import keys
 from gateway.promotion.places import place_of
@@ -215,7 +215,7 @@ def record(
 def _require_free(session: Session, name: str) -> None:
     """Raise UserError if the name of a promotion is taken."""
     if session.one(sql.GET, ino=PROMOTED_INO) is None:
-        raise UserError("there is no .spillway/promoted: start the gateway once: spillway up")
+        raise UserError(f"there is no .spillway/promoted: start the gateway once: {START}")
     before = one_named(session, name)
     if before is not None and before.state != State.FAILED:
         raise UserError(

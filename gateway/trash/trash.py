@@ -27,7 +27,7 @@ from gateway.door import door
 from gateway.door.door import Door
 from gateway.door.frames import Answer, Op, Request
 from gateway.door.removal import Removal
-from gateway.errors import DoorClosed, TrashRefused, UserError
+from gateway.errors import RESTART, DoorClosed, TrashRefused, UserError
 from gateway.failpoints import TRASH_STEP
 from gateway.namespace import imprint, lookup
 from gateway.namespace.browse import Browser
@@ -301,7 +301,7 @@ class Trash:
                 raise TrashRefused("it has directories that are no part of it")
             seen = imprint.of(view.session, ino)
             if rows.in_trash(view.session) is None:
-                raise TrashRefused("there is no trash yet: restart spillway up")
+                raise TrashRefused(f"there is no trash yet: {RESTART}")
         if seen.open_files:
             raise TrashRefused(f"{seen.open_files} of its files are open for writing")
         return row, seen, now.node.parent

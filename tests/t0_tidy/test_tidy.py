@@ -236,7 +236,7 @@ ALLOWED = {
     "gateway.exports": {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.datadir", "gateway.db",
         "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
-        "gateway.settings", "gateway.text", "gateway.types",
+        "gateway.settings", "gateway.state", "gateway.text", "gateway.types",
     },
     # What it knows of tables it leaves to the commands that it runs.
     "gateway.firstboot": {

@@ -15,6 +15,7 @@ import pytest
 from gateway import clock, logs
 from gateway.control import queue as control
 from gateway.drain import queue as orders
+from gateway.errors import START
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.drain import Drain
 from tests.support.s3proxy import Act
@@ -153,7 +154,7 @@ def test_waiting_in_vain_ends_with_a_reason(drained: Site) -> None:
     site.client.create_bucket(Bucket=site.bucket)
     result = run(site, "drain", "--wait")
     assert result.returncode == 1
-    assert "the drain is not running: start it: spillway up" in result.stderr
+    assert f"the drain is not running: start it: {START}" in result.stderr
 
 
 def test_a_terminal_gets_a_bar(drained: Site) -> None:

@@ -181,7 +181,7 @@ def test_a_data_directory_of_somebody_else(site: Site) -> None:
     try:
         for command in ("init", "up"):
             result = spillway(command, "--config", site.config)
-            assert_refused(result, f"belongs to user {NOBODY}", "chown")
+            assert_refused(result, f"belongs to user {NOBODY}", f"sudo -u '#{NOBODY}'")
     finally:
         run_as_root("chown", f"{os.geteuid()}:{os.getegid()}", data_dir)
 

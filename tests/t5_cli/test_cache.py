@@ -18,6 +18,7 @@ from gateway.cli.retention import moment
 from gateway.cli.status import lines as lines_of
 from gateway.control import warming
 from gateway.db.models import ROOT_INO
+from gateway.errors import START
 from gateway.namespace import residency
 from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
@@ -321,4 +322,4 @@ def test_warm_does_not_wait_for_a_hydrator_that_does_not_run(
     monkeypatch.setattr(warming, "DEAD_SECONDS", 0.1)
     run(filled, "evict", "latest")
     text = run(filled, "warm", "--wait", "latest", status=1)
-    assert "the hydrator does not run: start it: spillway up (3 files" in text
+    assert f"the hydrator does not run: start it: {START} (3 files" in text

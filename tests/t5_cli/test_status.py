@@ -210,7 +210,12 @@ def test_a_server_that_does_not_serve_yet(site: Site, bucket: RcloneServer) -> N
     assert code == 1
     assert facts["processes"]["ganesha"]["alive"] is True
     assert line(lines, "ganesha").startswith("starting, pid ")
-    assert [one.text for one in alarms_of(facts)] == ["The NFS server runs and does not serve"]
+    [alarm] = alarms_of(facts)
+    assert alarm.text == "The NFS server runs and does not serve"
+    assert alarm.remedy.endswith(f"its log says why: {site.settings.log_dir / 'ganesha.log'}")
+    path.write_text(json.dumps({**up, "services": True}))
+    [alarm] = alarms_of(status(site)[1])
+    assert alarm.remedy.endswith("its log says why: journalctl -u spillway-nfs")
 
 
 def test_a_pid_that_is_somebody_else_now(site: Site, bucket: RcloneServer) -> None:
