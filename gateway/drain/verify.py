@@ -1,11 +1,13 @@
 """Compares data files with their block digests, or with the checksum of the whole file.
 
-``spillway fsck`` uses this module while the namespace is at rest. It changes nothing.
+``spillway fsck`` and ``spillway adopt files`` use this module while the namespace is at rest. It
+changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from sqlalchemy import and_, func, select
 
@@ -62,19 +64,11 @@ def changed(database: Database, files: DataFiles) -> Iterator[tuple[File, str]]:
     """
     after = 0
     while True:
-        with database.reader() as connection:
-            rows = Session(connection, database.dialect).all(CHECKSUMS, after_ino=after, most=PAGE)
+        rows = _rows(database, after, PAGE)
         for *cells, expected, with_blocks in rows:
             file = File(*cells)
             try:
-                if with_blocks is None:
-                    _require_checksum(files, file, expected)
-                else:
-                    with database.reader() as connection:
-                        session = Session(connection, database.dialect)
-                        blocks = blockrows.of_object(session, file.ino)
-                    if blocks is not None:
-                        _require_blocks(files, file, blocks)
+                _require(database, files, file, None if with_blocks else expected)
             except DataFileError as exc:
                 yield file, str(exc)
             after = file.ino
@@ -82,12 +76,46 @@ def changed(database: Database, files: DataFiles) -> Iterator[tuple[File, str]]:
             return
 
 
-def _require_checksum(files: DataFiles, file: File, expected: str) -> None:
+def is_unchanged(database: Database, files: DataFiles, ino: int) -> bool:
+    """Return whether the bytes of a data file are those of which a checksum is known. Raises
+    TryAgain."""
+    for *cells, expected, with_blocks in _rows(database, ino - 1, 1):
+        file = File(*cells)
+        if file.ino == ino:
+            try:
+                return _require(database, files, file, None if with_blocks else expected)
+            except DataFileError:
+                return False
+    return False
+
+
+def _rows(database: Database, after_ino: int, most: int) -> list[Any]:
+    with database.reader() as connection:
+        session = Session(connection, database.dialect)
+        return session.all(CHECKSUMS, after_ino=after_ino, most=most)
+
+
+def _require(database: Database, files: DataFiles, file: File, expected: str | None) -> bool:
+    """Compare a data file. Parameters: expected, its checksum, or None if it has block digests.
+
+    Returns whether it could be compared. Raises DataFileError if it differs or is missing.
+    """
+    if expected is not None:
+        return _require_checksum(files, file, expected)
+    with database.reader() as connection:
+        blocks = blockrows.of_object(Session(connection, database.dialect), file.ino)
+    if blocks is not None:
+        _require_blocks(files, file, blocks)
+    return blocks is not None
+
+
+def _require_checksum(files: DataFiles, file: File, expected: str) -> bool:
     form = checksum.form_of(expected)
     with source.open_data(files, file) as data:
         found = checksum.of_file(data, file.size, form, lambda: False)
     if found is not None:
         checksum.require(expected, found.checksum, str(files.path(file.ino, file.epoch)))
+    return found is not None
 
 
 def _require_blocks(files: DataFiles, file: File, expected: BlockDigests) -> None:

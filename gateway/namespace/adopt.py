@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
+from enum import Enum, auto
 from itertools import islice
 from typing import NamedTuple
 
@@ -50,12 +52,13 @@ _FILES_AFTER = Statement(
         sql.inode.c.epoch,
         sql.inode.c.size,
         sql.inode.c.mtime_ns,
+        sql.inode.c.write_open,
+        sql.inode.c.content_version > sql.inode.c.drained_version,
     )
     .where(
         sql.IS_REGULAR,
         sql.IS_RESIDENT,
         _IS_KEPT,
-        sql.inode.c.write_open == 0,
         sql.inode.c.nlink > 0,
         sql.inode.c.ino > b("after"),
     )
@@ -77,8 +80,8 @@ _EVICTED_SINCE = Statement(
     )
     .values(residency=Residency.ABSENT, epoch=sql.inode.c.epoch + 1)
 )
-"""Makes a file absent whose data file is missing and whose version the bucket has. The hydrator
-compares the object with the digests when a client reads the file."""
+"""Makes a file absent whose bytes are not on the disk and whose version the bucket has. The
+hydrator compares the object with the digests when a client reads the file."""
 
 _PRESENCE_FORGET = Statement(delete(sql.presence))
 _TAKE_BYTES = Statement(
@@ -138,13 +141,50 @@ class Adopted(NamedTuple):
     taken: int
     """The number of these files with newer bytes than the database says. They are drained again."""
     absent: int
-    """The number of these files without a data file that are made absent."""
+    """The number of these files without the bytes of their version that are made absent."""
     aside: int
     """The number of data files that were moved to ``lost+found``."""
 
 
-def adopt_files(database: Database, files: DataFiles) -> Adopted:
+class _Age(Enum):
+    """How old the database is, compared with the data files."""
+
+    SAME = auto()
+    OLDER = auto()
+    NEWER = auto()
+    UNKNOWN = auto()
+    """The data files have no stamp: the disk may be new, and the database of any age."""
+
+
+class _Verdict(Enum):
+    """What becomes of a file."""
+
+    KEPT = auto()
+    TAKEN = auto()
+    LOST = auto()
+    """The disk does not have the bytes of this version: the file is absent if the bucket has them,
+    and damaged otherwise."""
+    DAMAGED = auto()
+
+
+class _Row(NamedTuple):
+    """A file as the database knows it, in the columns of ``_FILES_AFTER``."""
+
+    ino: int
+    epoch: int
+    size: int
+    mtime_ns: int
+    write_open: int
+    is_dirty: bool
+
+
+def adopt_files(
+    database: Database, files: DataFiles, is_verified: Callable[[int], bool] = lambda _ino: False
+) -> Adopted:
     """Make the data files below a directory those of this namespace.
+
+    Parameters: is_verified, whether the data file of an inode has the bytes whose checksum is
+    recorded. Without it no data file is verified.
 
     Raises IdentityError when they belong to another namespace: there the same inode number names
     a different file.
@@ -158,17 +198,18 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
                 f"{files.root} belongs to another namespace: give this one a directory of its own"
             )
         marks = () if stamped is None else stamped.marks
-        is_older = found.mark not in marks and found.mark < max(marks, default=0)
+        age = _age(found.mark, marks)
         with database.transaction(connection):
             # A restored database would otherwise hand out the numbers of these files again.
             largest = max((ino for ino, _epoch in files.walk()), default=0)
             session.run(_NUMBERS_ABOVE, largest=largest)
             session.run(_PRESENCE_FORGET)
-            if is_older:
+            if age is not _Age.SAME:
                 session.run(_ELAPSED_FORGET)
                 session.run(_KEEP_IN_TRASH)
         aside = _set_others_aside(session, files)
-        adopted = _compare(database, connection, files, is_older=is_older)._replace(aside=aside)
+        adopted = _compare(database, connection, files, age, is_verified)
+        adopted = adopted._replace(aside=adopted.aside + aside)
         with database.transaction(connection):
             journal.forget_readers(session)
         mark = max((found.mark, *marks)) + 1
@@ -188,35 +229,83 @@ def adopt_files(database: Database, files: DataFiles) -> Adopted:
         connection.close()
 
 
-def _compare(
-    database: Database, connection: object, files: DataFiles, *, is_older: bool
-) -> Adopted:
-    """Compare rows and data files, a page of rows to a transaction.
+def _age(mark: int, marks: tuple[int, ...]) -> _Age:
+    """Compare the mark of the database with those of the stamp."""
+    if not marks:
+        return _Age.UNKNOWN
+    if mark in marks:
+        return _Age.SAME
+    return _Age.OLDER if mark < max(marks) else _Age.NEWER
 
-    Parameters: is_older, whether the database is older than the data files.
-    """
+
+def _compare(
+    database: Database,
+    connection: object,
+    files: DataFiles,
+    age: _Age,
+    is_verified: Callable[[int], bool],
+) -> Adopted:
+    """Compare rows and data files, a page of rows to a transaction."""
     session = Session(connection, database.dialect)
-    looked, damaged, taken, absent, after = 0, 0, 0, 0, 0
-    while rows := session.all(_FILES_AFTER, after=after, most=PAGE):
+    looked, damaged, taken, absent, aside, after = 0, 0, 0, 0, 0, 0
+    while rows := [_Row(*row) for row in session.all(_FILES_AFTER, after=after, most=PAGE)]:
+        # A data file is read before the transaction: it may be large.
+        judged = [(row, *_judge(row, files, age, is_verified)) for row in rows]
+        replaced = []
         with database.transaction(connection):
             tx = Tx(connection, database.dialect, Ids(), "adopt", Effects())
-            for ino, epoch, size, mtime_ns in rows:
-                path = files.path(ino, epoch)
-                found = path.stat() if path.exists() else None
-                # Only the time shows a rewrite of the same length.
-                if is_older and found and (found.st_size, found.st_mtime_ns) != (size, mtime_ns):
+            for row, found, verdict in judged:
+                if verdict is _Verdict.TAKEN and found is not None:
                     taken += 1
-                    _take(session, ino, found)
-                elif found is None and size > 0 and tx.run(_EVICTED_SINCE, the_ino=ino):
+                    _take(session, row.ino, found)
+                elif verdict is _Verdict.LOST and tx.run(_EVICTED_SINCE, the_ino=row.ino):
                     absent += 1
-                    tx.touch(ino)
-                elif (0 if found is None else found.st_size) != size:
+                    tx.touch(row.ino)
+                    replaced += [row] if found is not None else []
+                elif verdict in (_Verdict.LOST, _Verdict.DAMAGED):
                     damaged += 1
-                    there = "is missing" if found is None else f"has {found.st_size} bytes"
-                    reason = f"data file {path} {there}, {size} bytes expected"
-                    content.damaged(tx, ino, reason)
-        looked, after = looked + len(rows), rows[-1][0]
-    return Adopted(looked, damaged, taken, absent, aside=0)
+                    content.damaged(tx, row.ino, _reason(row, files, found))
+        # After a crash the next adoption moves them: the row has another epoch.
+        for row in replaced:
+            files.set_aside(row.ino, row.epoch)
+            aside += 1
+        looked, after = looked + len(rows), rows[-1].ino
+    return Adopted(looked, damaged, taken, absent, aside)
+
+
+def _judge(
+    row: _Row, files: DataFiles, age: _Age, is_verified: Callable[[int], bool]
+) -> tuple[os.stat_result | None, _Verdict]:
+    """Return the data file of a row, if there is one, and what becomes of the file."""
+    path = files.path(row.ino, row.epoch)
+    found = path.stat() if path.exists() else None
+    if found is None:
+        # A file may have no data file before it has bytes. A backup knows no bytes that came
+        # later: the next start would seal an empty file, and the drain send it over the object.
+        is_unsure = age is not _Age.SAME and (row.write_open or row.is_dirty)
+        if row.write_open:
+            return None, _Verdict.DAMAGED if is_unsure else _Verdict.KEPT
+        return None, _Verdict.LOST if row.size > 0 or is_unsure else _Verdict.KEPT
+    if row.write_open:
+        return found, _Verdict.KEPT  # the next start seals what it has
+    has_its_size = found.st_size == row.size
+    if age in (_Age.SAME, _Age.UNKNOWN):
+        return found, _Verdict.KEPT if has_its_size else _Verdict.DAMAGED
+    # Only the time shows a rewrite of the same length. It differs too where a client set it, or
+    # where the file came back from the bucket.
+    if has_its_size and (found.st_mtime_ns == row.mtime_ns or is_verified(row.ino)):
+        return found, _Verdict.KEPT
+    return found, _Verdict.TAKEN if age is _Age.OLDER else _Verdict.LOST
+
+
+def _reason(row: _Row, files: DataFiles, found: os.stat_result | None) -> str:
+    path = files.path(row.ino, row.epoch)
+    if found is not None and found.st_size == row.size:
+        return f"data file {path} has bytes of an earlier time"
+    if found is None and row.size == 0:
+        return f"data file {path} is missing, and the database may be older than the file's bytes"
+    there = "is missing" if found is None else f"has {found.st_size} bytes"
+    return f"data file {path} {there}, {row.size} bytes expected"
 
 
 def _set_others_aside(session: Session, files: DataFiles) -> int:

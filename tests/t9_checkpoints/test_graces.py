@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gateway import clock, datadir, elapsed
 from gateway.checkpoints import __main__ as process
+from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.door import door
@@ -18,6 +20,7 @@ from gateway.elapsed import Moment
 from gateway.errors import TrashRefused, UserError
 from gateway.namespace import adopt
 from gateway.retention.applier import Applier
+from gateway.settings import Settings
 from gateway.trash.trash import Trash
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -117,8 +120,19 @@ def test_a_refusal_leaves_a_record_only_if_the_rename_may_still_be_done(
     assert left == ([("putting",)] if is_left else [])
 
 
+def age(settings: Settings) -> None:
+    """Make the database older than the data files."""
+    query(settings, "UPDATE volume SET mark = 0")
+
+
+def replace_the_disk(settings: Settings) -> None:
+    """Only the stamp tells that the database is the older one. A new disk has none."""
+    (settings.files_dir / stamp.NAME).unlink()
+
+
+@pytest.mark.parametrize("how", [age, replace_the_disk])
 def test_an_older_database_ends_no_grace(
-    configured: World, monkeypatch: pytest.MonkeyPatch
+    configured: World, monkeypatch: pytest.MonkeyPatch, how: Callable[[Settings], None]
 ) -> None:
     world = configured
     trash = trash_of(world)
@@ -134,7 +148,7 @@ def test_an_older_database_ends_no_grace(
     world.namespace.close()
     for is_older in (False, True):
         if is_older:
-            query(world.settings, "UPDATE volume SET mark = 0")
+            how(world.settings)
         database = Database(world.settings.database_url)
         adopt.adopt_files(database, files)
         database.close()
