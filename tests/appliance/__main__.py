@@ -131,7 +131,7 @@ class Run:
     def fail_to_copy(self) -> None:
         """An upgrade that cannot copy the database is given up, and the gateway serves again."""
         obstacle = f"/var/lib/spillway/upgrades/namespace-{debian_version(PREVIOUS)}"
-        self._machine.ssh(f"mkdir -p {obstacle}")
+        self._machine.ssh(f"runuser -u spillway -- mkdir -p {obstacle}")
         done = self._operator.play(
             "site.yml", *FROM_LOOKING, spillway_package=str(self._packages[THIS])
         )
@@ -164,7 +164,7 @@ class Run:
         require_version(self._machine, THIS)
         self._saves.save("run/step-4/d.bin")
         self._saves.require_all()
-        last = self._machine.ssh("cat /var/lib/spillway/upgrades/last.json").stdout
+        last = self._machine.ssh("cat /var/cache/spillway/last.json").stdout
         back = self._operator.play("rollback.yml")
         if json.loads(last)["migrated"]:
             assert back.exit_status != 0 and "the upgrade migrated the database" in back.output

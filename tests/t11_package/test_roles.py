@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
@@ -55,7 +57,28 @@ def test_an_export_is_said_as_at_the_first_boot() -> None:
     assert set(options["spillway_exports"]["options"]) == {one.name for one in fields(Export)}
 
 
+def test_root_opens_no_file_of_the_data_directory() -> None:
+    """Its user could have put a link to any file of the machine there, and root would follow it."""
+    for path in sorted((ROOT / "ansible/roles/spillway/tasks").glob("*.yml")):
+        for task in tasks(yaml.safe_load(path.read_text())):
+            for module in ("copy", "template", "file", "slurp", "stat"):
+                found = task.get(f"ansible.builtin.{module}", {})
+                files = [str(found.get(key)) for key in ("path", "src", "dest")]
+                assert not re.search("spillway_(upgrades|copy|data_dir)", str(files)), path
+
+
+def tasks(block: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield each task, also of blocks in blocks."""
+    for task in block:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from tasks(task.get(part, []))
+
+
 def write_config(directory: Path, url: str = "") -> Path:
+    """Write the configuration of a data directory, and a stamp. Returns the file."""
+    (directory / "files").mkdir()
+    (directory / "files/stamp.json").write_text("stamp\n")
     file = directory / "spillway.toml"
     values: dict[str, dict[str, Any]] = {
         "gateway": {"data_dir": directory},
@@ -67,13 +90,16 @@ def write_config(directory: Path, url: str = "") -> Path:
 
 def test_the_database_of_sqlite_comes_back_as_it_was_copied(tmp_path: Path) -> None:
     settings = write_config(tmp_path)
-    copy = tmp_path / "copy of 0.1+deb12"
+    copy = tmp_path / "upgrades/copy of 0.1+deb12"
     with closing(sqlite3.connect(tmp_path / "namespace.db")) as database:
         database.execute("CREATE TABLE inode (name TEXT)")
     DATABASE["main"]("save", str(copy), settings)
     with closing(sqlite3.connect(tmp_path / "namespace.db")) as database:
         database.execute("ALTER TABLE inode ADD COLUMN age INTEGER")
+    (tmp_path / "files/stamp.json").write_text("stamp of the new version\n")
     DATABASE["main"]("restore", str(copy), settings)
+    assert (tmp_path / "files/stamp.json").read_text() == "stamp\n"
+    assert copy.parent.stat().st_mode & 0o777 == 0o700
     with closing(sqlite3.connect(tmp_path / "namespace.db")) as database:
         assert [column[1] for column in database.execute("PRAGMA table_info(inode)")] == ["name"]
 
@@ -83,9 +109,14 @@ def test_a_database_that_is_missing_is_not_copied_as_an_empty_one(
     verb: str, tmp_path: Path
 ) -> None:
     settings = write_config(tmp_path)
+    kept = tmp_path / "copy.stamp.json"
+    kept.write_text("stamp of the copy\n")
     with pytest.raises(sqlite3.OperationalError):
         DATABASE["main"](verb, str(tmp_path / "copy"), settings)
-    assert [path.name for path in tmp_path.iterdir()] == ["spillway.toml"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [kept.name, "files", "spillway.toml"]
+    assert kept.read_text() == "stamp of the copy\n"
+    assert (tmp_path / "files/stamp.json").read_text() == "stamp\n"
 
 
 def test_the_database_of_postgresql_comes_back_as_it_was_copied(
@@ -104,7 +135,8 @@ def test_the_database_of_postgresql_comes_back_as_it_was_copied(
     columns = "SELECT table_name, column_name FROM information_schema.columns"
     own = f"{columns} WHERE table_schema = 'public'"
     assert postgres.ask(own, name) == [("inode", "name")]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "spillway.toml"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["copy", "copy.stamp.json", "files", "spillway.toml"]
 
 
 def test_a_copy_that_is_damaged_changes_no_database(

@@ -1,7 +1,10 @@
-"""Copies the database of a stopped gateway, or puts a copy back: ``database.py save|restore COPY``.
+"""Copies the database of a stopped gateway and the stamp of its data files, or puts the copies
+back: ``database.py save|restore COPY``.
 
-The configuration says where the database is. A password in its URL is handed over by the
-environment, because the arguments of a process can be read by every user of the machine.
+The user of the gateway runs it: in the data directory that user may have put a link in the place of
+a file, and root would follow it. The configuration says where the database is. A password in its
+URL is handed over by the environment, because the arguments of a process can be read by every user
+of the machine.
 """
 
 from __future__ import annotations
@@ -29,14 +32,27 @@ END $$"""
 
 
 def main(verb: str, copy: str, config: Path = CONFIG) -> None:
-    """Save or restore. Raises sqlite3.Error, CalledProcessError, OSError."""
+    """Save or restore. The stamp is COPY with ``.stamp.json`` behind it.
+
+    Raises sqlite3.Error, CalledProcessError, OSError.
+    """
     found: dict[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
     url = found.get("namespace", {}).get("url")
+    data_dir = Path(found.get("gateway", {}).get("data_dir", "/var/lib/spillway"))
+    if verb == "save":
+        Path(copy).parent.mkdir(mode=0o700, exist_ok=True)
+    stamps = data_dir / "files/stamp.json", Path(f"{copy}.stamp.json")
+    source, target = stamps if verb == "save" else reversed(stamps)
+    # It is read first: a database that is put back without its stamp would be refused.
+    stamp = source.read_bytes()
     if url:
         _postgresql(verb, copy, url)
-        return
-    data_dir = found.get("gateway", {}).get("data_dir", "/var/lib/spillway")
-    own = f"{data_dir}/namespace.db"
+    else:
+        _sqlite(verb, copy, str(data_dir / "namespace.db"))
+    _replace(target, stamp)
+
+
+def _sqlite(verb: str, copy: str, own: str) -> None:
     source, target = (own, copy) if verb == "save" else (copy, own)
     # Without the mode a source that is missing would be made, and be copied as an empty database.
     with (
@@ -44,6 +60,15 @@ def main(verb: str, copy: str, config: Path = CONFIG) -> None:
         closing(sqlite3.connect(target)) as other,
     ):
         one.backup(other)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    new = path.with_name(f"{path.name}.new")
+    with new.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
 
 
 def _postgresql(verb: str, copy: str, url: str) -> None:
@@ -83,4 +108,5 @@ def without_password(url: str) -> tuple[str, str | None]:
 
 
 if __name__ == "__main__":
+    os.umask(0o077)
     main(*sys.argv[1:])
