@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,19 @@ def test_scripts_of_dpkg_are_shell_and_remove_no_data(name: str) -> None:
     subprocess.run(["sh", "-n", script], check=True)
     removed = re.findall(r"\b(?:rm|rmdir|find|deluser|userdel)\b.*", script.read_text())
     assert removed == (["rm -f /run/spillway.was-active"] if name == "postinst" else [])
+
+
+@pytest.mark.parametrize("name", ["prerm"])
+def test_scripts_of_dpkg_stop_every_service_and_no_mount(name: str) -> None:
+    text = (ROOT / "package/debian" / name).read_text()
+    found = re.findall(r"^ *systemctl stop (.*)$", text, re.MULTILINE)
+    assert found, name
+    for line in found:
+        patterns = shlex.split(line)
+        for unit in ("spillway.target", *SERVICES):
+            assert any(fnmatchcase(unit, one) for one in patterns), unit
+        for unit in ("spillway.mount", "spillway-data.mount", "spillway.slice"):
+            assert not any(fnmatchcase(unit, one) for one in patterns), unit
 
 
 @pytest.fixture(scope="module")
