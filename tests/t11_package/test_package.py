@@ -41,10 +41,13 @@ def test_scripts_of_dpkg_are_shell_and_remove_no_data(name: str) -> None:
     script = ROOT / "package/debian" / name
     subprocess.run(["sh", "-n", script], check=True)
     removed = re.findall(r"\b(?:rm|rmdir|find|deluser|userdel)\b.*", script.read_text())
-    assert removed == (["rm -f /run/spillway.was-active"] if name == "postinst" else [])
+    assert removed == {
+        "postinst": ['rm -f "$was_active"'],
+        "postrm": ["rm -f /var/cache/spillway/was-active"],
+    }.get(name, [])
 
 
-@pytest.mark.parametrize("name", ["prerm"])
+@pytest.mark.parametrize("name", ["postinst", "prerm"])
 def test_scripts_of_dpkg_stop_every_service_and_no_mount(name: str) -> None:
     text = (ROOT / "package/debian" / name).read_text()
     found = re.findall(r"^ *systemctl stop (.*)$", text, re.MULTILINE)

@@ -1,0 +1,73 @@
+"""The scripts of dpkg, as dpkg calls them, on a copy of this machine's ``/etc`` and ``/var``.
+
+There is no systemd here, so a program of the test notes what is active. ``tests.appliance`` has
+dpkg and systemd.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.tools import run_as_root
+from tests.t0_tidy.test_tidy import ROOT
+
+SCRIPTS = ROOT / "package/debian"
+_MACHINE = """\
+set -e
+mount -t tmpfs tmpfs /mnt
+for one in etc var; do
+    mkdir -p /mnt/$one/new /mnt/$one/work
+    options=lowerdir=/$one,upperdir=/mnt/$one/new,workdir=/mnt/$one/work
+    mount -t overlay -o $options overlay /$one
+done
+echo spillway:x:990:990::/var/lib/spillway:/usr/sbin/nologin >> /etc/passwd
+echo spillway:x:990: >> /etc/group
+boot() {
+    mount -t tmpfs tmpfs /run
+    mkdir -p /run/systemd/system
+}
+boot
+"""
+_SYSTEMCTL = """\
+#!/bin/sh
+case "$*" in
+"is-active --quiet spillway.target") [ -e /run/active ] ;;
+"stop spillway.target "*) rm -f /run/active ;;
+"start spillway.target") touch /run/active ;;
+esac
+"""
+_SPILLWAY = "#!/bin/sh\necho $*\n"
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (["prerm upgrade 2", "postinst configure 1"], "upgrade\nactive\n"),
+        (["prerm upgrade 2", "boot", "postinst configure 1"], "upgrade\nactive\n"),
+        (["prerm upgrade 2", "postinst abort-upgrade 2"], "active\n"),
+        (["prerm remove", "postinst abort-remove"], "active\n"),
+        (["prerm deconfigure", "postinst abort-deconfigure"], "active\n"),
+        (["prerm remove", "postrm remove", "postinst configure"], ""),
+        (["rm /run/active", "prerm upgrade 2", "postinst configure 1"], ""),
+    ],
+    ids=lambda calls: ", ".join(calls) if isinstance(calls, list) else "",
+)
+def test_what_ran_runs_again(calls: list[str], said: str, tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    shutil.copytree(SCRIPTS, programs)
+    for name, text in {"systemctl": _SYSTEMCTL, "spillway": _SPILLWAY}.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    begin = [
+        *(_MACHINE, f"exec > {shlex.quote(str(tmp_path / 'said'))}"),
+        # The user spillway cannot enter the directories of pytest.
+        f"cp -r {shlex.quote(str(programs))} /mnt/programs && touch /run/active",
+        "export PATH=/mnt/programs:/usr/sbin:/usr/bin:/sbin:/bin",
+    ]
+    end = ["[ ! -e /run/active ] || echo active", "[ ! -e /var/cache/spillway/was-active ]"]
+    run_as_root("unshare", "--mount", "sh", "-c", "\n".join([*begin, *calls, *end]))
+    assert (tmp_path / "said").read_text() == said
