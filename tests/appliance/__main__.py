@@ -43,6 +43,7 @@ DATASETS = {"name": "/datasets", "path": "team/sets", "clients": ["127.0.0.1 ro"
 ALL = {"name": "/all", "clients": ["127.0.0.1 rw"], "squash": "root"}
 FROM_LOOKING = ("--start-at-task", "spillway : Look for versions")
 FROM_EXPORTS = ("--start-at-task", "spillway : Set the exports")
+LAST = "/var/cache/spillway/last.json"
 WATCHDOG = "/run/systemd/system/spillway-nfs.service.d/watchdog.conf"
 
 
@@ -164,7 +165,7 @@ class Run:
         require_version(self._machine, THIS)
         self._saves.save("run/step-4/d.bin")
         self._saves.require_all()
-        last = self._machine.ssh("cat /var/cache/spillway/last.json").stdout
+        last = self._machine.ssh(f"cat {LAST}").stdout
         back = self._operator.play("rollback.yml")
         if json.loads(last)["migrated"]:
             assert back.exit_status != 0 and "the upgrade migrated the database" in back.output
@@ -210,8 +211,12 @@ class Run:
 
     def roll_back(self) -> None:
         """The operator goes back to this version, whose schema is the same, and to its
-        configuration."""
+        configuration. A note of another upgrade is not believed."""
+        self._machine.ssh(f"cp {LAST} /root/last.json")
         succeeded(self._operator.play("rollback.yml"))
+        self._machine.ssh(f"test ! -e {LAST} && mv /root/last.json {LAST}")
+        again = self._operator.play("rollback.yml")
+        assert again.exit_status != 0 and "do not know the way back" in again.output, again.output
         assert "evict_to" not in self._configuration()
         require_version(self._machine, THIS)
         self._saves.save("run/step-6/f.bin")
