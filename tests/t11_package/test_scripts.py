@@ -12,26 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.tools import run_as_root
 from tests.t0_tidy.test_tidy import ROOT
+from tests.t11_package import apart
 
 SCRIPTS = ROOT / "package/debian"
-_MACHINE = """\
-set -e
-mount -t tmpfs tmpfs /mnt
-for one in etc var; do
-    mkdir -p /mnt/$one/new /mnt/$one/work
-    options=lowerdir=/$one,upperdir=/mnt/$one/new,workdir=/mnt/$one/work
-    mount -t overlay -o $options overlay /$one
-done
-echo spillway:x:990:990::/var/lib/spillway:/usr/sbin/nologin >> /etc/passwd
-echo spillway:x:990: >> /etc/group
-boot() {
-    mount -t tmpfs tmpfs /run
-    mkdir -p /run/systemd/system
-}
-boot
-"""
 _SYSTEMCTL = """\
 #!/bin/sh
 case "$*" in
@@ -62,12 +46,11 @@ def test_what_ran_runs_again(calls: list[str], said: str, tmp_path: Path) -> Non
     for name, text in {"systemctl": _SYSTEMCTL, "spillway": _SPILLWAY}.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
-    begin = [
-        *(_MACHINE, f"exec > {shlex.quote(str(tmp_path / 'said'))}"),
+    script = [
         # The user spillway cannot enter the directories of pytest.
         f"cp -r {shlex.quote(str(programs))} /mnt/programs && touch /run/active",
-        "export PATH=/mnt/programs:/usr/sbin:/usr/bin:/sbin:/bin",
+        *("export PATH=/mnt/programs:/usr/sbin:/usr/bin:/sbin:/bin", *calls),
+        "[ ! -e /run/active ] || echo active",
+        "[ ! -e /var/cache/spillway/was-active ]",
     ]
-    end = ["[ ! -e /run/active ] || echo active", "[ ! -e /var/cache/spillway/was-active ]"]
-    run_as_root("unshare", "--mount", "sh", "-c", "\n".join([*begin, *calls, *end]))
-    assert (tmp_path / "said").read_text() == said
+    assert apart.said("\n".join(script), tmp_path) == said
