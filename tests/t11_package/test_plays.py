@@ -20,22 +20,28 @@ CREDENTIALS = "/etc/spillway/credentials"
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="make ansible-lint installs Ansible")
 
 
-def play(directory: Path, role: str, tasks: str, *options: str, **values: Any) -> str:
-    """Write a playbook that has some tasks of a role. Returns the command that plays it."""
-    number = len(list(directory.glob("*.json")))
+def play(directory: Path, *options: str, what: dict[str, Any], **values: Any) -> str:
+    """Write a playbook and an inventory of this machine. Returns the command that plays it.
+
+    Parameters: what, the play's tasks or roles; options, of ansible-playbook; values, variables.
+    """
+    number = len(list(directory.glob("play*.json")))
+    book, inventory = (directory / f"{name}{number}.json" for name in ("play", "inventory"))
+    book.write_text(json.dumps([{"hosts": "all", "gather_facts": False, **what}]))
     host = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
-    steps = [{"import_role": {"name": role, "tasks_from": tasks}}]
-    book = directory / f"play{number}.json"
-    book.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": steps}]))
-    inventory = directory / f"inventory{number}.json"
     inventory.write_text(json.dumps({"all": {"hosts": {"here": {**host, **VALUES, **values}}}}))
     environ = ["env", f"ANSIBLE_ROLES_PATH={ROOT / 'ansible/roles'}", "ANSIBLE_HOME=/mnt/home"]
     return shlex.join([*environ, str(PROGRAM), "-i", str(inventory), str(book), *options])
 
 
+def part(tasks: str) -> dict[str, Any]:
+    """Return a play of some tasks of the role spillway."""
+    return {"tasks": [{"import_role": {"name": "spillway", "tasks_from": tasks}}]}
+
+
 def test_credentials_go_with_their_variable_unless_another_wrote_them(tmp_path: Path) -> None:
-    written = play(tmp_path, "spillway", "configure", **KEYS)
-    emptied = play(tmp_path, "spillway", "configure")
+    written = play(tmp_path, what=part("configure"), **KEYS)
+    emptied = play(tmp_path, what=part("configure"))
     script = [
         *(f"{written} >&2", f"grep s3cret {CREDENTIALS}", f"{emptied} >&2"),
         *(f"ls {CREDENTIALS} || echo gone", f"echo mine > {CREDENTIALS}", f"{emptied} >&2"),
@@ -47,16 +53,36 @@ def test_credentials_go_with_their_variable_unless_another_wrote_them(tmp_path: 
 
 def test_a_difference_that_is_shown_has_no_password(tmp_path: Path) -> None:
     settings = {"namespace": {"url": "postgresql://u:s3cret@h/s"}}
-    command = play(tmp_path, "spillway", "configure", "--diff", spillway_settings=settings)
-    said = apart.said(f"{command} && grep -c s3cret /etc/spillway/spillway.toml", tmp_path)
+    shown = play(tmp_path, "--diff", what=part("configure"), spillway_settings=settings)
+    said = apart.said(f"{shown} && grep -c s3cret /etc/spillway/spillway.toml", tmp_path)
     assert said.count("s3cret") == 0 and said.endswith("\n1\n")
 
 
 @pytest.mark.parametrize("note", ["", json.dumps({"from": "1", "to": "2", "migrated": False})])
 def test_a_note_of_another_upgrade_is_no_way_back(note: str, tmp_path: Path) -> None:
-    command = play(tmp_path, "spillway", "rollback")
+    back = play(tmp_path, what=part("rollback"))
     script = ["mkdir -p /var/cache/spillway && cd /var/cache/spillway"]
     if note:
         script.append(f"echo {shlex.quote(note)} > last.json")
-    said = apart.said("\n".join([*script, f"{command} || true"]), tmp_path)
+    said = apart.said("\n".join([*script, f"{back} || true"]), tmp_path)
     assert ("do not know the way back" if note else "upgraded nothing, or went back") in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({}, True),
+        ({"gateway": {"data_dir": "/nvme2"}}, True),
+        ({"gateway": {"data_dir": "/nvme/spillway/"}}, False),
+    ],
+)
+def test_the_data_directory_is_on_the_file_system_that_is_made(
+    settings: dict[str, Any], refused: bool, tmp_path: Path
+) -> None:
+    site = play(
+        *(tmp_path, "--check"), what={"roles": ["storage", "spillway"]},
+        spillway_settings=settings, storage_mount_point="/nvme", storage_devices=["/dev/none"],
+    )  # fmt: skip
+    said = apart.said(f"{site} || true", tmp_path)
+    assert ("which is not below it" in said) is refused, said
+    assert ("Make the file system" in said) is not refused, said
