@@ -59,7 +59,8 @@ class Choices:
         assert again.changed == 0, again.output
 
     def serve_other_choices(self) -> None:
-        """A client saves, and the admin API has the certificate that was given."""
+        """A client saves, and the admin API has the certificate that was given. Root can ask for
+        the state, although only the user spillway is one of the database."""
         self._machine.ssh(CHECKPOINTS)
         self._saves.save("run/step-1/a.bin")
         self._machine.put(self._certificates / "ca.pem", "/root/ca.pem")
@@ -68,6 +69,9 @@ class Choices:
             return self._machine.ssh(f"python3 -c '{_LOOK}'", check=False).stdout == "200\n"
 
         until(answered, "the login page of the admin API", 300)
+        self._machine.ssh("systemctl start check-spillway")
+        told = self._machine.ssh("cat /var/lib/prometheus/node-exporter/spillway.prom").stdout
+        assert "spillway_healthy 1\n" in told, told
 
     def fail_to_upgrade_postgresql(self) -> None:
         """A package that does not serve gives way to the one before, with its database."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,15 @@ PROGRAM = ROOT / "build/ansible/bin/ansible-playbook"
 VALUES = {"spillway_started": False, "spillway_settings": {"bucket": {"name": "b"}}}
 KEYS = {"spillway_access_key_id": "id", "spillway_secret_access_key": "s3cret"}
 CREDENTIALS = "/etc/spillway/credentials"
+FROM_USER = ("--start-at-task", "database : Look for the user and the database")
+_CLUSTER = """\
+rm -rf /etc/postgresql/* /var/lib/postgresql/*
+mkdir -m 2777 /run/postgresql
+version=$(ls /usr/lib/postgresql | sort -n | tail -1)
+pg_createcluster $version main -- --no-sync >&2
+trap "pg_ctlcluster -m immediate $version main stop" EXIT
+pg_ctlcluster $version main start -o "-c listen_addresses=" >&2
+"""
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="make ansible-lint installs Ansible")
 
@@ -86,3 +96,15 @@ def test_the_data_directory_is_on_the_file_system_that_is_made(
     said = apart.said(f"{site} || true", tmp_path)
     assert ("which is not below it" in said) is refused, said
     assert ("Make the file system" in said) is not refused, said
+
+
+def test_root_and_the_user_of_the_gateway_come_to_the_database_and_no_other(tmp_path: Path) -> None:
+    made = play(*(tmp_path, *FROM_USER), what={"roles": ["database"]}, database_engine="postgresql")
+    ask = "psql -XAt -h /run/postgresql -U spillway -c 'SELECT current_user' spillway"
+    script = [
+        *(f"{_CLUSTER}{made} >&2", ask, f"runuser -u spillway -- {ask}"),
+        *(f"runuser -u nobody -- {ask} 2>&1 | grep -o 'authentication failed'", made),
+    ]
+    said = apart.said("\n".join(script), tmp_path)
+    assert said.startswith("spillway\nspillway\nauthentication failed\n")
+    assert re.search(r"changed=0 .* failed=0", said), said
