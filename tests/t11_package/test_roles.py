@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +23,10 @@ from tests.support.postgres import PostgresServer
 from tests.t0_tidy.test_tidy import ROOT
 
 DATABASE = runpy.run_path(str(ROOT / "ansible/roles/spillway/files/database.py"))
+_PG_DUMP = """\
+#!/bin/sh
+{} "$@" && LC_ALL=C sed -i -E 's/[0-9]+([.][0-9]+ [(])/10\\1/' "${{2#--file=}}"
+"""
 ROLES = sorted(path.name for path in (ROOT / "ansible/roles").iterdir())
 
 
@@ -137,6 +143,22 @@ def test_the_database_of_postgresql_comes_back_as_it_was_copied(
     assert postgres.ask(own, name) == [("inode", "name")]
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["copy", "copy.stamp.json", "files", "spillway.toml"]
+
+
+def test_a_copy_by_tools_of_another_version_is_refused(
+    tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older server does not take what newer tools write. The tool names an older server,
+    because there is none here."""
+    settings = write_config(tmp_path, postgres.create_database())
+    tool = tmp_path / "pg_dump"
+    tool.write_text(_PG_DUMP.format(shutil.which("pg_dump")))
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(
+        SystemExit, match=r"versions 10 and \d+, and the copy could not be put back"
+    ):
+        DATABASE["main"]("save", str(tmp_path / "copy"), settings)
 
 
 def test_a_copy_that_is_damaged_changes_no_database(

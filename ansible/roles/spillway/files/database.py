@@ -10,6 +10,7 @@ of the machine.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -34,7 +35,7 @@ END $$"""
 def main(verb: str, copy: str, config: Path = CONFIG) -> None:
     """Save or restore. The stamp is COPY with ``.stamp.json`` behind it.
 
-    Raises sqlite3.Error, CalledProcessError, OSError.
+    Raises sqlite3.Error, CalledProcessError, OSError, SystemExit.
     """
     found: dict[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
     url = found.get("namespace", {}).get("url")
@@ -77,6 +78,7 @@ def _postgresql(verb: str, copy: str, url: str) -> None:
     if verb == "save":
         dump = ["pg_dump", "--format=custom", f"--file={copy}", where]
         subprocess.run(dump, env=environ, check=True)
+        require_own_version(copy)
         return
     # The whole script is made first: what fails half-way must not be taken for its end.
     script = f"{copy}.sql"
@@ -88,6 +90,22 @@ def _postgresql(verb: str, copy: str, url: str) -> None:
         subprocess.run(["psql", *options, *what, where], env=environ, check=True)
     finally:
         Path(script).unlink(missing_ok=True)
+
+
+def require_own_version(copy: str) -> None:
+    """Require that server and tools have one major version. Raises SystemExit, CalledProcessError.
+
+    PostgreSQL does not promise that an older server takes what newer tools write: that of
+    pg_restore 17 begins with a setting that older servers refuse.
+    """
+    listed = subprocess.check_output(["pg_restore", "--list", copy], text=True)
+    found = re.findall(r"^; +Dumped (?:from database|by pg_dump) version: (\d+)", listed, re.M)
+    if len(found) != 2 or found[0] != found[1]:
+        raise SystemExit(
+            f"the server and the tools of PostgreSQL have the versions {' and '.join(found)}, and "
+            "the copy could not be put back: install postgresql-client of the server's version, "
+            "and remove the others"
+        )
 
 
 def without_password(url: str) -> tuple[str, str | None]:
