@@ -12,8 +12,12 @@ from gateway.firstboot.drive import appeared
 from gateway.firstboot.site import DATA_DIR
 
 LABEL = "spillway"
-OPTIONS = "noatime,nodev,nosuid,noexec"
-"""Those of the role. None switches barriers off: an fsync that was answered is on the device."""
+OPTIONS = {
+    "xfs": "noatime,nodev,nosuid,noexec",
+    "ext4": "noatime,nodev,nosuid,noexec,data=ordered,barrier=1,errors=remount-ro",
+}
+"""Those of the role, by the type of the file system; the role makes either of them. None switches
+barriers off: an fsync that was answered is on the device."""
 UNIT = Path("/etc/systemd/system/var-lib-spillway.mount")
 _MOUNT = """\
 # Written at the first boot.
@@ -24,7 +28,7 @@ Before=spillway.target
 [Mount]
 What=/dev/disk/by-label/{label}
 Where={where}
-Type=xfs
+Type={type}
 Options={options}
 
 [Install]
@@ -34,9 +38,17 @@ RequiredBy=spillway.target
 
 
 def require(device: Path) -> None:
-    """Raise UserError unless a disk is there, and is empty or has the data of a gateway."""
+    """Raise UserError unless a disk is there, is empty or has the data of a gateway, and no other
+    disk can be taken for it."""
     if appeared(device) is None:
         raise UserError(f"there is no disk {device}: attach it, or correct machine.data_device")
+    # The unit mounts by the label: with two of them it would mount either.
+    others = [one for one in _labelled() if not one.samefile(device)]
+    if others:
+        raise UserError(
+            f"{others[0]} has the label {LABEL} too, and could be mounted instead of {device}: "
+            "detach it, or correct machine.data_device"
+        )
     found = run("wipefs", "--noheadings", "--parsable", str(device))
     if found and not _is_ours(device):
         raise UserError(
@@ -52,12 +64,28 @@ def mount(device: Path) -> str:
         run("mkfs.xfs", "-q", "-L", LABEL, str(device))
         # The unit waits for the link that udev makes of the label.
         run("udevadm", "trigger", "--settle", str(device))
-    atomic.replace(UNIT, _MOUNT.format(label=LABEL, where=DATA_DIR, options=OPTIONS), 0o644)
+    kind = _told("TYPE", device)
+    unit = _MOUNT.format(label=LABEL, where=DATA_DIR, type=kind, options=OPTIONS[kind])
+    atomic.replace(UNIT, unit, 0o644)
     run("systemctl", "daemon-reload")
     run("systemctl", "enable", "--now", "--quiet", UNIT.name)
     return f"data: {device}: {'an XFS was made' if made else 'it has the data of a gateway'}"
 
 
 def _is_ours(device: Path) -> bool:
-    blkid = ["blkid", "--probe", "--output", "value", "--match-tag", "LABEL", str(device)]
-    return subprocess.run(blkid, capture_output=True, text=True).stdout.strip() == LABEL
+    return _told("LABEL", device) == LABEL and _told("TYPE", device) in OPTIONS
+
+
+def _told(tag: str, device: Path) -> str:
+    """Return what a device tells of its file system, or nothing."""
+    blkid = ["blkid", "--probe", "--output", "value", "--match-tag", tag, str(device)]
+    return subprocess.run(blkid, capture_output=True, text=True).stdout.strip()
+
+
+def _labelled() -> list[Path]:
+    """Return all devices with the label. They are read: a cache may have a label of before."""
+    blkid = ["blkid", "--cache-file", "/dev/null", "--output", "device"]
+    found = subprocess.run(
+        [*blkid, "--match-token", f"LABEL={LABEL}"], capture_output=True, text=True
+    )
+    return [Path(line) for line in found.stdout.splitlines()]

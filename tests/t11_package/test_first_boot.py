@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 import subprocess
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,9 @@ from gateway.cli.main import EXIT_USAGE, main
 from gateway.errors import UserError
 from gateway.firstboot import disk, drive, site, system
 from tests.appliance import site as appliance
+from tests.support.disks import make_ext4
 from tests.support.s3server import SECRET_KEY
-from tests.support.tools import tool
+from tests.support.tools import run_as_root, tool
 from tests.support.volumes import make_settings, make_volume
 from tests.t0_tidy.test_tidy import ROOT
 
@@ -156,6 +160,42 @@ def test_a_disk_with_data_is_left_alone(tmp_path: Path) -> None:
         assert device.read_bytes() == before
 
 
+@contextmanager
+def loop(image: Path) -> Iterator[Path]:
+    """Make a device of a file, which this user may read."""
+    run_as_root("losetup", "--find", image)
+    listed = [tool("losetup"), "--noheadings", "--output", "NAME", "--associated", image]
+    device = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        run_as_root("chown", str(os.geteuid()), device)
+        yield Path(device)
+    finally:
+        run_as_root("losetup", "--detach", device)
+
+
+def test_two_disks_with_the_label_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label = f"spw-{secrets.token_hex(4)}"  # this machine may have a disk of a gateway
+    monkeypatch.setattr(disk, "LABEL", label)
+    images = [tmp_path / "one", tmp_path / "two"]
+    with ExitStack() as stack:
+        devices = []
+        for image in images:
+            make_ext4(image, 8, "-L", label)
+            devices.append(stack.enter_context(loop(image)))
+            link = tmp_path / f"by-id-{image.name}"
+            link.symlink_to(devices[-1])
+            if len(devices) == 1:
+                disk.require(link)  # it has the label alone
+        with pytest.raises(UserError, match=f"^{devices[1]} has the label {label} too"):
+            disk.require(tmp_path / "by-id-one")
+        # An empty disk would get the label.
+        subprocess.run([tool("wipefs"), "--all", "--quiet", devices[0]], check=True)
+        with pytest.raises(UserError, match=f"^{devices[1]} has the label {label} too"):
+            disk.require(devices[0])
+
+
 def test_a_disk_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drive, "WAIT_SECONDS", 0.0)
     with pytest.raises(UserError, match=r"there is no disk .*none: attach it"):
@@ -164,7 +204,7 @@ def test_a_disk_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_disk_is_mounted_as_the_role_mounts_it() -> None:
     role = yaml.safe_load((ROOT / "ansible/roles/storage/vars/main.yml").read_text())
-    assert role["storage_mount_options"]["xfs"] == disk.OPTIONS
+    assert role["storage_mount_options"] == disk.OPTIONS
     assert role["storage_label"] == disk.LABEL
     template = (ROOT / "ansible/roles/storage/templates/mount.j2").read_text()
     units = re.findall(r"^(?:Before|WantedBy|RequiredBy)=.*$", template, re.MULTILINE)
