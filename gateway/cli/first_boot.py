@@ -85,6 +85,8 @@ def _configure(wanted: Site) -> None:
     command.run("systemctl", "enable", "--quiet", "spillway.target")
     DONE.parent.mkdir(mode=0o755, exist_ok=True)
     atomic.replace(DONE, "The unit configure-spillway has done its work.\n", 0o644)
+    # After DONE: without it, the next boot would find no file that cloud-init writes once.
+    drive.forget()
     # It waits for this unit to end, so it is not waited for.
     command.run("systemctl", "start", "--no-block", "spillway.target")
     _show("spillway: the gateway is configured, and starts")

@@ -14,15 +14,18 @@ LABEL = "FIRSTBOOT"
 OWN = Path("/etc/spillway-first-boot")
 """Only root may write it: the user of the gateway could otherwise have root do what it says."""
 GIVEN = OWN / SOURCE
-"""cloud-init writes it (user data, write_files). It counts before a drive."""
+"""cloud-init writes it (user data, write_files). It counts before a drive. It is removed when all is
+done."""
 WAIT_SECONDS = 30.0
 """The kernel finds drives while the system boots."""
 BYTES_MAX = 1024 * 1024
 
 
 def text() -> str:
-    """Return what the file says. Raises UserError."""
+    """Return what the file says. Raises OSError, UserError."""
     if GIVEN.exists():
+        # cloud-init makes files that all users may read, and it has the secret of the bucket.
+        GIVEN.chmod(0o600)
         return _read(GIVEN)
     drive = appeared(Path("/dev/disk/by-label") / LABEL)
     if drive is None:
@@ -39,6 +42,11 @@ def text() -> str:
             return _read(Path(directory) / SOURCE)
         finally:
             subprocess.run(["umount", directory], check=True)
+
+
+def forget() -> None:
+    """Remove the file that cloud-init wrote: the machine has what it says. Raises OSError."""
+    GIVEN.unlink(missing_ok=True)
 
 
 def appeared(device: Path) -> Path | None:

@@ -202,6 +202,20 @@ def test_a_disk_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.M
         disk.require(tmp_path / "none")
 
 
+def test_the_file_of_cloud_init_is_its_owners_alone_and_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = tmp_path / "spillway.toml"
+    given.write_text(BUCKET)
+    given.chmod(0o644)
+    monkeypatch.setattr(drive, "GIVEN", given)
+    assert drive.text() == BUCKET
+    assert given.stat().st_mode & 0o777 == 0o600
+    drive.forget()
+    assert not given.exists()
+    drive.forget()  # a drive had it
+
+
 def test_the_disk_is_mounted_as_the_role_mounts_it() -> None:
     role = yaml.safe_load((ROOT / "ansible/roles/storage/vars/main.yml").read_text())
     assert role["storage_mount_options"] == disk.OPTIONS
