@@ -24,6 +24,7 @@ from gateway.firstboot.site import Site
 
 PROGRAM = "/usr/bin/spillway"
 USER = "spillway"
+GATEWAY = "spillway.target"
 DONE = drive.OWN / "done"
 TOKEN_NAME = "first boot"
 CONSOLES = Path("/sys/class/tty/console/active")
@@ -52,6 +53,10 @@ def run(args: argparse.Namespace) -> int:
     if os.getuid() != 0:
         raise UserError("only root can configure the machine: the unit configure-spillway does")
     try:
+        # A gateway of before would keep its clients, its credentials and its data directory, over
+        # which a new disk is mounted. At a boot, its services wait for this unit: this takes their
+        # start back, so none starts when this fails.
+        command.run("systemctl", "stop", GATEWAY)
         wanted = site.read(drive.text())
         _configure(wanted)
     except (UserError, OSError) as exc:
@@ -82,13 +87,15 @@ def _configure(wanted: Site) -> None:
         options = ("--path", path, *clients, "--squash", export.squash)
         _say(_spillway("export", "set", export.name, *options))
     _bring_token(wanted.token)
-    command.run("systemctl", "enable", "--quiet", "spillway.target")
+    # A boot after DONE must start the gateway, so this comes first: a power cut between the two has
+    # the next boot do all of it again, and the services wait for that.
+    command.run("systemctl", "enable", "--quiet", GATEWAY)
     DONE.parent.mkdir(mode=0o755, exist_ok=True)
     atomic.replace(DONE, "The unit configure-spillway has done its work.\n", 0o644)
     # After DONE: without it, the next boot would find no file that cloud-init writes once.
     drive.forget()
-    # It waits for this unit to end, so it is not waited for.
-    command.run("systemctl", "start", "--no-block", "spillway.target")
+    # The services start after this unit has ended: to wait for them here would never end.
+    command.run("systemctl", "start", "--no-block", GATEWAY)
     _show("spillway: the gateway is configured, and starts")
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import subprocess
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -17,6 +18,7 @@ from admin_api.access.principal import Role
 from admin_api.access.tokens import Verifier
 from admin_api.store.opening import open_store
 from gateway import config
+from gateway.cli import first_boot
 from gateway.cli.main import EXIT_USAGE, main
 from gateway.errors import UserError
 from gateway.firstboot import disk, drive, site, system
@@ -214,6 +216,26 @@ def test_the_file_of_cloud_init_is_its_owners_alone_and_goes(
     drive.forget()
     assert not given.exists()
     drive.forget()  # a drive had it
+
+
+def test_a_gateway_of_before_is_stopped_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had asked systemd for is all that a wrong file leaves."""
+    asked = tmp_path / "asked"
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setattr(first_boot, "DONE", tmp_path / "done")
+    monkeypatch.setattr(first_boot, "CONSOLES", tmp_path / "none")
+    (tmp_path / "none").touch()
+    monkeypatch.setattr(drive, "GIVEN", tmp_path / "spillway.toml")
+    (tmp_path / "spillway.toml").write_text("[bucket")
+    with pytest.raises(UserError, match=r"first boot: spillway\.toml is not valid"):
+        first_boot.run(Namespace(check=None, prepare_token=None))
+    assert asked.read_text() == "stop spillway.target\n"
 
 
 def test_the_disk_is_mounted_as_the_role_mounts_it() -> None:

@@ -124,3 +124,12 @@ def test_the_target_wants_each_service() -> None:
         unit for line in re.findall(r"^Wants=(.*)$", text, re.MULTILINE) for unit in line.split()
     }
     assert wanted == set(SERVICES)
+
+
+def test_no_service_starts_while_the_machine_is_configured_again() -> None:
+    """Ordered in the drop-in of all services: the unit of the first boot then ends before any."""
+    text = (UNITS / "spillway-.service.d/10-all.conf").read_text()
+    after = {
+        unit for line in re.findall(r"^After=(.*)$", text, re.MULTILINE) for unit in line.split()
+    }
+    assert FIRST_BOOT in after
