@@ -200,6 +200,15 @@ def test_each_alert_is_raised_by_what_it_is_about() -> None:
     assert alerts == tested
 
 
+def test_the_documents_say_of_each_alert_what_to_do() -> None:
+    alerts = re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yml").read_text())
+    text = (MONITORING.parent / "operating.md").read_text()
+    [section] = re.findall(r"^### What each alarm wants\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    rows = [row for row in section.splitlines() if row.startswith("|")]
+    named = set(re.findall(r"\bSpillway[A-Z]\w+", " ".join(row.split(" | ")[0] for row in rows)))
+    assert len(alerts) > 10 and named == set(alerts)
+
+
 def test_runs_have_a_bounded_number_of_labels() -> None:
     at_risk = [
         {"run": f"r{number}", "at_risk_seconds": number, "at_risk_bytes": 1} for number in range(99)
