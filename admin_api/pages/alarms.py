@@ -152,4 +152,8 @@ def _people(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             "Ages are counted without that. If the clock is right: spillway policy clock --confirm",
         )
     if failed := facts["promotions"]["failed"]:
-        yield Alarm("warn", f"{failed} promotions failed", "The page of the promotions says why.")
+        yield Alarm(
+            "warn",
+            f"{failed} promotions failed",
+            "The page of the promotions says why. What they copied stays until they are demoted.",
+        )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from gateway.db.compiled import Statement, b, given
+from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.statements import inode, object_, promotion_member
 from gateway.drain import metadata
 from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
@@ -137,14 +137,14 @@ class Copier:
         list(self._pool.map(self._store.release, held))
 
     def _etag_of(self, of: Promotion, volume: str, stored: Stored) -> str | None:
-        if of.legal_hold:
-            # A copy that came late is another version.
-            self._store.hold(stored.key)
         head = self._store.head(stored.key)
         if head is None or head.size != stored.size:
             return None
         if head.etag != stored.etag and not origin.is_ours(head, of, volume, stored.ino, True):
             return None
+        if of.legal_hold:
+            # A copy that came late is another version.
+            self._store.hold(stored.key)
         return head.etag
 
     def _head(self, source: Source) -> Head:
@@ -179,6 +179,17 @@ class Copier:
         rest = keys.rest_of(*place_of(self._prefix, of.name, of.released, member.path))
         made = self._store.copy(source.key, key, head, metadata.with_rest(rest, described))
         return Copied(made.etag, label(self._store, of, key, tags=tags))
+
+
+def sources_of(session: Session, members: Sequence[Member]) -> dict[int, Source]:
+    """Return the objects of originals that are what is promoted, by inode."""
+    rows = session.all(SOURCES, inos=rows_of([(member.ino,) for member in members]))
+    found = {row[0]: Source(*row) for row in rows}
+    return {
+        member.ino: found[member.ino]
+        for member in members
+        if member.ino in found and found[member.ino].is_of(member)
+    }
 
 
 def lacks(store: HoldingStore, of: Promotion, *, tags: bool) -> str | None:

@@ -1,15 +1,17 @@
-"""Carries promotions out, one step after the other, and removes what failed or is demoted.
+"""Carries promotions out, one step after the other, and removes what is demoted.
 
 1. The members were fixed by the command. Directories and links are made in the trash, where clients
    do not find them.
 2. Each file's object is copied inside the store, and only the version that was fixed. Then one
    transaction makes the file, absent, with its object: if the original is not the same version any
-   more, the promotion fails. What was copied before does not depend on the original.
+   more, the promotion fails. What was copied before does not depend on the original. From the
+   moment at which all files are made nothing fails the promotion: it waits, and says for what.
 3. When all are made, their manifest is put into the bucket.
 4. The server renames the copy into ``.spillway/promoted``. That is the only
    moment at which clients see anything of it.
 
-A removal begins with the manifest.
+Only a person removes a copy, also one that failed: if the database is an older one, the copy may be
+whole in the bucket, and all that is left. A removal begins with the manifest.
 
 Every step is found in the tables, so a process that is killed is followed by one that continues. A
 copy whose request was given up may reach the store later, and give the object another ETag. So the
@@ -22,19 +24,15 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from sqlalchemy import exists, or_, select
-
 from gateway import clock
 from gateway.db import statements as sql
-from gateway.db.compiled import Session, Statement, b, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
-from gateway.db.statements import doubt, promotion_member, tombstone
 from gateway.door.frames import Op, Request
 from gateway.errors import BucketError, DoorClosed, ObjectRefused, StoreRefused, UserError
 from gateway.namespace import identity
 from gateway.promotion import build, manifest, removal, store
-from gateway.promotion.places import manifest_key, staged_name
+from gateway.promotion.places import staged_name
 from gateway.promotion.store import Member, Promotion, State
 from gateway.promotion.work import Ended, OpenDoor, Work
 from gateway.settings import Settings
@@ -42,7 +40,7 @@ from gateway.text import printable
 from gateway.types import GATEWAY_CRED
 
 if TYPE_CHECKING:
-    from gateway.promotion.copier import Copied, Copier, Source
+    from gateway.promotion.copier import Copied, Copier, Source, Stored
 
 log = logging.getLogger("checkpoints")
 
@@ -54,26 +52,8 @@ POLL_SECONDS = 1.0
 WAIT_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 MOVED_SECONDS = 0.2
-UNDESCRIBED_SECONDS = 60.0
-"""The time after which the manifest of a copy that clients see already is tried again."""
-
-BLOCKED = Statement(
-    select(promotion_member.c.copy)
-    .where(
-        promotion_member.c.name == b("name"),
-        or_(
-            exists().where(tombstone.c.key == promotion_member.c.key),
-            exists().where(doubt.c.key == promotion_member.c.key),
-        ),
-    )
-    .limit(1)
-)
-"""Selects a member whose key has a deletion that may not have reached the store yet."""
-KEY_BLOCKED = Statement(
-    select(tombstone.c.key)
-    .where(tombstone.c.key == b("key"))
-    .union(select(doubt.c.key).where(doubt.c.key == b("key")))
-)
+REST_SECONDS = 60.0
+"""The time after which a copy is tried again that lacks an object, or its manifest."""
 
 
 class Promoter:
@@ -101,7 +81,7 @@ class Promoter:
         self._doubted: set[int] = set()
         """Those of which a request may have been made whose answer is not known, by top."""
         self._rests: dict[int, float] = {}
-        """Monotonic seconds until which copies rest whose manifest could not be put, by top."""
+        """Monotonic seconds until which copies rest that lack something in the bucket, by top."""
 
     def turn(self) -> float:
         """Carry out what is to be done. Returns seconds until the next turn."""
@@ -128,7 +108,7 @@ class Promoter:
 
     def _say(self, one: Promotion, why: str) -> None:
         """Record why a promotion waits, for people."""
-        if one.reason == why or one.state == State.FAILED:
+        if one.reason == why:
             return
         log.warning("promotion %s waits: %s", one.name, why)
         try:
@@ -149,7 +129,7 @@ class Promoter:
             return 0.0
         with self._work.reading() as session:
             is_linked = build.parent_of(session, one) == PROMOTED_INO
-            is_blocked = self._is_blocked(session, one)
+            is_blocked = store.is_blocked(session, self._settings.bucket.prefix, one.name)
         if is_linked:
             self._finish(one)
             return 0.0
@@ -157,8 +137,10 @@ class Promoter:
             if is_blocked:
                 self._say(one, "the drain has yet to delete what had this name before")
                 return WAIT_SECONDS
+            from gateway.promotion.copier import lacks
+
             tagged = int(self._work.store.keeps_tags())
-            if (why := self._lacks(one, bool(tagged))) is not None:
+            if (why := lacks(self._work.store, one, tags=bool(tagged))) is not None:
                 self._end(one, why)
                 return 0.0
             self._known.add(one.top)
@@ -168,19 +150,15 @@ class Promoter:
             self._doubt(one)
         return self._build(one)
 
-    def _is_blocked(self, session: Session, one: Promotion) -> bool:
-        key = manifest_key(self._settings.bucket.prefix, one.name)
-        if session.one(BLOCKED, name=one.name) is not None:
-            return True
-        return session.one(KEY_BLOCKED, key=key) is not None
-
     def _build(self, one: Promotion) -> float:
         if not self._make_names(one) or not self._copy_all(one):
             return 0.0
-        wait_seconds = self._look_at.get(one.top, 0.0) - clock.monotonic_seconds()
-        if wait_seconds > 0:
+        now = clock.monotonic_seconds()
+        if (wait_seconds := self._look_at.get(one.top, 0.0) - now) > 0:
             self._say(one, "a request that was given up may still reach the store")
             return min(wait_seconds, WAIT_SECONDS)
+        if (rest_seconds := self._rests.get(one.top, 0.0) - now) > 0:
+            return rest_seconds
         if one.top in self._look_at and not self._is_as_recorded(one):
             return 0.0
         if self._describe(one):
@@ -188,17 +166,15 @@ class Promoter:
         return 0.0
 
     def _describe(self, one: Promotion) -> bool:
-        """Put the manifest, if it is not there. Returns False if that is to be done again, or if it
-        failed. Raises UserError, OSError."""
+        """Put the manifest, if it is not there. Returns False if that is to be done again. Raises
+        UserError, OSError."""
         if one.manifest_etag is not None:
             return True
         try:
             etag = manifest.put(self._work, one, one.top in self._doubted)
-        except ObjectRefused as exc:
-            if one.state != State.COPYING:
-                raise
-            self._end(one, str(exc))
-            return False
+        except ObjectRefused:
+            self._rest(one)
+            raise
         except BucketError:
             self._doubt(one)
             raise
@@ -217,7 +193,7 @@ class Promoter:
         until = max(self._look_at.get(one.top, 0.0), self._rests.get(one.top, 0.0))
         if (seconds := until - clock.monotonic_seconds()) > 0:
             return seconds
-        self._rests[one.top] = clock.monotonic_seconds() + UNDESCRIBED_SECONDS
+        self._rest(one)
         self._look_at.pop(one.top, None)
         self._known.add(one.top)
         self._describe(one)
@@ -228,6 +204,9 @@ class Promoter:
         late_seconds = self._settings.bucket.late_seconds
         self._look_at[one.top] = clock.monotonic_seconds() + late_seconds
         self._doubted.add(one.top)
+
+    def _rest(self, one: Promotion) -> None:
+        self._rests[one.top] = clock.monotonic_seconds() + REST_SECONDS
 
     def _make_names(self, one: Promotion) -> bool:
         """Make directories and links. Returns False if told to stop, or if it failed."""
@@ -244,10 +223,12 @@ class Promoter:
 
     def _copy_all(self, one: Promotion) -> bool:
         """Copy all objects. Returns False if told to stop, or if it failed. Raises BucketError."""
+        from gateway.promotion.copier import sources_of
+
         while not self._stop.is_set():
             with self._work.reading() as session:
                 members = store.members(session, store.UNMADE_FILES, one.name, most=BATCH)
-                sources = self._sources(session, members)
+                sources = sources_of(session, members)
                 volume = store.volume(session)
             if not members:
                 return True
@@ -260,21 +241,9 @@ class Promoter:
                 return False
         return False
 
-    def _sources(self, session: Session, members: list[Member]) -> dict[int, Source]:
-        """Return the objects of originals that are what is promoted, by inode."""
-        from gateway.promotion.copier import SOURCES, Source
-
-        rows = session.all(SOURCES, inos=rows_of([(member.ino,) for member in members]))
-        found = {row[0]: Source(*row) for row in rows}
-        return {
-            member.ino: found[member.ino]
-            for member in members
-            if member.ino in found and found[member.ino].is_of(member)
-        }
-
     def _copy(self, one: Promotion, volume: str, pairs: list[tuple[Member, Source]]) -> bool:
         """Copy some objects, and make their files. Returns False if the promotion failed."""
-        from gateway.promotion.copier import Copied
+        from gateway.promotion.copier import Copied, sources_of
 
         is_resumed = one.top not in self._known
         results = self._open_copier().run(
@@ -297,7 +266,7 @@ class Promoter:
             if not isinstance(error, ObjectRefused):
                 raise error
             with self._work.reading() as session:
-                is_same = self._sources(session, [member]).get(member.ino) == source
+                is_same = sources_of(session, [member]).get(member.ino) == source
             if is_same:
                 self._fail(one, member, str(error))
                 return False
@@ -321,11 +290,12 @@ class Promoter:
                 del self._etags[member.copy]
 
     def _is_as_recorded(self, one: Promotion) -> bool:
-        """Look at all objects of a copy. An ETag that a late copy of the same version gave is
-        recorded. Returns False if the promotion failed."""
+        """Look at all objects of a copy, and copy what is missing again. An ETag that a late copy
+        of the same version gave is recorded. Returns False if told to stop. Raises UserError if an
+        object is still missing, Ended if the promotion failed."""
         from gateway.promotion.copier import OBJECTS, Stored
 
-        after = 0
+        after, missing = 0, None
         while not self._stop.is_set():
             with self._work.reading() as session:
                 rows = session.all(OBJECTS, name=one.name, after=after, most=NAMES)
@@ -334,18 +304,51 @@ class Promoter:
             etags = self._open_copier().etags_of(one, volume, page)
             for stored, etag in zip(page, etags, strict=True):
                 if etag is None:
-                    why = f"{stored.key}: the bucket does not have the copy any more"
-                    self._end(one, why)
-                    return False
-                if etag != stored.etag:
+                    missing = self._copy_again(one, volume, stored) or missing
+                elif etag != stored.etag:
                     with self._work.writing(one) as view:
                         view.session.run(build.NEW_ETAG, the_ino=stored.ino, new_etag=etag)
                 after = stored.ino
             if len(rows) < NAMES:
+                if missing is not None:
+                    self._rest(one)
+                    raise UserError(missing)
                 del self._look_at[one.top]
                 self._known.add(one.top)
                 return True
         return False
+
+    def _copy_again(self, one: Promotion, volume: str, stored: Stored) -> str | None:
+        """Copy the object of a member again. Returns why it could not be copied. Raises Ended if
+        the promotion failed, BucketError."""
+        from gateway.promotion.copier import Copied, sources_of
+
+        with self._work.reading() as session:
+            members = store.members(session, store.OF_COPY, one.name, copy=stored.ino)
+            sources = sources_of(session, members)
+        why = f"{stored.key}: the bucket does not have the copy any more"
+        if not sources:
+            return f"{why}, and its original was changed or removed: put this object back"
+        [member], [source] = members, sources.values()
+        # Without is_resumed nothing is replaced that this copy did not put there.
+        [result] = self._open_copier().run(
+            one, volume, [(member, source)], is_resumed=False, tags=bool(one.is_tagged)
+        )
+        if result is None or isinstance(result, ObjectRefused):
+            return why if result is None else f"{why}, and is not copied again: {result}"
+        if not isinstance(result, Copied):
+            self._doubt(one)
+            raise result
+        with self._work.writing(one) as view:
+            # Not all stores compare the ETag of what they copy.
+            if is_same := bool(sources_of(view.session, members)):
+                view.session.run(build.NEW_ETAG, the_ino=stored.ino, new_etag=result.etag)
+                if not result.is_tagged:
+                    view.session.run(store.UNTAGGED, the_name=one.name)
+        if not is_same:
+            self._fail(one, member, "it was changed or removed while it was copied again")
+            raise Ended(one.name)
+        return None
 
     def _link(self, one: Promotion) -> None:
         """Let clients see the copy, whole."""
@@ -353,9 +356,9 @@ class Promoter:
         with self._work.reading() as session:
             is_taken = session.one(sql.ENTRY, parent=PROMOTED_INO, name=name) is not None
         if is_taken:
-            why = "something has its name in .spillway/promoted: choose another name"
-            self._end(one, why)
-            return
+            raise UserError(
+                "something has its name in .spillway/promoted: demote this, and choose another name"
+            )
         staged = staged_name(one.top)
         self._work.ask(
             [Request(Op.RENAME, TRASH_INO, staged, PROMOTED_INO, name, cred=GATEWAY_CRED)]
@@ -378,16 +381,16 @@ class Promoter:
 
     def _fail(self, one: Promotion, member: Member, why: str) -> None:
         path = b"/".join(part for part in (one.path, member.path) if part)
-        self._end(one, f"{printable(path)}: {why}")
+        kept = f"what was copied stays until it is demoted: spillway demote {one.name} --yes"
+        self._end(one, f"{printable(path)}: {why}; {kept}")
 
     def _end(self, one: Promotion, reason: str) -> None:
-        self._work.change(one._replace(state=State.FAILED.value, reason=reason), one)
+        with self._work.writing(one) as view:
+            store.change(view.session, one._replace(state=State.FAILED.value, reason=reason))
+            if one.begun_ns is None:
+                # Nothing was copied, so the name is free.
+                view.session.run(store.MEMBERS_DELETE, the_name=one.name)
         log.error("promotion %s failed: %s", one.name, reason)
-
-    def _lacks(self, one: Promotion, tags: bool) -> str | None:
-        from gateway.promotion.copier import lacks
-
-        return lacks(self._work.store, one, tags=tags)
 
     def _open_copier(self) -> Copier:
         from gateway.promotion.copier import Copier

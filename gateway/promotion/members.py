@@ -217,13 +217,11 @@ def _require_free(session: Session, name: str) -> None:
     if session.one(sql.GET, ino=PROMOTED_INO) is None:
         raise UserError(f"there is no .spillway/promoted: start the gateway once: {START}")
     before = one_named(session, name)
-    if before is not None and before.state != State.FAILED:
+    if before is not None and (before.state != State.FAILED or counts(session, name)[0]):
         raise UserError(
             f"there is a promotion {name} ({before.state}): choose another name, or end it: "
             f"spillway demote {name} --yes"
         )
-    if before is not None and counts(session, name)[0]:
-        raise UserError(f"what a failed promotion {name} has copied is being removed: try again")
 
 
 def _member(of: Promotion, prefix: str, number: int, one: Found) -> Member:

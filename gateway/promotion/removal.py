@@ -1,5 +1,5 @@
-"""Removes the copy of a promotion that failed or is demoted: first from the sight of clients, then
-file by file. The drain deletes the objects, as of all files that were removed. Before all that, the
+"""Removes the copy of a promotion that a person demoted: first from the sight of clients, then file
+by file. The drain deletes the objects, as of all files that were removed. Before all that, the
 manifest is deleted."""
 
 from __future__ import annotations
@@ -52,9 +52,10 @@ def remove(
     be under way; release, which ends the legal hold of what is at keys. Raises UserError,
     DoorClosed, Ended, TryAgain, OSError.
     """
-    if of.state == State.DEMOTING and of.legal_hold == Hold.HELD and of.done_ns is not None:
+    if of.is_held:
         # Only a person who names the hold ends it.
-        work.change(of._replace(state=State.DONE.value, reason=store.held(of.name)), of)
+        state = State.FAILED if of.done_ns is None else State.DONE
+        work.change(of._replace(state=state.value, reason=store.held(of.name)), of)
         return
     if of.begun_ns is not None and of.legal_hold != Hold.NONE:
         _release(work, of, release)
@@ -82,8 +83,7 @@ def remove(
             return
     with work.writing(of) as view:
         view.session.run(store.MEMBERS_DELETE, the_name=of.name)
-        if of.state == State.DEMOTING:
-            view.session.run(store.DELETE, the_name=of.name)
+        view.session.run(store.DELETE, the_name=of.name)
     log.info("promotion %s: the copy is removed", of.name)
 
 

@@ -12,9 +12,19 @@ from sqlalchemy import and_, delete, exists, func, insert, or_, select, update
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO
-from gateway.db.statements import IS_REGULAR, checkpoint, inode, pin, promotion, promotion_member
+from gateway.db.statements import (
+    IS_REGULAR,
+    checkpoint,
+    doubt,
+    inode,
+    pin,
+    promotion,
+    promotion_member,
+    tombstone,
+)
 from gateway.errors import NotPossible
 from gateway.namespace.lookup import way_up
+from gateway.promotion.places import manifest_key
 from gateway.promotion.wishes import OURS
 from gateway.types import Kind
 
@@ -25,7 +35,7 @@ class State(StrEnum):
     COPYING = "copying"
     DONE = "done"
     FAILED = "failed"
-    """What was copied is removed. Then the promotion has no members."""
+    """What was copied stays until a person demotes it. If nothing was begun, it has no members."""
     DEMOTING = "demoting"
 
 
@@ -68,6 +78,12 @@ class Promotion(NamedTuple):
         """The tags that its objects are to have."""
         return {**OURS, **json.loads(self.tags or "{}")}
 
+    @property
+    def is_held(self) -> bool:
+        """Whether its objects may be under a legal hold that no person has released. A promotion
+        that failed may have all of them: the database may be an older one."""
+        return self.legal_hold == Hold.HELD and self.begun_ns is not None
+
 
 class Member(NamedTuple):
     """A row of ``promotion_member``."""
@@ -103,6 +119,7 @@ SET = Statement(
         legal_hold=b("new_legal_hold"),
     )
 )
+UNTAGGED = Statement(update(promotion).where(promotion.c.name == b("the_name")).values(is_tagged=0))
 MEMBER_INSERT = Statement(insert(promotion_member))
 MEMBERS_DELETE = Statement(delete(promotion_member).where(promotion_member.c.name == b("the_name")))
 MADE = Statement(
@@ -129,6 +146,8 @@ UNMADE_FILES = Statement(
     .order_by(promotion_member.c.copy)
     .limit(b("most"))
 )
+OF_COPY = Statement(select(*_MEMBER).where(_OF_ONE, promotion_member.c.copy == b("copy")))
+"""Selects the member that an inode is the copy of."""
 LAST_MADE = Statement(
     select(*_MEMBER)
     .where(_OF_ONE, promotion_member.c.is_made == 1, promotion_member.c.copy < b("before"))
@@ -143,15 +162,29 @@ PENDING = Statement(
             promotion.c.state == State.COPYING.value,
             promotion.c.state == State.DEMOTING.value,
             and_(promotion.c.state == State.DONE.value, promotion.c.manifest_etag.is_(None)),
-            and_(
-                promotion.c.state == State.FAILED.value,
-                exists().where(promotion_member.c.name == promotion.c.name),
-            ),
         )
     )
     .order_by(promotion.c.asked_ns, promotion.c.name)
 )
 """Selects the promotions with something to do."""
+
+BLOCKED = Statement(
+    select(promotion_member.c.copy)
+    .where(
+        _OF_ONE,
+        or_(
+            exists().where(tombstone.c.key == promotion_member.c.key),
+            exists().where(doubt.c.key == promotion_member.c.key),
+        ),
+    )
+    .limit(1)
+)
+"""Selects a member whose key has a deletion that may not have reached the store yet."""
+KEY_BLOCKED = Statement(
+    select(tombstone.c.key)
+    .where(tombstone.c.key == b("key"))
+    .union(select(doubt.c.key).where(doubt.c.key == b("key")))
+)
 
 _PRESENT = exists().where(
     inode.c.ino == promotion_member.c.ino,
@@ -222,6 +255,16 @@ def one_named(session: Session, name: str) -> Promotion | None:
     return None if row is None else _promotion(row)
 
 
+def is_blocked(session: Session, prefix: str, name: str) -> bool:
+    """Return whether a deletion may still reach one of the keys of a promotion.
+
+    Parameters: prefix of the gateway's keys; name of the promotion.
+    """
+    if session.one(BLOCKED, name=name) is not None:
+        return True
+    return session.one(KEY_BLOCKED, key=manifest_key(prefix, name)) is not None
+
+
 def held(name: str) -> str:
     """Return why a copy under a legal hold is not removed, for people."""
     return f"{name} is under a legal hold: spillway demote {name} --yes --release-hold"
@@ -234,7 +277,7 @@ def demote(session: Session, found: Promotion, releases: bool) -> Promotion:
     NotPossible.
     """
     hold = found.legal_hold
-    if hold == Hold.HELD and found.state == State.DONE and not releases:
+    if found.is_held and not releases:
         raise NotPossible(held(found.name))
     if hold == Hold.HELD and releases:
         hold = int(Hold.RELEASED)

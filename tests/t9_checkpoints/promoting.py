@@ -77,6 +77,13 @@ class Promoting(Site):
     def demote(self, name: str) -> None:
         query(self.settings, "UPDATE promotion SET state = 'demoting' WHERE name = :n", n=name)
 
+    def end(self, name: str, *, releases: bool) -> None:
+        """Demote a promotion, as the command does. Raises NotPossible."""
+        with closing(Database(self.settings.database_url)) as database, database.writing() as to:
+            found = store.one_named(to, name)
+            assert found is not None
+            store.demote(to, found, releases)
+
     def settle(self, promoter: Promoter | None = None) -> None:
         """Carry promotions out until there is nothing to do."""
         promoter = promoter or self.promoter()
@@ -95,6 +102,14 @@ class Promoting(Site):
     def promotion(self, name: str) -> Promotion | None:
         found: Promotion | None = self._read(lambda session: store.one_named(session, name))
         return found
+
+    def failed(self, name: str) -> str:
+        """Return why a promotion failed. Require that it did, and that it says what to do."""
+        found = self.promotion(name)
+        assert found is not None
+        assert found.state == State.FAILED
+        assert str(found.reason).endswith(f"spillway demote {name} --yes")
+        return str(found.reason)
 
     def _read(self, function: Callable[[Session], Any]) -> Any:
         database = Database(self.settings.database_url)
@@ -182,6 +197,26 @@ def save(site: Site) -> dict[str, bytes]:
     site.namespace.symlink(ROOT_CRED, top, b"link", b"deep/er", SetAttr(mode=0o777))
     site.drain()
     return data
+
+
+def lock(site: Site) -> None:
+    """Give the new bucket Object Lock."""
+    site.client.put_bucket_versioning(
+        Bucket=site.bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    site.client.put_object_lock_configuration(
+        Bucket=site.bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled"}
+    )
+
+
+def held(site: Site) -> dict[str, bool]:
+    """Return whether one of the versions at each key is under a legal hold."""
+    found: dict[str, bool] = {}
+    for one in site.client.list_object_versions(Bucket=site.bucket).get("Versions", []):
+        key, version = one["Key"], one["VersionId"]
+        head = site.client.head_object(Bucket=site.bucket, Key=key, VersionId=version)
+        found[key] = found.get(key, False) or head.get("ObjectLockLegalHoldStatus") == "ON"
+    return found
 
 
 def work(settings: Settings, failpoint: str) -> None:

@@ -21,7 +21,6 @@ from gateway.errors import UserError
 from gateway.namespace import pins
 from gateway.promotion import build, manifest, members, store
 from gateway.promotion.copier import OBJECTS, SOURCES, Source
-from gateway.promotion.duty import BLOCKED, KEY_BLOCKED
 from gateway.promotion.store import Promotion, Protected, State
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
@@ -129,8 +128,7 @@ def require_unmade(session: Session) -> None:
     sources = session.all(SOURCES, inos=rows_of([(one.ino,) for one in files]))
     assert {Source(*row).key for row in sources} == set(SAVED)
     assert all(Source(*row).etag == "e" for row in sources)
-    assert session.one(BLOCKED, name="best") is None
-    assert session.one(KEY_BLOCKED, key="team/.spillway/promoted/best.json") is None
+    assert not store.is_blocked(session, "team", "best")
 
 
 def require_made(session: Session) -> None:

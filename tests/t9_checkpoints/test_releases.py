@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from gateway import settings as settings_module
-from gateway.db.engine import Database
 from gateway.errors import NotPossible, UserError
-from gateway.promotion import store
 from gateway.promotion.store import State
 from gateway.promotion.wishes import Wishes, wishes_of
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
-from tests.t9_checkpoints.promoting import Promoting, context, save, work
+from tests.t9_checkpoints.promoting import Promoting, context, held, lock, save, work
 
 numbers = count(1)
 ALL = Wishes(True, (("stage", "prod"), ("owner", "größe/7B")), "models/v1")
@@ -39,37 +37,6 @@ def site(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         made = Promoting(tmp_path, server, f"releases-{next(numbers)}", proxy)
         yield made
         made.close()
-
-
-def lock(site: Promoting) -> None:
-    """Give the new bucket Object Lock."""
-    site.client.put_bucket_versioning(
-        Bucket=site.bucket, VersioningConfiguration={"Status": "Enabled"}
-    )
-    site.client.put_object_lock_configuration(
-        Bucket=site.bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled"}
-    )
-
-
-def held(site: Promoting) -> dict[str, bool]:
-    """Return whether one of the versions at each key is under a legal hold."""
-    found: dict[str, bool] = {}
-    for one in site.client.list_object_versions(Bucket=site.bucket).get("Versions", []):
-        key, version = one["Key"], one["VersionId"]
-        head = site.client.head_object(Bucket=site.bucket, Key=key, VersionId=version)
-        found[key] = found.get(key, False) or head.get("ObjectLockLegalHoldStatus") == "ON"
-    return found
-
-
-def demote(site: Promoting, *, releases: bool) -> None:
-    database = Database(site.settings.database_url)
-    try:
-        with database.writing() as session:
-            found = store.one_named(session, "best")
-            assert found is not None
-            store.demote(session, found, releases)
-    finally:
-        database.close()
 
 
 def keys(site: Promoting) -> set[str]:
@@ -104,7 +71,7 @@ def test_a_release_is_held_until_a_person_names_the_hold(site: Promoting, failpo
     site.require_whole()
     assert {f"!{key}" for key in released} < keys(site)
     with pytest.raises(NotPossible, match="--release-hold"):
-        demote(site, releases=False)
+        site.end("best", releases=False)
     # Another program may not know of the hold.
     site.demote("best")
     site.settle()
@@ -112,7 +79,7 @@ def test_a_release_is_held_until_a_person_names_the_hold(site: Promoting, failpo
     assert kept is not None
     assert (kept.state, "--release-hold" in str(kept.reason)) == (State.DONE, True)
     assert {f"!{key}" for key in released} < keys(site)
-    demote(site, releases=True)
+    site.end("best", releases=True)
     site.settle()
     site.drain()
     assert site.promotion("best") is None
@@ -127,9 +94,9 @@ def test_a_release_replaces_nothing(site: Promoting) -> None:
     site.client.put_object(Bucket=site.bucket, Key=key, Body=b"of another team")
     site.ask("job/step-5", "best", ALL._replace(legal_hold=False))
     site.settle()
-    failed = site.promotion("best")
-    assert failed is not None
-    assert (failed.state, key in str(failed.reason)) == (State.FAILED, True)
+    assert key in site.failed("best")
+    site.demote("best")
+    site.settle()
     site.drain()
     assert {name: site.objects()[name] for name in keys(site)} == {f"!{key}": b"of another team"}
     # A file by itself has the key of the name.
