@@ -21,7 +21,7 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
 from gateway.drain.metadata import origin_of
-from gateway.drain.paths import object_at
+from gateway.drain.paths import file_of, object_at
 from gateway.drain.tidy.transition import IS_COPIED
 from gateway.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.objects import Head
@@ -88,14 +88,18 @@ def _abort_unknown(context: Context, key: str, recorded: set[str | None]) -> Non
 
 def _bury(view: View, key: str, head: Head | None, ino: int) -> None:
     """Add a tombstone for what this gateway put at a key where nothing should be. Anything else is
-    kept."""
+    kept. While its file is there, the tombstone is carried out only if the bucket has the object
+    that is recorded for that file (``garbage.delete_many``)."""
     if head is None or not ino:
         return
     origin = origin_of(head.metadata)
     if origin.ino != ino or origin.volume not in (None, view.volume):
         return
+    file, version = file_of(view.session, ino), origin.content_version or 0
+    if file is not None and version > file.content_version:
+        # The database is older than the object. The deletion would take the newest bytes.
+        log.warning("kept %s: the object there is of a newer version than its file", key)
+        return
     # An interrupted upload still names the object, and settles it.
     if not view.session.one(own.UPLOADS_AT, key=key):
-        view.add_tombstone(
-            key, ino, origin.content_version or 0, head.etag, generation=origin.generation or 0
-        )
+        view.add_tombstone(key, ino, version, head.etag, generation=origin.generation or 0)

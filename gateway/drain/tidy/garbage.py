@@ -19,9 +19,9 @@ from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
 from gateway.drain.metadata import origin_of
 from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
-from gateway.drain.rows import Intent, Object
+from gateway.drain.rows import File, Intent, Object
 from gateway.drain.send.intent import can_resume
-from gateway.errors import BucketError, StoreBusy, StoreUnavailable
+from gateway.errors import BucketError, Deferred, ObjectRefused, StoreBusy, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
 
 log = logging.getLogger("drain")
@@ -50,9 +50,9 @@ def _is_pending(
     """Return whether a deletion must wait, for one of four reasons.
 
     A live file's object will replace what is there, atomically. Or an upload newer than the
-    object's row was begun, and its file goes to another key now. Or what is there is all that the
-    bucket has of a file that is still to be sent. Or it was copied for an absent file, and a
-    request that was given up may still delete the copy.
+    object's row was begun, and its file goes to another key now. Or no object is recorded for a
+    file that is absent or still to be sent, so what is there may be all that the bucket has of it.
+    Or it was copied for an absent file, and a request that was given up may still delete the copy.
     """
     if occupant is None:
         return view.paths.owner(key) is not None or any(
@@ -66,23 +66,37 @@ def _is_pending(
 
 def _is_needed(view: View, tombstone: Tombstone) -> bool:
     """Return whether what is at the key is the only copy of a file, or may be soon."""
-    file = file_of(view.session, tombstone.ino)
-    if file is None or tombstone.generation not in (0, file.generation):
+    found = _living(view, tombstone.ino, tombstone.generation)
+    if found is None:
         return False
-    if file.is_resident and not file.is_dirty:
-        return False
-    stored = object_of(view.session, file.ino)
-    if file.is_resident:
-        return stored is None
-    return stored is not None and view.session.one(own.DOUBT, key=stored.key) is not None
+    file, stored = found
+    if stored is None:
+        return True
+    return not file.is_resident and view.session.one(own.DOUBT, key=stored.key) is not None
+
+
+def _living(view: View, ino: int, generation: int) -> tuple[File, Object | None] | None:
+    """Return the file that an inode is now, and its recorded object. None: it is gone, or of
+    another generation, or it has nothing that the bucket must keep.
+
+    Parameters: generation, 0 if it is not known.
+    """
+    file = file_of(view.session, ino)
+    if file is None or generation not in (0, file.generation):
+        return None
+    stored = object_of(view.session, ino)
+    if stored is None and file.is_resident and not file.is_dirty:
+        return None
+    return file, stored
 
 
 def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Exception]:
     """Carry out deletions, or drop those that an object row or the object itself contradicts.
 
     The metadata of the object says whose it is: rows of an older database, restored, must not
-    delete what was written since. The caller holds the claims of the keys. Returns the result of
-    each, in order. Raises BucketError when the failure is the same for all.
+    delete what was written since. If its file is there, the bucket must have the object that is
+    recorded for that file, or nothing is deleted. The caller holds the claims of the keys. Returns
+    the result of each, in order. Raises BucketError when the failure is the same for all.
     """
     with context.reading() as view:
         volume = view.volume
@@ -90,10 +104,14 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
         tombstones = due(view, keys, occupants)
         dropped = tombstones.keys() & occupants.keys()
     heads = _heads(context, [key for key in tombstones if key not in dropped])
-    doomed = [
-        key for key, head in heads.items() if head and _is_covered(head, tombstones[key], volume)
-    ]
-    results = _delete(context, doomed, tombstones) if doomed else {}
+    covered = {
+        key: inodes
+        for key, head in heads.items()
+        if head and (inodes := _covered(head, tombstones[key], volume))
+    }
+    results: dict[str, BucketError | None] = {**_last_copies(context, covered)}
+    if doomed := [key for key in covered if key not in results]:
+        results |= _delete(context, doomed, tombstones)
     outcomes: dict[str, Outcome | Exception] = dict.fromkeys(keys, Outcome.OUTDATED)
     done: list[tuple[str]] = []
     with context.writing() as view:
@@ -117,6 +135,39 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
         elif head is not None and key not in results:
             log.warning("kept %s: the object there is not the one that was to be deleted", key)
     return [outcomes[key] for key in keys]
+
+
+def _last_copies(
+    context: Context, covered: Mapping[str, Collection[tuple[int, int]]]
+) -> dict[str, BucketError]:
+    """Return, by key, why objects stay that may be the last copies of files.
+
+    The database may be older than the bucket: since its backup, an object may have moved from the
+    key where it is recorded to the one that is to be emptied. Local bytes do not count. They may be
+    lost with the disk, and the file may be promised to be in the bucket.
+
+    Parameters: covered, by key, the inodes whose object may be there, each with its generation.
+    """
+    with context.reading() as view:
+        living = [
+            (key, *one)
+            for key, inodes in covered.items()
+            for ino, generation in inodes
+            if (one := _living(view, ino, generation)) is not None
+        ]
+    heads = _heads(context, list({stored.key for *_, stored in living if stored is not None}))
+    found: dict[str, BucketError] = {}
+    for key, file, stored in living:
+        head = None if stored is None else heads[stored.key]
+        if stored is None:
+            lacking = "no object is recorded for it"
+        elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
+            lacking = f"the bucket does not have the object that is recorded at {stored.key}"
+        else:
+            continue
+        kind = Deferred if file.is_dirty else ObjectRefused
+        found[key] = kind(f"{key} stays: it may be the last copy of its file: {lacking}")
+    return found
 
 
 def _delete(
@@ -154,24 +205,31 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
         return dict(zip(keys, pool.map(context.store.head, keys), strict=True))
 
 
-def _is_covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> bool:
-    """Return whether an object is one of those that may be deleted. Some servers do not keep
-    metadata; then the recorded ETag decides. Parameters: volume, the id of this namespace."""
+def _covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> set[tuple[int, int]]:
+    """Return the inodes whose object may be deleted, each with its generation. Empty: the object is
+    of none of them. Some servers do not keep metadata; then the recorded ETag decides.
+
+    Parameters: volume, the id of this namespace.
+    """
     origin = origin_of(head.metadata)
     if origin.volume not in (None, volume):
         # Two namespaces have one prefix, and their numbers of inodes are the same.
-        return False
-    for tombstone in tombstones:
+        return set()
+
+    def is_covered(tombstone: Tombstone) -> bool:
         if tombstone.generation and origin.generation not in (0, tombstone.generation):
-            continue
+            return False
         if tombstone.ino == 0:
             return True
         if origin.ino is None or origin.content_version is None:
-            if tombstone.etag is not None and tombstone.etag == head.etag:
-                return True
-        elif origin.ino == tombstone.ino and origin.content_version <= tombstone.content_version:
-            return True
-    return False
+            return tombstone.etag is not None and tombstone.etag == head.etag
+        return origin.ino == tombstone.ino and origin.content_version <= tombstone.content_version
+
+    return {
+        (origin.ino or tombstone.ino, origin.generation or tombstone.generation)
+        for tombstone in tombstones
+        if is_covered(tombstone)
+    }
 
 
 def is_settled(view: View, intent: Intent) -> bool:
