@@ -58,3 +58,11 @@ class Intent(NamedTuple):
     part_bytes: int | None
     generation: int
     """The generation of the inode, or 0 if it is not known."""
+
+
+class Doubt(NamedTuple):
+    """A row of ``doubt``. What is noted later about its key is another row."""
+
+    key: str
+    ino: int
+    look_ns: int

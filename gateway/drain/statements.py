@@ -12,7 +12,6 @@ from sqlalchemy import (
     func,
     insert,
     literal_column,
-    or_,
     select,
     tuple_,
     update,
@@ -41,7 +40,7 @@ from gateway.db.statements import (
     transition,
     upload,
 )
-from gateway.drain.rows import File, Intent, Object
+from gateway.drain.rows import Doubt, File, Intent, Object
 from gateway.types import Kind
 
 _FILE = [inode.c[name] for name in File._fields]
@@ -358,10 +357,7 @@ HOLDS = Statement(
 OVERRIDE_INSERT = Statement(insert(override))
 OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
 
-DOUBTS = Statement(
-    select(doubt.c.key).where(or_(doubt.c.look_ns <= b("now_ns"), doubt.c.look_ns > b("latest_ns")))
-)
-"""Selects the keys that are due, and keys whose time is further ahead than it can have been set."""
+DOUBTS = Statement(select(*[doubt.c[name] for name in Doubt._fields]))
 DOUBT = Statement(select(doubt.c.ino, doubt.c.look_ns).where(doubt.c.key == b("key")))
 DOUBT_INSERT = Statement(insert(doubt))
 DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))

@@ -39,7 +39,7 @@ from gateway.drain.runner import Runner
 from gateway.drain.send.senders import Senders
 from gateway.drain.status import Counters, Rate, SentBytes
 from gateway.drain.threads import CHORES, Threads
-from gateway.drain.tidy import garbage
+from gateway.drain.tidy import doubt, garbage
 from gateway.errors import BucketError, LeaseLost, NamespaceError, ObjectRefused, StoreRefused
 from gateway.objectstore.negotiation import negotiate
 from gateway.objectstore.pace import Pace, Rates
@@ -133,7 +133,7 @@ class Drain:
         # The order matters only for the bucket: garbage is deleted before new bytes arrive.
         found = [
             Sweep(sweeps.settlements, Work.CLEAN_UP, Lane.CHORE),
-            Sweep(sweeps.doubts, Work.CLEAN_UP, Lane.CHORE),
+            Sweep(partial(sweeps.doubts, doubt.Waits()), Work.CLEAN_UP, Lane.CHORE),
             Sweep(sweeps.deletions, Work.DELETE, Lane.CHORE),
             Sweep(self._renames.plan, Work.COPY, Lane.CHORE),
             Sweep(self._survey.plan, Work.UPLOAD, Lane.UPLOAD),

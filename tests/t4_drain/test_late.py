@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -11,6 +14,11 @@ from gateway.checkpoints.statements import STORED
 from gateway.cli import status as cli
 from gateway.control import durability, status
 from gateway.control.queue import opened
+from gateway.db.engine import Database
+from gateway.drain.context import Context
+from gateway.drain.tidy.doubt import Waits
+from gateway.objectstore.s3 import S3Store
+from tests.support.drain import Drain
 from tests.support.s3proxy import Act, Fault
 from tests.support.volumes import status_of
 from tests.support.waiting import until
@@ -113,27 +121,113 @@ def test_a_version_that_arrives_after_its_file_was_deleted_goes_again(rclone_sit
     assert site.left() == []
 
 
-def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(rclone_site: Site) -> None:
+class Clocks:
+    """The clocks of the machine, which a test moves. Parameters: monkeypatch."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.set_ns = 0
+        """How far the wall clock was set ahead."""
+        self.passed_ns = 0
+        now_ns, monotonic_ns = clock.now_ns, clock.monotonic_ns
+        monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + self.set_ns + self.passed_ns)
+        monkeypatch.setattr(clock, "monotonic_ns", lambda: monotonic_ns() + self.passed_ns)
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(monkeypatch)
+
+
+@pytest.fixture
+def started(rclone_site: Site) -> Iterator[Callable[[], Drain]]:
+    """Return a function that starts a drain, after the end of the one before."""
+    with ExitStack() as stack:
+
+        def start() -> Drain:
+            stack.close()
+            drain = Drain(rclone_site.settings)
+            stack.callback(drain.close)
+            return drain
+
+        yield start
+
+
+def looks(site: Site, drain: Drain) -> int:
+    """Return how often a pass of a drain looks at a key."""
+    site.proxy.forget()
+    drain.cycle()
+    return len(site.proxy.operations("HEAD"))
+
+
+def is_doubtful(site: Site) -> bool:
+    return bool(site.rows("SELECT 1 FROM doubt"))
+
+
+Started = Callable[[], Drain]
+
+
+def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(
+    rclone_site: Site, clocks: Clocks, started: Started
+) -> None:
     """The next look comes after the time for which a request can be under way."""
     site = rclone_site
     site.write("f", b"data")
     site.drain()
-    site.rows(
-        "INSERT INTO doubt (key, ino, noted_ns, look_ns) "
-        f"VALUES ('{PREFIX}/f', {site.attr('f').ino}, 1, 0) RETURNING 1"
-    )
-    before_ns = clock.now_ns()
+    note_doubt(site, "f")
+    drain = started()
+    assert looks(site, drain) == 1
+    late_ns = int(site.settings.bucket.late_seconds * clock.NS)
+    assert looks(site, drain) == 0
+    assert late_ns > 2 * site.settings.bucket.read_timeout_seconds * clock.NS
+    clocks.passed_ns = late_ns - 15 * clock.NS
+    assert looks(site, drain) == 0
+    assert is_doubtful(site)
+    clocks.passed_ns = late_ns
+    assert looks(site, drain) == 1
+    assert not is_doubtful(site)
+
+
+@pytest.mark.parametrize("step_seconds", [3600, -3600])
+def test_a_step_of_the_clock_ends_no_doubt(
+    rclone_site: Site, clocks: Clocks, started: Started, step_seconds: int
+) -> None:
+    """Otherwise the file would be evicted, and a late request would take the only copy."""
+    site = rclone_site
+    site.write("f", b"data")
     site.drain()
-    ((look_ns,),) = site.rows("SELECT look_ns FROM doubt")
-    timeout_ns = site.settings.bucket.read_timeout_seconds * clock.NS
-    assert look_ns > before_ns + 2 * timeout_ns
-    site.proxy.forget()
+    note_doubt(site, "f")
+    drain = started()
+    assert [looks(site, drain), looks(site, drain)] == [1, 0]
+    clocks.set_ns = step_seconds * clock.NS
+    assert looks(site, drain) == 0
+    # The next process does not know how long the row has been there.
+    again = started()
+    assert looks(site, again) == 1
+    assert looks(site, again) == 0
+    assert is_doubtful(site)
+    clocks.passed_ns = int(site.settings.bucket.late_seconds * clock.NS)
+    assert looks(site, again) == 1
+    assert not is_doubtful(site)
+
+
+def test_a_doubt_that_is_noted_again_waits_again(
+    rclone_site: Site, clocks: Clocks, started: Started
+) -> None:
+    site = rclone_site
+    site.write("f", b"data")
     site.drain()
-    assert site.proxy.operations("HEAD") == []
-    site.rows("UPDATE doubt SET look_ns = 1 RETURNING 1")
-    site.drain()
-    assert len(site.proxy.operations("HEAD")) == 1
-    assert site.rows("SELECT 1 FROM doubt") == []
+    note_doubt(site, "f")
+    drain = started()
+    assert [looks(site, drain), looks(site, drain)] == [1, 0]
+    clocks.passed_ns = int(site.settings.bucket.late_seconds * clock.NS)
+    held = site.proxy.inject(lambda one: one.operation == "HEAD", Act.HOLD_ANSWER)
+    thread = threading.Thread(target=drain.cycle)
+    thread.start()
+    held.wait()
+    site.rows("UPDATE doubt SET look_ns = look_ns + 1 RETURNING 1")
+    held.release()
+    thread.join()
+    assert is_doubtful(site)
 
 
 def lose_deletion(site: Site) -> Fault:
@@ -212,11 +306,32 @@ def test_a_lost_object_of_a_file_that_is_open_is_sent_after_a_close_without_writ
     assert site.objects() == {"f": b"data"}
 
 
-def test_a_look_that_lies_further_ahead_than_it_can_have_been_set_is_due(rclone_site: Site) -> None:
-    """This happens after the clock went back."""
+def test_a_look_that_lies_further_ahead_than_it_can_have_been_set_is_due(
+    rclone_site: Site, clocks: Clocks, started: Started
+) -> None:
+    """This happens after the clock went back. It is not known for how long, so the doubt stays."""
     site = rclone_site
     site.write("f", b"data")
     site.drain()
     note_doubt(site, "f", clock.now_ns() + 86_400 * clock.NS)
-    site.drain()
-    assert site.rows("SELECT 1 FROM doubt") == []
+    drain = started()
+    assert looks(site, drain) == 1
+    assert looks(site, drain) == 0
+    assert is_doubtful(site)
+    clocks.passed_ns = int(site.settings.bucket.late_seconds * clock.NS)
+    assert looks(site, drain) == 1
+    assert not is_doubtful(site)
+
+
+def test_doubts_that_are_gone_are_forgotten(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"data")
+    note_doubt(site, "f", clock.now_ns() + clock.NS)
+    context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
+    waits = Waits()
+    for known in (1, 0):
+        with context.reading() as view:
+            waits.due(view)
+        assert len(waits) == known
+        site.rows("DELETE FROM doubt RETURNING 1")
+    context.database.close()

@@ -201,7 +201,7 @@ FAILPOINTS = [
 def test_a_kill_anywhere_is_followed_by_the_rest(
     site: Aged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings_module, "LATE_FACTOR", 0.001)
+    monkeypatch.setattr(settings_module, "LATE_FACTOR", 0)
     data: dict[str, bytes] = {}
     site.put(COLD)
     for number, failpoint in enumerate(FAILPOINTS, 1):

@@ -37,18 +37,18 @@ def settlements(context: Context, _after: int | str | None) -> Page:
     )
 
 
-def doubts(context: Context, _after: int | str | None) -> Page:
+def doubts(waits: doubt.Waits, context: Context, _after: int | str | None) -> Page:
     """Plan looks at keys where something may have arrived that no row names."""
     with context.reading() as view:
-        keys = doubt.due(view)
+        due = waits.due(view)
     jobs = [
         Job(
-            JobId(Work.CLEAN_UP, 0, key),
+            JobId(Work.CLEAN_UP, 0, one.key),
             Lane.CHORE,
-            frozenset((key,)),
-            partial(doubt.look, context, key),
+            frozenset((one.key,)),
+            partial(doubt.look, context, one, is_over),
         )
-        for key in keys
+        for one, is_over in due
     ]
     return Page(jobs, None)
 

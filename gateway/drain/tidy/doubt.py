@@ -9,6 +9,8 @@
 The keys are noted, and the drain that claims one compares the object with its row. A file whose
 object is not what was recorded is dirty again, and is sent again. Every key is looked at once more
 when no request can be under way any more (``View.doubt_later``): a look before that proves nothing.
+The wall clock may be set meanwhile. So each process measures the wait by the monotonic clock, from
+the moment in which it first saw the row.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
 from gateway.drain.metadata import origin_of
 from gateway.drain.paths import file_of, object_at
+from gateway.drain.rows import Doubt
 from gateway.drain.tidy.transition import IS_COPIED
 from gateway.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.objects import Head
@@ -29,15 +32,43 @@ from gateway.objectstore.objects import Head
 log = logging.getLogger("drain")
 
 
-def due(view: View) -> list[str]:
-    """Return the keys that are due for a look."""
-    now_ns = clock.now_ns()
-    rows = view.session.all(own.DOUBTS, now_ns=now_ns, latest_ns=now_ns + view.late_ns)
-    return [key for (key,) in rows]
+class Waits:
+    """Knows how long this process has known each doubt. Only the thread that plans uses it."""
+
+    def __init__(self) -> None:
+        self._since_ns: dict[Doubt, int] = {}
+        """Monotonic nanoseconds at which each row was first seen. Rows that are gone are
+        forgotten."""
+
+    def __len__(self) -> int:
+        return len(self._since_ns)
+
+    def due(self, view: View) -> list[tuple[Doubt, bool]]:
+        """Return the doubts that are due for a look, each with whether the look may end it.
+
+        A doubt that this process did not know is looked at early if its time is past, or further
+        ahead than it can have been set: the request may have been carried out already.
+        """
+        monotonic_ns, before = clock.monotonic_ns(), self._since_ns
+        rows = (Doubt(*row) for row in view.session.all(own.DOUBTS))
+        self._since_ns = {one: before.get(one, monotonic_ns) for one in rows}
+        found = []
+        for one, since_ns in self._since_ns.items():
+            is_over = one.look_ns != 0 and monotonic_ns - since_ns >= view.late_ns
+            if one.look_ns == 0 or (
+                (is_over or one not in before) and not clock.is_ahead(one.look_ns, view.late_ns)
+            ):
+                found.append((one, is_over))
+        return found
 
 
-def look(context: Context, key: str) -> Outcome:
-    """Compare an object with its row. The caller holds the claim of the key. Raises BucketError."""
+def look(context: Context, planned: Doubt, is_over: bool) -> Outcome:
+    """Compare an object with its row. The caller holds the claim of the key. Raises BucketError.
+
+    Parameters: is_over, whether no request for the key can be under way any more. Otherwise the
+    doubt stays.
+    """
+    key, ino, look_ns = planned
     with context.reading() as view:
         stored = object_at(view.session, key)
         recorded = {upload_id for _ino, upload_id in view.session.all(own.UPLOADS_AT, key=key)}
@@ -46,9 +77,8 @@ def look(context: Context, key: str) -> Outcome:
     is_lost = False
     with context.writing() as view:
         row = view.session.one(own.DOUBT, key=key)
-        if row is None or object_at(view.session, key) != stored:
+        if row is None or Doubt(key, *row) != planned or object_at(view.session, key) != stored:
             return Outcome.OUTDATED
-        ino, look_ns = row
         if stored is None:
             _bury(view, key, head, ino)
         elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
@@ -67,10 +97,11 @@ def look(context: Context, key: str) -> Outcome:
                     key,
                     stored.etag,
                 )
-        view.session.run(own.DOUBT_DELETE, the_key=key)
-        if look_ns == 0 or is_lost:
+        if is_lost or look_ns == 0 or is_over:
+            view.session.run(own.DOUBT_DELETE, the_key=key)
+        if is_lost or look_ns == 0:
             view.doubt_later(key, ino)
-        elif stored is not None:
+        elif is_over and stored is not None:
             view.note((stored.ino,), STORED)
     return Outcome.DONE
 
