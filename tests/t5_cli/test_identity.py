@@ -72,7 +72,7 @@ def test_what_is_fetched_or_set_aside_is_said(used: Site) -> None:
     files.path(ino + 256, epoch).write_bytes(b"of no file")
     done = spillway("adopt", "files", "--config", used.config)
     assert done.returncode == 0
-    assert "1 files have no data file with their bytes: they are fetched from the bucket" in done.stdout
+    assert "1 files have no data file with their bytes: they are fetched from" in done.stdout
     assert f"2 data files were moved to {files.aside}" in done.stdout
     assert len(list(files.aside.iterdir())) == 2
     done = spillway("adopt", "files", "--config", used.config)
