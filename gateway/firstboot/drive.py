@@ -14,8 +14,7 @@ LABEL = "FIRSTBOOT"
 OWN = Path("/etc/spillway-first-boot")
 """Only root may write it: the user of the gateway could otherwise have root do what it says."""
 GIVEN = OWN / SOURCE
-"""cloud-init writes it (user data, write_files). It counts before a drive. It is removed when all
-is done."""
+"""cloud-init writes it (user data, write_files). It counts before a drive, and goes at the end."""
 WAIT_SECONDS = 30.0
 """The kernel finds drives while the system boots."""
 BYTES_MAX = 1024 * 1024

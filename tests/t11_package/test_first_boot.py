@@ -166,7 +166,7 @@ def test_a_disk_with_data_is_left_alone(tmp_path: Path) -> None:
 def loop(image: Path) -> Iterator[Path]:
     """Make a device of a file, which this user may read."""
     run_as_root("losetup", "--find", image)
-    listed = [tool("losetup"), "--noheadings", "--output", "NAME", "--associated", image]
+    listed = [tool("losetup"), "--noheadings", "--output", "NAME", "--associated", str(image)]
     device = subprocess.run(listed, check=True, capture_output=True, text=True).stdout.strip()
     try:
         run_as_root("chown", str(os.geteuid()), device)
