@@ -18,6 +18,25 @@ VALUES = {"spillway_started": False, "spillway_settings": {"bucket": {"name": "b
 KEYS = {"spillway_access_key_id": "id", "spillway_secret_access_key": "s3cret"}
 CREDENTIALS = "/etc/spillway/credentials"
 FROM_USER = ("--start-at-task", "database : Look for the user and the database")
+_ARCHIVE = """\
+: > /var/lib/dpkg/status
+rm -rf /etc/apt/sources.list* /var/lib/apt/lists/*
+package() {
+    mkdir -p /mnt/$1-$2/DEBIAN /mnt/archive /var/cache/spillway
+    printf "Package: $1\\nVersion: $2\\nArchitecture: all\\n$3" > /mnt/$1-$2/DEBIAN/control
+    printf "Maintainer: x <x@x>\\nDescription: x\\n" >> /mnt/$1-$2/DEBIAN/control
+    dpkg-deb --build /mnt/$1-$2 /var/cache/spillway/$1_$2.deb >&2
+}
+package nfs-ganesha 9
+package spillway 1 "Depends: nfs-ganesha (= 9)\\n"
+dpkg --install /var/cache/spillway/*.deb >&2
+apt-mark hold nfs-ganesha >&2
+package nfs-ganesha 10
+mv /var/cache/spillway/nfs-ganesha_10.deb /mnt/archive
+package spillway 2 "Depends: nfs-ganesha (= 10)\\n"
+cd /mnt/archive && dpkg-scanpackages . > Packages
+echo "deb [trusted=yes] file:/mnt/archive ./" > /etc/apt/sources.list
+"""
 _CLUSTER = """\
 rm -rf /etc/postgresql/* /var/lib/postgresql/*
 mkdir -m 2777 /run/postgresql
@@ -108,3 +127,18 @@ def test_root_and_the_user_of_the_gateway_come_to_the_database_and_no_other(tmp_
     said = apart.said("\n".join(script), tmp_path)
     assert said.startswith("spillway\nspillway\nauthentication failed\n")
     assert re.search(r"changed=0 .* failed=0", said), said
+
+
+def test_a_package_brings_its_nfs_server_although_that_one_is_held(tmp_path: Path) -> None:
+    """Without lists of packages there is only what is installed, and that is enough if it fits. The
+    way back takes the older one from beside the package."""
+    first, second = (
+        play(tmp_path, what=part("install"), spillway_new={"stdout": version}) for version in "12"
+    )
+    shown = "dpkg-query --show --showformat='${Package} ${Version} ${db:Status-Want}\\n'"
+    kept = "cd /var/cache/spillway && mv nfs-ganesha_9.deb nfs-ganesha_9_all.deb"
+    script = [_ARCHIVE, "dpkg --purge spillway >&2", f"{first} >&2", shown]
+    script += ["apt-get update >&2", f"{second} >&2", shown, kept, f"{first} >&2", shown]
+    said = apart.said("\n".join(script), tmp_path)
+    old = "nfs-ganesha 9 hold\nspillway 1 install\n"
+    assert said == f"{old}nfs-ganesha 10 hold\nspillway 2 install\n{old}"
