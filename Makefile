@@ -51,6 +51,8 @@ test-data: SUITE = $(DATA_SUITES)
 test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) $(NOT_SUITES:%=--ignore=%)
 test-alone: SUITE = tests $(NOT_SUITES:%=--ignore=%)
 test-alone: MARKED = alone
+# Parts of the roles are played.
+test-rest: $(ANSIBLE)/.installed
 
 # On Debian 13 (Python 3.13, Ganesha 6.5, Linux 6.12 as the client), as root: the same tests, or those of
 # SUITE=; the package; any target, as in: make debian13 DO="pynfs PYNFS=build/checkouts/pynfs".

@@ -46,14 +46,13 @@ trap "pg_ctlcluster -m immediate $version main stop" EXIT
 pg_ctlcluster $version main start -o "-c listen_addresses=" >&2
 """
 
-pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="make ansible-lint installs Ansible")
-
 
 def play(directory: Path, *options: str, what: dict[str, Any], **values: Any) -> str:
     """Write a playbook and an inventory of this machine. Returns the command that plays it.
 
     Parameters: what, the play's tasks or roles; options, of ansible-playbook; values, variables.
     """
+    assert PROGRAM.exists(), "make ansible-lint installs Ansible"
     number = len(list(directory.glob("play*.json")))
     book, inventory = (directory / f"{name}{number}.json" for name in ("play", "inventory"))
     book.write_text(json.dumps([{"hosts": "all", "gather_facts": False, **what}]))
