@@ -84,8 +84,8 @@ def is_unchanged(database: Database, files: DataFiles, ino: int) -> bool:
         if file.ino == ino:
             try:
                 return _require(database, files, file, None if with_blocks else expected)
-            except DataFileError:
-                return False
+            except (DataFileError, ValueError):
+                return False  # it differs, or its checksum is of a kind that is not known here
     return False
 
 

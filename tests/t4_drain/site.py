@@ -220,8 +220,8 @@ class Site:
     def left(self) -> list[tuple[Any, ...]]:
         """Return some of the work that is left: dirty files, and rows that ask for work."""
         dirty = "inode WHERE kind = 1 AND content_version > drained_version"
-        # A doubt whose key is to be checked later is no work now.
-        doubtful = f"doubt WHERE look_ns <= {clock.now_ns()}"
+        # A doubt whose key was looked at waits until its drain has known it for long enough.
+        doubtful = "doubt WHERE look_ns = 0"
         tables = (dirty, "upload", "tombstone", "rekey", doubtful)
         return [
             (table, *row)
