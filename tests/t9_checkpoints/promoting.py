@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+import pytest
+
 from gateway import failpoints
 from gateway.checkpoints.catalogue import rules_of
 from gateway.data.layout import DataFiles
@@ -17,6 +19,7 @@ from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
 from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
+from gateway.errors import NotPossible
 from gateway.manifests import check
 from gateway.namespace import fsck
 from gateway.objectstore import keys
@@ -83,6 +86,18 @@ class Promoting(Site):
             found = store.one_named(to, name)
             assert found is not None
             store.demote(to, found, releases)
+
+    def demoted_without_release(self, name: str) -> Promotion:
+        """Try to demote a promotion without naming its hold, as a person and as another program
+        that does not know of the hold. Returns what the promotion is then."""
+        with pytest.raises(NotPossible, match="--release-hold"):
+            self.end(name, releases=False)
+        self.demote(name)
+        self.settle()
+        found = self.promotion(name)
+        assert found is not None
+        assert "--release-hold" in str(found.reason)
+        return found
 
     def settle(self, promoter: Promoter | None = None) -> None:
         """Carry promotions out until there is nothing to do."""
