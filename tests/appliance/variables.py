@@ -18,6 +18,8 @@ def variables(endpoint: str, package: Path) -> dict[str, Any]:
         "firewall_ssh_clients": ["10.0.2.0/24"],
         "firewall_nfs_clients": ["10.0.2.0/24"],
         "monitoring_every_seconds": 3600,
+        # The processor is emulated.
+        "monitoring_answer_seconds": 600,
         "spillway_package": str(package),
         "spillway_access_key_id": ACCESS_KEY,
         "spillway_secret_access_key": SECRET_KEY,

@@ -1,4 +1,4 @@
-"""Runs a script on a copy of this machine's ``/etc``, ``/var`` and ``/run``, which is lost."""
+"""Runs a script on a copy of this machine's ``/etc``, ``/usr``, ``/var`` and ``/run``, which is lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.tools import run_as_root
 _MACHINE = """\
 set -e
 mount -t tmpfs tmpfs /mnt
-for one in etc var; do
+for one in etc usr var; do
     mkdir -p /mnt/$one/new /mnt/$one/work
     options=lowerdir=/$one,upperdir=/mnt/$one/new,workdir=/mnt/$one/work
     mount -t overlay -o $options overlay /$one

@@ -16,6 +16,7 @@ from tests.t11_package import apart
 PROGRAM = ROOT / "build/ansible/bin/ansible-playbook"
 VALUES = {"spillway_started": False, "spillway_settings": {"bucket": {"name": "b"}}}
 KEYS = {"spillway_access_key_id": "id", "spillway_secret_access_key": "s3cret"}
+TEMPLATES = ROOT / "ansible/roles/monitoring/templates"
 CREDENTIALS = "/etc/spillway/credentials"
 FROM_USER = ("--start-at-task", "database : Look for the user and the database")
 _ARCHIVE = """\
@@ -126,6 +127,36 @@ def test_root_and_the_user_of_the_gateway_come_to_the_database_and_no_other(tmp_
     said = apart.said("\n".join(script), tmp_path)
     assert said.startswith("spillway\nspillway\nauthentication failed\n")
     assert re.search(r"changed=0 .* failed=0", said), said
+
+
+@pytest.mark.parametrize(
+    ("program", "healthy", "alarm"),
+    [
+        ("echo good", 1, ""),
+        ("echo full; exit 1", 0, "full\n"),
+        ("echo begun; exec sleep 60", 0, "begun\nspillway status was ended without an answer"),
+        ("kill -KILL $$", 0, "\nspillway status was ended without an answer"),
+    ],
+)
+def test_a_state_that_does_not_come_is_bad(
+    program: str, healthy: int, alarm: str, tmp_path: Path
+) -> None:
+    check = "/usr/local/sbin/check-spillway"
+    template = {"src": str(TEMPLATES / "check-spillway.j2"), "dest": check, "mode": "0755"}
+    written = play(
+        tmp_path, what={"tasks": [{"template": template}]},
+        monitoring_answer_seconds=1, monitoring_alarm_command="cat > /mnt/alarm",
+    )  # fmt: skip
+    script = [
+        f"{written} >&2 && mkdir -p /var/lib/prometheus/node-exporter && : > /mnt/alarm",
+        f"printf '#!/bin/sh\n%s\n' {shlex.quote(program)} > /usr/bin/spillway",
+        f"chmod +x /usr/bin/spillway && status=0 && {check} >&2 || status=$?",
+        "grep '^spillway' /var/lib/prometheus/node-exporter/spillway.prom",
+        "echo $status && cat /mnt/alarm",
+    ]
+    said = apart.said("\n".join(script), tmp_path)
+    assert said.startswith(f"spillway_healthy {healthy}\n{1 - healthy}\n{alarm}"), said
+    assert bool(alarm) or said.count("\n") == 2, said
 
 
 def test_a_package_brings_its_nfs_server_although_that_one_is_held(tmp_path: Path) -> None:
