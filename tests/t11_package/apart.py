@@ -1,4 +1,4 @@
-"""Runs a script on a copy of this machine's ``/etc``, ``/usr``, ``/var`` and ``/run``, which is lost."""
+"""Runs a script on a copy of this machine's ``/etc``, ``/usr`` and ``/var``, which is lost."""
 
 from __future__ import annotations
 
