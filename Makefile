@@ -20,7 +20,7 @@ PACKER := $(if $(filter 12%,$(file < /etc/debian_version)),packer)
 # What the gateway needs to be built and run, and what its tests and its demo need beside that.
 APT_PACKAGES := ca-certificates gcc make python3 python3-venv python3-dev nfs-ganesha \
     libntirpc-dev liburcu-dev libkrb5-dev libdbus-1-dev libcap-dev dpkg-dev \
-    qemu-system-x86 busybox-static cpio kmod zstd systemd \
+    qemu-system-x86 busybox-static cpio kmod zstd systemd python3-apt \
     git procps postgresql nfs-ganesha-vfs e2fsprogs mount chromium fonts-dejavu-core \
     prometheus $(PACKER) nfs-common krb5-kdc krb5-admin-server krb5-user libnss-wrapper
 # The gateways that a whole save is compared with, and the file system of durable names.
