@@ -16,7 +16,7 @@ from tests.t11_package import apart
 PROGRAM = ROOT / "build/ansible/bin/ansible-playbook"
 VALUES = {"spillway_started": False, "spillway_settings": {"bucket": {"name": "b"}}}
 KEYS = {"spillway_access_key_id": "id", "spillway_secret_access_key": "s3cret"}
-TEMPLATES = ROOT / "ansible/roles/monitoring/templates"
+CHECK = ROOT / "ansible/roles/monitoring/templates/check-spillway.j2"
 CREDENTIALS = "/etc/spillway/credentials"
 FROM_USER = ("--start-at-task", "database : Look for the user and the database")
 _ARCHIVE = """\
@@ -142,7 +142,7 @@ def test_a_state_that_does_not_come_is_bad(
     program: str, healthy: int, alarm: str, tmp_path: Path
 ) -> None:
     check = "/usr/local/sbin/check-spillway"
-    template = {"src": str(TEMPLATES / "check-spillway.j2"), "dest": check, "mode": "0755"}
+    template = {"src": str(CHECK), "dest": check, "mode": "0755"}
     written = play(
         tmp_path, what={"tasks": [{"template": template}]},
         monitoring_answer_seconds=1, monitoring_alarm_command="cat > /mnt/alarm",
