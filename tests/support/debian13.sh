@@ -59,7 +59,7 @@ exec unshare --mount --pid --fork --kill-child --propagation private sh -eu -c '
     for file in /etc/resolv.conf /etc/hosts; do
         [ ! -e "$file" ] || { touch "$root$file" && mount --bind "$file" "$root$file"; }
     done
-    unset checkout dir repository
+    unset checkout dir repository TMPDIR
     exec chroot "$root" /usr/bin/env --chdir=/srv/checkout HOME=/root \
         GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0=/srv/checkout \
         PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"' sh "$@"
