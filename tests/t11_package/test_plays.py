@@ -38,6 +38,7 @@ package spillway 2 "Depends: nfs-ganesha (= 10)\\n"
 cd /mnt/archive && dpkg-scanpackages . > Packages
 echo "deb [trusted=yes] file:/mnt/archive ./" > /etc/apt/sources.list
 """
+_KEEP = "(cd /var/cache/spillway && mv nfs-ganesha_9.deb nfs-ganesha_9_all.deb)"
 _CLUSTER = """\
 rm -rf /etc/postgresql/* /var/lib/postgresql/*
 mkdir -m 2777 /run/postgresql
@@ -166,9 +167,20 @@ def test_a_package_brings_its_nfs_server_although_that_one_is_held(tmp_path: Pat
         play(tmp_path, what=part("install"), spillway_new={"stdout": version}) for version in "12"
     )
     shown = "dpkg-query --show --showformat='${Package} ${Version} ${db:Status-Want}\\n'"
-    kept = "cd /var/cache/spillway && mv nfs-ganesha_9.deb nfs-ganesha_9_all.deb"
     script = [_ARCHIVE, "dpkg --purge spillway >&2", f"{first} >&2", shown]
-    script += ["apt-get update >&2", f"{second} >&2", shown, kept, f"{first} >&2", shown]
+    script += ["apt-get update >&2", f"{second} >&2", shown, _KEEP, f"{first} >&2", shown]
     said = apart.said("\n".join(script), tmp_path)
     old = "nfs-ganesha 9 hold\nspillway 1 install\n"
     assert said == f"{old}nfs-ganesha 10 hold\nspillway 2 install\n{old}"
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_upgrade_needs_the_nfs_server_to_go_back_to(kept: bool, tmp_path: Path) -> None:
+    """The archive has the new NFS server only. Without the old one beside the package, the upgrade
+    is refused before it reads or stops anything."""
+    versions = {"spillway_installed": {"stdout": "installed 1"}, "spillway_new": {"stdout": "2"}}
+    upgrade = play(tmp_path, what=part("upgrade"), **versions)
+    script = [_ARCHIVE, *([_KEEP] if kept else []), f"{upgrade} || true"]
+    said = apart.said("\n".join(script), tmp_path)
+    told = "put the package of nfs-ganesha 9 into /var/cache/spillway"
+    assert (told in said, "Read the configuration of the old version" in said) == (not kept, kept)
