@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shlex
 import subprocess
 from argparse import Namespace
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from tests.support.s3server import SECRET_KEY
 from tests.support.tools import run_as_root, tool
 from tests.support.volumes import make_settings, make_volume
 from tests.t0_tidy.test_tidy import ROOT
+from tests.t5_cli.site import PROGRAM
+from tests.t11_package import apart
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPbJ ann@example.com"
 BUCKET = '[bucket]\nname = "b"\n'
@@ -216,6 +219,23 @@ def test_the_file_of_cloud_init_is_its_owners_alone_and_goes(
     drive.forget()
     assert not given.exists()
     drive.forget()  # a drive had it
+
+
+def test_the_file_goes_when_the_machine_has_what_it_says(tmp_path: Path) -> None:
+    """A boot that is cut short reads it again. What systemd was asked for is shown with what the
+    directory had then."""
+    script = f"""\
+mkdir {drive.OWN}
+(echo {shlex.quote(BUCKET)} && {PROGRAM} first-boot --prepare-token ann) > {drive.GIVEN}
+echo '#!/bin/sh' | tee /usr/bin/spillway /usr/local/bin/systemctl >&2
+echo 'echo $1 $(ls {drive.OWN}) >> /mnt/asked' >> /usr/local/bin/systemctl
+chmod 755 /usr/bin/spillway /usr/local/bin/systemctl
+mount --bind /dev/null {first_boot.CONSOLES}
+{PROGRAM} first-boot >&2
+cat /mnt/asked
+"""
+    asked = apart.said(script, tmp_path)
+    assert asked == f"stop {drive.GIVEN.name}\nenable {drive.GIVEN.name}\nstart done\n"
 
 
 def test_a_gateway_of_before_is_stopped_first(
