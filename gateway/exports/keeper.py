@@ -6,8 +6,10 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
+from gateway import config
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -127,10 +129,9 @@ class Exports:
         is_running = server.told(self._settings) is not None
         with self._database.reading() as session:
             current, export = self._prepared(session, wanted, "", expected_version)
-            exports = {**current, export.name: export}.values()
-            text = blocks.render(self._settings, self._servable(session, exports))
-        if is_running:
-            server.changed_conf(self._settings, text)
+            if is_running:
+                text = self._text(session, {**current, export.name: export}.values())
+                server.changed_conf(self._settings, text)
         shown = blocks.render_one(self._settings, export)
         return Preview(current.get(wanted.name), export, shown, is_running)
 
@@ -188,6 +189,14 @@ class Exports:
             if not overlap(one.name, main) and path_of(session, one.directory) is not None
         ]
 
+    def _text(self, session: Session, exports: Iterable[Export]) -> str:
+        """Return what a running server is to take. Raises UserError when the configuration cannot
+        be read."""
+        # The settings of a long process are those of its start: they would let a host in again that
+        # was taken out of nfs.clients since.
+        now = replace(self._settings, nfs=config.load(self._settings.source).nfs)
+        return blocks.render(now, self._servable(session, exports))
+
     @contextmanager
     def _alone(self) -> Iterator[bool]:
         """Wait until no other process changes exports. Yields whether a server runs."""
@@ -206,6 +215,6 @@ class Exports:
             yield
             return
         with self._database.reading() as session:
-            text = blocks.render(self._settings, self._servable(session, exports.values()))
+            text = self._text(session, exports.values())
         with server.taken(self._settings, text):
             yield
