@@ -129,8 +129,7 @@ class Status:
         return found.st_size, found.st_mtime_ns
 
     def _drain(self) -> str:
-        """Return ``stopped``, or what the drain says of the bucket: ``ok``, ``paused``,
-        ``refused``."""
+        """Return ``stopped``, ``starting``, or the drain's state of the bucket (BucketState)."""
         report = state.read(self._settings, state.DRAIN)
         if report is None or not state.alive(report):
             return "stopped"

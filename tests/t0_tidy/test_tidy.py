@@ -234,8 +234,8 @@ ALLOWED = {
         "gateway.promotion.store", "gateway.promotion.wishes", "gateway.retention",
     },
     "gateway.exports": {
-        "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.datadir", "gateway.db",
-        "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
+        "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.config", "gateway.datadir",
+        "gateway.db", "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
         "gateway.settings", "gateway.state", "gateway.text", "gateway.types",
     },
     # What it knows of tables it leaves to the commands that it runs.

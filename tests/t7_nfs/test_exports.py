@@ -19,7 +19,7 @@ from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
-from gateway.errors import ExportRefused, UserError
+from gateway.errors import ExportRefused
 from gateway.exports import blocks
 from gateway.exports import server as exports_server
 from gateway.exports.keeper import Exports, Wanted, at_start
@@ -345,26 +345,6 @@ def test_what_cannot_be_stored_is_taken_back(
             put(exports, "/more", "other")
         with pytest.raises(nfs4.Status):
             client.handle("more")
-
-
-def test_the_hosts_of_the_configuration_count_and_not_those_of_the_start(
-    server: Server, exports: Exports, client: nfs4.Client
-) -> None:
-    """A host that is taken out of nfs.clients stays out, also after a change by a process that
-    started before."""
-    source = server.settings.source
-    text = source.read_text()
-    source.write_text(text.replace("[nfs]\n", '[nfs]\nclients = ["10.0.0.0/8 rw"]\n'))
-    try:
-        put(exports, "/data", "run7")
-        assert client.names(client.handle()) == ["data"]
-        source.write_text("[nfs")
-        with unchanged(server, exports), pytest.raises(UserError, match="is not valid TOML"):
-            put(exports, "/more", "other")
-    finally:
-        source.write_text(text)
-    exports.reload()
-    assert client.names(client.handle()) == ["export", "data"]
 
 
 def test_a_command_that_was_killed_is_followed_by_the_rest(
