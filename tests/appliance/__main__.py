@@ -110,7 +110,7 @@ class Run:
             facts = self._machine.ssh("spillway status", check=False).stdout
             return "last end: killed by KILL (watchdog)" in facts
 
-        until(killed, "the watchdog", 300)
+        until(killed, "the watchdog", 600)
         self._saves.save("run/step-4/hung.bin")
         self._machine.ssh(f"rm {WATCHDOG} && systemctl daemon-reload")
 
