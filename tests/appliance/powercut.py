@@ -40,7 +40,7 @@ from tests.support.vm.client import HOST_ADDRESS, ClientVm
 from tests.support.waiting import until
 from tests.torture import verify
 from tests.torture.killer import Answers
-from tests.torture.run import NFSLOAD, TOP, drain_error, objects
+from tests.torture.run import NFSLOAD, TOP, drain_error
 
 NFS_PORT = 2049
 WRITERS = 8
@@ -195,7 +195,7 @@ class Run:
         leftovers = verify.verify_fsck(gateway)
         if stuck:
             raise verify.Lost(stuck)
-        verify.verify_bucket(found, objects(self._server))
+        verify.verify_bucket(found, self._server.files(f"{site.BUCKET}/{TOP}"))
         return (
             f"{outcome.acknowledged} requests acknowledged, {outcome.unanswered} unanswered, "
             f"{steps} steps confirmed, {outcome.files} files at the end, {leftovers} data files "

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -154,6 +155,20 @@ class RcloneServer(Server):
             *self._options,
             str(self.directory),
         ]
+
+    def files(self, below: str) -> dict[str, bytes]:
+        """Return the objects below a bucket, or a directory of it, by path from there.
+
+        They are read from the disk, so this works while the server is stopped. What the server
+        deletes meanwhile is left out: rclone removes a directory with its last object.
+        """
+        root = self.directory / below
+        found = {}
+        for directory, _, names in os.walk(root):  # passes over a directory that is gone
+            for path in (Path(directory, name) for name in names):
+                with suppress(FileNotFoundError):
+                    found[str(path.relative_to(root))] = path.read_bytes()
+        return found
 
 
 class MotoServer(Server):

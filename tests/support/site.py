@@ -30,12 +30,10 @@ class Site(NamedTuple):
 
     def objects(self) -> dict[str, bytes]:
         """Return the bucket's objects, without manifests, from the disk of the S3 server."""
-        root = self.server.directory / BUCKET
-        manifests = root / ".spillway" / "checkpoints"
         return {
-            str(path.relative_to(root)): path.read_bytes()
-            for path in root.rglob("*")
-            if path.is_file() and not path.is_relative_to(manifests)
+            key: body
+            for key, body in self.server.files(BUCKET).items()
+            if not key.startswith(".spillway/checkpoints/")
         }
 
 

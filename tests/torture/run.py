@@ -65,7 +65,7 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
         leftovers = verify.verify_fsck(gateway)
         if stuck:
             raise verify.Lost(stuck)
-        verify.verify_bucket(found, objects(server))
+        verify.verify_bucket(found, server.files(f"{BUCKET}/{TOP}"))
     return (
         f"{plan.engine}: {kills.total()} kills ({_counted(kills)}), "
         f"{outcome.acknowledged} requests acknowledged, "
@@ -155,11 +155,3 @@ def drain_error(gateway: verify.Commands) -> str:
     except AssertionError as error:
         return f"{error}: {json.dumps(gateway.status(), indent=2)}"
     return ""
-
-
-def objects(server: RcloneServer) -> dict[str, bytes]:
-    """Return what the bucket has of the writers, by path below their directory."""
-    root = server.directory / BUCKET / TOP
-    return {
-        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
