@@ -45,5 +45,8 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 def _is_stopped(pid: int) -> bool:
-    stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    try:
+        stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # a thread ended meanwhile
     return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)

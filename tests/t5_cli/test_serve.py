@@ -19,7 +19,7 @@ from gateway.control import status
 from gateway.notify import STALL_SECONDS, Rounds
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
-from tests.support.waiting import until
+from tests.support.stopping import stop
 from tests.t5_cli.site import PROGRAM, Running, Site, assert_refused, environ, spillway
 
 
@@ -69,11 +69,6 @@ def real(site: Site, bucket: RcloneServer) -> Site:
     return site
 
 
-def is_stopped(pid: int) -> bool:
-    threads = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return all(text.rpartition(")")[2].split()[0] == "T" for text in threads)
-
-
 def test_services_are_a_gateway(real: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ready, watched, shown by status, alone on the data directory, and restarted after a kill."""
     site = real
@@ -96,8 +91,7 @@ def test_services_are_a_gateway(real: Site, monkeypatch: pytest.MonkeyPatch) -> 
             assert_refused(spillway("fsck", "--config", site.config), "stop spillway.target")
             assert port.answers(site.settings)
             # The kernel accepts connections for a server that hangs. That is not enough.
-            os.kill(nfs.process.pid, signal.SIGSTOP)
-            until(lambda: is_stopped(nfs.process.pid), "all threads of the server stand still")
+            stop(nfs.process.pid)
             assert not port.answers(site.settings)
             os.kill(nfs.process.pid, signal.SIGKILL)
             nfs.wait()
