@@ -125,7 +125,7 @@ void spw_inode_hold(struct spw_inode *inode)
 	pthread_mutex_unlock(lock);
 }
 
-static void overlay_locked(struct spw_inode *inode, struct spw_attr *attr);
+static int overlay_locked(struct spw_inode *inode, struct spw_attr *attr);
 
 struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
 {
@@ -152,7 +152,7 @@ struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
 		(void)spw_attr_locked(inode, &known);
 	if (inode->attr_known)
 		*attr = inode->attr;
-	overlay_locked(inode, attr);
+	(void)overlay_locked(inode, attr); /* spw_getattr() tells of a failure */
 	pthread_mutex_unlock(&inode->meta);
 	return inode;
 }
@@ -177,10 +177,8 @@ bool spw_inode_known(uint64_t ino, struct spw_attr *attr)
 		return false;
 	pthread_mutex_lock(&inode->meta);
 	known = inode->attr_known;
-	if (known) {
+	if (known)
 		*attr = inode->attr;
-		overlay_locked(inode, attr);
-	}
 	pthread_mutex_unlock(&inode->meta);
 	spw_inode_put(inode);
 	return known;
@@ -302,15 +300,19 @@ void spw_doubted(uint64_t ino)
 	spw_inode_put(inode);
 }
 
-/* Replaces attributes of an inode that is being written by those of its data file. */
-static void overlay_locked(struct spw_inode *inode, struct spw_attr *attr)
+/* Replaces attributes of an inode that is being written by those of its data file. Returns 0 or an
+ * errno: a client that gets the size of the row would append over bytes that were acknowledged. */
+static int overlay_locked(struct spw_inode *inode, struct spw_attr *attr)
 {
 	uint_fast64_t writes = atomic_load(&inode->writes) - inode->sealed;
 	struct stat st;
-	int fd;
+	int fd, rc;
 
-	if (!inode->write_open || writes == 0 || spw_fd_get(inode, SPW_ABSENT_FAILS, &fd) != 0)
-		return;
+	if (!inode->write_open || writes == 0)
+		return 0;
+	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
+	if (rc != 0)
+		return rc == ENOENT ? EIO : rc; /* ENOENT: the bytes are lost */
 	if (fstat(fd, &st) == 0) {
 		attr->size = (uint64_t)st.st_size;
 		attr->used = (uint64_t)st.st_blocks * 512;
@@ -320,8 +322,11 @@ static void overlay_locked(struct spw_inode *inode, struct spw_attr *attr)
 		if (attr->ctime_ns < spw_ns(&st.st_ctim))
 			attr->ctime_ns = spw_ns(&st.st_ctim);
 		attr->change += writes;
+	} else {
+		rc = errno;
 	}
 	spw_fd_release(inode);
+	return rc;
 }
 
 void spw_place_locked(struct spw_inode *inode, const struct spw_attr *attr)
@@ -362,7 +367,7 @@ int spw_getattr(struct spw_inode *inode, struct spw_attr *attr)
 	pthread_mutex_lock(&inode->meta);
 	rc = spw_attr_locked(inode, attr);
 	if (rc == 0)
-		overlay_locked(inode, attr);
+		rc = overlay_locked(inode, attr);
 	pthread_mutex_unlock(&inode->meta);
 	return rc;
 }

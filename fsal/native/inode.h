@@ -96,7 +96,9 @@ struct spw_inode *spw_inode_find(uint64_t ino);
 /* The generation of an inode that has an object, or 0. */
 uint64_t spw_inode_generation(uint64_t ino);
 
-/* The attributes of an inode, if there is an object for it that knows them. */
+/* Fills the attributes of an inode as its row has them, if there is an object for it that knows the
+ * row. They are for spw_inode_get(): attributes of the data file would be kept as a row there, its
+ * writes would be counted again, and the answer to the seal would seem old. */
 bool spw_inode_known(uint64_t ino, struct spw_attr *attr);
 
 /* Drops one handle. The last one reclaims an orphan. */

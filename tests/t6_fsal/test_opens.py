@@ -9,17 +9,22 @@ import pytest
 
 from tests.conformance.server import Server
 from tests.support import nfs4
+from tests.support.volumes import query
+from tests.support.waiting import until
 
 NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nfs4.Client]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("opens")
-    with (
-        Server("spillway", directory, directory / "log") as server,
-        nfs4.Client(server.port) as found,
-    ):
+    with Server("spillway", directory, directory / "log") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[nfs4.Client]:
+    with nfs4.Client(server.port) as found:
         yield found
 
 
@@ -42,3 +47,24 @@ def test_a_second_open_by_a_user_without_permission_does_not_empty_the_file(
         # The user of the first open may.
         file.open(empties=True)
         assert client.getattr(file.handle).size == 0
+
+
+def test_a_file_that_is_looked_up_while_it_is_written_has_its_size_after_the_seal(
+    server: Server, client: nfs4.Client
+) -> None:
+    top = client.handle("export")
+    with client.opened(top, "grows") as file:
+        file.write(b"x" * 100)
+        for _ in range(3):
+            # Ganesha forgets the names of the directory, so the LOOKUP reaches Spillway.
+            client.mkdir(top, "other")
+            client.remove(top, "other")
+            client.getattr(top)
+            found = client.lookup(top, "grows")
+            assert found.size == 100
+        file.write(b"x" * 100, 100)
+    statement = "SELECT 1 FROM inode WHERE ino = :ino AND write_open = 0"
+    until(lambda: query(server.settings, statement, ino=found.fileid), "the seal")
+    after = client.getattr(file.handle)
+    assert (after.size, after.fileid) == (200, found.fileid)
+    assert after.change > found.change

@@ -158,6 +158,30 @@ static void attributes_come_from_the_data_file_while_it_is_written(void)
 	spw_inode_put(inode);
 }
 
+/* A name that was told lately is found here, without a question to the namespace. */
+static void a_file_that_is_found_here_while_it_is_written_keeps_its_row(void)
+{
+	struct spw_inode *inode = fresh();
+	struct spw_attr attr, before;
+
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(put(inode, "abc", 0, false) == 0);
+	assert(spw_getattr(inode, &before) == 0);
+	for (unsigned int i = 0; i < 3; i++) {
+		uint64_t asked = spw_asked();
+
+		assert(spw_inode_known(inode->ino, &attr));
+		spw_inode_put(spw_inode_get(&attr, asked));
+		assert(attr.size == 3 && attr.change == before.change);
+	}
+	assert(put(inode, "abc", 4093, false) == 0);
+	end(inode);
+	/* If each look-up had counted the write again, the answer to the seal would seem old. */
+	assert(spw_getattr(inode, &attr) == 0);
+	assert(attr.size == 4096 && attr.change == row_of(inode->ino).change);
+	spw_inode_put(inode);
+}
+
 static void a_row_read_before_a_seal_is_not_believed(void)
 {
 	struct spw_inode *inode = fresh();
@@ -218,6 +242,7 @@ int main(int argc, char **argv)
 	what_the_namespace_answered_is_not_asked_again();
 	an_answer_older_than_a_change_is_not_kept();
 	attributes_come_from_the_data_file_while_it_is_written();
+	a_file_that_is_found_here_while_it_is_written_keeps_its_row();
 	a_row_read_before_a_seal_is_not_believed();
 	truncation_and_holes();
 	no_descriptor_stays_open();

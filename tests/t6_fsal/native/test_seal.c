@@ -1,6 +1,8 @@
 /* Tests of writers and seals, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
+#include <sys/resource.h>
+
 #include "clock.h"
 #include "sync.h"
 
@@ -58,6 +60,7 @@ static void the_seal_comes_after_the_sync(void)
 static void a_failed_seal_is_tried_again_and_loses_no_size(void)
 {
 	struct spw_inode *inode = fresh();
+	struct rlimit before, none;
 	struct spw_attr attr;
 
 	assert(spw_writer_begin(inode, NULL) == 0);
@@ -66,6 +69,12 @@ static void a_failed_seal_is_tried_again_and_loses_no_size(void)
 	spw_writer_end(inode);
 	assert(!spw_queue_flush(1));
 	assert(spw_getattr(inode, &attr) == 0 && attr.size == 6);
+	/* The descriptor was closed. Without another one nothing is told: the row has 0 bytes. */
+	assert(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	none = (struct rlimit){ .rlim_cur = 0, .rlim_max = before.rlim_max };
+	assert(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	assert(spw_getattr(inode, &attr) == EAGAIN);
+	assert(setrlimit(RLIMIT_NOFILE, &before) == 0);
 	spw_inode_put(inode);
 	inode = get(next_ino);
 	assert(spw_getattr(inode, &attr) == 0 && attr.size == 6);
