@@ -114,9 +114,19 @@ class Appliance:
         # It may have switched itself off in this moment.
         with suppress(OSError), socket.socket(socket.AF_UNIX) as monitor:
             monitor.connect(str(self._monitor))
-            monitor.recv(4096)
+            _until_prompt(monitor)
             monitor.sendall(b"system_powerdown\n")
-            monitor.recv(4096)
+            # qemu drops a command whose sender closes before it was done.
+            _until_prompt(monitor)
+
+
+def _until_prompt(monitor: socket.socket) -> None:
+    said = b""
+    while not said.endswith(b"(qemu) "):
+        more = monitor.recv(4096)
+        if not more:
+            return
+        said += more
 
 
 def _cable(own: int, other: int) -> str:
