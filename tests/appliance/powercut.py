@@ -36,7 +36,7 @@ from tests.support.client import MOUNT, start_program
 from tests.support.confirmed import check, files_in
 from tests.support.s3server import RcloneServer, die_with_parent
 from tests.support.vm.build import build_image
-from tests.support.vm.client import HOST_ADDRESS, ClientVm
+from tests.support.vm.client import HOST_ADDRESS, ClientVm, Completed
 from tests.support.waiting import until
 from tests.torture import verify
 from tests.torture.killer import Answers
@@ -69,10 +69,11 @@ class Confirmed:
         self.steps = 0
 
     def read(self) -> int:
-        """Read what has come. Returns how many steps were confirmed so far. Raises ClientError with
-        what the program says if it has ended: the client must continue by itself."""
+        """Read what has come. Returns how many steps were confirmed so far. Raises Lost with what
+        the program says if it has ended: what it made may be gone, as it must continue by itself.
+        Raises ClientError if the VM has ended."""
         if self._program.done:
-            self._program.wait()
+            raise _lost(self._program.wait(check=False))
         try:
             while data := self._connection.recv(65_536):
                 self.steps += data.count(b"\n")
@@ -81,14 +82,21 @@ class Confirmed:
         return self.steps
 
     def end(self) -> int:
-        """End the program after its present step. Returns how many steps it confirmed."""
+        """End the program after its present step. Returns how many steps it confirmed. Raises Lost
+        and ClientError as ``read`` does."""
         self._connection.shutdown(socket.SHUT_WR)
         self._connection.settimeout(BACK_SECONDS)
         while data := self._connection.recv(65_536):
             self.steps += data.count(b"\n")
         self._connection.close()
-        self._program.wait(BACK_SECONDS)
+        ended = self._program.wait(BACK_SECONDS, check=False)
+        if ended.exit_status != 0:
+            raise _lost(ended)
         return self.steps
+
+
+def _lost(ended: Completed) -> verify.Lost:
+    return verify.Lost(f"the client ended with {ended.exit_status}: {ended.stderr}")
 
 
 class Run:
