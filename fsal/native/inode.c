@@ -152,7 +152,8 @@ struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
 		(void)spw_attr_locked(inode, &known);
 	if (inode->attr_known)
 		*attr = inode->attr;
-	(void)overlay_locked(inode, attr); /* spw_getattr() tells of a failure */
+	/* If that fails, a look-up tells the attributes of the row. Only spw_getattr() fails. */
+	(void)overlay_locked(inode, attr);
 	pthread_mutex_unlock(&inode->meta);
 	return inode;
 }
