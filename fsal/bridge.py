@@ -18,12 +18,13 @@ from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 11
+ABI = 12
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
 EMPTIED = 4
 FOR_GATEWAY = 8
+WITHOUT_PRIVILEGES = 16
 
 SET_MODE, SET_UID, SET_GID, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16
 
@@ -147,6 +148,7 @@ class RequestStruct(ctypes.Structure):
     _fields_ = (
         ("ino", u64),
         ("ino2", u64),
+        ("ino3", u64),
         ("cookie", u64),
         ("rdev", u64),
         ("name", ctypes.c_void_p),

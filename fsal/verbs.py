@@ -159,6 +159,7 @@ class Verbs:
             request.ino2,
             name2_of(request),
             request.cookie,
+            only=request.ino3,
         )
 
         def finish(request: Any, reply: Any) -> None:
@@ -181,7 +182,10 @@ class Verbs:
         return [operation], finish
 
     def setattr(self, request: Any) -> Change:
-        return self._make(Operation(setattr_, request.ino, setattr_of(request)))
+        loses = bool(request.flags & bridge.WITHOUT_PRIVILEGES)
+        return self._make(
+            Operation(setattr_, request.ino, setattr_of(request), loses_privileges=loses)
+        )
 
     def setxattr(self, request: Any) -> Change:
         return self._make(

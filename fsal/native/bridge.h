@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 11
+#define SPW_ABI 12
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -42,11 +42,11 @@ enum spw_op {
 	SPW_SYMLINK_OP,    /* ino, name, name2 = target, set   -> attr, parent */
 	SPW_MKNOD,         /* ino, name, kind, rdev, set       -> attr, parent */
 	SPW_LINK,          /* ino2 = inode, ino, name          -> attr, parent */
-	SPW_RENAME,        /* ino, name, ino2, name2, cookie = 0 or imprint
-	                    *                                  -> attr, removed, parent, parent2 */
+	SPW_RENAME,        /* ino, name, ino2, name2, cookie = 0 or imprint; ino3: the only inode to
+			    * move, 0: any                     -> attr, removed, parent, parent2 */
 	SPW_REMOVE,        /* ino, name; ino2, cookie: the only inode and change to remove
 			    *                                  -> removed, parent */
-	SPW_SETATTR,       /* ino, set                         -> attr */
+	SPW_SETATTR,       /* ino, set, flags                  -> attr */
 	SPW_OPEN_WRITE,    /* ino, flags                       -> attr (EAGAIN: its bytes are absent) */
 	SPW_SEAL,          /* seals                            -> attr and status in each */
 	SPW_RECLAIM,       /* orphans                          -> status in each */
@@ -75,6 +75,7 @@ enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
 #define SPW_FOR_WRITING 2u
 #define SPW_EMPTIED 4u /* the writer empties the file: no byte of it is needed */
 #define SPW_FOR_GATEWAY 8u /* the gateway asks for itself: it may change what is reserved */
+#define SPW_WITHOUT_PRIVILEGES 16u /* take suid and sgid from the mode */
 
 /* spw_setattr.mask */
 #define SPW_SET_MODE 1u
@@ -175,6 +176,7 @@ struct spw_dirent {
 struct spw_request {
 	uint64_t ino;
 	uint64_t ino2;
+	uint64_t ino3;
 	uint64_t cookie;
 	uint64_t rdev;
 	const char *name;

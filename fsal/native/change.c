@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "call.h"
 #include "convert.h"
@@ -106,15 +105,11 @@ int spw_set_attributes(struct spw_inode *inode, const struct spw_request *reques
 void spw_drop_privileges(struct spw_handle *self)
 {
 	struct spw_request request = spw_request_for(self->fh.ino, NULL);
-	struct spw_attr attr;
 	struct spw_reply reply;
 
-	if (request.uid == 0 || !spw_is_privileged(self->inode) ||
-	    spw_getattr(self->inode, &attr) != 0)
+	if (request.uid == 0 || !spw_may_be_privileged(self->inode))
 		return;
-	request.set.mask = SPW_SET_MODE;
-	request.set.mode = attr.mode & ~(uint32_t)S_ISUID;
-	if (attr.mode & S_IXGRP)
-		request.set.mode &= ~(uint32_t)S_ISGID;
+	/* The transaction takes the bits from the mode that it finds: another client's chmod stays. */
+	request.flags = SPW_WITHOUT_PRIVILEGES;
 	(void)spw_change(SPW_SETATTR, &request, &reply);
 }

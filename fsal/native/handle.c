@@ -7,7 +7,7 @@
 
 struct fsal_obj_ops spw_obj_ops;
 
-struct fsal_obj_handle *spw_handle_new(struct spw_attr *attr, uint64_t asked)
+struct fsal_obj_handle *spw_handle_new(const struct spw_attr *attr, uint64_t asked)
 {
 	struct spw_handle *self = gsh_calloc(1, sizeof(*self));
 
@@ -25,9 +25,23 @@ struct fsal_obj_handle *spw_handle_new(struct spw_attr *attr, uint64_t asked)
 	return &self->obj;
 }
 
-void spw_answer(struct spw_attr *attr, uint64_t asked, struct fsal_obj_handle **obj,
+/* Ganesha would keep attributes that are known to be old for 60 s, and an empty list too. So it gets
+ * those of now, or an error: then it asks for them before it uses them. */
+void spw_current_attrs_out(struct fsal_obj_handle *obj, struct fsal_attrlist *out)
+{
+	struct spw_attr attr;
+
+	if (out == NULL)
+		return;
+	if (spw_getattr(spw_handle_of(obj)->inode, &attr) == 0)
+		spw_attrs_out(&attr, out);
+	else
+		out->valid_mask = ATTR_RDATTR_ERR;
+}
+
+void spw_answer(const struct spw_attr *attr, uint64_t asked, struct fsal_obj_handle **obj,
 		struct fsal_attrlist *out)
 {
 	*obj = spw_handle_new(attr, asked);
-	spw_attrs_out(attr, out);
+	spw_current_attrs_out(*obj, out);
 }

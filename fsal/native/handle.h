@@ -35,12 +35,16 @@ static inline struct spw_handle *spw_handle_of(const struct fsal_obj_handle *obj
 /* The operations of every object. */
 extern struct fsal_obj_ops spw_obj_ops;
 
-/* Makes a handle for an inode whose attributes the namespace just answered. Newer knowledge of this
- * process corrects them. asked: result of spw_asked() before the call. */
-struct fsal_obj_handle *spw_handle_new(struct spw_attr *attr, uint64_t asked);
+/* Makes a handle for an inode whose attributes the namespace just answered. asked: result of
+ * spw_asked() before the call. */
+struct fsal_obj_handle *spw_handle_new(const struct spw_attr *attr, uint64_t asked);
+
+/* Fills the attributes of an object as they are now, or marks that they are not known. out may be
+ * NULL. */
+void spw_current_attrs_out(struct fsal_obj_handle *obj, struct fsal_attrlist *out);
 
 /* Makes the handle and, when wanted, the attributes of an answer. */
-void spw_answer(struct spw_attr *attr, uint64_t asked, struct fsal_obj_handle **obj,
+void spw_answer(const struct spw_attr *attr, uint64_t asked, struct fsal_obj_handle **obj,
 		struct fsal_attrlist *out);
 
 #endif

@@ -125,9 +125,7 @@ void spw_inode_hold(struct spw_inode *inode)
 	pthread_mutex_unlock(lock);
 }
 
-static int overlay_locked(struct spw_inode *inode, struct spw_attr *attr);
-
-struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
+struct spw_inode *spw_inode_get(const struct spw_attr *attr, uint64_t asked)
 {
 	struct bucket *bucket = bucket_of(attr->ino);
 	struct spw_inode *inode;
@@ -150,10 +148,6 @@ struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked)
 		spw_learn_locked(inode, attr);
 	if (inode->leaving)
 		(void)spw_attr_locked(inode, &known);
-	if (inode->attr_known)
-		*attr = inode->attr;
-	/* If that fails, a look-up tells the attributes of the row. Only spw_getattr() fails. */
-	(void)overlay_locked(inode, attr);
 	pthread_mutex_unlock(&inode->meta);
 	return inode;
 }
@@ -373,13 +367,24 @@ int spw_getattr(struct spw_inode *inode, struct spw_attr *attr)
 	return rc;
 }
 
-bool spw_is_privileged(struct spw_inode *inode)
+bool spw_may_be_privileged(struct spw_inode *inode)
 {
 	const uint32_t sgid = S_ISGID | S_IXGRP;
-	uint32_t mode;
+	bool may_be;
 
 	pthread_mutex_lock(&inode->meta);
-	mode = inode->attr_known ? inode->attr.mode : 0;
+	may_be = !inode->attr_known || (inode->attr.mode & S_ISUID) ||
+		 (inode->attr.mode & sgid) == sgid;
 	pthread_mutex_unlock(&inode->meta);
-	return (mode & S_ISUID) || (mode & sgid) == sgid;
+	return may_be;
+}
+
+bool spw_is_nameless(struct spw_inode *inode)
+{
+	bool is_nameless;
+
+	pthread_mutex_lock(&inode->meta);
+	is_nameless = inode->orphan || (inode->attr_known && inode->attr.nlink == 0);
+	pthread_mutex_unlock(&inode->meta);
+	return is_nameless;
 }

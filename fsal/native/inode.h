@@ -50,6 +50,7 @@ struct spw_inode {
 	bool fd_kept;         /* `write_open` holds the descriptor */
 	bool orphan;          /* no name is left: reclaim it with the last handle */
 	bool gone;            /* its row is reclaimed: only the data file is left */
+	atomic_uint refused;  /* opens that were refused because it has no name */
 	bool attr_known;      /* `attr` is the namespace's row */
 	uint64_t change_seen; /* an answer with a smaller `change` is old */
 	struct spw_attr attr;
@@ -87,8 +88,9 @@ void spw_inodes_start(void);
 uint64_t spw_asked(void);
 
 /* Returns the inode object of an answer, with one more handle on it. It is made if there is none.
- * Newer knowledge of this process corrects the answer. asked: result of spw_asked(). */
-struct spw_inode *spw_inode_get(struct spw_attr *attr, uint64_t asked);
+ * The attributes may be older than what is known here: clients get those of spw_getattr().
+ * asked: result of spw_asked(). */
+struct spw_inode *spw_inode_get(const struct spw_attr *attr, uint64_t asked);
 
 /* Returns the object of an inode, with one more handle on it, or NULL if there is none. */
 struct spw_inode *spw_inode_find(uint64_t ino);
@@ -114,8 +116,11 @@ void spw_changed(const struct spw_attr *attr);
 /* Forgets what is known of an inode, because a change of it may or may not have happened. */
 void spw_doubted(uint64_t ino);
 
-/* Returns whether the mode, if it is known here, has suid or an executable file's sgid. */
-bool spw_is_privileged(struct spw_inode *inode);
+/* Returns whether the mode has suid or an executable file's sgid, or is not known here. */
+bool spw_may_be_privileged(struct spw_inode *inode);
+
+/* Returns whether an inode is known to have no name any more. */
+bool spw_is_nameless(struct spw_inode *inode);
 
 /* Notes that an inode lost a name. A file without a name is reclaimed when nothing has it open. */
 void spw_removed(const struct spw_removed *removed);

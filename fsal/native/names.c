@@ -14,7 +14,9 @@
 #include "fresh.h"
 #include "handle.h"
 #include "inode.h"
+#include "named.h"
 #include "releases.h"
+#include "upcall.h"
 
 #define READDIR_ENTRIES 128u /* as many as MDCACHE keeps in a chunk (Dir_Chunk) */
 #define READDIR_BYTES (READDIR_ENTRIES * 256u)
@@ -32,8 +34,10 @@ static fsal_status_t make(enum spw_op op, const struct spw_request *request,
 	struct spw_reply reply;
 	int rc = spw_change(op, request, &reply);
 
-	if (rc == 0)
+	if (rc == 0) {
 		spw_answer(&reply.attr, asked, obj, out);
+		spw_named(request->ino, request->name, reply.attr.ino);
+	}
 	return spw_status(rc);
 }
 
@@ -232,9 +236,13 @@ static fsal_status_t link_(struct fsal_obj_handle *obj, struct fsal_obj_handle *
 {
 	struct spw_request request = spw_request_for(ino_of(dir), name);
 	struct spw_reply reply;
+	int rc;
 
 	request.ino2 = ino_of(obj);
-	return spw_status(spw_change(SPW_LINK, &request, &reply));
+	rc = spw_change(SPW_LINK, &request, &reply);
+	if (rc == 0)
+		spw_named(request.ino, name, reply.attr.ino);
+	return spw_status(rc);
 }
 
 static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle *old_dir,
@@ -243,13 +251,21 @@ static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle
 				     SPW_DIR_PARAMETERS(new))
 {
 	struct spw_request request = spw_request_for(ino_of(old_dir), old_name);
+	struct spw_handle *from = spw_handle_of(old_dir);
 	struct spw_reply reply;
+	int rc;
 
-	(void)obj; /* Ganesha's cache found it for the name; the namespace looks again */
 	request.ino2 = ino_of(new_dir);
+	request.ino3 = ino_of(obj);
 	request.name2 = new_name;
 	request.name2_len = (uint32_t)strlen(new_name);
-	return spw_status(spw_change(SPW_RENAME, &request, &reply));
+	rc = spw_change(SPW_RENAME, &request, &reply);
+	/* After another client's rename the name may lead to another inode. Ganesha would keep the new
+	 * name for `obj`. It holds the locks of both directories here. */
+	if (rc == EAGAIN)
+		spw_upcall_doubt(op_ctx->fsal_export->up_ops, from->fh.ino, from->fh.generation,
+				 FSAL_UP_INVALIDATE_CONTENT);
+	return spw_status(rc);
 }
 
 static fsal_status_t unlink_(struct fsal_obj_handle *dir, struct fsal_obj_handle *obj,

@@ -17,11 +17,14 @@
 #include "fd.h"
 #include "handle.h"
 #include "inode.h"
+#include "named.h"
 #include "names.h"
 #include "openstate.h"
 #include "releases.h"
 #include "share.h"
 #include "writer.h"
+
+#define REFUSED_TRIES 3u /* opens of a file without a name that get "wait" */
 
 /* Begins the writer of an open. A truncation of an absent file must not wait for its bytes. */
 static int begin_writer(struct spw_inode *inode, const struct spw_attr *created, bool truncates)
@@ -116,7 +119,11 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 
 	if (obj->type != REGULAR_FILE)
 		return fsalstat(obj->type == DIRECTORY ? ERR_FSAL_ISDIR : ERR_FSAL_SYMLINK, 0);
-	if (createmode >= FSAL_EXCLUSIVE)
+	/* What is written would be deleted with the last close. A client that opened a name tries again
+	 * and gets the file that has it. A client that opened the file itself would try for ever. */
+	if (spw_is_nameless(self->inode))
+		rc = atomic_fetch_add(&self->inode->refused, 1) < REFUSED_TRIES ? EAGAIN : ENOENT;
+	else if (createmode >= FSAL_EXCLUSIVE)
 		rc = require_verifier(self->fh.ino, verifier);
 	if (rc != 0)
 		return spw_status(rc);
@@ -124,17 +131,7 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 	if (FSAL_IS_ERROR(status))
 		return status;
 	*caller_perm_check = true;
-	/* An empty list would be cached as the file's attributes, so it is filled or marked as an
-	 * error. */
-	if (out != NULL) {
-		struct spw_attr attr;
-
-		rc = spw_getattr(self->inode, &attr);
-		if (rc == 0)
-			spw_attrs_out(&attr, out);
-		else
-			out->valid_mask = ATTR_RDATTR_ERR;
-	}
+	spw_current_attrs_out(obj, out);
 	return status;
 }
 
@@ -235,7 +232,6 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 			   bool *caller_perm_check SPW_DIR_PARAMETERS(parent))
 {
 	uint64_t parent = spw_handle_of(obj)->fh.ino;
-	struct spw_attr found;
 	uint64_t asked = spw_asked();
 	struct fsal_obj_handle *made;
 	struct spw_reply reply;
@@ -254,29 +250,23 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 	if (reply.attr.kind != SPW_REGULAR)
 		return fsalstat(reply.attr.kind == SPW_DIRECTORY ? ERR_FSAL_ISDIR
 								 : ERR_FSAL_SYMLINK, 0);
-	found = reply.attr; /* spw_handle_new corrects reply.attr by later answers */
 	made = spw_handle_new(&reply.attr, asked);
 	if (created && FSAL_TEST_MASK(attrs_in->valid_mask, ATTR_SIZE))
 		size = attrs_in->filesize;
-	status = open_made(made, state, openflags, created ? &found : NULL, size,
+	status = open_made(made, state, openflags, created ? &reply.attr : NULL, size,
 			   createmode >= FSAL_EXCLUSIVE);
 	if (FSAL_IS_ERROR(status)) {
-		settle_refused(spw_handle_of(made)->inode, created ? &found : NULL, openflags);
+		settle_refused(spw_handle_of(made)->inode, created ? &reply.attr : NULL, openflags);
 		made->obj_ops->release(made);
 		/* If another client's share denied the open, the file belongs to that client
 		 * now. */
 		if (created && status.major != ERR_FSAL_SHARE_DENIED)
-			undo_create(parent, name, &found);
+			undo_create(parent, name, &reply.attr);
 		/* The name was removed meanwhile. Ganesha would take STALE for the directory's. */
 		return status.major == ERR_FSAL_STALE ? spw_status(EAGAIN) : status;
 	}
-	if (out != NULL) {
-		rc = spw_getattr(spw_handle_of(made)->inode, &reply.attr);
-		if (rc == 0)
-			spw_attrs_out(&reply.attr, out);
-		else
-			out->valid_mask = ATTR_RDATTR_ERR;
-	}
+	spw_named(parent, name, reply.attr.ino);
+	spw_current_attrs_out(made, out);
 	*caller_perm_check = !created;
 	*new_obj = made;
 	return status;

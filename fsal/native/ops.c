@@ -14,10 +14,12 @@
 #include "handle.h"
 #include "inode.h"
 #include "io.h"
+#include "named.h"
 #include "names.h"
 #include "open.h"
 #include "releases.h"
 #include "share.h"
+#include "upcall.h"
 #include "xattr.h"
 
 static void release(struct fsal_obj_handle *obj)
@@ -64,6 +66,7 @@ static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist 
 	struct spw_attr attr;
 	int rc = spw_getattr(spw_handle_of(obj)->inode, &attr);
 
+	spw_named_check(spw_handle_of(obj));
 	if (rc != 0) {
 		if (FSAL_TEST_MASK(out->request_mask, ATTR_RDATTR_ERR))
 			out->valid_mask = ATTR_RDATTR_ERR;
@@ -97,6 +100,10 @@ static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct s
 	}
 	if (rc == 0 && request.set.mask != 0)
 		rc = spw_set_attributes(self->inode, &request, &reply);
+	/* Ganesha takes the attributes for unchanged then, but the file may be truncated. */
+	if (rc != 0 && FSAL_TEST_MASK(attrs->valid_mask, ATTR_SIZE))
+		spw_upcall_doubt(op_ctx->fsal_export->up_ops, self->fh.ino, self->fh.generation,
+				 FSAL_UP_INVALIDATE_ATTRS);
 	return spw_status(rc);
 }
 

@@ -63,6 +63,15 @@ void spw_upcall_forget_known(const struct fsal_up_vector *up, uint64_t ino)
 		spw_upcall_forget(up, ino, generation, true);
 }
 
+void spw_upcall_doubt(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
+		      uint32_t what)
+{
+	struct spw_fh fh = handle_of(ino, generation);
+	struct gsh_buffdesc key = { .addr = &fh, .len = sizeof(fh) };
+
+	(void)up->invalidate(up, &key, what);
+}
+
 void spw_upcall_release(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation)
 {
 	struct spw_fh fh = handle_of(ino, generation);

@@ -17,6 +17,12 @@ void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t g
  * for 0, there is nothing to forget. */
 void spw_upcall_forget_known(const struct fsal_up_vector *up, uint64_t ino);
 
+/* Makes Ganesha ask for attributes or names of an inode before it uses them again. It takes no lock of
+ * Ganesha's entry, so an operation may call it for its own inode. Another thread may be about to fill
+ * the entry with what it asked for before. what: FSAL_UP_INVALIDATE_ATTRS or _CONTENT. */
+void spw_upcall_doubt(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
+		      uint32_t what);
+
 /* Makes Ganesha drop its entry of an inode if nothing uses the entry: no open file and no running
  * operation. Must not be called inside an operation that Ganesha called. */
 void spw_upcall_release(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation);

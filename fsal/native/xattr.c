@@ -9,6 +9,7 @@
 #include "change.h"
 #include "convert.h"
 #include "handle.h"
+#include "upcall.h"
 
 #define XATTR_MAX_BYTES 65536u /* gateway/namespace/xattr.py VALUE_MAX_BYTES, NAMES_MAX_BYTES */
 
@@ -48,19 +49,18 @@ static bool read_only(void)
 static fsal_status_t change(struct fsal_obj_handle *obj, enum spw_op op,
 			    const struct spw_request *request)
 {
-	const struct fsal_up_vector *up = op_ctx->fsal_export->up_ops;
-	struct gsh_buffdesc key;
+	struct spw_handle *self = spw_handle_of(obj);
 	struct spw_reply reply;
 	int rc;
 
 	if (read_only())
 		return spw_status(EROFS);
 	rc = spw_change(op, request, &reply);
-	if (rc != 0)
-		return spw_status(rc);
 	/* Without this call MDCACHE would keep the old ctime and change (mdcache_xattrs.c). */
-	obj->obj_ops->handle_to_key(obj, &key);
-	return up->invalidate(up, &key, FSAL_UP_INVALIDATE_ATTRS);
+	if (rc == 0)
+		spw_upcall_doubt(op_ctx->fsal_export->up_ops, self->fh.ino, self->fh.generation,
+				 FSAL_UP_INVALIDATE_ATTRS);
+	return spw_status(rc);
 }
 
 static fsal_status_t setxattrs(struct fsal_obj_handle *obj, setxattr_option4 option,

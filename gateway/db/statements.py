@@ -211,6 +211,16 @@ WRITE_OPEN = Statement(
     )
 )
 """The files that a start may seal. A damaged file is none: its data file is not the truth."""
+DAMAGED_OPEN = Statement(
+    select(inode.c.ino).where(
+        inode.c.write_open == literal_column("1"),
+        exists().where(damage.c.ino == inode.c.ino),
+    )
+)
+"""The files that were open for writing and that a start does not seal."""
+STEP_CHANGE = Statement(
+    update(inode).where(inode.c.ino == b("the_ino")).values(change=inode.c.change + b("step"))
+)
 # An orphan that owns an object is a contradiction: fsck reports it, and its bytes are kept.
 ORPHANS = Statement(
     select(inode.c.ino, inode.c.epoch).where(

@@ -15,6 +15,7 @@ from gateway.errors import (
     NotADirectory,
     NotFound,
     ReadOnly,
+    TryAgain,
 )
 from gateway.namespace import imprint, naming, permissions
 from gateway.namespace.entries import (
@@ -42,6 +43,7 @@ def rename(
     new_parent: int,
     new_name: bytes,
     seen: int,
+    only: int = 0,
 ) -> tuple[Attr, Removed | None]:
     """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
 
@@ -52,8 +54,9 @@ def rename(
     Parameters: seen, the number of the imprint of what moves, or 0. With it nothing is replaced:
     Busy is raised if the imprint is another one by now, and Exists if the new name is taken. For a
     reserved link it is the imprint of what the link leads to, and the link replaces what has its
-    name (gateway.namespace.naming). Raises also NotFound, the type errors, NotEmpty, CrossesItself,
-    AccessDenied, NotPermitted, ReadOnly, StillNamed, Stale.
+    name (gateway.namespace.naming). only, the inode to move, or 0 for any: if the old name is
+    another inode's by now, TryAgain is raised. Raises also NotFound, the type errors, NotEmpty,
+    CrossesItself, AccessDenied, NotPermitted, ReadOnly, StillNamed, Stale.
     """
     moved = find(tx, old_parent, old_name) if seen else None
     if moved is not None and moved.reserved and moved.kind == Kind.SYMLINK:
@@ -67,11 +70,17 @@ def rename(
             raise Exists
         if moved is not None and imprint.of(tx, moved.ino).number != seen:
             raise Busy
-    return _rename(tx, cred, old_parent, old_name, new_parent, new_name)
+    return _rename(tx, cred, old_parent, old_name, new_parent, new_name, only)
 
 
 def _rename(
-    tx: Tx, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
+    tx: Tx,
+    cred: Cred,
+    old_parent: int,
+    old_name: bytes,
+    new_parent: int,
+    new_name: bytes,
+    only: int = 0,
 ) -> tuple[Attr, Removed | None]:
     check_name(old_name)
     check_new_name(new_parent, new_name)
@@ -80,6 +89,8 @@ def _rename(
         source_dir, _ = _directories(tx, old_parent, new_parent)
         permissions.require_entry_change(source_dir, cred)
         raise NotFound
+    if only not in (0, moved.ino):
+        raise TryAgain
     if moved.reserved and not (cred.is_gateway and old_parent == TRASH_INO):
         _require_reserved(tx, new_parent)
     replaced = find(tx, new_parent, new_name)
@@ -94,9 +105,7 @@ def _rename(
             permissions.require_removal(target_dir, replaced, cred)
             _require_replaceable(moved, replaced)
         if moved.kind == Kind.DIRECTORY and old_parent != new_parent:
-            if not permissions.allowed(moved, cred, permissions.WRITE):
-                raise AccessDenied
-            _require_outside(tx, moved.ino, new_parent)
+            _require_movable(tx, moved, new_parent, cred)
         if replaced is not None:
             # This check comes before the entry moves: the entry may be in the replaced directory.
             require_empty(tx, replaced)
@@ -177,8 +186,15 @@ def _change_directories(
     return source_dir, directory_changed(tx, new_parent, links=comes - goes)
 
 
+def _require_movable(tx: Tx, directory: Attr, new_parent: int, cred: Cred) -> None:
+    """Require that the caller may write a directory, whose ``..`` changes. Refuse to move it below
+    itself: it would be lost with all that is in it."""
+    if not permissions.allowed(directory, cred, permissions.WRITE):
+        raise AccessDenied
+    _require_outside(tx, directory.ino, new_parent)
+
+
 def _require_outside(tx: Tx, moved: int, new_parent: int) -> None:
-    """Refuse to move a directory below itself: it would be lost with all that is in it."""
     at = new_parent
     while True:
         if at == moved:

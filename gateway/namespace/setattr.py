@@ -10,16 +10,18 @@ from gateway.namespace.lookup import get
 from gateway.types import Attr, Kind, SetAttr
 
 
-def setattr_(tx: Tx, ino: int, wanted: SetAttr) -> Attr:
+def setattr_(tx: Tx, ino: int, wanted: SetAttr, loses_privileges: bool = False) -> Attr:
     """Set each attribute that is not None. Ganesha checked permissions (fsal_setattr).
 
-    Raises ReadOnly, Stale.
+    Parameters: loses_privileges, whether a user other than root changed the bytes, so that suid and
+    sgid go (POSIX write). Raises ReadOnly, Stale.
     """
     old = get(tx, ino)
     if old.reserved:
         raise ReadOnly
     mode = old.mode if wanted.mode is None else wanted.mode & 0o7777
-    if old.kind == Kind.REGULAR and (wanted.uid is not None or wanted.gid is not None):
+    is_given_away = wanted.uid is not None or wanted.gid is not None
+    if old.kind == Kind.REGULAR and (loses_privileges or is_given_away):
         # Linux does this for root too: the new owner did not ask for the old owner's privileges.
         mode = permissions.without_privileges(mode)
     row = tx.change(

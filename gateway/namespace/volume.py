@@ -99,6 +99,7 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
             if isinstance(data, str):
                 log.error("inode %d: %s: it is not sealed and not drained", ino, data)
                 damages.append(Operation(content.damaged, ino, data))
+                damages.append(Operation(_step_change, ino))
             else:
                 seals.append(Operation(content.seal, ino, data, wait_ns))
         _run(writer, [*damages, *seals])
@@ -152,7 +153,15 @@ def _orphans(tx: Tx) -> list[Sequence[Any]]:
 
 def _left_over(tx: Tx) -> tuple[list[Sequence[Any]], list[Sequence[Any]]]:
     """Return the files that were open for writing, and the first evictions that are not done."""
+    for [ino] in tx.all(sql.DAMAGED_OPEN):
+        _step_change(tx, ino)
     return tx.all(sql.WRITE_OPEN), residency.evictions(tx, RECOVERED_TOGETHER)
+
+
+def _step_change(tx: Tx, ino: int) -> None:
+    """Move ``change`` of a file that is not sealed: clients saw it grow with each write."""
+    tx.run(sql.STEP_CHANGE, the_ino=ino, step=content.CRASH_CHANGE_STEP)
+    tx.touch(ino)
 
 
 def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | str:

@@ -178,7 +178,9 @@ def _settings(directory: Path, port: int, values: Values) -> Settings:
         },
         "bucket": {"name": "unused"},
     }
-    path.write_text(config.render({**ours, **values}))
+    sections = {**ours, **values}
+    merged = {name: {**ours.get(name, {}), **keys} for name, keys in sections.items()}
+    path.write_text(config.render(merged))
     settings = config.load(path, {})
     settings.data_dir.mkdir()
     return settings

@@ -22,7 +22,7 @@ AGAIN_SECONDS = 0.02
 REGULAR = 1
 """The kind of a regular file."""
 _DIRECTORY = 2
-_TYPE, _CHANGE, _SIZE, _FILEID, _MODE, _NUMLINKS = 1, 3, 4, 20, 33, 35
+_TYPE, _CHANGE, _SIZE, _FILEID, _MODE, _NUMLINKS, _MTIME = 1, 3, 4, 20, 33, 35, 54
 _ATTRIBUTES = struct.pack(
     ">III", 2, 1 << _TYPE | 1 << _CHANGE | 1 << _SIZE | 1 << _FILEID, 1 << (_NUMLINKS - 32)
 )
@@ -79,7 +79,8 @@ class File:
         self, client: Client, directory: bytes, name: str, client_id: bytes, reads: bool
     ) -> None:
         self._client = client
-        self._where = directory, name
+        self.where = directory, name
+        """The directory, and the name there that ``open`` opens."""
         self.reads = reads
         """Whether ``open`` asks for reading only."""
         self.verifier = b""
@@ -94,7 +95,7 @@ class File:
     def open(self, empties: bool = False) -> None:
         """Open the file, also while it is open. Parameters: empties, whether the OPEN sets the size
         to 0. Raises Status, also for a delay."""
-        directory, name = self._where
+        directory, name = self.where
         access = 1 if self.reads else 3
         how = struct.pack(">III", self._seqid, access, 0) + self._client_id + opaque(b"owner")
         if self.reads:
@@ -132,7 +133,7 @@ class File:
 
     def content(self, directory: bytes, name: str) -> bytes:
         """Open the file by another name, read its first bytes and close it. Raises Status."""
-        self._where = directory, name
+        self.where = directory, name
         self.open()
         try:
             return self.read()
@@ -246,10 +247,22 @@ class Client:
             attributes += opaque(struct.pack(">I", mode))
         self.call(putfh(directory), kind + attributes)
 
-    def rename(self, directory: bytes, old: str, new: str) -> None:
-        """Rename within a directory. Raises Status."""
+    def rename(self, directory: bytes, old: str, new: str, into: bytes | None = None) -> None:
+        """Rename. Parameters: into, the directory of the new name, if it is another one. Raises
+        Status."""
         names = opaque(old.encode()) + opaque(new.encode())
-        self.call(putfh(directory), op(SAVEFH), putfh(directory), op(RENAME) + names)
+        self.call(putfh(directory), op(SAVEFH), putfh(into or directory), op(RENAME) + names)
+
+    def truncate(self, file: bytes, size: int) -> None:
+        """Set size (bytes) and mtime (1970) of a file. Raises Status, also for a delay."""
+        attributes = struct.pack(">III", 2, 1 << _SIZE, 1 << (_MTIME - 32))
+        attributes += opaque(struct.pack(">QIqI", size, 1, 0, 0))
+        self._ask((putfh(file), op(SETATTR) + bytes(16) + attributes))
+
+    def link(self, file: bytes, directory: bytes, name: str) -> None:
+        """Give a file another name. Raises Status."""
+        link = op(LINK) + opaque(name.encode())
+        self.call(putfh(file), op(SAVEFH), putfh(directory), link)
 
     def remove(self, directory: bytes, name: str) -> None:
         """Remove a name from a directory. Raises Status."""

@@ -210,6 +210,7 @@ def test_a_damaged_file_is_never_sealed_by_a_restart(
     lost, whole = create(namespace, b"lost"), create(namespace, b"whole")
     for attr in (lost, whole):
         namespace.files.path(attr.ino, attr.epoch).write_bytes(b"some of it")
+    before = namespace.getattr(lost.ino).change
     namespace.damaged(lost.ino, "fdatasync failed: Input/output error")
     namespace.damaged(lost.ino, "fdatasync failed: No space left on device")
     assert query(settings, "SELECT ino, content_version, reason FROM damage") == [
@@ -221,6 +222,8 @@ def test_a_damaged_file_is_never_sealed_by_a_restart(
     assert after.recovered == (1, 0)
     assert row(settings, lost.ino) == Row(1, 0, 1, 0)
     assert row(settings, whole.ino) == Row(1, 0, 0, 10)
+    # Clients saw `change` grow with each write, and it must not go back.
+    assert after.getattr(lost.ino).change == before + CRASH_CHANGE_STEP
     assert after.damages(0, 10) == [lost.ino]
     assert after.damages(lost.ino, 10) == []
     # After a client has emptied the file, it is not damaged any more.
@@ -250,6 +253,7 @@ def test_bytes_that_a_start_cannot_put_on_the_disk_are_never_sealed(
         assert after.recovered == (1, 0)
         assert after.damages(0, 10) == [lost.ino]
         assert row(settings, lost.ino) == Row(1, 0, 1, 0)
+        assert after.getattr(lost.ino).change == lost.change + CRASH_CHANGE_STEP
         assert row(settings, empty.ino) == Row(1, 0, 0, 0)
         [(reason,)] = query(settings, "SELECT reason FROM damage")
         assert reason.startswith("its data file could not be synced: ")

@@ -8,7 +8,7 @@ import pytest
 
 from gateway import errors
 from gateway.db.writer import Operation
-from gateway.namespace import remove
+from gateway.namespace import remove, rename, setattr
 from gateway.settings import Settings
 from gateway.types import LINK_MAX, ROOT_CRED, Attr, Cred, Kind, SetAttr
 from tests.support.namespace import Namespace
@@ -70,6 +70,33 @@ def test_a_new_owner_or_group_takes_the_privileges_of_a_file(
     assert namespace.setattr(attr.ino, wanted).mode == left
     # The same holds in one request, because the owner is applied after the mode.
     assert namespace.setattr(attr.ino, wanted._replace(mode=mode)).mode == left
+
+
+@pytest.mark.parametrize(("mode", "left"), [(0o6755, 0o755), (0o2745, 0o2745), (0o644, 0o644)])
+def test_a_write_takes_the_privileges_from_the_mode_of_its_transaction(
+    namespace: Namespace, mode: int, left: int
+) -> None:
+    attr = create(namespace, b"f")
+    namespace.setattr(attr.ino, SetAttr(mode=mode))
+    done = namespace.run(setattr.setattr_, attr.ino, SetAttr(), loses_privileges=True)
+    assert done.mode == left
+
+
+def test_a_rename_moves_only_the_inode_that_the_client_looked_up(namespace: Namespace) -> None:
+    def move(old: bytes, only: Attr) -> Attr:
+        names = old, ROOT, b"third"
+        return namespace.run(rename.rename, ROOT_CRED, ROOT, *names, 0, only=only.ino)[0]
+
+    first = create(namespace, b"first")
+    second = create(namespace, b"second")
+    namespace.rename(ROOT_CRED, ROOT, b"second", ROOT, b"first")
+    before = namespace.getattr(ROOT)
+    with pytest.raises(errors.TryAgain):
+        move(b"first", only=first)
+    assert namespace.getattr(ROOT) == before
+    assert move(b"first", only=second).ino == second.ino
+    with pytest.raises(errors.NotFound):
+        move(b"first", only=second)
 
 
 def test_directories_keep_their_bits_with_a_new_owner(namespace: Namespace) -> None:

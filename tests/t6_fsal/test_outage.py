@@ -104,6 +104,27 @@ def test_a_change_that_was_made_is_never_answered_with_delay(
         assert all(client.result() > 0 for client in clients)
 
 
+def test_a_truncation_that_lacks_its_times_is_seen_at_once(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """One SETATTR has size and mtime, and the database goes away between the two. Ganesha takes the
+    attributes for unchanged when a SETATTR fails."""
+    with (
+        TcpProxy(postgres.port) as proxy,
+        serving(postgres, proxy, tmp_path) as server,
+        nfs4.Client(server.port) as client,
+    ):
+        at = client.handle("export", "shared")
+        with client.opened(at, "truncated") as file:
+            file.write(b"bytes")
+            assert client.getattr(file.handle).size == 5
+            proxy.cut_after(b"UPDATE inode SET mode")
+            with pytest.raises(nfs4.Status):
+                client.truncate(file.handle, 3)
+            assert proxy.cuts == 1
+            assert client.getattr(file.handle).size == 3
+
+
 def test_an_exclusive_creation_is_not_taken_for_that_of_another_client(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:

@@ -132,6 +132,23 @@ static void an_answer_older_than_a_change_is_not_kept(void)
 	spw_inode_put(inode);
 }
 
+static void a_mode_that_is_not_known_may_be_privileged(void)
+{
+	struct spw_inode *inode = fresh();
+	struct spw_attr attr;
+
+	ns.row.mode = 0755;
+	ns.row.change++;
+	attr = row_of(inode->ino);
+	spw_changed(&attr);
+	assert(!spw_may_be_privileged(inode));
+	spw_doubted(inode->ino);
+	assert(spw_may_be_privileged(inode));
+	ns.row.mode = 02755;
+	assert(spw_getattr(inode, &attr) == 0 && spw_may_be_privileged(inode));
+	spw_inode_put(inode);
+}
+
 static void attributes_come_from_the_data_file_while_it_is_written(void)
 {
 	struct spw_inode *inode = fresh();
@@ -146,7 +163,7 @@ static void attributes_come_from_the_data_file_while_it_is_written(void)
 	attr = row_of(inode->ino);
 	assert(attr.size == 0);
 	spw_inode_put(spw_inode_get(&attr, spw_asked()));
-	assert(attr.size == 4096);
+	assert(spw_getattr(inode, &attr) == 0 && attr.size == 4096);
 	spw_touch(inode, 1500000000LL * 1000000000LL + 7);
 	assert(spw_getattr(inode, &attr) == 0);
 	assert(attr.mtime_ns == 1500000000LL * 1000000000LL + 7);
@@ -172,6 +189,7 @@ static void a_file_that_is_found_here_while_it_is_written_keeps_its_row(void)
 
 		assert(spw_inode_known(inode->ino, &attr));
 		spw_inode_put(spw_inode_get(&attr, asked));
+		assert(spw_getattr(inode, &attr) == 0);
 		assert(attr.size == 3 && attr.change == before.change);
 	}
 	assert(put(inode, "abc", 4093, false) == 0);
@@ -185,14 +203,14 @@ static void a_file_that_is_found_here_while_it_is_written_keeps_its_row(void)
 static void a_row_read_before_a_seal_is_not_believed(void)
 {
 	struct spw_inode *inode = fresh();
-	struct spw_attr old;
+	struct spw_attr old, attr;
 
 	assert(spw_writer_begin(inode, NULL) == 0);
 	assert(put(inode, "abc", 0, false) == 0);
 	old = row_of(inode->ino);
 	end(inode);
 	spw_inode_put(spw_inode_get(&old, spw_asked()));
-	assert(old.size == 3);
+	assert(spw_getattr(inode, &attr) == 0 && attr.size == 3);
 	spw_inode_put(inode);
 }
 
@@ -241,6 +259,7 @@ int main(int argc, char **argv)
 	commits_that_wait_together_share_a_sync();
 	what_the_namespace_answered_is_not_asked_again();
 	an_answer_older_than_a_change_is_not_kept();
+	a_mode_that_is_not_known_may_be_privileged();
 	attributes_come_from_the_data_file_while_it_is_written();
 	a_file_that_is_found_here_while_it_is_written_keeps_its_row();
 	a_row_read_before_a_seal_is_not_believed();

@@ -9,7 +9,9 @@ static void orphans_are_reclaimed_with_the_last_handle(void)
 	assert(again == inode);
 	assert(spw_writer_begin(inode, NULL) == 0);
 	assert(put(inode, "abc", 0, false) == 0);
+	assert(!spw_is_nameless(inode));
 	spw_removed(&removed);
+	assert(spw_is_nameless(inode));
 	expect(inode, 0, 10, "abc", true);
 	end(inode);
 	assert(ns.seals == 0); /* a nameless file is never drained */
@@ -64,7 +66,9 @@ static void a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes(void)
 	removed.ino = next_ino;
 	removed.change = ++ns.row.change;
 	spw_removed(&removed);
+	ns.row.nlink = 0;
 	inode = spw_inode_get(&answer, asked);
+	assert(spw_is_nameless(inode));
 	assert(spw_writer_begin(inode, &created) == 0); /* its row was still there */
 	settle();
 	assert(ns.reclaims == 1);
