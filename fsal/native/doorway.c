@@ -28,6 +28,7 @@
 #include "door_frame.h"
 #include "exported.h"
 #include "inode.h"
+#include "named.h"
 #include "names.h"
 #include "python.h"
 #include "release.h"
@@ -265,6 +266,9 @@ void spw_doorway_start(struct fsal_export *export)
 
 		doorway.export = export;
 		spw_change_tell(export->up_ops);
+		rc = spw_named_start(export->up_ops);
+		if (rc != 0)
+			LogCrit(COMPONENT_FSAL, "names of two clients may stay wrong: %s", strerror(rc));
 		spw_cold_open();
 		atomic_store(&doorway.ending, false);
 		sem_init(&doorway.end, 0, 0);
@@ -289,6 +293,7 @@ void spw_doorway_stop(const struct fsal_export *export)
 		spw_door_close();
 		spw_release_end();
 		spw_change_tell(NULL);
+		spw_named_stop();
 		doorway.export = NULL;
 	}
 	pthread_mutex_unlock(&doorway.lock);

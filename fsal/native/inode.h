@@ -50,7 +50,7 @@ struct spw_inode {
 	bool fd_kept;         /* `write_open` holds the descriptor */
 	bool orphan;          /* no name is left: reclaim it with the last handle */
 	bool gone;            /* its row is reclaimed: only the data file is left */
-	atomic_uint refused;  /* opens that were refused because it has no name */
+	atomic_uint_fast64_t refused_ms; /* of its first open without a name; 0: none */
 	bool attr_known;      /* `attr` is the namespace's row */
 	uint64_t change_seen; /* an answer with a smaller `change` is old */
 	struct spw_attr attr;

@@ -16,7 +16,6 @@
 #include "inode.h"
 #include "named.h"
 #include "releases.h"
-#include "upcall.h"
 
 #define READDIR_ENTRIES 128u /* as many as MDCACHE keeps in a chunk (Dir_Chunk) */
 #define READDIR_BYTES (READDIR_ENTRIES * 256u)
@@ -251,21 +250,14 @@ static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle
 				     SPW_DIR_PARAMETERS(new))
 {
 	struct spw_request request = spw_request_for(ino_of(old_dir), old_name);
-	struct spw_handle *from = spw_handle_of(old_dir);
 	struct spw_reply reply;
-	int rc;
 
+	/* Ganesha keeps the new name for `obj`, so another inode must not move. */
 	request.ino2 = ino_of(new_dir);
 	request.ino3 = ino_of(obj);
 	request.name2 = new_name;
 	request.name2_len = (uint32_t)strlen(new_name);
-	rc = spw_change(SPW_RENAME, &request, &reply);
-	/* After another client's rename the name may lead to another inode. Ganesha would keep the new
-	 * name for `obj`. It holds the locks of both directories here. */
-	if (rc == EAGAIN)
-		spw_upcall_doubt(op_ctx->fsal_export->up_ops, from->fh.ino, from->fh.generation,
-				 FSAL_UP_INVALIDATE_CONTENT);
-	return spw_status(rc);
+	return spw_status(spw_change(SPW_RENAME, &request, &reply));
 }
 
 static fsal_status_t unlink_(struct fsal_obj_handle *dir, struct fsal_obj_handle *obj,

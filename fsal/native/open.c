@@ -13,6 +13,7 @@
 #include "bytes.h"
 #include "call.h"
 #include "change.h"
+#include "clock.h"
 #include "convert.h"
 #include "fd.h"
 #include "handle.h"
@@ -24,7 +25,7 @@
 #include "share.h"
 #include "writer.h"
 
-#define REFUSED_TRIES 3u /* opens of a file without a name that get "wait" */
+#define REFUSED_MS 2000u /* how long opens of a file without a name get "wait" */
 
 /* Begins the writer of an open. A truncation of an absent file must not wait for its bytes. */
 static int begin_writer(struct spw_inode *inode, const struct spw_attr *created, bool truncates)
@@ -108,6 +109,20 @@ static bool check_verifier(struct fsal_obj_handle *obj, fsal_verifier_t verifier
 	return require_verifier(spw_handle_of(obj)->fh.ino, verifier) == 0;
 }
 
+/* Refuses to open a file without a name: what is written would be deleted with the last close. A client
+ * that opened a name tries again, and gets the file that has the name by now. A client that opened the
+ * file itself (CLAIM_FH) would try for ever. Returns 0 or an errno. */
+static int refuse_nameless(struct spw_inode *inode)
+{
+	uint64_t now = spw_clock_ms(), first = 0;
+
+	if (!spw_is_nameless(inode))
+		return 0;
+	if (atomic_compare_exchange_strong(&inode->refused_ms, &first, now))
+		first = now;
+	return now - first < REFUSED_MS ? EAGAIN : ENOENT;
+}
+
 static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t *state,
 				    fsal_openflags_t openflags, enum fsal_create_mode createmode,
 				    fsal_verifier_t verifier, struct fsal_attrlist *out,
@@ -115,15 +130,12 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 {
 	struct spw_handle *self = spw_handle_of(obj);
 	fsal_status_t status;
-	int rc = 0;
+	int rc;
 
 	if (obj->type != REGULAR_FILE)
 		return fsalstat(obj->type == DIRECTORY ? ERR_FSAL_ISDIR : ERR_FSAL_SYMLINK, 0);
-	/* What is written would be deleted with the last close. A client that opened a name tries again
-	 * and gets the file that has it. A client that opened the file itself would try for ever. */
-	if (spw_is_nameless(self->inode))
-		rc = atomic_fetch_add(&self->inode->refused, 1) < REFUSED_TRIES ? EAGAIN : ENOENT;
-	else if (createmode >= FSAL_EXCLUSIVE)
+	rc = refuse_nameless(self->inode);
+	if (rc == 0 && createmode >= FSAL_EXCLUSIVE)
 		rc = require_verifier(self->fh.ino, verifier);
 	if (rc != 0)
 		return spw_status(rc);

@@ -63,10 +63,11 @@ static void handle_to_key(struct fsal_obj_handle *obj, struct gsh_buffdesc *desc
 
 static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist *out)
 {
+	const struct spw_handle *self = spw_handle_of(obj);
 	struct spw_attr attr;
-	int rc = spw_getattr(spw_handle_of(obj)->inode, &attr);
+	int rc = spw_getattr(self->inode, &attr);
 
-	spw_named_check(spw_handle_of(obj));
+	spw_named_check(self->fh.ino, self->fh.generation);
 	if (rc != 0) {
 		if (FSAL_TEST_MASK(out->request_mask, ATTR_RDATTR_ERR))
 			out->valid_mask = ATTR_RDATTR_ERR;

@@ -17,9 +17,10 @@ void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t g
  * for 0, there is nothing to forget. */
 void spw_upcall_forget_known(const struct fsal_up_vector *up, uint64_t ino);
 
-/* Makes Ganesha ask for attributes or names of an inode before it uses them again. It takes no lock of
- * Ganesha's entry, so an operation may call it for its own inode. Another thread may be about to fill
- * the entry with what it asked for before. what: FSAL_UP_INVALIDATE_ATTRS or _CONTENT. */
+/* Makes Ganesha ask for attributes or names of an inode before it uses them again. An operation may
+ * call it for its own inode, but not while Ganesha asks for attributes or changes the inode's names.
+ * Another thread may be about to fill the entry with what it asked for before. what:
+ * FSAL_UP_INVALIDATE_ATTRS or _CONTENT. */
 void spw_upcall_doubt(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
 		      uint32_t what);
 
