@@ -258,6 +258,14 @@ static void *keep_door(void *argument)
 	return NULL;
 }
 
+/* Ends what uses the export's upcalls beside the door. */
+static void end_without_door(void)
+{
+	spw_change_tell(NULL);
+	spw_named_stop();
+	doorway.export = NULL;
+}
+
 void spw_doorway_start(struct fsal_export *export)
 {
 	pthread_mutex_lock(&doorway.lock);
@@ -275,7 +283,7 @@ void spw_doorway_start(struct fsal_export *export)
 		rc = pthread_create(&doorway.keeper, NULL, keep_door, NULL);
 		if (rc != 0) {
 			LogCrit(COMPONENT_FSAL, "no door: %s", strerror(rc));
-			doorway.export = NULL;
+			end_without_door();
 		}
 	}
 	pthread_mutex_unlock(&doorway.lock);
@@ -292,9 +300,7 @@ void spw_doorway_stop(const struct fsal_export *export)
 		pthread_join(doorway.keeper, NULL);
 		spw_door_close();
 		spw_release_end();
-		spw_change_tell(NULL);
-		spw_named_stop();
-		doorway.export = NULL;
+		end_without_door();
 	}
 	pthread_mutex_unlock(&doorway.lock);
 }

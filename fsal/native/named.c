@@ -69,10 +69,11 @@ int spw_named_start(const struct fsal_up_vector *up)
 {
 	int rc;
 
-	named.up = up;
+	pthread_mutex_lock(&named.lock);
 	rc = pthread_create(&named.thread, NULL, run, NULL);
-	if (rc != 0)
-		named.up = NULL;
+	if (rc == 0)
+		named.up = up;
+	pthread_mutex_unlock(&named.lock);
 	return rc;
 }
 

@@ -120,7 +120,8 @@ static int refuse_nameless(struct spw_inode *inode)
 		return 0;
 	if (atomic_compare_exchange_strong(&inode->refused_ms, &first, now))
 		first = now;
-	return now - first < REFUSED_MS ? EAGAIN : ENOENT;
+	/* Another thread may have read the clock later, and been the first. */
+	return now < first + REFUSED_MS ? EAGAIN : ENOENT;
 }
 
 static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t *state,
