@@ -33,7 +33,7 @@ if [ ! -e "$dir/.made" ]; then
     mkdir "$root/srv/checkout"
     # An index of packages may be certified for this machine only.
     cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
-    chroot "$root" update-ca-certificates >/dev/null
+    env -u TMPDIR chroot "$root" update-ca-certificates >/dev/null
     touch "$dir/.made"
 fi
 
