@@ -207,6 +207,16 @@ class Client:
         reply.unpack("IIIIII")
         return reply.attributes()
 
+    def is_absent(self, directory: bytes, name: str) -> bool:
+        """Return whether nothing has a name. Raises Status."""
+        try:
+            self.lookup(directory, name)
+        except Status as exc:
+            if exc.number == NOENT:
+                return True
+            raise
+        return False
+
     def getattr(self, handle: bytes) -> Attributes:
         """Return the attributes of a handle. Raises Status."""
         reply = self.call(putfh(handle), op(GETATTR) + _ATTRIBUTES)

@@ -131,15 +131,6 @@ def names(client: nfs4.Client, directory: bytes) -> list[str]:
             assert exc.number == nfs4.STALE
 
 
-def is_absent(client: nfs4.Client, directory: bytes, name: str) -> bool:
-    try:
-        client.lookup(directory, name)
-    except nfs4.Status as exc:
-        assert exc.number == nfs4.NOENT
-        return True
-    return False
-
-
 def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
     """The door renames a directory and a file back and forth between directories that clients list
     and look into."""
@@ -162,7 +153,7 @@ def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
                 site.ask(Op.RENAME, inos[at], was.encode(), ino2=inos[to], name2=name.encode())
                 for was, name in zip(old, new, strict=True)
             )
-            assert is_absent(client, handles[at], old[0])
+            assert client.is_absent(handles[at], old[0])
             found = client.lookup(handles[to], new[0])
             assert found.fileid == moved
             assert found.change >= attr.change
@@ -200,7 +191,7 @@ def test_both_directories_of_a_rename_are_told(site: Site) -> None:
         site.ask(Op.RENAME, inos[at], b"moved", ino2=inos[to], name2=b"moved")
         after = [client.getattr(handle).change for handle in (*handles, inside)]
         assert all(new > old for new, old in zip(after, before, strict=True))
-        assert is_absent(client, handles[at], "moved")
+        assert client.is_absent(handles[at], "moved")
         assert client.lookup(handles[to], "moved").fileid == moved
         at, to = to, at
 
@@ -212,7 +203,7 @@ def test_what_the_door_makes_and_removes_is_seen_at_once(site: Site) -> None:
     with hammered(site, "top"):
         for number in range(RENAMES // 5):
             name = f"d{number}"
-            assert is_absent(client, handle, name)
+            assert client.is_absent(handle, name)
             made = site.ask(Op.MKDIR, top, name.encode(), wanted=SetAttr(mode=0o700))
             assert client.lookup(handle, name).fileid == made.ino
             inside = client.handle("export", "top", name)
@@ -226,7 +217,7 @@ def test_what_the_door_makes_and_removes_is_seen_at_once(site: Site) -> None:
             changed = site.ask(Op.SETATTR, made.ino, wanted=SetAttr(mtime_ns=number))
             assert client.getattr(inside).change >= changed.change
             site.ask(Op.REMOVE, top, name.encode())
-            assert is_absent(client, handle, name)
+            assert client.is_absent(handle, name)
             assert name not in names(client, handle)
             with pytest.raises(nfs4.Status) as stale:
                 client.getattr(inside)

@@ -110,15 +110,6 @@ def owner(server: Server, name: str) -> int | None:
     return rows[0][0] if rows else None
 
 
-def is_absent(client: nfs4.Client, directory: bytes, name: str) -> bool:
-    try:
-        client.lookup(directory, name)
-    except nfs4.Status as exc:
-        assert exc.number == nfs4.NOENT
-        return True
-    return False
-
-
 def made(client: nfs4.Client, directory: bytes, name: str) -> int:
     """Make a file. Returns its inode."""
     with client.opened(directory, name) as file:
@@ -239,7 +230,7 @@ def test_a_name_that_is_made_and_moved_at_once_is_gone(
         name = f"{kind}-{number}"
         move = partial(mover.rename, top, name, f"{name}-moved")
         both(partial(again, move, nfs4.NOENT), partial(make, name), number)
-        until(partial(is_absent, reader, top, name), "the name to be forgotten", 5)
+        until(partial(reader.is_absent, top, name), "the name to be forgotten", 5)
         file.until_closed()
 
 
