@@ -70,7 +70,7 @@ def both(first: Callable[[], object], second: Callable[[], object], number: int)
 
 
 @contextmanager
-def meanwhile(work: Callable[[], object]) -> Iterator[None]:
+def repeatedly(work: Callable[[], object]) -> Iterator[None]:
     """Do something again and again. Raises what it raises."""
     over = threading.Event()
 
@@ -253,7 +253,7 @@ def test_a_name_whose_file_is_replaced_while_it_is_renamed_leads_to_the_file_tha
         old, new, source = f"old-{number}", f"new-{number}", f"other-{number}"
         made(mover, below, source)
         with maker.opened(below, old):
-            with meanwhile(hold_up):
+            with repeatedly(hold_up):
                 both(
                     partial(mover.rename, below, old, new, into=top),
                     partial(maker.rename, below, source, old),
