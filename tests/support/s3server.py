@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 ACCESS_KEY = "AKIASPILLWAYTEST"
 SECRET_KEY = "not/a+secret-but-tests-look-for-it"
 START_DEADLINE_SECONDS = 30.0
+
+# rclone, cmd/serve/s3/backend.go: tempObjectPrefix, and the name that v1.75.0 gave to multipart.
+_TEMPORARY = re.compile(r"\.rclone_(temp|multipart_upload)_")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -160,12 +164,14 @@ class RcloneServer(Server):
         """Return the objects below a bucket, or a directory of it, by path from there.
 
         They are read from the disk, so this works while the server is stopped. What the server
-        deletes meanwhile is left out: rclone removes a directory with its last object.
+        deletes meanwhile is left out: rclone removes a directory with its last object. Its
+        temporary files are left out too, as in its listings: a PUT fails and leaves one if a DELETE
+        empties the directory at that moment.
         """
         root = self.directory / below
         found = {}
         for directory, _, names in os.walk(root):  # passes over a directory that is gone
-            for path in (Path(directory, name) for name in names):
+            for path in (Path(directory, name) for name in names if not _TEMPORARY.match(name)):
                 with suppress(FileNotFoundError):
                     found[str(path.relative_to(root))] = path.read_bytes()
         return found
