@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gateway.objectstore.setup import Found, Rule, Setup, Transition
 
 PROBE_SECONDS = 5.0
-"""The time that the bucket has to answer."""
+"""The time that the bucket has for a connection, and again for an answer."""
 APPLY = "spillway bucket setup --apply"
 
 
@@ -33,7 +33,7 @@ def facts(settings: Settings) -> dict[str, Any]:
 
 
 def probe(settings: Settings) -> dict[str, Any]:
-    """Ask the bucket whether it can be used, for PROBE_SECONDS at most."""
+    """Ask the bucket once whether it can be used. PROBE_SECONDS limits each wait."""
     return Probe(settings).ask()
 
 
@@ -54,7 +54,7 @@ class Probe:
         """It is kept, because to make one takes a tenth of a second."""
 
     def ask(self) -> dict[str, Any]:
-        """Ask, for PROBE_SECONDS at most, or twice as long if the bucket answered before."""
+        """Ask once, or twice if the bucket answered before. PROBE_SECONDS limits each wait."""
         from gateway.objectstore.s3 import S3Store
 
         error = None
