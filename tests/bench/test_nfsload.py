@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.server import EXPORT, LEASE_SECONDS, Server
+from tests.support.datafiles import data_files
 from tests.support.waiting import until
 
 NFSLOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
@@ -32,22 +35,24 @@ def load(server: Server, workload: str, *options: str, status: int = 0) -> dict[
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("nfsload")
-
-
-@pytest.fixture(scope="module")
-def server(directory: Path) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("nfsload")
     with Server("spillway", directory, directory / "ganesha.log") as running:
         yield running
 
 
-def test_it_reads_what_it_wrote_and_sees_a_changed_byte(server: Server, directory: Path) -> None:
+def written_files(server: Server) -> list[Path]:
+    """Return the data files that have the size of a whole file of a workload."""
+    files = data_files(server.settings.files_dir)
+    return [path for path, stat in files.items() if stat.st_size == FILE_BYTES]
+
+
+def test_it_reads_what_it_wrote_and_sees_a_changed_byte(server: Server) -> None:
     size = ("--file", str(FILE_BYTES))
     written = load(server, "write", *BOTH, *size)
     assert written["bytes"] == 2 * FILE_BYTES
     assert load(server, "read", "--verify", *BOTH, *size)["bytes"] == 2 * FILE_BYTES
-    one = next(path for path in directory.rglob("*") if path.stat().st_size == FILE_BYTES)
+    one = written_files(server)[0]
     with one.open("r+b") as file:
         file.seek(5 << 20 | 12345)
         byte = file.read(1)[0]
@@ -68,14 +73,13 @@ def test_names_come_and_go(server: Server) -> None:
     assert "NFS4ERR 2" in gone["first_error"]
 
 
-def test_truncating_a_file_empties_it(server: Server, directory: Path) -> None:
+def test_truncating_a_file_empties_it(server: Server) -> None:
     one = ("--dir", "emptied", "--file", str(FILE_BYTES))
     # Workloads on names use numbers with seven digits, so this file gets the name f0000000.
     load(server, "write", *one, "--prefix", "f000000")
-    written = [path for path in directory.rglob("*") if path.stat().st_size == FILE_BYTES]
+    written = written_files(server)
     assert load(server, "truncate", "--dir", "emptied", "--count", "1")["ops"] == 1
-    left = [path for path in directory.rglob("*") if path.stat().st_size == FILE_BYTES]
-    assert len(left) == len(written) - 1
+    assert len(written_files(server)) == len(written) - 1
 
 
 def test_connections_apart_have_directories(server: Server) -> None:
@@ -118,12 +122,16 @@ def test_a_refill_reads_what_it_saved_and_sees_other_bytes(server: Server) -> No
     assert "wrong bytes at" in wrong["first_error"]
 
 
-def remembered(directory: Path) -> list[Path]:
-    """Return the recovery entry of nfsload's first connection, while the server keeps one."""
-    return [*(directory / "data" / "recovery").rglob("*nfsload-*-0)")]
+def remembered(server: Server) -> list[str]:
+    """Return the recovery entry of nfsload's first connection, while the server keeps one.
+
+    The server removes entries meanwhile. os.walk passes over what is gone; rglob raises an error.
+    """
+    entries = (directory for directory, _, _ in os.walk(server.settings.recovery_dir))
+    return [entry for entry in entries if fnmatch.fnmatch(entry, "*nfsload-*-0)")]
 
 
-def test_a_lost_lease_is_counted_and_replaced(server: Server, directory: Path) -> None:
+def test_a_lost_lease_is_counted_and_replaced(server: Server) -> None:
     """A client is stopped until the server has forgotten it, and then continues."""
     with subprocess.Popen(
         [
@@ -133,10 +141,10 @@ def test_a_lost_lease_is_counted_and_replaced(server: Server, directory: Path) -
         stdout=subprocess.PIPE,
         text=True,
     ) as client:
-        until(lambda: remembered(directory), "the client's lease")
+        until(lambda: remembered(server), "the client's lease")
         client.send_signal(signal.SIGSTOP)
         try:
-            until(lambda: not remembered(directory), "the end of the lease", 4 * LEASE_SECONDS)
+            until(lambda: not remembered(server), "the end of the lease", 4 * LEASE_SECONDS)
         finally:
             client.send_signal(signal.SIGCONT)
         found = json.loads(client.communicate()[0])
@@ -145,7 +153,7 @@ def test_a_lost_lease_is_counted_and_replaced(server: Server, directory: Path) -
     assert found["ops"] == 2999
 
 
-def test_in_grace_it_asks_again(server: Server, directory: Path) -> None:
+def test_in_grace_it_asks_again(server: Server) -> None:
     crashed = subprocess.Popen(
         [
             NFSLOAD,
@@ -162,7 +170,7 @@ def test_in_grace_it_asks_again(server: Server, directory: Path) -> None:
         stderr=subprocess.PIPE,
     )
     with crashed:
-        until(lambda: remembered(directory), "the client's lease")
+        until(lambda: remembered(server), "the client's lease")
         server.crash()
         _output, said = crashed.communicate()
     assert crashed.returncode == 2

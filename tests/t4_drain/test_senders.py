@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.s3proxy import Act
@@ -18,7 +19,8 @@ def senders_of(pid: int) -> list[int]:
     """Return the pids of the senders of a drain."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found += [int(child) for child in (task / "children").read_text().split()]
     return [child for child in found if is_sender(child)]
 
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.client import MOUNT, PYTHON, read_back, save
+from tests.support.datafiles import allocated_bytes
 from tests.support.disks import small_disk
 from tests.support.s3proxy import Act
 from tests.support.site import Site, flip
@@ -45,8 +46,7 @@ print(json.dumps(found))
 
 def used_bytes(site: Site) -> int:
     """Return the allocated bytes of all data files."""
-    files = site.gateway.data_dir / "files"
-    return sum(path.stat().st_blocks * 512 for path in files.rglob("*.[0-9]*"))
+    return allocated_bytes(site.gateway.data_dir / "files")
 
 
 def available_bytes(vm: ClientVm) -> int:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.support.client import MOUNT, read_back, save, saved, start_program, start_save
+from tests.support.datafiles import allocated_bytes, data_files
 from tests.support.disks import ThinDisk, small_disk
 from tests.support.site import Site
 from tests.support.stopping import stopped
@@ -31,15 +32,6 @@ LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 def level(site: Site) -> str:
     space = site.gateway.status()["space"]
     return "unknown" if space is None else str(space["level"])
-
-
-def allocated(site: Site) -> int:
-    """Return the bytes that all data files take on the disk."""
-    total = 0
-    for path in (site.gateway.data_dir / "files").glob("*/*"):
-        with suppress(FileNotFoundError):  # a receipt was replaced meanwhile
-            total += path.stat().st_blocks * 512
-    return total
 
 
 def until_level(site: Site, *wanted: str) -> None:
@@ -94,7 +86,8 @@ def test_at_the_dirty_limit_writers_wait_for_the_bucket(vm: ClientVm, make_site:
     running = start_save(vm, "step_3", ranks=4, mib=2, shards=8, seed=3)
     until_level(site, "slow", "full")
     assert not running.done
-    assert allocated(site) <= 16 * MIB + 48 * MIB  # step_1 is in the bucket
+    # step_1 is in the bucket.
+    assert allocated_bytes(site.gateway.data_dir / "files") <= 16 * MIB + 48 * MIB
     site.server.start()
     files, _seconds = saved(running)
     assert read_back(vm, "step_3") == files
@@ -115,8 +108,8 @@ def test_writes_lost_in_a_crash_are_sent_again(vm: ClientVm, make_site: MakeSite
         with stopped(site.gateway.up_pid), stopped(site.gateway.pid("ganesha")):
             # Bytes that a COMMIT confirmed may not be lost, and a file that has arrived as a whole
             # is about to be committed. A slow client also commits a part of the file early.
-            allocated_bytes = data.stat().st_blocks * 512
-            if allocated_bytes < MIB_WRITTEN * MIB and commits(vm) == commits_before:
+            on_disk = data.stat().st_blocks * 512
+            if on_disk < MIB_WRITTEN * MIB and commits(vm) == commits_before:
                 is_lost = True
                 site.gateway.kill("ganesha")
                 os.truncate(data, 0)  # A power cut does this to bytes that were not synced.
@@ -142,8 +135,8 @@ def start_unsynced(site: Site, vm: ClientVm, name: str) -> tuple[Path, Command]:
     ino = int(vm.run(["stat", "-c", "%i", str(MOUNT / name)]).stdout)
 
     def written() -> list[Path]:
-        files = (site.gateway.data_dir / "files").glob(f"*/{ino}.*")
-        return [path for path in files if path.stat().st_blocks]
+        files = data_files(site.gateway.data_dir / "files", ino)
+        return [path for path, stat in files.items() if stat.st_blocks]
 
     vm.run(["touch", go])
     [data] = until(written, "the first writes")
