@@ -20,7 +20,8 @@ from pathlib import Path
 
 from tests.support.client import read_back, save
 from tests.support.gateway import PROGRAM, Gateway
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, free_port
+from tests.support.ports import free_port
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.vm.build import build_image
 from tests.support.vm.client import ClientVm
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.appliance.machine import Machine
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.tools import tool
 
 ADDRESS = "10.77.0.15"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from package.base import ROOT_DEVICE, Base
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 HOST = "10.0.2.2"

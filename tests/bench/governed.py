@@ -33,7 +33,8 @@ from tests.bench.manyfiles import DIRTY, RUNS, fill, fill_store
 from tests.bench.rows import Measured, Row, Target
 from tests.bench.scale import percentile
 from tests.support.gateway import Gateway
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent, free_port
+from tests.support.ports import free_port
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
 from tests.support.waiting import until
 
 BUCKET = "governed"

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from gateway.types import Kind
 from tests.support.gateway import Gateway
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, free_port
+from tests.support.ports import free_port
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 
 BUCKET = "idle"
 DIRECTORIES = 1000

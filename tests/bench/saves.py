@@ -24,13 +24,8 @@ from tests.bench.load import MIB
 from tests.bench.rows import Measured, Row, Target
 from tests.conformance.server import accepts
 from tests.support.gateway import Gateway
-from tests.support.s3server import (
-    ACCESS_KEY,
-    SECRET_KEY,
-    RcloneServer,
-    die_with_parent,
-    free_port,
-)
+from tests.support.ports import free_port
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
 from tests.support.waiting import until
 
 RANKS = 8

@@ -19,7 +19,8 @@ from gateway import config
 from gateway.cli import ganesha_conf
 from gateway.settings import Settings
 from tests.support.gateway import PLUGINS_DIR, Values, resident_mib
-from tests.support.s3server import die_with_parent, free_port
+from tests.support.ports import free_port
+from tests.support.s3server import die_with_parent
 from tests.support.volumes import make_volume
 from tests.support.waiting import until
 

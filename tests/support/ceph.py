@@ -12,13 +12,8 @@ import uuid
 from pathlib import Path
 from typing import Self
 
-from tests.support.s3server import (
-    ACCESS_KEY,
-    SECRET_KEY,
-    Server,
-    die_with_parent,
-    free_port,
-)
+from tests.support.ports import free_port
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, Server, die_with_parent
 
 ON_CEPH = os.environ.get("SPILLWAY_S3_SERVER") == "ceph"
 """Whether the suite of the drain runs on this server instead of all others."""

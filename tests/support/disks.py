@@ -72,4 +72,5 @@ class ThinDisk:
     def remove(self) -> None:
         """Unmount everything."""
         run_as_root("umount", self._directory)
-        run_as_root("umount", self._pool)
+        # The loop device lets go of its image late if another program has the device open.
+        run_as_root("umount", "--lazy", self._pool)

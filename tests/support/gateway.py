@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from gateway import config
 from gateway.control import status
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 PROGRAM = Path(sys.executable).with_name("spillway")
@@ -171,7 +171,7 @@ class Gateway:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(60)
+            self._process.wait(90)  # up gives its children 75 s in all
         finally:
             self._process.kill()
 
@@ -232,7 +232,7 @@ class Gateway:
             return done.returncode == 0 and "files skipped" not in said
 
         try:
-            until(check, f"the eviction of {' '.join(paths)}")
+            until(check, f"the eviction of {' '.join(paths)}", 120.0)
         except AssertionError as exc:
             raise AssertionError(f"{exc}: {said}") from None
 

@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Self
 
-from tests.support.s3server import die_with_parent, free_port
+from tests.support.ports import free_port
+from tests.support.s3server import die_with_parent
 from tests.support.tools import tool
 from tests.support.waiting import until
 

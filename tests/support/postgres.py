@@ -14,7 +14,8 @@ from typing import Any, Self
 
 import psycopg
 
-from tests.support.s3server import die_with_parent, free_port
+from tests.support.ports import free_port
+from tests.support.s3server import die_with_parent
 from tests.support.waiting import until
 
 BIN = max(Path("/usr/lib/postgresql").glob("*/bin"), default=Path("/usr/lib/postgresql/bin"))

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Self
 import boto3
 from botocore.config import Config
 
+from tests.support.ports import free_port
+
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
@@ -43,14 +45,6 @@ def die_with_parent() -> None:
     Otherwise a killed test run leaves processes behind.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def free_port() -> int:
-    """Return a TCP port of loopback on which no process listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def credentials(secret_key: str = SECRET_KEY) -> str:

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from gateway import config
 from gateway.control import checkpoints
 from gateway.control.reading import opened, reading
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.site import Site, running
 from tests.support.waiting import until
 from tests.t10_admin.seeded import Watched, chromium

@@ -24,7 +24,7 @@ from admin_api.gateway import open_gateway
 from gateway import config
 from tests.support import nfs4
 from tests.support.gateway import Gateway, Values
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.site import running
 from tests.support.waiting import until
 from tests.t10_admin import asking

@@ -26,7 +26,7 @@ from gateway.control import status
 from gateway.db.compiled import Statement
 from gateway.settings import Settings
 from tests.support import nfs4
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.site import Site, running
 from tests.support.waiting import until
 from tests.t10_admin.site import AdminSite, admin_site

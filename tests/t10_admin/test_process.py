@@ -27,7 +27,7 @@ from gateway.cli.main import main
 from gateway.errors import UserError
 from gateway.settings import Settings
 from tests.support.certificates import certify
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.site import running
 from tests.support.volumes import make_settings
 from tests.support.waiting import until

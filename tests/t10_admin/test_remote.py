@@ -25,7 +25,7 @@ from gateway.cli.remote.commands import COMMANDS
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.t5_cli.site import PROGRAM, Running, Site, environ
 from tests.t9_checkpoints.keeping import catch_up, put, save
 from tests.t9_checkpoints.world import World

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.support import nfs4
+from tests.support.ports import free_port
 from tests.support.s3proxy import Act
-from tests.support.s3server import free_port
 from tests.support.site import Site, running
 from tests.support.waiting import until
 

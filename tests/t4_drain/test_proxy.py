@@ -13,7 +13,8 @@ from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import Timeouts, Transport
 from tests.support.certificates import certify
 from tests.support.forwardproxy import ForwardProxy
-from tests.support.s3server import RcloneServer, free_port
+from tests.support.ports import free_port
+from tests.support.s3server import RcloneServer
 from tests.t4_drain.test_options import settings_of, use
 
 NO_BODY = {"Content-Length": "0"}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gateway import datadir
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.tools import run_as_root
 from tests.t5_cli.site import (
     DEADLINE_SECONDS,

@@ -12,7 +12,8 @@ from gateway import config, port
 from gateway.cli import ganesha_conf, up
 from gateway.clients import PRIVATE
 from gateway.settings import Settings
-from tests.support.s3server import die_with_parent, free_port
+from tests.support.ports import free_port
+from tests.support.s3server import die_with_parent
 from tests.support.waiting import until
 
 DEBIAN_PLUGINS = Path("/usr/lib/x86_64-linux-gnu/ganesha")

@@ -304,7 +304,7 @@ def test_one_hydrator_waits_at_a_time(site: Site) -> None:
         def wait() -> None:
             # The question below may be the one that waits.
             while numbers[-1:] != [0]:
-                [answer] = second.run([Request(Op.WANTED, SESSION, ino2=1000)])
+                [answer] = second.run([Request(Op.WANTED, SESSION, ino2=3000)])
                 numbers.append(answer.errno)
 
         thread = threading.Thread(target=wait)

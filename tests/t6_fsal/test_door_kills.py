@@ -18,8 +18,8 @@ from gateway.data.layout import DataFiles
 from gateway.door.remote import UNDER_WAY
 from tests.support import nfs4
 from tests.support.gateway import PROGRAM, Gateway, Values
+from tests.support.ports import free_port
 from tests.support.postgres import PostgresServer
-from tests.support.s3server import free_port
 from tests.support.trees import make_big
 from tests.support.volumes import query
 from tests.support.waiting import until

@@ -127,7 +127,7 @@ INODE_SOURCES = (
 INODE_FLAGS = (
     "-Wl,--wrap=fdatasync,--wrap=fsync",
     "-DSPW_COLD_RETRY_MS=1500",
-    "-DSPW_CLOSING_ABANDONED_MS=400",
+    "-DSPW_CLOSING_ABANDONED_MS=2500",
 )
 
 
@@ -191,7 +191,7 @@ def test_nobody_at_the_door_holds_others_up(tmp_path: Path, suite: str, sanitize
     sources = ("door.c", "door_frame.c", "door_peer.c")
     # Addresses of sockets are short.
     with tempfile.TemporaryDirectory(prefix="door") as directory:
-        run_suite(tmp_path, suite, sources, sanitizer, "-DSPW_DOOR_STALL_MS=300", root=directory)
+        run_suite(tmp_path, suite, sources, sanitizer, "-DSPW_DOOR_STALL_MS=1000", root=directory)
 
 
 @pytest.fixture(scope="module")

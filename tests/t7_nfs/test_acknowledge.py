@@ -20,7 +20,10 @@ from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t7_nfs.conftest import MakeSite
 
-WAIT_SECONDS = 4.0
+WAIT_SECONDS = 15.0
+"""Uploads that are released must arrive within it, also on a busy machine."""
+BUSY_SECONDS = 2.0
+"""How long others are served while CLOSEs wait."""
 RULES = [
     {"path": "durable/log.txt", "acknowledge": "local"},
     {"path": "durable"},
@@ -213,6 +216,7 @@ def threads(site: Site) -> int:
     return len(list(Path(f"/proc/{site.gateway.pid('ganesha')}/task").iterdir()))
 
 
+@pytest.mark.alone
 def test_many_that_wait_hold_no_thread(site: Site, client: nfs4.Client) -> None:
     other = at(client, "other/served")
     before = threads(site)
@@ -225,7 +229,7 @@ def test_many_that_wait_hold_no_thread(site: Site, client: nfs4.Client) -> None:
         asked, longest = 0, 0.0
         began = time.monotonic()
         with nfs4.Client(site.gateway.port) as served:
-            while time.monotonic() - began < WAIT_SECONDS / 2:
+            while time.monotonic() - began < BUSY_SECONDS:
                 assert {answer(file) for file in files} == {nfs4.DELAY}
                 started = time.monotonic()
                 with served.opened(*other) as file:

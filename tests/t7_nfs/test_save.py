@@ -42,7 +42,8 @@ def test_a_saved_checkpoint_reaches_the_bucket(vm: ClientVm, make_site: MakeSite
     # The job reads it through a receipt, whose link leads to the right place on its mount.
     runs = f"{MOUNT}/.spillway/runs/run"
     found = f"test $(ls {runs}/latest-durable/ | wc -l) = 8"
-    until(lambda: vm.run(["sh", "-c", found], check=False).exit_status == 0, "the receipt")
+    # A client that looked too early remembers for up to 30 s that there is no such name.
+    until(lambda: vm.run(["sh", "-c", found], check=False).exit_status == 0, "the receipt", 90.0)
     assert ".spillway" not in vm.run(["ls", "-a", str(MOUNT)]).stdout
     refused = vm.run(["sh", "-c", f"touch {runs}/x 2>&1"], check=False)
     assert "Read-only file system" in refused.stdout

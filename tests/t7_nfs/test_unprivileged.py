@@ -17,7 +17,7 @@ from gateway import config, port
 from tests.support import nfs4
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.nfs4 import op, opaque, putfh
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import until
 from tests.t5_cli.site import PROGRAM, Running, environ, spillway
 

@@ -45,7 +45,7 @@ def test_runs_the_packaged_kernel_with_the_nfs_client(vm: ClientVm, image: Image
 def test_clock_agrees_with_the_host(vm: ClientVm) -> None:
     before = time.time()
     guest = float(vm.run("date +%s.%N").stdout)
-    assert before - 2 < guest < time.time() + 2
+    assert before - 10 < guest < time.time() + 10
 
 
 def test_exit_status_and_output_streams(vm: ClientVm) -> None:
@@ -72,7 +72,7 @@ def test_too_much_output_is_an_error(vm: ClientVm) -> None:
 
 
 def test_time_out_kills_the_whole_process_group(vm: ClientVm) -> None:
-    done = vm.run("echo before; sleep 600 & wait", timeout_seconds=2, check=False)
+    done = vm.run("echo before; sleep 600 & wait", timeout_seconds=5, check=False)
     assert done.timed_out
     assert (done.exit_status, done.stdout) == (-signal.SIGKILL, "before\n")
     vm.run("while busybox pidof sleep; do busybox usleep 50000; done", timeout_seconds=10)

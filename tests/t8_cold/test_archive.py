@@ -227,6 +227,7 @@ def test_the_move_of_an_archived_object_waits_until_it_is_back(aws_site: ColdSit
     waits = spillway("drain", "--wait", "--timeout", "2", *config)
     assert "not drained within 2 s" in waits.stderr
     with site.hydrating(), site.process():
+        until(site.is_clean, "the move", 90.0)
         waits = spillway("drain", "--wait", "--timeout", "25", *config)
     assert waits.returncode == 0, waits.stderr
     assert site.objects() == {"b": data}

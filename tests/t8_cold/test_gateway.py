@@ -175,11 +175,14 @@ def test_what_was_evicted_on_postgresql_is_read_after_a_kill(
         site.gateway.evict("step_1")
         absent = site.gateway.status()["cache"]["absent"]
         assert absent == {"files": len(written), "bytes": len(written) * SIZE}
-        # What is left are receipts.
         settings = config.load(site.gateway.config, {})
-        reserved = {str(ino) for (ino,) in query(settings, RESERVED)}
-        left = (site.gateway.data_dir / "files").glob("*/*")
-        assert {path.name.partition(".")[0] for path in left} <= reserved
+
+        def only_receipts() -> bool:
+            reserved = {str(ino) for (ino,) in query(settings, RESERVED)}
+            left = (site.gateway.data_dir / "files").glob("*/*")
+            return {path.name.partition(".")[0] for path in left} <= reserved
+
+        until(only_receipts, "the removal of all data files but those of receipts")
         site.gateway.kill("ganesha")
         site.gateway.until_said("ganesha ready", 2)
         with nfs4.Client(site.gateway.port) as client:

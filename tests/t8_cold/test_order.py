@@ -38,6 +38,7 @@ def places_of(site: ColdSite, key: str) -> list[int]:
     return [n for n, one in enumerate(site.gets()) if one.key.endswith(f"/{key}")]
 
 
+@pytest.mark.alone
 def test_a_wanted_range_is_the_next_one_beside_a_warm_with_a_rate(site: ColdSite) -> None:
     files = {f"warm-{number:02}": os.urandom(BLOCK_BYTES) for number in range(WARMED)}
     wanted = [f"wanted-{number}" for number in range(3)]
@@ -65,6 +66,7 @@ def test_a_wanted_range_is_the_next_one_beside_a_warm_with_a_rate(site: ColdSite
         assert len(site.gets()) < WARMED
 
 
+@pytest.mark.alone
 def test_two_hundred_small_files_are_warmed_in_a_few_seconds(site: ColdSite) -> None:
     inos = site.cold({f"f{number:03}": os.urandom(1000) for number in range(200)})
     site.set_cache(workers=WORKERS)

@@ -174,6 +174,7 @@ def test_read_ahead_can_be_off(site: ColdSite) -> None:
     assert not site.is_resident(inos[2])
 
 
+@pytest.mark.alone
 def test_the_rates_hold(site: ColdSite) -> None:
     """The bytes of answers count. The first range passes at once; the next waits until it is
     paid."""
@@ -184,6 +185,7 @@ def test_the_rates_hold(site: ColdSite) -> None:
     assert second - first >= 0.5
 
 
+@pytest.mark.alone
 def test_requests_are_spaced(site: ColdSite) -> None:
     inos = site.cold({f"f{number}": os.urandom(1000) for number in range(6)})
     site.set_cache(requests_per_second=5)

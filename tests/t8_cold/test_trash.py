@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
+from gateway.errors import TrashRefused
 from gateway.trash.trash import Trash
 from gateway.types import GATEWAY_CRED
 from tests.support import nfs4
@@ -47,12 +49,16 @@ def put(site: Site) -> str:
     """Put the checkpoint into the trash, when the catalogue has it as complete."""
     settings = config.load(site.gateway.config, {})
     asked = "SELECT ino, evidence FROM checkpoint WHERE path = :path AND state <> 'writing'"
-    until(lambda: len(query(settings, asked, path=PATH.encode())) == 1, "a complete checkpoint")
-    [(ino, evidence)] = query(settings, asked, path=PATH.encode())
-    database = Database(settings.database_url)
-    trashed = Trash(settings, database).put(ino, PATH.encode(), evidence, "a person", "a test")
-    database.close()
-    return trashed
+
+    def trashed() -> str:
+        for ino, evidence in query(settings, asked, path=PATH.encode()):
+            with suppress(TrashRefused):  # the catalogue has not seen the last change yet
+                return trash.put(ino, PATH.encode(), evidence, "a person", "a test")
+        return ""
+
+    with closing(Database(settings.database_url)) as database:
+        trash = Trash(settings, database)
+        return until(trashed, "a complete checkpoint that may be put into the trash")
 
 
 def put_with(site: Site, imprint: int) -> int:

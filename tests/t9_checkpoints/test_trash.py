@@ -28,7 +28,7 @@ from gateway.trash.rows import Entry
 from gateway.trash.trash import UNKNOWN, Trash
 from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
-from tests.support.s3server import free_port
+from tests.support.ports import free_port
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t3_namespace.test_crash import context
 from tests.t9_checkpoints.trashing import Door, opener, put, save, trash_of

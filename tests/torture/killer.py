@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.gateway import Gateway
@@ -142,4 +143,5 @@ class Killer:
         self._deaths += 1
         for program, pid in self._gateway.children().items():
             if program.startswith(name):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it ended by itself, without its database
+                    os.kill(pid, signal.SIGKILL)

@@ -4,7 +4,7 @@
 #include "clock.h"
 #include "closing.h"
 
-#define LIMIT_MS 200u
+#define LIMIT_MS 1000u /* more than a busy machine holds a thread up */
 
 /* An open state as Ganesha has it. */
 struct open_state {
@@ -103,7 +103,7 @@ static void a_client_that_gave_up_waits_anew(void)
 		usleep((SPW_CLOSING_ABANDONED_MS + 50) * 1000);
 	}
 	asked = atomic_load(&acknowledge_asked);
-	assert(asked >= 2 && asked <= 20); /* the others were answered without the namespace */
+	assert(asked >= 2 && asked <= 50); /* the others were answered without the namespace */
 	/* The namespace cannot answer: nothing is promised. */
 	atomic_store(&acknowledge_answer, SPW_ACK_LOCAL);
 	atomic_store(&acknowledge_fails, EAGAIN);
