@@ -162,9 +162,9 @@ class Gateway:
             raise AssertionError("spillway up ended:\n" + "\n".join(self.lines))
 
     def __enter__(self) -> Self:
-        before = self.said("ready")
+        before = self.said("ganesha ready")
         self.start()
-        self.until_said("ready", before + 1)
+        self.until_said("ganesha ready", before + 1)
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -160,7 +160,8 @@ class RcloneServer(Server):
         They are read from the disk, so this works while the server is stopped. What the server
         deletes meanwhile is left out: rclone removes a directory with its last object. Its
         temporary files are left out too, as in its listings: a PUT fails and leaves one if a DELETE
-        empties the directory at that moment.
+        empties the directory at that moment. While an object is replaced, its file is missing for
+        some milliseconds.
         """
         root = self.directory / below
         found = {}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from fastapi import FastAPI
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from admin_api.app import create_app
 from gateway import config
@@ -83,6 +83,7 @@ def seeded_site(directory: Path) -> Iterator[Seeded]:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Run Debian's Chromium. The sandbox needs a user that is not root."""
+    expect.set_options(timeout=30_000)  # milliseconds
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]

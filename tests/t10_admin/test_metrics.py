@@ -99,7 +99,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, st
             is_counted = ("spillway_files", ("resident",)) in found
             up = [found.get(("spillway_process_up", (process,)), 0) for process in PROCESSES]
             is_reported = all((name, ()) in found for name in REPORTED)
-            return sent >= 100_000 and is_counted and all(up) and is_reported
+            # A report between the answer of the PUT and its commit has the bytes only.
+            is_sent = sent >= 100_000 and found.get(("spillway_drain_uploads_total", ())) == 1
+            return is_sent and is_counted and all(up) and is_reported
 
         until(is_told, "the figures of the upload")
         yield site, scraped(), settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,11 @@ def started(directory: Path, *lines: tuple[str, str]) -> set[int]:
     with Running([str(PROGRAM), "admin", "--config", str(site.config)], environ()) as admin:
         admin.expect("listening on")
         httpx.get(f"http://127.0.0.1:{port}/api/v1/health/live").raise_for_status()
-        threads = Path(f"/proc/{admin.process.pid}/task").iterdir()
-        return {os.getpriority(os.PRIO_PROCESS, int(thread.name)) for thread in threads}
+        found = set()
+        for thread in Path(f"/proc/{admin.process.pid}/task").iterdir():
+            with suppress(ProcessLookupError):  # the thread has ended
+                found.add(os.getpriority(os.PRIO_PROCESS, int(thread.name)))
+        return found
 
 
 def test_threads_that_answer_have_a_higher_priority(tmp_path: Path) -> None:

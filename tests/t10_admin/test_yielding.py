@@ -157,6 +157,7 @@ class Site:
         return sent
 
 
+@pytest.mark.alone
 def test_requests_of_a_spent_budget_run_one_after_the_other_at_their_share() -> None:
     async def ask() -> tuple[Site, float]:
         site = Site(Share(0.2, lambda: True, burst_seconds=0.0))

@@ -49,6 +49,7 @@ def test_requests_are_spread_over_time() -> None:
     assert times[-1] - times[0] >= (60 - 11) / 100
 
 
+@pytest.mark.alone
 def test_bodies_are_paid_for_before_the_next_one() -> None:
     limited = pace(bytes_per_second=1_000_000)
     limited.admit(400_000)
@@ -141,6 +142,7 @@ def test_a_request_that_goes_first_takes_the_next_place() -> None:
     assert len(begun) == 9
 
 
+@pytest.mark.alone
 def test_half_of_the_places_are_left_to_others() -> None:
     places = pace(places=8)
     places.give_way(True)
@@ -177,6 +179,7 @@ def test_a_request_waits_for_its_place() -> None:
     thread.join()
 
 
+@pytest.mark.alone
 def test_retry_after_holds_everything_back() -> None:
     places = pace()
     places.end(places.begin(), Ended(True, 0.4))

@@ -123,3 +123,9 @@ def newer_site(request: pytest.FixtureRequest, moto: MotoServer, make_site: Make
     assert remembered(site) == [request.param]
     site.proxy.forget()
     return site
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the transport wait for an answer, however long a busy machine takes, before the body."""
+    monkeypatch.setattr("gateway.objectstore.transport.CONTINUE_SECONDS", 30.0)

@@ -131,7 +131,7 @@ def test_sigterm_stops_quickly_and_safely(rclone_site: Site, size: int) -> None:
         held.wait()
         process.send_signal(signal.SIGTERM)
         held.release()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
     assert site.report()["state"] == "stopped"
     assert site.report()["uploads"] == []
     with site.process():
@@ -147,7 +147,7 @@ def test_sigterm_does_not_wait_for_a_request_that_hangs(rclone_site: Site) -> No
     with site.process() as process:
         held.wait()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
     held.discard()
     site.drain()
     assert site.objects() == {"f": b"data"}

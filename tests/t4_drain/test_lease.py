@@ -26,6 +26,9 @@ from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 from tests.t4_drain.site import MIB, PREFIX, Site
 
+LONG_LEASE_SECONDS = 10
+"""Longer than a busy machine holds a drain up. A drain that loses its lease sends files twice."""
+
 
 @contextmanager
 def paused(site: Site, operation: str) -> Iterator[tuple[subprocess.Popen[bytes], Fault]]:
@@ -42,8 +45,16 @@ def leases(site: Site) -> int:
     return int(site.rows("SELECT count(*) FROM lease")[0][0])
 
 
+def uploads(site: Site) -> Counter[str]:
+    """Return how often each object was uploaded. rclone answers 500 to some first uploads into a
+    directory, and these are sent again.
+    """
+    return Counter(one.key for one in site.proxy.operations("PUT") if one.status != 500)
+
+
 def test_two_drains_send_every_file_once(rclone_site: Site) -> None:
     site = rclone_site
+    site.configure(lease_seconds=LONG_LEASE_SECONDS)
     with site.process(), site.process():
         until(lambda: leases(site) == 2, "both drains have a lease")
         contents = {f"d{n % 3}/f{n}": b"%d" % n for n in range(60)}
@@ -55,7 +66,7 @@ def test_two_drains_send_every_file_once(rclone_site: Site) -> None:
             del contents[f"d{n % 3}/f{n}"]
         site.rename("d1", "e1")
         until(lambda: not site.left(), "everything is drained")
-    sent = Counter(request.key for request in site.proxy.operations("PUT"))
+    sent = uploads(site)
     assert len(sent) == 60
     assert set(sent.values()) == {1}
     moved = {path.replace("d1/", "e1/"): data for path, data in contents.items()}
@@ -66,12 +77,13 @@ def test_two_drains_on_postgres(
     rclone: RcloneServer, make_site: MakeSite, postgres: PostgresServer
 ) -> None:
     site: Site = make_site(rclone, database_url=postgres.create_database())
+    site.configure(lease_seconds=LONG_LEASE_SECONDS)
     contents = {f"f{n}": b"%d" % n for n in range(30)}
     for path, data in contents.items():
         site.write(path, data)
     with site.process(), site.process():
         until(lambda: not site.left(), "everything is drained")
-    assert set(Counter(r.key for r in site.proxy.operations("PUT")).values()) == {1}
+    assert set(uploads(site).values()) == {1}
     assert site.objects() == contents
 
 
@@ -187,7 +199,7 @@ def test_a_drain_that_stops_leaves_no_claim(rclone_site: Site) -> None:
     with site.process() as process:
         until(lambda: leases(site) == 1, "it has a lease")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
     # A dead drain is not enough: on another machine its death could not be seen.
     assert leases(site) == 0
 

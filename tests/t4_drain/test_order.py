@@ -149,9 +149,9 @@ def test_many_files_are_read_page_by_page(rclone_site: Site) -> None:
     longest = pages = 0.0
     after: int | str | None = 0
     while after is not None:
-        started = time.monotonic()
+        started = time.thread_time()
         page = survey.plan(context, None)
-        longest = max(longest, time.monotonic() - started)
+        longest = max(longest, time.thread_time() - started)
         pages += 1
         assert len(page.jobs) <= JOBS_PAGE + 8
         inos += [job.id.ino for job in page.jobs]

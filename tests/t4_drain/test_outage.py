@@ -120,7 +120,7 @@ def test_a_drain_without_a_volume_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "spillway.toml"
     path.write_text(f'[gateway]\ndata_dir = "{tmp_path}/none"\n[bucket]\nname = "b"\n')
     command = [sys.executable, "-m", "gateway.drain", "--config", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "spillway init" in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -9,6 +9,7 @@ import pytest
 from gateway.control.bucket import Probe
 from tests.support.s3proxy import Act, S3Proxy
 from tests.support.s3server import RcloneServer
+from tests.support.waiting import until
 from tests.t4_drain.site import Site
 
 
@@ -42,6 +43,6 @@ def test_a_bucket_that_does_not_answer_is_not_waited_for(
         held = proxy.inject(lambda _request: True, Act.HOLD, float("inf"))
         found = Probe(site.settings).ask()
         assert not found["reachable"]
-        assert len(held.held) == 1
+        until(lambda: len(held.held) == 1, "the request")
         held.discard()
         site.close()

@@ -166,7 +166,7 @@ def read_body(connection: socket.socket, size: int) -> None:
 
 
 def test_an_answer_instead_of_the_body_is_heard(
-    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+    tmp_path: Path, tls: ssl.SSLContext | None, large: Section, patient: None
 ) -> None:
     """A store that is too busy answers and closes the connection. No byte of the body is sent."""
     heads, bodies = [], []
@@ -253,7 +253,7 @@ def test_a_server_that_does_not_know_expectations_gets_the_body_all_the_same(
 
 
 def test_a_server_that_refuses_expectations_is_asked_without(
-    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+    tmp_path: Path, tls: ssl.SSLContext | None, large: Section, patient: None
 ) -> None:
     heads = []
 

@@ -25,11 +25,12 @@ def main() -> None:
     behaviour = BEHAVIOUR.read_text().split() if BEHAVIOUR.exists() else []
     secrets = sorted(name for name in os.environ if name.startswith("AWS_"))
     kept = sorted(name for name in os.environ if name.startswith("SPILLWAY_TEST"))
-    print(f"environment {secrets} {kept}", flush=True)
     signal.signal(
         signal.SIGTERM,
         signal.SIG_IGN if "stubborn" in behaviour else lambda *_: sys.exit(0),
     )
+    # Tests send SIGTERM when they have seen this line.
+    print(f"environment {secrets} {kept}", flush=True)
     if is_server:
         with Path(sys.argv[sys.argv.index("-L") + 1]).open("a") as log:
             log.write("a line of the server's log\n")

@@ -196,13 +196,17 @@ def test_who_has_the_data_directory_is_waited_for(site: Site, who: str, advice: 
 
 
 def test_a_command_that_waits_leaves_the_lock_to_the_next_up(site: Site) -> None:
+    asks = threading.Event()
+
     def ask() -> None:
-        with pytest.raises(UserError), opened(site.settings, wait_seconds=3):
+        asks.set()
+        with pytest.raises(UserError), opened(site.settings, wait_seconds=6):
             raise AssertionError
 
     with ThreadPoolExecutor() as pool:
         with datadir.locked(site.settings, datadir.UP):
             waiting = pool.submit(ask)
+            asks.wait()
             time.sleep(0.5)
         time.sleep(0.5)
         with datadir.locked(site.settings, datadir.UP):

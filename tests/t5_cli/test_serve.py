@@ -72,7 +72,6 @@ def real(site: Site, bucket: RcloneServer) -> Site:
 def test_services_are_a_gateway(real: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ready, watched, shown by status, alone on the data directory, and restarted after a kill."""
     site = real
-    monkeypatch.setattr(port, "ANSWER_SECONDS", 0.5)
     with service(site, "drain") as (drain, drain_manager):
         drain_manager.expect("READY=1")
         assert_refused(spillway("up", "--config", site.config), "stop spillway.target")
@@ -92,6 +91,7 @@ def test_services_are_a_gateway(real: Site, monkeypatch: pytest.MonkeyPatch) -> 
             assert port.answers(site.settings)
             # The kernel accepts connections for a server that hangs. That is not enough.
             stop(nfs.process.pid)
+            monkeypatch.setattr(port, "ANSWER_SECONDS", 0.5)
             assert not port.answers(site.settings)
             os.kill(nfs.process.pid, signal.SIGKILL)
             nfs.wait()

@@ -87,7 +87,9 @@ class Polling:
         if step and self.durable[-1:] != [step]:
             for name in FILES:
                 path = self._site.stored(f"{RUN}/step-{step}/{name}")
-                if not path.exists() or path.read_bytes() != content(step, name):
+                is_stored = path.exists() and path.read_bytes() == content(step, name)
+                # rclone takes a file away for a moment while its object is replaced.
+                if not is_stored and _link(client, "latest-durable") == link:
                     self.wrong.append(f"latest-durable names step {step}: {name} is not stored")
             self.durable.append(step)
 
@@ -183,7 +185,7 @@ def test_both_links_leave_a_step_before_it_is_saved_again(tmp_path: Path) -> Non
         until(partial(both_name, 2), "both links name step 2 again")
 
 
-@pytest.mark.timeout(120 + 2 * SECONDS)
+@pytest.mark.timeout(240 + 2 * SECONDS)
 def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None:
     values: dict[str, dict[str, Any]] = {
         "nfs": {"lease_seconds": 5, "grace_seconds": 5},
@@ -197,13 +199,18 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
         kill_at = time.monotonic() + 1.0
         kills: list[str] = []
         with polling.running():
+
+            def is_enough() -> bool:
+                seen = min(len(kills), len(polling.complete), len(polling.durable))
+                return seen >= 3 and killed_saves > 0 and again > 0
+
             # A machine with much else to do gets more time.
-            while time.monotonic() < until_seconds + (
-                60.0 if min(len(kills), len(polling.complete), len(polling.durable)) < 3 else 0.0
-            ):
+            while time.monotonic() < until_seconds + (0.0 if is_enough() else 60.0):
                 victim = VICTIMS[len(kills) % len(VICTIMS)]
+                # A process may need longer for its start than the time between kills.
+                is_on = time.monotonic() < until_seconds or len(kills) < len(VICTIMS)
                 # One that died often without serving is started later.
-                if time.monotonic() >= kill_at and site.gateway.pid(victim) is not None:
+                if is_on and time.monotonic() >= kill_at and site.gateway.pid(victim) is not None:
                     kills.append(victim)
                     site.gateway.kill(victim)
                     kill_at = time.monotonic() + SECONDS / len(VICTIMS)
