@@ -150,6 +150,9 @@ class RcloneServer(Server):
             *("serve", "s3"),
             *("--addr", f"127.0.0.1:{self.port}"),
             *("--auth-key", f"{ACCESS_KEY},{SECRET_KEY}"),
+            # Otherwise rclone removes a directory with its last object. An upload into it at that
+            # moment fails, or later listings lack its object.
+            "--no-cleanup",
             *self._options,
             str(self.directory),
         ]
@@ -157,15 +160,13 @@ class RcloneServer(Server):
     def files(self, below: str) -> dict[str, bytes]:
         """Return the objects below a bucket, or a directory of it, by path from there.
 
-        They are read from the disk, so this works while the server is stopped. What the server
-        deletes meanwhile is left out: rclone removes a directory with its last object. Its
-        temporary files are left out too, as in its listings: a PUT fails and leaves one if a DELETE
-        empties the directory at that moment. While an object is replaced, its file is missing for
-        some milliseconds.
+        They are read from the disk, so this works while the server is stopped. What is deleted
+        meanwhile is left out, and so are the temporary files of uploads, as in the server's
+        listings. While an object is replaced, its file is missing for some milliseconds.
         """
         root = self.directory / below
         found = {}
-        for directory, _, names in os.walk(root):  # passes over a directory that is gone
+        for directory, _, names in os.walk(root):
             for path in (Path(directory, name) for name in names if not _TEMPORARY.match(name)):
                 with suppress(FileNotFoundError):
                     found[str(path.relative_to(root))] = path.read_bytes()
