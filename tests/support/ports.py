@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 PORTS = range(20_000, 32_768)
-"""The kernel gives none of these by itself: its ``ip_local_port_range`` begins after them."""
+"""By default, Linux gives none of these by itself: ``ip_local_port_range`` begins after them."""
 LAST = Path(gettempdir(), f"spillway-test-port-{os.getuid()}")
 """The file that has the port that was given last."""
 

@@ -23,8 +23,6 @@ def test_no_port_is_given_twice() -> None:
     ]
     given = [int(line) for one in processes for line in one.communicate()[0].split()]
     assert len(set(given)) == 2 * GIVEN
-    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert not [port for port in given if port >= first]
 
 
 def test_a_port_in_use_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
