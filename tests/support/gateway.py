@@ -199,6 +199,11 @@ class Gateway:
             raise AssertionError(f"{exc}\n" + "\n".join(self.lines)) from None
 
     @property
+    def files_dir(self) -> Path:
+        """The directory of the data files."""
+        return self.data_dir / "files"
+
+    @property
     def up_pid(self) -> int:
         """The process id of ``spillway up``."""
         assert self._process is not None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -231,6 +232,12 @@ class Site:
 
     def is_clean(self) -> bool:
         return not self.left()
+
+    def uploads(self) -> Counter[str]:
+        """Return how often each object was uploaded. Those that failed with 500 do not count:
+        rclone answers so now and then, while it makes a directory for another upload.
+        """
+        return Counter(one.key for one in self.proxy.operations("PUT") if one.status != 500)
 
     def report(self) -> dict[str, Any]:
         """Return the content of drain.json, or an empty report if there is no such file."""

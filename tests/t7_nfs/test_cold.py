@@ -11,7 +11,7 @@ from tests.support.client import MOUNT, PYTHON, read_back, save
 from tests.support.datafiles import allocated_bytes
 from tests.support.disks import small_disk
 from tests.support.s3proxy import Act
-from tests.support.site import Site, flip
+from tests.support.site import flip
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
 from tests.t7_nfs.conftest import MIB, MakeSite
@@ -44,11 +44,6 @@ print(json.dumps(found))
 """
 
 
-def used_bytes(site: Site) -> int:
-    """Return the allocated bytes of all data files."""
-    return allocated_bytes(site.gateway.data_dir / "files")
-
-
 def available_bytes(vm: ClientVm) -> int:
     """Return the room that a client is told to have."""
     return int(vm.run(f"df --output=avail -B1 {MOUNT} | tail -1").stdout)
@@ -59,10 +54,13 @@ def test_a_cold_checkpoint_is_read_back(vm: ClientVm, make_site: MakeSite) -> No
     files, _seconds = save(vm, "step_1", ranks=2, mib=5)
     site.gateway.until_drained()
     site.gateway.evict("step_1")
-    assert used_bytes(site) < MIB
+    assert allocated_bytes(site.gateway.files_dir) < MIB
     assert vm.run(f"stat -c %s {MOUNT}/step_1/*").stdout.split() == [str(5 * MIB)] * 2
     assert read_back(vm, "step_1") == files
-    until(lambda: used_bytes(site) >= 2 * 5 * MIB, "all files to be whole again")
+    until(
+        lambda: allocated_bytes(site.gateway.files_dir) >= 2 * 5 * MIB,
+        "all files to be whole again",
+    )
     # They are served from the disk now, also without the bucket.
     site.server.stop()
     vm.drop_caches()
@@ -142,14 +140,14 @@ def test_an_evicted_file_keeps_its_allocated_bytes(vm: ClientVm, make_site: Make
     before = told()
     assert int(before[1].split()[2]) * 512 in range(MIB, 2 * MIB)
     site.gateway.evict("d")
-    assert used_bytes(site) < MIB
+    assert allocated_bytes(site.gateway.files_dir) < MIB
     assert told() == before
     # The server has the attributes of before in memory. Another one has those of the row.
     site.gateway.kill("ganesha")
     site.gateway.until_said("ganesha ready", 2)
     assert told() == before
     vm.run(f"cat {MOUNT}/d/* > /dev/null")
-    until(lambda: used_bytes(site) > 3 * MIB, "the files to be whole again")
+    until(lambda: allocated_bytes(site.gateway.files_dir) > 3 * MIB, "the files to be whole again")
     assert told() == before
 
 

@@ -87,7 +87,7 @@ def test_at_the_dirty_limit_writers_wait_for_the_bucket(vm: ClientVm, make_site:
     until_level(site, "slow", "full")
     assert not running.done
     # step_1 is in the bucket.
-    assert allocated_bytes(site.gateway.data_dir / "files") <= 16 * MIB + 48 * MIB
+    assert allocated_bytes(site.gateway.files_dir) <= 16 * MIB + 48 * MIB
     site.server.start()
     files, _seconds = saved(running)
     assert read_back(vm, "step_3") == files
@@ -135,7 +135,7 @@ def start_unsynced(site: Site, vm: ClientVm, name: str) -> tuple[Path, Command]:
     ino = int(vm.run(["stat", "-c", "%i", str(MOUNT / name)]).stdout)
 
     def written() -> list[Path]:
-        files = data_files(site.gateway.data_dir / "files", ino)
+        files = data_files(site.gateway.files_dir, ino)
         return [path for path, stat in files.items() if stat.st_blocks]
 
     vm.run(["touch", go])

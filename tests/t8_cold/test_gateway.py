@@ -179,7 +179,7 @@ def test_what_was_evicted_on_postgresql_is_read_after_a_kill(
 
         def only_receipts() -> bool:
             reserved = {str(ino) for (ino,) in query(settings, RESERVED)}
-            left = (site.gateway.data_dir / "files").glob("*/*")
+            left = site.gateway.files_dir.glob("*/*")
             return {path.name.partition(".")[0] for path in left} <= reserved
 
         until(only_receipts, "the removal of all data files but those of receipts")
