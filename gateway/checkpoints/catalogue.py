@@ -62,6 +62,7 @@ class Row(NamedTuple):
     evidence: str
     dirty_since_ns: int | None
     storage_class: str | None
+    grade: str | None
 
 
 class Look(NamedTuple):
@@ -189,6 +190,7 @@ class Catalogue:
             evidence,
             tally.dirty_since_ns,
             tally.storage_class,
+            None,
         )
         return Look(row.ino, before, row, wanted)
 

@@ -120,3 +120,20 @@ class State(StrEnum):
     """Complete, and the bucket has some of the members."""
     DURABLE = "durable"
     """Complete, and the bucket has the present version of every member."""
+    BROKEN = "broken"
+    """It was complete, and members are gone or shorter since, without a writer."""
+
+
+class Grade(StrEnum):
+    """What shows that a checkpoint is complete, from the strongest to the weakest."""
+
+    LISTED = "listed"
+    """Every member that its index names is there, and as long as the index says."""
+    ALIKE = "alike"
+    """It has the members of the complete ones before it in its run."""
+    MARKED = "marked"
+    """The last step of the save was done, and nothing changed for a while."""
+
+
+TRUSTED = (Grade.LISTED, Grade.ALIKE)
+"""The grades of a checkpoint for which an older one may be deleted."""

@@ -30,7 +30,7 @@ class Checkpoint(Base):
     extent: Mapped[int] = mapped_column(Integer)
     """Which members it has: see gateway.types."""
     state: Mapped[str] = mapped_column(String)
-    """``writing``, ``complete``, ``draining`` or ``durable``."""
+    """``writing``, ``complete``, ``draining``, ``durable`` or ``broken``."""
     reason: Mapped[str | None] = mapped_column(String)
     """Why it is not complete, for people."""
     files: Mapped[int]
@@ -54,6 +54,9 @@ class Checkpoint(Base):
     storage_class: Mapped[str | None] = mapped_column(String)
     """The storage class that policies moved the objects of all members to. NULL: not all of them,
     or to several."""
+    grade: Mapped[str | None] = mapped_column(String)
+    """What showed that it is complete: ``listed``, ``alike`` or ``marked``. NULL: it is not, or it
+    is broken."""
 
     __table_args__ = (
         Index("ix_checkpoint_parent", "parent"),
@@ -61,6 +64,41 @@ class Checkpoint(Base):
         partial_index("ix_checkpoint_dirty", "run", where="dirty_files > 0"),
         partial_index("ix_checkpoint_storage_class", "state", where="storage_class IS NOT NULL"),
     )
+
+
+class CheckpointRecord(Base):
+    """What a checkpoint was when it became complete. Its members are compared with this from then
+    on (gateway.checkpoints.record). A rebuilt catalogue keeps it, and it goes with the inode."""
+
+    __tablename__ = "checkpoint_record"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    """The inode of the checkpoint."""
+    run: Mapped[bytes]
+    """``checkpoint.run``, as last seen."""
+    grade: Mapped[str] = mapped_column(String)
+    """``listed``, ``alike`` or ``marked``."""
+    completion: Mapped[int | None]
+    """The place in the order in which this gateway saw checkpoints become complete: a higher number
+    is newer, whatever the clock said. NULL: it is numbered in a moment."""
+    complete_ns: Mapped[int]
+    """The newest change of a member then."""
+    durable_ns: Mapped[int | None]
+    """The time when the last of these members was stored in the bucket. NULL: the bucket never had
+    all of them."""
+    files: Mapped[int]
+    size: Mapped[int]
+    """Bytes of the files."""
+    contents: Mapped[str] = mapped_column(String)
+    """A hash of the names, inodes, sizes and content versions of the members."""
+    shape: Mapped[str] = mapped_column(String)
+    """A hash of the names of the members without the step: two checkpoints with one shape are
+    alike."""
+    members: Mapped[bytes | None]
+    """The members, compressed. NULL: there are too many to keep."""
+
+    __table_args__ = (Index("ix_checkpoint_record_run", "run", "completion"),)
 
 
 class Catalogue(Base):

@@ -50,6 +50,7 @@ damage: Any = models.Damage.__table__
 journal: Any = models.Journal.__table__
 reader: Any = models.Reader.__table__
 checkpoint: Any = checkpointmodels.Checkpoint.__table__
+checkpoint_record: Any = checkpointmodels.CheckpointRecord.__table__
 catalogue: Any = checkpointmodels.Catalogue.__table__
 manifest: Any = checkpointmodels.Manifest.__table__
 trash: Any = checkpointmodels.Trash.__table__
