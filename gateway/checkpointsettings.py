@@ -22,6 +22,12 @@ class CheckpointsSettings:
         (),
         checks.rules,
     )
+    quiet_seconds: float = _key(
+        "A checkpoint that neither an index nor others of its run show to be whole is complete\n"
+        "when nothing has changed in it for so long: a rank may be late.",
+        60.0,
+        checks.at_least(0),
+    )
     rpo_seconds: float = _key(
         "spillway status raises an alarm when a run would lose more than so many seconds of its\n"
         "work with this gateway: the age of its newest checkpoint in the bucket, if newer data\n"

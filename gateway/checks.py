@@ -152,7 +152,8 @@ def encryption(value: str) -> str | None:
 
 _RULE_KEYS = ("name", "path", "files", "marker", "quiet_seconds")
 FRAMEWORKS = {
-    *("deepspeed", "megatron", "orbax", "lightning", "nemo", "dcp", "trainer", "index", "file")
+    *("deepspeed", "megatron", "verl", "orbax", "lightning", "nemo", "accelerate"),
+    *("dcp", "trainer", "index", "peft", "file"),
 }
 """The names of the rules that are there anyway."""
 _RULE_NAME = re.compile("[a-z][a-z0-9-]{0,31}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from functools import cache
@@ -19,6 +20,10 @@ from tests.support.volumes import make_settings, make_volume
 # A shell starts what it puts into the background with SIGINT ignored, and children inherit that.
 # Tests that interrupt a command would then wait for its end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Most tests save checkpoints that nothing but a marker shows to be whole, and have no time to wait.
+# Those of the wait set it.
+os.environ["SPILLWAY_CHECKPOINTS_QUIET_SECONDS"] = "0"
 
 # The other half of the tests keeps both cores busy, so that any example may take long.
 hypothesis.settings.register_profile("spillway", deadline=None)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import and_, delete, exists, insert, select
 
 from gateway import clock
 from gateway.cache import warming
+from gateway.db import journal
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.drainmodels import HYDRATE
 from gateway.db.engine import Database
@@ -226,7 +227,7 @@ class Rows:
                     )
         return outdated
 
-    def save_failures(self, failures: Iterable[tuple[int, str, Failure | None]]) -> None:
+    def save_failures(self, failures: Sequence[tuple[int, str, Failure | None]]) -> None:
         """Write or (None) delete the ``retry`` rows of some files, given by inode and key."""
         with self._database.writing() as session:
             for ino, key, failure in failures:
@@ -234,6 +235,8 @@ class Rows:
                 if failure is not None:
                     row = {"work": HYDRATE, "ino": ino, "key": key, **failure._asdict()}
                     session.run(_RETRY_INSERT, **row, request_id=None)
+            # The catalogue says of no checkpoint that the bucket has it, if it lacks this file.
+            journal.note(session, {ino: journal.STORED for ino, _key, _failure in failures})
 
     def save_thaw(self, ino: int, is_new: bool) -> int:
         """Record that the object of a file is asked back. Returns since when it is: see

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Sequence
 from functools import partial
 
-from gateway.checkpoints.catalogue import Look
 from gateway.checkpoints.duties import Duties, Duty
 from gateway.checkpoints.follower import WRITING_SECONDS, Follower
+from gateway.checkpoints.looks import Look
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.door import door

@@ -1,8 +1,10 @@
-"""Keeps the rows of ``checkpoint``: what the namespace says of each, and nothing else.
+"""Keeps the rows of ``checkpoint``: what the namespace says of each, and what its record says.
 
 ``look`` makes the row of an inode in one read transaction, and ``write`` writes many rows in one
-short write transaction. A row is made from nothing that an earlier row said, with one exception: if
-a rule cannot read a file now, because it is evicted or open, the checkpoint keeps its state.
+short write transaction. Until a checkpoint is complete, rules judge it. Then its members are
+recorded, and it is compared with the record from then on (gateway.checkpoints.record). A row is
+made from nothing that an earlier row said, with one exception: if a rule cannot read a file now,
+because it is evicted or open, the checkpoint keeps its state.
 """
 
 from __future__ import annotations
@@ -15,16 +17,12 @@ from gateway import clock, failpoints
 from gateway.cache.warming import WISH
 from gateway.checkpoints import statements as own
 from gateway.checkpoints.configured import Configured
-from gateway.checkpoints.facts import (
-    READ_MAX_BYTES,
-    Found,
-    Parts,
-    State,
-    Unread,
-    Verdict,
-)
+from gateway.checkpoints.facts import Found, Parts, State, Unread
 from gateway.checkpoints.frameworks import BUILT_IN
+from gateway.checkpoints.judge import Judge
+from gateway.checkpoints.looks import Look, Row
 from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.steps import lone_number
 from gateway.checkpoints.tally import Tally
 from gateway.checkpoints.texts import Texts, entry_of
 from gateway.checkpoints.tree import Node, View
@@ -38,66 +36,6 @@ from gateway.settings import Settings
 from gateway.types import Extent, Kind
 
 PAGE = 512
-
-
-class Row(NamedTuple):
-    """A row of ``checkpoint``."""
-
-    ino: int
-    parent: int
-    path: bytes
-    run: bytes
-    step: int | None
-    rule: str
-    extent: int
-    state: str
-    reason: str | None
-    files: int
-    size: int
-    dirty_files: int
-    dirty_size: int
-    complete_ns: int | None
-    durable_ns: int | None
-    due_ns: int | None
-    evidence: str
-    dirty_since_ns: int | None
-    storage_class: str | None
-    grade: str | None
-
-
-class Look(NamedTuple):
-    """What a look at an inode found."""
-
-    ino: int
-    before: Row | None
-    """Its row as it was."""
-    now: Row | None
-    """Its row as it is to be. None: it is no checkpoint."""
-    wanted: int | None = None
-    """An evicted file that a rule must read."""
-
-    @property
-    def is_news(self) -> bool:
-        return self.before != self.now
-
-    @property
-    def is_progress(self) -> bool:
-        """Whether it changes only the progress of a checkpoint that is being written."""
-        before = State.WRITING if self.before is None else self.before.state
-        is_writing = self.now is not None and self.now.state == State.WRITING
-        return is_writing and before == State.WRITING and self.wanted is None
-
-    @property
-    def is_of_durable(self) -> bool:
-        """Whether the checkpoint was durable or is durable now."""
-        rows = (self.before, self.now)
-        return any(row is not None and row.state == State.DURABLE for row in rows)
-
-    @property
-    def is_rebuilt(self) -> bool:
-        """Whether what is below it may be other checkpoints now."""
-        extents = [None if row is None else row.extent for row in (self.before, self.now)]
-        return extents[0] != extents[1]
 
 
 class AsIs(NamedTuple):
@@ -119,6 +57,7 @@ class Catalogue:
         self._database = database
         self._rules = rules
         self._texts = Texts(database, DataFiles(settings.files_dir))
+        self._judge = Judge(rules, settings.bucket.prefix)
 
     @contextmanager
     def viewing(self) -> Iterator[View]:
@@ -143,10 +82,12 @@ class Catalogue:
     def look_in(self, view: View, ino: int) -> Look:
         """Look at an inode as a transaction sees it. Raises TryAgain."""
         before = self.row(view, ino)
-        root = view.root(ino)
+        known, root = view.record(ino), view.root(ino)
         if root is None:
-            return Look(ino, before, None)
-        return self._judge(view, *root, before)
+            self._judge.forget(ino)
+            # What is in the trash may be taken back.
+            return Look(ino, before, None, None, known, known)
+        return self._judge.look(view, *root, before, known)
 
     def row(self, view: View, ino: int) -> Row | None:
         """Return the row of a checkpoint."""
@@ -158,53 +99,31 @@ class Catalogue:
         root = view.root(ino)
         return None if root is None else AsIs(*root, Tally(view, *root, self._prefix).evidence())
 
-    def _judge(self, view: View, node: Node, found: Found, before: Row | None) -> Look:
-        tally = Tally(view, node, found, self._prefix)
-        evidence, wanted = tally.evidence(), None
-        try:
-            verdict = self._rules.verdict(node, found, tally.members(), clock.now_ns())
-        except Unread as exc:
-            verdict = _kept(before, found.rule, exc)
-            wanted = self._wanted(exc, before is not None and before.evidence == evidence)
-            # The hash stays that of the members that the verdict is about.
-            evidence = "" if before is None else before.evidence
-        state = _state(verdict, tally)
-        members = tally.members()
-        row = Row(
-            node.entry.ino,
-            node.parent,
-            b"/".join(node.parts),
-            found.run,
-            found.step,
-            found.rule,
-            int(found.extent),
-            str(state),
-            verdict.reason,
-            tally.files,
-            tally.size,
-            tally.dirty_files,
-            tally.dirty_size,
-            None if state is State.WRITING else members.newest_ns,
-            tally.stored_ns if state is State.DURABLE else None,
-            verdict.due_ns,
-            evidence,
-            tally.dirty_since_ns,
-            tally.storage_class,
-            None,
-        )
-        return Look(row.ino, before, row, wanted)
-
     def write(self, session: Session, looks: Sequence[Look]) -> None:
         """Write rows, inside a write transaction."""
         for look in looks:
             if not look.is_news:
                 continue
-            session.run(own.ROW_DELETE, the_ino=look.ino)
-            if look.now is not None:
-                session.run(own.ROW_INSERT, the_ino=look.ino, **look.now._asdict())
+            if look.before != look.now:
+                session.run(own.ROW_DELETE, the_ino=look.ino)
+                if look.now is not None:
+                    session.run(own.ROW_INSERT, the_ino=look.ino, **look.now._asdict())
+            if look.known != look.record:
+                session.run(own.RECORD_DELETE, the_ino=look.ino)
+                if look.record is not None:
+                    session.run(own.RECORD_INSERT, the_ino=look.ino, **look.record._asdict())
         wanted = [look.wanted for look in looks if look.wanted is not None]
         if wanted:
             session.run(WISH, inos=numbers_of(wanted), now_ns=clock.now_ns())
+
+    def number(self, session: Session) -> int:
+        """Give the records that have none a place in the order of completions, inside a write
+        transaction. Called when no earlier completion can be found any more. Returns how many."""
+        ((last,),) = session.all(own.LAST_COMPLETION)
+        inos = [ino for (ino,) in session.all(own.UNNUMBERED)]
+        for number, ino in enumerate(inos, (last or 0) + 1):
+            session.run(own.NUMBER, the_ino=ino, the_number=number)
+        return len(inos)
 
     def concerned(self, inos: Collection[int]) -> tuple[set[int], set[int]]:
         """Return the checkpoints that inodes are or are members of, with those that were on their
@@ -214,16 +133,13 @@ class Catalogue:
             known = view.session.all(own.KNOWN, inos=numbers_of(found.passed))
         return {*found.roots, *(ino for (ino,) in known)}, found.directories
 
-    def _wanted(self, exc: Unread, is_same: bool) -> int | None:
-        """Return the file that must be fetched for a verdict, or None.
-
-        Parameters: is_same, whether the members are as they were at the last verdict.
-        """
-        is_known = is_same and exc.name not in self._rules.trackers
-        # A checkpoint of one large file is not fetched for a look at its end.
-        if is_known or not exc.entry.is_absent or exc.entry.size > READ_MAX_BYTES:
-            return None
-        return exc.entry.ino
+    def writing_of(self, runs: Collection[bytes]) -> set[int]:
+        """Return the checkpoints of runs that are not complete, and may be alike to one that is by
+        now. Raises TryAgain."""
+        with self._database.reader() as connection:
+            session = Session(connection, self._database.dialect)
+            rows = [session.all(own.WRITING_OF, run=run, most=PAGE) for run in runs]
+        return {ino for found in rows for (ino,) in found}
 
     def beside(self, directory: int) -> set[int]:
         """Return the checkpoints in a directory that may have another state because of what is
@@ -249,11 +165,13 @@ class Catalogue:
             after = entry_of(rows[-1]).ino
 
     def _turns(self, view: View, directory: int, row: Sequence[Any]) -> bool:
-        path, rule, step, state = row[:4]
+        path, step, state = row[:3]
         if state == State.WRITING:
             return True
         node = Node(view, tuple(bytes(path).split(b"/")), directory, entry_of(row))
-        return self._rules.lacks_beside(node, rule, step) is not None
+        if step is None and lone_number(node.parts[-1]) is not None:
+            return True  # it may have a sibling now, and be a step
+        return self._rules.unfinished(node) is not None
 
     def below(self, directory: int) -> Iterator[int]:
         """Yield the inodes at and below a directory that are or were checkpoints. Raises
@@ -327,24 +245,10 @@ def catalogue_of(settings: Settings, database: Database) -> Catalogue:
 def rules_of(settings: Settings) -> Rules:
     """Return the rules of a gateway's configuration and of frameworks."""
     configured = [Configured(table) for table in settings.checkpoints.rule]
-    return Rules([*configured, *BUILT_IN], Holds(settings.drain.hold_patterns))
+    holds, quiet_seconds = Holds(settings.drain.hold_patterns), settings.checkpoints.quiet_seconds
+    return Rules([*configured, *BUILT_IN], holds, quiet_seconds)
 
 
 def _row(row: Sequence[Any]) -> Row:
     made = Row(*row)
     return made._replace(path=bytes(made.path), run=bytes(made.run))
-
-
-def _kept(before: Row | None, rule: str, exc: Unread) -> Verdict:
-    """Return the verdict of before, because there cannot be a new one now."""
-    if before is None or before.rule != rule:
-        return Verdict(str(exc))
-    return Verdict(before.reason, before.due_ns)
-
-
-def _state(verdict: Verdict, tally: Tally) -> State:
-    if verdict.reason is not None:
-        return State.WRITING
-    if tally.dirty_files == 0:
-        return State.DURABLE
-    return State.COMPLETE if tally.dirty_files == tally.files else State.DRAINING

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.checkpoints.facts import Found, Members, Place
+from gateway.checkpoints.indexes import Listing
+from gateway.checkpoints.steps import series_of
 from gateway.pathpattern import expression_of
 from gateway.types import Extent, Kind
 
@@ -19,12 +21,14 @@ class Configured:
 
     leftovers: re.Pattern[bytes] | None = None
     tracker: bytes | None = None
+    is_by_name = True
 
     def __init__(self, table: Mapping[str, Any]) -> None:
         self.name: str = table["name"]
         files = table.get("files", 1)
         self.patterns: Sequence[str] = () if isinstance(files, int) else tuple(files)
         self._files = files if isinstance(files, int) else 1
+        self._is_counted = "files" in table
         self._marker: bytes | None = table["marker"].encode() if "marker" in table else None
         self.quiet_seconds = float(table.get("quiet_seconds", 0.0))
         self._path = re.compile(expression_of(table["path"]), re.DOTALL)
@@ -33,23 +37,30 @@ class Configured:
         match = self._path.fullmatch(b"/".join(place.parts))
         if match is None or place.entry.kind not in (Kind.DIRECTORY, Kind.REGULAR):
             return None
-        run = match.groupdict().get("run", b"/".join(place.parts[:-1]))
+        path, step = b"/".join(place.parts), int(match["step"])
         extent = Extent.TREE if place.entry.kind == Kind.DIRECTORY else Extent.FILE
-        return Found(self.name, run, int(match["step"]), extent)
+        if "run" in match.groupdict():
+            # With what is before it: two owners may have runs of one name.
+            return Found(self.name, path[: match.end("run")], step, extent)
+        above, name = place.parts[:-1], place.parts[-1]
+        series = (series_of(name, step),) if extent is Extent.FILE else ()
+        return Found(self.name, b"/".join((*above, *series)), step, extent)
 
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
         if members.files < self._files:
             return f"{members.files} of {self._files} files are there"
         if members.unmatched:
             return f"no file matches {members.unmatched[0]}"
-        if found.extent is Extent.TREE and self._marker is not None:
-            entry = place.inside(self._marker)
-            return None if entry is not None else f"{self._marker.decode()} is missing"
-        return None
+        if self._marker is None:
+            return None
+        # The marker of a checkpoint that is one file can only be beside it.
+        is_tree = found.extent is Extent.TREE
+        entry = place.inside(self._marker) if is_tree else place.beside(self._marker)
+        return None if entry is not None else f"{self._marker.decode()} is missing"
 
     def lacks_beside(self, place: Place, step: int | None) -> str | None:
-        # The marker of a checkpoint that is one file can only be beside it.
-        if self._marker is None or place.entry.kind == Kind.DIRECTORY:
-            return None
-        found = place.beside(self._marker)
-        return None if found is not None else f"{self._marker.decode()} is missing"
+        return None
+
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        # The configuration told the files or their number, and they are there.
+        return {} if self._is_counted else None

@@ -9,22 +9,28 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gateway.checkpoints.archives import archive_is_whole
 from gateway.checkpoints.facts import READ_MAX_BYTES, Entry, Place
 from gateway.text import printable
 
 TRACKER_MAX_BYTES = 4096
 _ZIP = b"PK\x03\x04"
-_ZIP_END = b"PK\x05\x06"
-_ZIP_END_BYTES = 22
+TENSORS = (b".pt", b".pth", b".bin", b".safetensors", b".ckpt")
+"""The ends of the names of files of tensors."""
+
+
+def text_in(place: Place, name: bytes) -> bytes | None:
+    """Return what the tracker beside a place says, or None if there is none. Raises Unread."""
+    entry = place.beside(name)
+    if entry is None or not entry.is_file:
+        return None
+    return place.read(name, entry, 0, TRACKER_MAX_BYTES).strip()
 
 
 def number_in(place: Place, name: bytes, prefix: str) -> int | None:
     """Return the step that the tracker beside a place names, or None if it names none. Raises
     Unread."""
-    entry = place.beside(name)
-    if entry is None or not entry.is_file:
-        return None
-    text = place.read(name, entry, 0, TRACKER_MAX_BYTES).decode("ascii", "replace").strip()
+    text = (text_in(place, name) or b"").decode("ascii", "replace")
     digits = text.removeprefix(prefix)
     is_number = text.startswith(prefix) and digits.isascii() and digits.isdigit()
     return int(digits) if is_number and len(digits) <= 18 else None
@@ -44,39 +50,56 @@ def not_json(place: Place, name: bytes, entry: Entry) -> tuple[str | None, Any]:
     return None, found
 
 
-def missing_shard(place: Place, name: bytes, entry: Entry) -> str | None:
-    """Return why the shards that an index names are not all there, or None. Raises Unread."""
-    reason, index = not_json(place, name, entry)
-    if reason is not None:
-        return reason
-    shards = index.get("weight_map")
-    if not isinstance(shards, dict) or not shards:
-        return f"{printable(name)} names no shards"
-    if not all(isinstance(shard, str) for shard in shards.values()):
-        return f"{printable(name)} names no shards"
-    for shard in sorted(set(shards.values())):
-        path = shard.encode("utf-8", "surrogateescape")
-        found = place.inside(*path.split(b"/"))
-        if found is None or not found.is_file:
-            return f"shard {printable(path)} is missing"
-        if not found.size:
-            return f"shard {printable(path)} is empty"
-    return None
-
-
 def cut_off(place: Place, name: bytes, entry: Entry) -> str | None:
-    """Return why a file of tensors seems to end too early, or None. Raises Unread."""
+    """Return why a file ends before its kind must, or None. Raises Unread.
+
+    Parameters: name, with the path below the place, or the name of the place itself.
+    """
+    if name.endswith(b".json"):
+        # Larger ones are no metadata. They have no end that a part of them shows.
+        return None if entry.size > READ_MAX_BYTES else _not_whole_json(place, name, entry)
+    if not name.endswith(TENSORS):
+        return None
     if not entry.size:
         return f"{printable(name)} is empty"
     if name.endswith(b".safetensors"):
         is_whole = _safetensors_bytes(place, name, entry) == entry.size
         return None if is_whole else f"{printable(name)} ends before its last tensor"
-    # torch.save writes a zip archive. Older versions wrote a pickle, whose end nothing shows.
-    if place.read(name, entry, 0, len(_ZIP)) != _ZIP:
+    if is_archive(place, name, entry) and not archive_is_whole(place, name, entry):
+        return f"{printable(name)} ends before the directory of its archive"
+    return None
+
+
+def ends_by_kind(place: Place, name: bytes, entry: Entry) -> bool:
+    """Return whether a file is of a kind whose end shows that it is whole, and is whole. Raises
+    Unread."""
+    if not name.endswith((b".json", *TENSORS)) or cut_off(place, name, entry) is not None:
+        return False
+    return name.endswith(b".json") or has_own_index(place, name, entry)
+
+
+def is_archive(place: Place, name: bytes, entry: Entry) -> bool:
+    """Return whether a file is what ``torch.save`` writes: a zip archive. Older versions wrote a
+    pickle, whose end nothing shows. Raises Unread."""
+    return place.read(name, entry, 0, len(_ZIP)) == _ZIP
+
+
+def has_own_index(place: Place, name: bytes, entry: Entry) -> bool:
+    """Return whether a file of tensors, which ends as it must, lists what is in it. Raises
+    Unread."""
+    return name.endswith(b".safetensors") or is_archive(place, name, entry)
+
+
+def _not_whole_json(place: Place, name: bytes, entry: Entry) -> str | None:
+    text = place.read(name, entry, 0, READ_MAX_BYTES).strip()
+    if text.endswith((b"}", b"]")):
+        # What else is wrong with it, or whether it is lines of JSON, shows nothing of its end.
         return None
-    end = place.read(name, entry, max(0, entry.size - _ZIP_END_BYTES), _ZIP_END_BYTES)
-    is_whole = end.startswith(_ZIP_END)
-    return None if is_whole else f"{printable(name)} ends before the directory of its archive"
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return f"{printable(name)} ends too early"
+    return None
 
 
 def _safetensors_bytes(place: Place, name: bytes, entry: Entry) -> int | None:

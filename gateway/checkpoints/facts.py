@@ -71,6 +71,13 @@ class Place(Protocol):
     def ending(self, suffix: bytes, most: int) -> Sequence[bytes]:
         """Return up to ``most`` names in the place that end so, in order."""
 
+    def starting(self, prefix: bytes, most: int) -> Sequence[bytes]:
+        """Return up to ``most`` names in the place that begin so, in order."""
+
+    def is_in_series(self, before: bytes, after: bytes) -> bool:
+        """Return whether something beside the place has the same name but for its number, or the
+        place was a step already. Parameters: before and after, the name without the number."""
+
     def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
         """Return up to ``length`` bytes of a file, from ``start``. Raises Unread."""
 
@@ -81,9 +88,18 @@ class Found(NamedTuple):
     rule: str
     """Name of the rule."""
     run: bytes
-    """Path of the directory that has the steps, or what the pattern of a rule says."""
+    """What its series is called: the path of the directory that has the steps. Of single files,
+    that path and their name with N in place of the number."""
     step: int | None
     extent: Extent
+
+
+class Member(NamedTuple):
+    """A member of a checkpoint that is no directory."""
+
+    path: bytes
+    """The path in the checkpoint. Of a checkpoint of one file, its name."""
+    entry: Entry
 
 
 class Members(NamedTuple):
@@ -99,6 +115,14 @@ class Members(NamedTuple):
     """The patterns of the rule that no member matches."""
     newest_ns: int
     """The time of the newest change of a member."""
+    newest_file_ns: int = 0
+    """The time of the newest change of a file among them."""
+    each: Sequence[Member] | None = None
+    """The members, in the order of their paths. None: there are more than MEMBERS_MAX."""
+
+
+MEMBERS_MAX = 100_000
+"""A checkpoint with more members is judged by its index, or by its names and sizes as a whole."""
 
 
 class Verdict(NamedTuple):
@@ -108,6 +132,8 @@ class Verdict(NamedTuple):
     """Why it is not, for people. None: it is complete."""
     due_ns: int | None = None
     """The time when that may change although nothing else does."""
+    grade: Grade | None = None
+    """What shows that it is complete. None: it is not."""
 
 
 class State(StrEnum):

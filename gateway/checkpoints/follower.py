@@ -24,8 +24,9 @@ from itertools import chain
 
 from gateway import clock
 from gateway.checkpoints import statements as own
-from gateway.checkpoints.catalogue import Look, catalogue_of
+from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
+from gateway.checkpoints.looks import Look
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.journal import BELOW, STORED, Lost, Reader
@@ -35,7 +36,7 @@ from gateway.text import printable
 
 log = logging.getLogger("checkpoints")
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Grows when a rule of a framework changes: all checkpoints are then looked at again."""
 ROUND_SECONDS = 1.0
 REST = 4
@@ -51,6 +52,8 @@ SAVE_SECONDS = 10.0
 SAVE_ROWS = 256
 """The position is saved after so many seconds or rows although nothing else is written."""
 RETRY_SECONDS = 2.0
+DUE_MAX_SECONDS = 86_400.0 * 30
+"""The longest time for which a rule of the configuration can want a checkpoint to be quiet."""
 
 
 class Follower:
@@ -78,10 +81,15 @@ class Follower:
         self._made_with = _made_with(settings)
         self._reader: Reader | None = None
         """The reader of the journal, or None if it must begin or resume."""
-        self._due: dict[int, int] = {}
-        """The times at which checkpoints are looked at although nothing changed, by inode."""
+        self._due: dict[int, float] = {}
+        """Monotonic seconds at which checkpoints are looked at although nothing changed, by inode:
+        a clock that goes back must not keep them waiting."""
         self._looks: dict[int, Look] = {}
         """What is to be written, by inode."""
+        self._is_unnumbered = False
+        """Whether records were written that have no place in the order of completions yet."""
+        self._runs: set[bytes] = set()
+        """The runs with a new complete checkpoint, of which others are to be looked at."""
         self._same: list[Look] = []
         """Checkpoints that were touched and are as before: their links may be gone."""
         self._write_at = 0.0
@@ -137,7 +145,8 @@ class Follower:
                 raise Lost("there is no catalogue yet, or it was made with other rules")
             reader.resume(session)
             self._looks = {}
-            self._due = {row[0]: row[1] for row in session.all(own.DUE)}
+            self._due = {ino: _monotonic(due_ns) for ino, due_ns in session.all(own.DUE)}
+        self._is_unnumbered = True
         return reader
 
     def _rebuild(self) -> Reader:
@@ -151,6 +160,9 @@ class Follower:
         if not self._stop.is_set():
             with self._catalogue.writing() as session:
                 session.run(own.MADE_WITH_INSERT, id=1, rules=self._made_with)
+                self._catalogue.number(session)
+            self._is_unnumbered = False
+            self._news(())
         return reader
 
     def _round(self, reader: Reader) -> bool:
@@ -166,8 +178,8 @@ class Follower:
         below &= directories
         for directory in directories:
             inos |= self._catalogue.beside(directory)
-        now_ns = clock.now_ns()
-        due = [ino for ino, due_ns in self._due.items() if due_ns <= now_ns]
+        now = clock.monotonic_seconds()
+        due = [ino for ino, due_at in self._due.items() if due_at <= now]
         for ino in due:
             # Its row may be gone. What it has to wait for once more is in the row that is written.
             del self._due[ino]
@@ -202,6 +214,11 @@ class Follower:
             if len(self._looks) >= WRITTEN_AT_ONCE:
                 self._write(None)
         self._write(reader)
+        while self._runs and not self._stop.is_set():
+            runs, self._runs = self._runs, set()
+            for ino in self._catalogue.writing_of(runs):
+                self._take(self._catalogue.look(ino))
+            self._write(reader)
         if self._same:
             self._news(self._same)
             self._same = []
@@ -218,7 +235,7 @@ class Follower:
         self._looks[look.ino] = look
         self._due.pop(look.ino, None)
         if look.now is not None and look.now.due_ns is not None:
-            self._due[look.ino] = look.now.due_ns
+            self._due[look.ino] = _monotonic(look.now.due_ns)
 
     def _followed(self, inos: Iterable[int], rebuilt: deque[int]) -> Iterator[int]:
         """Yield inodes, and then what is below those that became checkpoints or are none now."""
@@ -233,17 +250,27 @@ class Follower:
         is_due = unsaved >= SAVE_ROWS or (unsaved > 0 and now >= self._save_at)
         looks = list(self._looks.values())
         may_wait = reader is not None and now < self._write_at
-        if not is_due and all(may_wait and look.is_progress for look in looks):
+        # An earlier completion may be among what was not read yet.
+        numbers = reader is not None and reader.is_at_end and self._is_unnumbered
+        if not (is_due or numbers) and all(may_wait and look.is_progress for look in looks):
             return
         with self._catalogue.writing() as session:
             self._catalogue.write(session, looks)
+            self._is_unnumbered |= any(look.is_unnumbered for look in looks)
+            numbered = 0
+            if reader is not None and reader.is_at_end and self._is_unnumbered:
+                numbered = self._catalogue.number(session)
             if reader is not None:
                 reader.save(session)
                 self._save_at = now + SAVE_SECONDS
+        self._is_unnumbered &= reader is None or not reader.is_at_end
         self._looks = {}
+        self._runs |= {run for look in looks if (run := look.completes) is not None}
         # No duty has work from a checkpoint that is only further written than before.
         if told := [look for look in looks if not look.is_progress]:
             self._news(told)
+        elif numbered:
+            self._news(())
         for look in looks:
             self._say(look)
 
@@ -253,8 +280,15 @@ class Follower:
             log.info("%s: %s", printable(look.now.path), look.now.state)
 
 
+def _monotonic(due_ns: int) -> float:
+    """Return a time by the clock that nobody sets. Parameters: due_ns, soon, by the wall clock."""
+    seconds = (due_ns - clock.now_ns()) / clock.NS
+    return clock.monotonic_seconds() + min(max(seconds, 0.0), DUE_MAX_SECONDS)
+
+
 def _made_with(settings: Settings) -> str:
     """Return a hash of what says which places are checkpoints, and what is durable."""
     tables = [sorted(table.items()) for table in settings.checkpoints.rule]
-    facts = (RULES_VERSION, tables, settings.drain.hold_patterns, settings.bucket.prefix)
+    told = (settings.drain.hold_patterns, settings.checkpoints.quiet_seconds)
+    facts = (RULES_VERSION, tables, *told, settings.bucket.prefix)
     return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()

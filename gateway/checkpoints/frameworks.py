@@ -8,34 +8,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from gateway.checkpoints import indexes
 from gateway.checkpoints.content import (
+    TENSORS,
     TRACKER_MAX_BYTES,
-    cut_off,
-    missing_shard,
     not_json,
     number_in,
+    text_in,
 )
-from gateway.checkpoints.facts import Found, Members, Place
+from gateway.checkpoints.facts import Found, Members, Parts, Place
+from gateway.checkpoints.indexes import Listing
+from gateway.checkpoints.steps import is_plain, lone_number, series_of, step_in
 from gateway.types import Extent, Kind
 
 INDEXES_MAX = 64
 """The index files of one directory that are read."""
 _INDEX = b".index.json"
-_WORD = rb"(?:^|[-_.=])(?:%s)[-_=]?([0-9]{1,18})(?![0-9])"
-_STEP = re.compile(_WORD % b"global_?step|steps?|iteration|iter")
-_OTHER = re.compile(_WORD % b"checkpoint|ckpt|epoch")
-_NUMBER = re.compile(rb"[0-9]{1,18}")
 _SHARD = re.compile(rb"-of-[0-9]+")
 _UNNAMED = re.compile(rb"\.tmp[0-9A-Za-z]{6}")
 """A file that ``save_file`` of safetensors writes. It gets its name before it is closed."""
-
-
-def step_in(name: bytes) -> int | None:
-    """Return the step that a name tells, or None."""
-    if _NUMBER.fullmatch(name):
-        return int(name)
-    match = _STEP.search(name) or _OTHER.search(name)
-    return None if match is None else int(match[1])
 
 
 class Framework:
@@ -46,6 +37,9 @@ class Framework:
     leftovers: re.Pattern[bytes] | None = None
     tracker: bytes | None = None
     quiet_seconds = 0.0
+    is_by_name = True
+    """Whether a name alone makes a directory a checkpoint. What is in it with the same step is then
+    a part of it."""
     _pattern: re.Pattern[bytes] | None = None
     """The pattern of the directory's whole name. Its group is the step."""
 
@@ -61,34 +55,60 @@ class Framework:
     def lacks_beside(self, place: Place, step: int | None) -> str | None:
         return None
 
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        return None
+
     def _found(self, place: Place, step: int | None, extent: Extent) -> Found:
-        return Found(self.name, b"/".join(place.parts[:-1]), step, extent)
+        above, name = place.parts[:-1], place.parts[-1]
+        series = series_of(name, step)
+        # The final model, which no step names, belongs to the run that it is saved beside.
+        is_of_run = extent is not Extent.FILE and (step is None or is_plain(series))
+        return Found(self.name, b"/".join(above if is_of_run else (*above, series)), step, extent)
 
     def _of_content(self, place: Place) -> Found:
         """Return a directory that its content shows to be a checkpoint. Without a step in its name
         it may be the directory of a run, with the checkpoints of the run in it."""
-        step = step_in(place.parts[-1])
+        step = _step_of(place)
         return self._found(place, step, Extent.FILES if step is None else Extent.TREE)
 
 
+def _step_of(place: Place) -> int | None:
+    """Return the step of a name by its words, or by a sibling that differs in the number only."""
+    name = place.parts[-1]
+    step = step_in(name)
+    if step is not None:
+        return step
+    lone = lone_number(name)
+    return None if lone is None or not place.is_in_series(lone[0], lone[2]) else lone[1]
+
+
 class Trainer(Framework):
-    """Hugging Face's Trainer: ``checkpoint-<step>``, with ``trainer_state.json`` as its last
-    file."""
+    """Hugging Face's Trainer: ``checkpoint-<step>``, with ``trainer_state.json`` as the last file
+    of its first rank. Other ranks may write after it."""
 
     name = "trainer"
     leftovers = _UNNAMED
     _pattern = re.compile(rb"checkpoint-([0-9]{1,18})")
 
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
-        state = b"trainer_state.json"
-        entry = place.inside(state)
-        if entry is None:
+        if place.inside(b"trainer_state.json") is None:
             return "trainer_state.json is missing"
-        for name in place.ending(_INDEX, INDEXES_MAX):
-            index = place.inside(name)
-            if index is not None and (reason := missing_shard(place, name, index)) is not None:
-                return reason
-        return not_json(place, state, entry)[0]
+        return _lacks_shards(place)
+
+
+class Accelerate(Framework):
+    """Accelerate: ``checkpoint_<number>``, in which each rank writes its random states last."""
+
+    name = "accelerate"
+    leftovers = _UNNAMED
+    _pattern = re.compile(rb"checkpoint_([0-9]{1,18})")
+
+    def recognise(self, place: Place) -> Found | None:
+        is_one = place.entry.kind == Kind.DIRECTORY and place.starting(b"random_states_", 1)
+        return super().recognise(place) if is_one else None
+
+    def lacks(self, place: Place, found: Found, members: Members) -> str | None:
+        return _lacks_shards(place)
 
 
 class Tracked(Framework):
@@ -99,19 +119,35 @@ class Tracked(Framework):
     """What the tracker has before the number."""
 
     def lacks_beside(self, place: Place, step: int | None) -> str | None:
-        newest = number_in(place, self.tracker, self._prefix)
-        if newest is None or step is None or newest < step:
-            return f"{self.tracker.decode()} does not name it yet"
+        named = number_in(place, self.tracker, self._prefix)
+        if named is None or step is None or named != step:
+            return f"{self.tracker.decode()} does not name it"
         return None
 
 
-class DeepSpeed(Tracked):
-    """DeepSpeed: ``global_step<step>``, which ``latest`` beside it names last."""
+class DeepSpeed(Framework):
+    """DeepSpeed: a directory with ``mp_rank_00_model_states.pt``, mostly ``global_step<step>``.
+    ``latest`` beside it names it before the last rank is done."""
 
     name = "deepspeed"
     tracker = b"latest"
+    is_by_name = False
     _pattern = re.compile(rb"global_step([0-9]{1,18})")
-    _prefix = "global_step"
+    _MODEL = b"_model_states.pt"
+
+    def recognise(self, place: Place) -> Found | None:
+        if (found := super().recognise(place)) is not None:
+            return found
+        if place.entry.kind != Kind.DIRECTORY or not place.ending(self._MODEL, 1):
+            return None
+        return self._of_content(place)
+
+    def lacks_beside(self, place: Place, step: int | None) -> str | None:
+        named = text_in(place, self.tracker)
+        return None if named == place.parts[-1] else "latest does not name it"
+
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        return indexes.deepspeed(place)
 
 
 class Megatron(Tracked):
@@ -120,6 +156,32 @@ class Megatron(Tracked):
     name = "megatron"
     tracker = b"latest_checkpointed_iteration.txt"
     _pattern = re.compile(rb"iter_([0-9]{7,18})")
+
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        listed = indexes.distributed(place)
+        # The saver of the first rank writes it too (megatron/core/dist_checkpointing).
+        return None if listed is None else {**listed, (b"metadata.json",): 1, (b"common.pt",): 1}
+
+
+class Verl(Tracked):
+    """verl: ``global_step_<step>``, with the number of ranks in the names of all files."""
+
+    name = "verl"
+    tracker = Megatron.tracker
+    _pattern = re.compile(rb"global_step_([0-9]{1,18})")
+    _PARTS = (b"actor", b"critic")
+    _FILE = re.compile(rb"((?:model|optim|extra_state)_world_size_)([0-9]{1,6})_rank_[0-9]+\.pt")
+
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        listed: dict[Parts, int] = {}
+        for one in members.each or ():
+            above, _, name = one.path.rpartition(b"/")
+            match = self._FILE.fullmatch(name)
+            if match is not None and above in self._PARTS:
+                for rank in range(int(match[2])):
+                    path = (above, b"%s%s_rank_%d.pt" % (match[1], match[2], rank))
+                    listed[path] = 1
+        return listed or None
 
 
 class Orbax(Framework):
@@ -130,12 +192,14 @@ class Orbax(Framework):
     _COMMITTED = b"commit_success.txt"
 
     def recognise(self, place: Place) -> Found | None:
-        step = step_in(place.parts[-1])
-        if step is None or place.entry.kind != Kind.DIRECTORY:
+        if place.entry.kind != Kind.DIRECTORY:
             return None
         if place.inside(self._METADATA) is None and place.inside(self._COMMITTED) is None:
             return None
-        return self._found(place, step, Extent.TREE)
+        name = place.parts[-1]
+        # The steps of a CheckpointManager are bare numbers, also the first.
+        step = int(name) if name.isdigit() and len(name) <= 18 else step_in(name)
+        return None if step is None else self._found(place, step, Extent.TREE)
 
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
         if place.inside(self._COMMITTED) is not None:
@@ -150,30 +214,40 @@ class Orbax(Framework):
 
 
 class Lightning(Framework):
-    """Lightning: ``*.ckpt`` files with ``step=N``, and directories of that name if it shards."""
+    """Lightning: ``*.ckpt`` files with ``step=N``, ``last.ckpt``, and directories of those names if
+    it shards."""
 
     name = "lightning"
     _pattern = re.compile(rb"(?:.*[^a-z])?step=([0-9]{1,18})(?:[^0-9].*)?\.ckpt", re.DOTALL)
+    _last = re.compile(rb"last(?:-v[0-9]+)?\.ckpt")
     _META = b"meta.pt"
     """What a sharded save writes last."""
     _LATEST = b"latest"
     """What DeepSpeed writes last in it."""
 
     def recognise(self, place: Place) -> Found | None:
-        match = self._pattern.fullmatch(place.parts[-1])
-        if match is None:
+        name = place.parts[-1]
+        match = self._pattern.fullmatch(name)
+        if match is None and self._last.fullmatch(name) is None:
             return None
-        extent = Extent.TREE if place.entry.kind == Kind.DIRECTORY else Extent.FILE
-        return self._found(place, int(match[1]), extent)
+        is_directory = place.entry.kind == Kind.DIRECTORY
+        if not is_directory and not place.entry.is_file:
+            return None
+        step = None if match is None else int(match[1])
+        extent = Extent.TREE if is_directory else Extent.FILE
+        series = b"/".join((*place.parts[:-1], series_of(name, step)))
+        return Found(self.name, series, step, extent)
 
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
         if found.extent is Extent.FILE:
-            return cut_off(place, place.parts[-1], place.entry)
+            return None
         if (latest := place.inside(self._LATEST)) is not None:
             named = place.read(self._LATEST, latest, 0, TRACKER_MAX_BYTES).strip()
             return None if place.inside(named) is not None else "latest names no directory in it"
-        meta = place.inside(self._META)
-        return "meta.pt is missing" if meta is None else cut_off(place, self._META, meta)
+        return "meta.pt is missing" if place.inside(self._META) is None else None
+
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        return None if found.extent is Extent.FILE else indexes.distributed(place)
 
 
 class NeMo(Framework):
@@ -192,11 +266,15 @@ class NeMo(Framework):
             return None
         return "weights/.metadata is missing"
 
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        return indexes.distributed(place, (b"weights",))
+
 
 class Distributed(Framework):
     """torch.distributed.checkpoint: ``.metadata``, which gets its name after all shards."""
 
     name = "dcp"
+    is_by_name = False
     _METADATA = b".metadata"
 
     def recognise(self, place: Place) -> Found | None:
@@ -210,12 +288,16 @@ class Distributed(Framework):
         entry = place.inside(self._METADATA)
         return None if entry is not None and entry.size else ".metadata is missing"
 
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        return indexes.distributed(place)
+
 
 class Indexed(Framework):
     """A directory of shards that ``*.index.json`` names, written last, as ``save_pretrained``
     does."""
 
     name = "index"
+    is_by_name = False
     leftovers = _UNNAMED
 
     def recognise(self, place: Place) -> Found | None:
@@ -223,33 +305,61 @@ class Indexed(Framework):
             return None
         return self._of_content(place)
 
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        return _shards(place)
+
+
+class Adapter(Framework):
+    """PEFT: a directory with ``adapter_config.json``, which ``save_pretrained`` writes last."""
+
+    name = "peft"
+    is_by_name = False
+    leftovers = _UNNAMED
+    _CONFIG = b"adapter_config.json"
+
+    def recognise(self, place: Place) -> Found | None:
+        if place.entry.kind != Kind.DIRECTORY or not place.starting(b"adapter_model.", 1):
+            return None
+        return self._of_content(place)
+
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
-        for name in place.ending(_INDEX, INDEXES_MAX):
-            entry = place.inside(name)
-            if entry is not None and (reason := missing_shard(place, name, entry)) is not None:
-                return reason
-        return None
+        return None if place.inside(self._CONFIG) is not None else "adapter_config.json is missing"
 
 
 class Single(Framework):
-    """A file with a step in its name, as ``torch.save`` or ``save_file`` wrote it."""
+    """A file with a step in its name, as ``torch.save``, ``save_file`` or flax wrote it."""
 
     name = "file"
-    _ENDS = (b".pt", b".pth", b".bin", b".safetensors", b".ckpt")
+    is_by_name = False
+    _flax = re.compile(rb"checkpoint_[0-9]{1,18}")
 
     def recognise(self, place: Place) -> Found | None:
         name = place.parts[-1]
-        if not place.entry.is_file or not name.endswith(self._ENDS) or _SHARD.search(name):
+        if not place.entry.is_file or _SHARD.search(name):
             return None
-        step = step_in(name)
+        if not name.endswith(TENSORS) and self._flax.fullmatch(name) is None:
+            return None
+        step = _step_of(place)
         return None if step is None else self._found(place, step, Extent.FILE)
 
-    def lacks(self, place: Place, found: Found, members: Members) -> str | None:
-        return cut_off(place, place.parts[-1], place.entry)
+
+def _shards(place: Place) -> Listing:
+    """Return the shards that the indexes in a place name. Raises Wrong, Unread."""
+    listed: dict[Parts, int] = {}
+    for name in place.ending(_INDEX, INDEXES_MAX):
+        entry = place.inside(name)
+        if entry is not None:
+            listed |= indexes.shards(place, name, entry)
+    return listed
+
+
+def _lacks_shards(place: Place) -> str | None:
+    """Return which shard is missing that an index names, or None. Raises Wrong, Unread."""
+    return indexes.missing(place, _shards(place))
 
 
 BUILT_IN: Sequence[Framework] = (
-    *(DeepSpeed(), Megatron(), Orbax(), Lightning(), NeMo()),
-    *(Distributed(), Trainer(), Indexed(), Single()),
+    *(DeepSpeed(), Megatron(), Verl(), Orbax(), Lightning(), NeMo(), Accelerate()),
+    *(Distributed(), Trainer(), Indexed(), Adapter(), Single()),
 )
 """The order counts: others also save to directories that are named like the Trainer's."""

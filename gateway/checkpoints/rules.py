@@ -1,8 +1,13 @@
-"""Decides which places are checkpoints and whether they are complete. Pure.
+"""Decides which places are checkpoints, whether they are complete, and what shows it. Pure.
 
 The first rule that recognises a place decides: first those of the configuration, then those of
 frameworks. Whatever a rule says, a checkpoint is not complete while a member is open for writing or
-has a name that the drain holds, or while a marker beside it says so.
+has a name that is not final, or while a marker beside it says so. What shows that it is complete,
+from the strongest to the weakest (``facts.Grade``):
+
+- its index: every member that it names is there, and as long as it says;
+- the complete checkpoints before it in its run: it has the members that they have;
+- the last step of its save, and that nothing changed for a while since.
 """
 
 from __future__ import annotations
@@ -11,9 +16,15 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from gateway.checkpoints.facts import Found, Members, Place, Verdict
+from gateway import clock
+from gateway.checkpoints import indexes
+from gateway.checkpoints.content import cut_off, has_own_index
+from gateway.checkpoints.facts import Found, Grade, Members, Place, Verdict
+from gateway.checkpoints.indexes import Listing, Wrong
+from gateway.checkpoints.record import Neighbour, lacking, names_of, shape_of
 from gateway.holds import Holds
 from gateway.text import printable
+from gateway.types import Extent
 
 UNFINISHED = b"-unfinished"
 """What NeMo adds to the name of a checkpoint that it writes or deletes."""
@@ -46,30 +57,66 @@ class Rule(Protocol):
     def quiet_seconds(self) -> float:
         """Nothing may have changed for so long."""
 
+    @property
+    def is_by_name(self) -> bool:
+        """Whether a place is a checkpoint by its name, so that what is in it with the same step is
+        a part of it."""
+
     def recognise(self, place: Place) -> Found | None:
         """Return what a place is, or None if it is no checkpoint of this rule."""
 
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
-        """Return why a checkpoint is not complete, by its members, or None. Raises Unread."""
+        """Return which step of the save was not done, by its members, or None. Raises Wrong,
+        Unread."""
 
     def lacks_beside(self, place: Place, step: int | None) -> str | None:
-        """Return why it is not complete, by what is beside it, or None. Raises Unread."""
+        """Return why its tracker does not name it, or None. Raises Unread."""
+
+    def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
+        """Return what its index names: nothing if the members were counted otherwise. None: it has
+        no index. Raises Wrong, Unread."""
+
+
+_LEFT = re.compile(rb"\.nfs.*|.*\.~tmp~|\._.*|\.DS_Store|.*\.sw[a-p]|.*\.lock", re.DOTALL)
+"""What NFS clients, rsync, macOS, vim and locks leave."""
+_REMOVED_WHILE_OPEN = b".nfs"
+_RSYNC = re.compile(rb"\.(.+)\.[0-9A-Za-z]{6}", re.DOTALL)
+
+
+def is_removed(name: bytes) -> bool:
+    """Return whether a client has removed a file that it still has open. It goes when the client
+    closes it."""
+    return name.startswith(_REMOVED_WHILE_OPEN)
+
+
+def copied_to(name: bytes) -> bytes | None:
+    """Return the name to which rsync renames a file of this name when it is whole, or None."""
+    match = _RSYNC.fullmatch(name)
+    return None if match is None else match[1]
+
+
+LATE_SECONDS = 3600.0
+"""A checkpoint that lacks members which others of its run have may be of fewer ranks. It is
+complete, with the weakest grade, when nothing has changed for so long."""
 
 
 class Rules:
     """The rules of one gateway, in order.
 
-    Parameters: rules; holds, the patterns of names that are not final.
+    Parameters: rules; holds, the patterns of names that are not final; quiet_seconds, for which
+    nothing may have changed in a checkpoint that neither an index nor others of its run show to be
+    complete.
     """
 
-    def __init__(self, rules: Sequence[Rule], holds: Holds) -> None:
+    def __init__(self, rules: Sequence[Rule], holds: Holds, quiet_seconds: float) -> None:
         self._rules = rules
         self._named = {rule.name: rule for rule in rules}
+        self._quiet_seconds = quiet_seconds
         self.holds = holds
         self.trackers = frozenset(rule.tracker for rule in rules if rule.tracker is not None)
 
     def recognise(self, place: Place) -> Found | None:
-        """Return what a place is, or None if it is no checkpoint."""
+        """Return what a place is by itself, or None if it is no checkpoint."""
         if any(TEMPORARY in name for name in place.parts):
             return None
         for rule in self._rules:
@@ -77,49 +124,134 @@ class Rules:
                 return found
         return None
 
+    def knows(self, rule: str) -> bool:
+        """Return whether there is a rule of a name."""
+        return rule in self._named
+
+    def is_by_name(self, rule: str) -> bool:
+        """Return whether a rule knows its checkpoints by their names."""
+        return self._named[rule].is_by_name
+
     def patterns(self, found: Found) -> Sequence[str]:
         """Return the patterns that members of a checkpoint are matched with."""
         return self._named[found.rule].patterns
 
     def leaves(self, rule: str, name: bytes) -> bool:
-        """Return whether a closed file of this name, in a checkpoint of a rule, is what a killed
-        save has left."""
+        """Return whether a closed file of this name, in a checkpoint of a rule, is what a save, a
+        copy or an editor has left, by its name alone."""
+        if _LEFT.fullmatch(name):
+            return True
         # The catalogue may have been made with a rule that is not in the configuration any more.
         found = self._named.get(rule)
         leftovers = None if found is None else found.leftovers
         return leftovers is not None and leftovers.fullmatch(name) is not None
 
-    def verdict(self, place: Place, found: Found, members: Members, now_ns: int) -> Verdict:
-        """Return whether a checkpoint is complete. Raises Unread."""
-        rule = self._named[found.rule]
+    def standing(self, place: Place, members: Members) -> str | None:
+        """Return why a checkpoint is being written, whatever it consists of, or None."""
         held = next((name for n, name in enumerate(place.parts) if self._holds(place, n)), None)
         if (name := members.held if held is None else held) is not None:
-            return Verdict(f"{printable(name)} is a temporary name")
+            return f"{printable(name)} is a temporary name"
         if members.open_files:
             is_one = members.open_files == 1
             count = "1 file is" if is_one else f"{members.open_files} files are"
-            return Verdict(f"{count} open for writing")
+            return f"{count} open for writing"
         if not members.files:
-            return Verdict("it has no files")
-        reason = rule.lacks(place, found, members)
-        if reason is None:
-            reason = self.lacks_beside(place, found.rule, found.step)
-        if reason is not None or not rule.quiet_seconds:
-            return Verdict(reason)
-        due_ns = members.newest_ns + int(rule.quiet_seconds * 1_000_000_000)
-        if now_ns < due_ns:
-            return Verdict(f"it has not been quiet for {rule.quiet_seconds:g} s", due_ns)
-        return Verdict(None)
+            return "it has no files"
+        return self.unfinished(place)
 
-    def lacks_beside(self, place: Place, rule: str, step: int | None) -> str | None:
-        """Return why a checkpoint is not complete, by what is beside it, or None. Raises Unread."""
+    def unfinished(self, place: Place) -> str | None:
+        """Return which marker beside a checkpoint says that it is not complete, or None."""
         for marker in markers_of(place.parts[-1]):
             if place.beside(marker) is not None:
                 return f"{printable(marker)} is there"
-        return self._named[rule].lacks_beside(place, step)
+        return None
+
+    def verdict(
+        self,
+        place: Place,
+        found: Found,
+        members: Members,
+        quiet_since_ns: int,
+        neighbours: Sequence[Neighbour] = (),
+    ) -> Verdict:
+        """Return whether a checkpoint is complete, and what shows it. Raises Unread.
+
+        Parameters: quiet_since_ns, the time since which nothing is known to have changed in it;
+        neighbours, other complete checkpoints of its run, the newest first.
+        """
+        rule = self._named[found.rule]
+        try:
+            reason = self.standing(place, members) or rule.lacks(place, found, members)
+            listing = None if reason is not None else rule.listing(place, found, members)
+            if listing:
+                reason = indexes.missing(place, listing)
+        except Wrong as exc:
+            reason = str(exc)
+        if reason is not None or (reason := _cut_off(place, found, members)) is not None:
+            return Verdict(reason)
+        is_listed = listing is not None or _is_one_file_with_index(place, found)
+        verdict = self._graded(place, found, members, is_listed, neighbours)
+        return self._when_quiet(verdict, rule.quiet_seconds, quiet_since_ns)
+
+    def _graded(
+        self,
+        place: Place,
+        found: Found,
+        members: Members,
+        is_listed: bool,
+        neighbours: Sequence[Neighbour],
+    ) -> tuple[Verdict, float]:
+        """Return the verdict about a checkpoint whose members are all in order, and the time in
+        seconds for which it must have been quiet."""
+        if is_listed:
+            return Verdict(None, grade=Grade.LISTED), 0.0
+        beside = self._named[found.rule].lacks_beside(place, found.step)
+        names = frozenset[bytes]()
+        # A file that does not list what is in it is like any other file of its name.
+        if found.extent is not Extent.FILE and members.each is not None:
+            names = names_of(member.path for member in members.each)
+        if names and shape_of(names) in {one.shape for one in neighbours}:
+            # A tracker may name a later one by now.
+            return Verdict(None, grade=Grade.ALIKE), self._quiet_seconds if beside else 0.0
+        if beside is not None:
+            return Verdict(beside), 0.0
+        marked = Verdict(None, grade=Grade.MARKED)
+        if names and (reason := lacking(names, neighbours)) is not None:
+            return marked._replace(reason=reason), max(LATE_SECONDS, self._quiet_seconds)
+        return marked, self._quiet_seconds
+
+    def _when_quiet(
+        self, graded: tuple[Verdict, float], least_seconds: float, quiet_since_ns: int
+    ) -> Verdict:
+        verdict, seconds = graded
+        if verdict.grade is None:
+            return verdict
+        seconds = max(seconds, least_seconds)
+        due_ns = quiet_since_ns + int(seconds * clock.NS)
+        if clock.now_ns() >= due_ns or not seconds:
+            return Verdict(None, grade=verdict.grade)
+        reason = verdict.reason or f"it has not been quiet for {seconds:g} s"
+        return Verdict(reason, due_ns)
 
     def _holds(self, place: Place, depth: int) -> bool:
         return self.holds.holds(place.parts[:depth], place.parts[depth])
+
+
+def _cut_off(place: Place, found: Found, members: Members) -> str | None:
+    """Return which member ends before its kind must, or None. Raises Unread."""
+    for path, entry in members.each or ():
+        # The bucket has the bytes of an evicted member as they were sealed.
+        if not entry.is_file or entry.is_absent:
+            continue
+        if (reason := cut_off(place, path, entry)) is not None:
+            return reason
+    return None
+
+
+def _is_one_file_with_index(place: Place, found: Found) -> bool:
+    if found.extent is not Extent.FILE:
+        return False
+    return has_own_index(place, place.parts[-1], place.entry)
 
 
 def markers_of(name: bytes) -> list[bytes]:

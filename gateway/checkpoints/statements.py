@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, exists, func, insert, literal_column, select
+from sqlalchemy import and_, bindparam, delete, exists, func, insert, literal_column, select, update
 
 from gateway.db.compiled import Statement, b, given_numbers
+from gateway.db.drainmodels import HYDRATE
 from gateway.db.statements import (
     IS_DIRECTORY,
     IS_LISTED,
     catalogue,
     checkpoint,
+    checkpoint_record,
     dirent,
     inode,
     object_,
+    retry,
 )
 from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
 
@@ -59,8 +62,20 @@ ENDING = Statement(
 )
 """Selects the names in a directory that end so. Parameters: before_end, the length of the end less
 one."""
-IS_STORED = and_(*IS_DRAINED, *HAS_CONTENT, *IS_CERTAIN)
-"""The bucket has the present version of the file, at the key of its object's row."""
+STARTING = Statement(
+    select(dirent.c.name)
+    .where(dirent.c.parent == b("parent"), dirent.c.name >= b("first"))
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
+"""Selects names in a directory from one on. Those that begin so are the first of them."""
+_IS_READABLE = ~exists().where(
+    retry.c.work == literal_column(f"'{HYDRATE}'"), retry.c.ino == inode.c.ino
+)
+"""No fetch of the file has found its object missing or damaged."""
+IS_STORED = and_(*IS_DRAINED, *HAS_CONTENT, *IS_CERTAIN, _IS_READABLE)
+"""The bucket has the present version of the file, at the key of its object's row, as far as is
+known."""
 _STORED_COLUMNS = (
     inode.c.ctime_ns,
     IS_STORED.label("is_stored"),
@@ -79,6 +94,13 @@ ENTRIES = Statement(
     select(dirent.c.name, *ENTRY_COLUMNS)
     .select_from(_NAMED)
     .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"), IS_LISTED)
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
+DIRECTORIES = Statement(
+    select(dirent.c.name, *ENTRY_COLUMNS)
+    .select_from(_NAMED)
+    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"), IS_LISTED, IS_DIRECTORY)
     .order_by(dirent.c.name)
     .limit(b("most"))
 )
@@ -107,6 +129,43 @@ ROW_INSERT = Statement(
     )
 )
 """Adds a row, unless the inode was removed meanwhile."""
+record_columns = [column.name for column in checkpoint_record.c]
+RECORD = Statement(select(checkpoint_record).where(checkpoint_record.c.ino == b("ino")))
+RECORD_DELETE = Statement(delete(checkpoint_record).where(checkpoint_record.c.ino == b("the_ino")))
+RECORD_INSERT = Statement(
+    insert(checkpoint_record).from_select(
+        record_columns,
+        select(
+            *(bindparam(name, type_=checkpoint_record.c[name].type) for name in record_columns)
+        ).where(exists().where(inode.c.ino == b("the_ino"), inode.c.nlink > 0)),
+    )
+)
+"""Adds a record, unless the inode was removed meanwhile."""
+NEIGHBOURS = Statement(
+    select(checkpoint_record.c.step, checkpoint_record.c.shape, checkpoint_record.c.members)
+    .where(checkpoint_record.c.run == b("run"), checkpoint_record.c.ino != b("ino"))
+    .order_by(checkpoint_record.c.complete_ns.desc(), checkpoint_record.c.ino.desc())
+    .limit(b("most"))
+)
+"""Selects the newest records of a run, but for one."""
+WRITING_OF = Statement(
+    select(checkpoint.c.ino)
+    .where(checkpoint.c.run == b("run"), checkpoint.c.state == literal_column("'writing'"))
+    .order_by(checkpoint.c.ino)
+    .limit(b("most"))
+)
+"""Selects the checkpoints of a run that are not complete."""
+LAST_COMPLETION = Statement(select(func.max(checkpoint_record.c.completion)))
+UNNUMBERED = Statement(
+    select(checkpoint_record.c.ino)
+    .where(checkpoint_record.c.completion.is_(None))
+    .order_by(checkpoint_record.c.complete_ns, checkpoint_record.c.step, checkpoint_record.c.ino)
+)
+NUMBER = Statement(
+    update(checkpoint_record)
+    .where(checkpoint_record.c.ino == b("the_ino"))
+    .values(completion=b("the_number"))
+)
 COUNT = Statement(select(func.count()).select_from(checkpoint))
 KNOWN = Statement(
     select(checkpoint.c.ino).select_from(_INOS.join(checkpoint, checkpoint.c.ino == _INOS.c.value))
@@ -115,7 +174,6 @@ KNOWN = Statement(
 BESIDE = Statement(
     select(
         checkpoint.c.path,
-        checkpoint.c.rule,
         checkpoint.c.step,
         checkpoint.c.state,
         *ENTRY_COLUMNS,

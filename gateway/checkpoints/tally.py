@@ -9,11 +9,16 @@ from typing import Any
 
 from gateway.cache.homes import Homes
 from gateway.checkpoints import statements as own
-from gateway.checkpoints.facts import Entry, Found, Members, Parts
+from gateway.checkpoints.facts import MEMBERS_MAX, Entry, Found, Member, Members, Parts
+from gateway.checkpoints.record import line_of, packed
+from gateway.checkpoints.rules import copied_to, is_removed
 from gateway.checkpoints.texts import entry_of
 from gateway.checkpoints.tree import Node, View
 from gateway.holds import text_of
 from gateway.types import Extent, Kind
+
+ITSELF = b"."
+"""The path of the member of a checkpoint of one file, in its record."""
 
 
 class Tally:
@@ -26,13 +31,17 @@ class Tally:
         self._view = view
         self._homes = Homes(view.session, prefix)
         self._above = node.parts[:-1] if found.extent is Extent.FILE else node.parts
-        self._rule = found.rule
+        self._found = found
         self._is_deep = found.extent is Extent.TREE
         self._unmatched = dict.fromkeys(view.rules.patterns(found))
         self._hash = hashlib.blake2b(digest_size=16)
+        self._contents = hashlib.blake2b(digest_size=16)
+        self._each: list[Member] = []
+        self._temporary: list[tuple[Sequence[Any], Entry, Parts]] = []
+        """Closed files whose names are not final, until it is known whether a save renames them."""
         self._held: bytes | None = None
         self._open_files = 0
-        self._newest_ns = 0
+        self._newest_ns = self._newest_file_ns = 0
         self.files = self.size = self.dirty_files = self.dirty_size = 0
         self.stored_ns = 0
         """The time when the last of the members was stored that the bucket has."""
@@ -43,16 +52,37 @@ class Tally:
         row = view.session.one(own.STORED, ino=node.entry.ino)
         if found.extent is Extent.FILE and row is not None:
             self._add(row, node.entry, node.parts[-1:])
+            # A file keeps its record when it gets another name.
+            self._contents = hashlib.blake2b(line_of(Member(ITSELF, node.entry)), digest_size=16)
             return
         if found.extent is Extent.TREE and row is not None:
             self._newest_ns = row[0]
         self._walk(node.entry.ino, ())
+        for row, entry, path in self._temporary:
+            # A save that goes on has written nothing after the file that it is about to rename.
+            if row[0] >= self._newest_file_ns:
+                self._add(row, entry, path)
 
     def members(self) -> Members:
         """Return what rules are told."""
         unmatched = tuple(self._unmatched)
         newest_ns = self._newest_ns
-        return Members(self.files, self._open_files, self._held, unmatched, newest_ns)
+        each = self._each if len(self._each) <= MEMBERS_MAX else None
+        files = (self.files, self._open_files, self._held, unmatched)
+        return Members(*files, newest_ns, self._newest_file_ns, each)
+
+    def kept(self) -> bytes | None:
+        """Return the members as a record has them, or None if they are too many."""
+        return None if len(self._each) > MEMBERS_MAX else packed(self.for_record())
+
+    def for_record(self) -> list[Member]:
+        """Return the members by the paths that a record has."""
+        is_file = self._found.extent is Extent.FILE
+        return [Member(ITSELF, one.entry) for one in self._each] if is_file else self._each
+
+    def contents(self) -> str:
+        """Return a hash of the names, inodes, sizes and content versions of the members."""
+        return self._contents.hexdigest()
 
     def evidence(self) -> str:
         """Return a hash of the members. Evictions do not change it."""
@@ -69,17 +99,34 @@ class Tally:
             for row in rows:
                 entry, inner = entry_of(row), (*path, bytes(row[0]))
                 if entry.kind != Kind.DIRECTORY:
-                    if not self._is_leftover(entry, inner[-1]):
-                        self._add(row[1:6], entry, inner)
+                    self._take(directory, row[1:6], entry, inner)
                 elif self._is_deep:
                     self._note(entry, inner, row[1])
                     below.append((entry.ino, inner))
             for ino, inner in below:
                 self._walk(ino, inner)
 
-    def _is_leftover(self, entry: Entry, name: bytes) -> bool:
-        is_closed = entry.is_file and not entry.is_open
-        return is_closed and self._view.rules.leaves(self._rule, name)
+    def _take(self, directory: int, row: Sequence[Any], entry: Entry, path: Parts) -> None:
+        """Add what is in a directory, unless it is left of something."""
+        name = path[-1]
+        if is_removed(name) or (
+            entry.is_file and not entry.is_open and self._is_left(directory, name)
+        ):
+            return
+        is_temporary = self._view.rules.holds.holds((*self._above, *path[:-1]), name)
+        if is_temporary and entry.is_file and not entry.is_open:
+            self._temporary.append((row, entry, path))
+            return
+        if entry.is_file:
+            self._newest_file_ns = max(self._newest_file_ns, row[0])
+        self._add(row, entry, path)
+
+    def _is_left(self, directory: int, name: bytes) -> bool:
+        """Return whether a closed file is what a killed save, a copy or an editor has left."""
+        if self._view.rules.leaves(self._found.rule, name):
+            return True
+        target = copied_to(name)
+        return target is not None and self._view.entry(directory, target) is not None
 
     def _note(self, entry: Entry, path: Parts, ctime_ns: int) -> None:
         """Note a member of any kind."""
@@ -96,6 +143,10 @@ class Tally:
         """
         ctime_ns, is_stored, key, stored_ns, storage_class = row
         self._note(entry, path, ctime_ns)
+        member = Member(b"/".join(path), entry)
+        self._contents.update(line_of(member))
+        if len(self._each) <= MEMBERS_MAX:
+            self._each.append(member)
         if not entry.is_file:
             return
         self.files += 1

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from gateway.checkpoints import statements as own
 from gateway.checkpoints.facts import Entry, Found, Parts
+from gateway.checkpoints.record import Neighbour, Record
 from gateway.checkpoints.rules import UNFINISHED, Rules
+from gateway.checkpoints.steps import lone_number
 from gateway.checkpoints.texts import Texts, entry_of
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.models import RESERVED_INO, ROOT_INO
@@ -19,6 +21,12 @@ from gateway.types import Extent, Kind
 
 PAGE = 1024
 MARKERS_MAX = 4096
+SERIES_MAX = 4096
+"""The names in which a sibling is looked for that differs in its number only."""
+NEIGHBOURS_MAX = 2
+DEPTH_MAX = 3
+DIRECTORIES_MAX = 4096
+"""So deep, and in so many directories, another checkpoint is looked for in one."""
 
 
 class Node:
@@ -46,6 +54,15 @@ class Node:
 
     def ending(self, suffix: bytes, most: int) -> Sequence[bytes]:
         return self._view.ending(self.entry.ino, suffix, most)
+
+    def starting(self, prefix: bytes, most: int) -> Sequence[bytes]:
+        return self._view.starting(self.entry.ino, prefix, most)
+
+    def is_in_series(self, before: bytes, after: bytes) -> bool:
+        if self._view.record(self.entry.ino) is not None:
+            # It was a step of its run. Its siblings may be gone since.
+            return True
+        return self._view.is_series(self.parent, before, after, self.parts[-1])
 
     def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
         return self._view.texts.read(name, entry, start, length)
@@ -75,6 +92,8 @@ class View:
         self._markers: dict[int, frozenset[bytes]] = {}
         self._trackers: dict[tuple[int, bytes], Entry | None] = {}
         self._found: dict[int, Found | None] = {}
+        self._records: dict[int, Record | None] = {}
+        self._series: dict[tuple[int, bytes, bytes], list[bytes]] = {}
         self._ways: dict[int, list[Node] | None] = {}
 
     def entry(self, parent: int, name: bytes) -> Entry | None:
@@ -101,6 +120,33 @@ class View:
         )
         return [bytes(name) for (name,) in rows]
 
+    def starting(self, parent: int, prefix: bytes, most: int) -> list[bytes]:
+        """Return up to ``most`` names in a directory that begin so."""
+        rows = self.session.all(own.STARTING, parent=parent, first=prefix, most=most)
+        names = [bytes(name) for (name,) in rows]
+        return [name for name in names if name.startswith(prefix)]
+
+    def is_series(self, parent: int, before: bytes, after: bytes, name: bytes) -> bool:
+        """Return whether a directory has another name that differs from one in its number only."""
+        where = parent, before, after
+        if where not in self._series:
+            names = self.starting(parent, before, SERIES_MAX)
+            alike = [one for one in names if _is_numbered(one, before, after)]
+            self._series[where] = alike[:2]
+        return any(one != name for one in self._series[where])
+
+    def record(self, ino: int) -> Record | None:
+        """Return what a checkpoint was when it became complete, or None."""
+        if ino not in self._records:
+            row = self.session.one(own.RECORD, ino=ino)
+            self._records[ino] = None if row is None else record_of(row)
+        return self._records[ino]
+
+    def neighbours(self, run: bytes, ino: int) -> list[Neighbour]:
+        """Return the newest checkpoints of a run that were complete, but for one."""
+        rows = self.session.all(own.NEIGHBOURS, run=run, ino=ino, most=NEIGHBOURS_MAX)
+        return [Neighbour(*row) for row in rows]
+
     def pages(self, statement: Any, parent: int) -> Iterator[list[Sequence[Any]]]:
         """Yield the rows of a directory's names, a page at a time."""
         after = b""
@@ -109,11 +155,50 @@ class View:
             after = rows[-1][0]
 
     def recognise(self, node: Node) -> Found | None:
-        """Return what a directory or file is by itself, whatever it is in."""
+        """Return what a directory or file is, whatever it is in."""
         ino = node.entry.ino
         if ino not in self._found:
-            self._found[ino] = self.rules.recognise(node)
+            self._found[ino] = self._recognised(node)
         return self._found[ino]
+
+    def _recognised(self, node: Node) -> Found | None:
+        found = self.rules.recognise(node)
+        if found is None:
+            # What showed that it is one may be gone: then it is broken.
+            record = self.record(node.entry.ino)
+            is_known = record is not None and self.rules.knows(record.rule)
+            if (
+                is_known
+                and record is not None
+                and (record.extent == Extent.FILE) != (node.entry.kind == Kind.DIRECTORY)
+            ):
+                found = Found(record.rule, record.run, record.step, Extent(record.extent))
+        if found is not None and found.extent is Extent.TREE and self._has_another(node, found):
+            found = found._replace(extent=Extent.FILES)
+        return found
+
+    def _has_another(self, node: Node, found: Found) -> bool:
+        """Return whether a tree contains a checkpoint of its own: then it is no tree with it. What
+        frameworks save below a step has no step, or the same one."""
+        is_by_name = self.rules.is_by_name(found.rule)
+        level, looked = [node], 0
+        for _depth in range(DEPTH_MAX):
+            below: list[Node] = []
+            for above in level:
+                for rows in self.pages(own.DIRECTORIES, above.entry.ino):
+                    for row in rows:
+                        parts = (*above.parts, bytes(row[0]))
+                        inner = Node(self, parts, above.entry.ino, entry_of(row))
+                        itself = self.rules.recognise(inner)
+                        step = None if itself is None else itself.step
+                        if step is not None and not (is_by_name and step == found.step):
+                            return True
+                        below.append(inner)
+                    looked += len(rows)
+                    if looked >= DIRECTORIES_MAX:
+                        return False
+            level = below
+        return False
 
     def concerned(self, inos: Collection[int]) -> Concerned:
         """Return what changes of inodes concern, by all of their names."""
@@ -174,3 +259,15 @@ class View:
             return way[-1], found
         itself = self.recognise(node)
         return None if itself is None else (node, itself)
+
+
+def record_of(row: Sequence[Any]) -> Record:
+    """Return the record of a row of ``checkpoint_record``."""
+    made = Record(*row)
+    members = None if made.members is None else bytes(made.members)
+    return made._replace(run=bytes(made.run), members=members)
+
+
+def _is_numbered(name: bytes, before: bytes, after: bytes) -> bool:
+    lone = lone_number(name)
+    return lone is not None and (lone[0], lone[2]) == (before, after)

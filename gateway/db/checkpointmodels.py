@@ -77,6 +77,10 @@ class CheckpointRecord(Base):
     """The inode of the checkpoint."""
     run: Mapped[bytes]
     """``checkpoint.run``, as last seen."""
+    rule: Mapped[str] = mapped_column(String)
+    step: Mapped[int | None]
+    extent: Mapped[int] = mapped_column(Integer)
+    """Like the columns of ``checkpoint``, as last seen."""
     grade: Mapped[str] = mapped_column(String)
     """``listed``, ``alike`` or ``marked``."""
     completion: Mapped[int | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gateway import clock
-from gateway.checkpoints.catalogue import Row
+from gateway.checkpoints.looks import Row
 from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.manifests import statements as own

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from gateway.checkpoints.catalogue import Row
+from gateway.checkpoints.looks import Row
 from gateway.checkpoints.rules import Rules
 from gateway.db.compiled import Session
 from gateway.manifests import statements as own

@@ -21,8 +21,9 @@ from typing import IO, TYPE_CHECKING, TypeVar
 
 from gateway import clock, failpoints
 from gateway.backoff import jittered_seconds
-from gateway.checkpoints.catalogue import Row, catalogue_of
+from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
+from gateway.checkpoints.looks import Row
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.statements import VOLUME as VOLUME_ROW

@@ -19,7 +19,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
 from gateway import clock, failpoints
-from gateway.checkpoints.catalogue import Row, catalogue_of
+from gateway.checkpoints.catalogue import catalogue_of
+from gateway.checkpoints.looks import Row
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO

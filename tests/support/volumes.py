@@ -32,6 +32,7 @@ def make_settings(directory: Path, values: Values | None = None) -> Settings:
         "gateway": {"data_dir": str(directory)},
         "bucket": {"name": "checkpoints"},
         "drain": {"settle_seconds": 0.0},
+        "checkpoints": {"quiet_seconds": 0.0},
     }
     for section, keys in (values or {}).items():
         merged.setdefault(section, {}).update(keys)

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
+import sys
+import types
 import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from typing import Any, NamedTuple
+
+import pytest
 
 
 class Step(NamedTuple):
@@ -86,6 +91,52 @@ def index(*shards: str) -> bytes:
     return json.dumps({"metadata": {"total_size": 128}, "weight_map": weights}).encode()
 
 
+class _StorageInfo:
+    """What torch.distributed.checkpoint tells of a piece of a tensor."""
+
+    def __init__(self, relative_path: str, offset: int, length: int) -> None:
+        self.relative_path, self.offset, self.length = relative_path, offset, length
+
+
+_StorageInfo.__module__ = "torch.distributed.checkpoint.filesystem"
+
+
+def metadata(*shards: str, size: int = 64) -> bytes:
+    """Return a ``.metadata`` that names shards of a size, each with two pieces, as torch pickles
+    it. A test compares what is read of it with what is read of one by torch itself."""
+    half = size // 2
+    pieces = [
+        _StorageInfo(shard, offset, length)
+        for shard in shards
+        for offset, length in ((0, half), (half, size - half))
+    ]
+    module = types.ModuleType(_StorageInfo.__module__)
+    module._StorageInfo = _StorageInfo  # type: ignore[attr-defined]
+    parts = _StorageInfo.__module__.split(".")
+    with pytest.MonkeyPatch.context() as patch:
+        for count in range(1, len(parts)):
+            name = ".".join(parts[:count])
+            patch.setitem(sys.modules, name, types.ModuleType(name))
+        patch.setitem(sys.modules, _StorageInfo.__module__, module)
+        return pickle.dumps({"storage_data": dict(enumerate(pieces))})
+
+
+def deepspeed_states(ranks: int, *, is_divided: bool = True) -> bytes:
+    """Return the file of the model of DeepSpeed's first rank: a zip archive with a pickle that
+    tells the number of ranks, and whether ZeRO divided the optimizer."""
+    told = {
+        "module": None,
+        "param_shapes": [{"w": (4, 4)}] if is_divided else None,
+        "dp_world_size": ranks,
+        "mp_world_size": 1,
+    }
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(told, protocol=2))
+        archive.writestr("archive/data/0", b"\0" * 256)
+    return made.getvalue()
+
+
 def together(ranks: Sequence[Steps]) -> Steps:
     """Return the steps of ranks that take turns."""
     return [step for step in chain.from_iterable(zip_longest(*ranks)) if step is not None]
@@ -104,6 +155,10 @@ class Layout:
     phases: list[list[Steps]]
     tables: tuple[dict[str, Any], ...] = field(default=())
     """Rules of the configuration."""
+    after: int = 0
+    """The steps after the one that completes it."""
+    grade: str = "marked"
+    """What shows that the first of its run is complete."""
 
     def steps(self) -> Steps:
         return [step for ranks in self.phases for step in together(ranks)]
@@ -117,7 +172,7 @@ def _dcp(at: str) -> list[list[Steps]]:
     return [
         [mkdir(at)],
         [write(f"{at}/__{rank}_0.distcp") for rank in RANKS],
-        [renamed(f"{at}/.metadata")],
+        [renamed(f"{at}/.metadata", metadata(*(f"__{rank}_0.distcp" for rank in RANKS)))],
     ]
 
 
@@ -167,8 +222,8 @@ def _orbax_item(at: str) -> list[list[Steps]]:
 
 
 LAYOUTS = [
-    Layout("dcp", "dcp", "job/step-1000", "job", 1000, _dcp("job/step-1000")),
-    Layout("dcp without a step", "dcp", "job/last", "job", None, _dcp("job/last")),
+    Layout("dcp", "dcp", "job/step-1000", "job", 1000, _dcp("job/step-1000"), grade="listed"),
+    Layout("dcp without a step", "dcp", "job/last", "job", None, _dcp("job/last"), grade="listed"),
     Layout("trainer", "trainer", "out/checkpoint-500", "out", 500, _trainer("out/checkpoint-500")),
     Layout(
         "trainer after a kill",
@@ -198,13 +253,15 @@ LAYOUTS = [
         [
             [mkdir("ds/global_step20")],
             [
-                write(f"ds/global_step20/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt")
+                write(f"ds/global_step20/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", tensors())
                 for rank in RANKS
             ]
-            + [write("ds/global_step20/mp_rank_00_model_states.pt")],
+            + [write("ds/global_step20/mp_rank_00_model_states.pt", deepspeed_states(len(RANKS)))],
             [write("ds/zero_to_fp32.py")],
             [write("ds/latest", b"global_step20")],
         ],
+        after=4,
+        grade="listed",
     ),
     Layout(
         "megatron",
@@ -233,21 +290,26 @@ LAYOUTS = [
         [
             *_dcp("mega/iter_0000100"),
             [write("mega/iter_0000100/common.pt", tensors())],
+            [write("mega/iter_0000100/metadata.json", b'{"sharded_backend": "torch_dist"}')],
             [write("mega/latest_checkpointed_iteration.txt", b"100\n")],
         ],
+        after=2,
+        grade="listed",
     ),
     Layout(
         "nemo",
         "nemo",
         "nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0",
-        "nemo",
+        "nemo/gpt--val_loss=N-step=N-consumed_samples=N",
         9,
         [
             [write("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0-unfinished", b"")],
             [mkdir("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0")],
             [
                 mkdir("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0/context")
-                + write("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0/context/io.json")
+                + write(
+                    "nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0/context/io.json", b"{}"
+                )
             ],
             *_dcp("nemo/gpt--val_loss=1.5-step=9-consumed_samples=80.0/weights"),
             [
@@ -259,37 +321,41 @@ LAYOUTS = [
                 ]
             ],
         ],
+        grade="listed",
     ),
     Layout(
         "nemo, one file",
         "lightning",
         "nemo/gpt--step=9.ckpt",
-        "nemo",
+        "nemo/gpt--step=N.ckpt",
         9,
         [
             [write("nemo/gpt--step=9-unfinished", b"")],
             [write("nemo/gpt--step=9.ckpt", tensors())],
             [[Step("remove", "nemo/gpt--step=9-unfinished")]],
         ],
+        grade="listed",
     ),
     Layout(
         "lightning",
         "lightning",
         "pl/epoch=0-step=10.ckpt",
-        "pl",
+        "pl/epoch=N-step=N.ckpt",
         10,
         [[write("pl/epoch=0-step=10.ckpt", tensors())]],
+        grade="listed",
     ),
     Layout(
         "lightning, sharded",
         "lightning",
         "pl/epoch=0-step=10.ckpt",
-        "pl",
+        "pl/epoch=N-step=N.ckpt",
         10,
         [
             *_dcp("pl/epoch=0-step=10.ckpt"),
             [write("pl/epoch=0-step=10.ckpt/meta.pt", tensors())],
         ],
+        grade="listed",
     ),
     Layout(
         "orbax",
@@ -337,21 +403,31 @@ LAYOUTS = [
             [[step for shard in SHARDS for step in save_file(f"out/final/{shard}")]],
             [write("out/final/model.safetensors.index.json", index(*SHARDS))],
         ],
+        grade="listed",
     ),
-    Layout("torch.save", "file", "a/m_step_7.pt", "a", 7, [[write("a/m_step_7.pt", tensors())]]),
+    Layout(
+        "torch.save",
+        "file",
+        "a/m_step_7.pt",
+        "a/m_step_N.pt",
+        7,
+        [[write("a/m_step_7.pt", tensors())]],
+        grade="listed",
+    ),
     Layout(
         "save_file",
         "file",
         "a/ckpt-7.safetensors",
-        "a",
+        "a/ckpt-N.safetensors",
         7,
         [[save_file("a/ckpt-7.safetensors")]],
+        grade="listed",
     ),
     Layout(
         "marker",
         "ours",
         "x/exp-a/s3",
-        "exp-a",
+        "x/exp-a",
         3,
         [
             [mkdir("x/exp-a") + mkdir("x/exp-a/s3")],
@@ -364,13 +440,14 @@ LAYOUTS = [
         "count",
         "ours",
         "x/exp-a/s3",
-        "exp-a",
+        "x/exp-a",
         3,
         [
             [mkdir("x/exp-a") + mkdir("x/exp-a/s3")],
             [write(f"x/exp-a/s3/rank{rank}") for rank in RANKS],
         ],
         ({"name": "ours", "path": "x/{run}/s{step}", "files": len(RANKS)},),
+        grade="listed",
     ),
     Layout(
         "patterns",
@@ -381,8 +458,9 @@ LAYOUTS = [
         [
             [mkdir("x/exp-a") + mkdir("x/exp-a/s3")],
             [write(f"x/exp-a/s3/rank{rank}") for rank in RANKS],
-            [write("x/exp-a/s3/optim.bin")],
+            [write("x/exp-a/s3/optim.bin", tensors())],
         ],
         ({"name": "ours", "path": "x/*/s{step}", "files": ["rank?", "*.bin"]},),
+        grade="listed",
     ),
 ]

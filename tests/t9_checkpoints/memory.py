@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gateway.checkpoints.configured import Configured
-from gateway.checkpoints.facts import Entry, Found, Members, Parts, Unread, Verdict
+from gateway.checkpoints.facts import Entry, Found, Member, Members, Parts, Unread, Verdict
 from gateway.checkpoints.frameworks import BUILT_IN
+from gateway.checkpoints.record import Neighbour
 from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.steps import lone_number
 from gateway.holds import Holds
 from gateway.settings import DrainSettings
 from gateway.types import Extent, Kind
@@ -90,6 +92,20 @@ class MemoryPlace:
         found = [path[0] for path, _file in self.memory.below(self.parts) if len(path) == 1]
         return sorted(name for name in found if name.endswith(suffix))[:most]
 
+    def starting(self, prefix: bytes, most: int) -> Sequence[bytes]:
+        found = [path[0] for path, _file in self.memory.below(self.parts) if len(path) == 1]
+        return sorted(name for name in found if name.startswith(prefix))[:most]
+
+    def is_in_series(self, before: bytes, after: bytes) -> bool:
+        above = self.parts[:-1]
+        beside = [path[0] for path, _file in self.memory.below(above) if len(path) == 1]
+        return any(
+            name != self.parts[-1]
+            and (lone := lone_number(name)) is not None
+            and (lone[0], lone[2]) == (before, after)
+            for name in beside
+        )
+
     def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
         (file,) = [one for one in self.memory.files.values() if one.ino == entry.ino]
         if file.is_open or file.is_absent:
@@ -101,13 +117,17 @@ def parts(path: str) -> Parts:
     return tuple(path.encode().split(b"/"))
 
 
-def rules_of(layout: Layout) -> Rules:
+def rules_of(layout: Layout, quiet_seconds: float = 0.0) -> Rules:
     hold_patterns = DrainSettings().hold_patterns
-    return Rules([*map(Configured, layout.tables), *BUILT_IN], Holds(hold_patterns))
+    return Rules([*map(Configured, layout.tables), *BUILT_IN], Holds(hold_patterns), quiet_seconds)
 
 
 def judge(
-    memory: Memory, rules: Rules, path: str, now_ns: int = 0, newest_ns: int = 0
+    memory: Memory,
+    rules: Rules,
+    path: str,
+    quiet_since_ns: int = 0,
+    neighbours: Sequence[Neighbour] = (),
 ) -> tuple[Found, Verdict] | None:
     """Return what the rules say of a path, or None if nothing is there or it is no checkpoint."""
     if parts(path) not in memory.files:
@@ -137,9 +157,11 @@ def judge(
         sum(file.is_open for _name, file in files),
         held[0] if held else None,
         tuple(unmatched),
-        newest_ns,
+        0,
+        0,
+        [Member(b"/".join(name), file.entry) for name, file in files],
     )
     try:
-        return found, rules.verdict(place, found, told, now_ns)
+        return found, rules.verdict(place, found, told, quiet_since_ns, neighbours)
     except Unread as exc:
         return found, Verdict(str(exc))

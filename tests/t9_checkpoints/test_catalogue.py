@@ -9,7 +9,9 @@ import pytest
 
 from gateway import clock
 from gateway.checkpoints import catalogue as catalogue_module
+from gateway.checkpoints import judge as judge_module
 from gateway.checkpoints.follower import Follower
+from gateway.checkpoints.looks import Look
 from gateway.checkpoints.tree import View
 from gateway.types import ROOT_CRED, Extent
 from tests.support.volumes import query
@@ -20,23 +22,25 @@ NS = 1_000_000_000
 
 
 def test_each_step_of_a_save_is_followed(world: World) -> None:
-    for number, layout in enumerate(LAYOUTS):
+    for saved, layout in enumerate(LAYOUTS):
         ruled = world.with_rules(*layout.tables)
         follower = ruled.follower()
         follow(follower)
         steps = layout.steps()
-        for step in steps:
+        for number, step in enumerate(steps):
             ruled.apply(step)
             follow(follower)
             is_complete = ruled.state(layout.path) == "complete"
-            assert is_complete == (step is steps[-1]), (layout.name, step, ruled.row(layout.path))
+            is_due = number >= len(steps) - 1 - layout.after
+            assert is_complete == is_due, (layout.name, step, ruled.row(layout.path))
         row = ruled.row(layout.path)
         assert row is not None
+        assert row.grade == layout.grade
         assert (row.rule, row.run, row.step) == (layout.rule, layout.run.encode(), layout.step)
         assert row.complete_ns is not None
         assert rows_of(world.settings) == rebuilt(ruled)
         # Another layout may have the same paths.
-        world.rename(layout.path.partition("/")[0], f"saved-{number}")
+        world.rename(layout.path.partition("/")[0], f"saved-{saved}")
 
 
 def test_a_checkpoint_becomes_durable(world: World, follower: Follower) -> None:
@@ -127,7 +131,7 @@ def test_a_directory_moves_with_all_that_is_in_it(world: World, follower: Follow
     world.rename("a", "b")
     follow(follower)
     assert [row.path for row in rows_of(world.settings)] == [b"b/run/step-1", b"b/run/ckpt-2.pt"]
-    assert {row.run for row in rows_of(world.settings)} == {b"b/run"}
+    assert [row.run for row in rows_of(world.settings)] == [b"b/run", b"b/run/ckpt-N.pt"]
     world.rename("b", "iter_0000001")
     follow(follower)
     assert [row.path for row in rows_of(world.settings)] == [b"iter_0000001"]
@@ -172,28 +176,60 @@ def test_a_tracker_that_moves_turns_only_those_that_it_concerns(
     for step in range(1, 21):
         world.write(f"ds/global_step{step}/x.pt", b"1")
         world.write("ds/latest", b"global_step%d" % step)
-    follow(follower)
+        follow(follower)
     assert {row.state for row in rows_of(world.settings)} == {"complete"}
     looked = []
     look = catalogue_module.Catalogue.look
 
-    def counted(self: catalogue_module.Catalogue, ino: int) -> catalogue_module.Look:
+    def counted(self: catalogue_module.Catalogue, ino: int) -> Look:
         looked.append(ino)
         return look(self, ino)
 
     monkeypatch.setattr(catalogue_module.Catalogue, "look", counted)
+    before = rows_of(world.settings)
     world.open("ds/latest")
     follow(follower)
-    assert {row.state for row in rows_of(world.settings)} == {"complete"}
-    world.close("ds/latest", b"global_step18")
-    follow(follower)
-    states = {row.step: row.state for row in rows_of(world.settings)}
-    assert [step for step, state in states.items() if state == "writing"] == [19, 20]
-    assert len(looked) == 2
+    for text in (b"global_step18", b"best", b""):
+        world.write("ds/latest", text) if text != b"global_step18" else world.close(
+            "ds/latest", text
+        )
+        follow(follower)
+        assert rows_of(world.settings) == before
     world.remove("ds/latest")
     follow(follower)
-    assert {row.state for row in rows_of(world.settings)} == {"writing"}
+    assert rows_of(world.settings) == before
+    assert looked == []
     assert rows_of(world.settings) == rebuilt(world)
+    # One that is being written is looked at when the tracker changes.
+    world.write("ds/global_step21/y.pt", b"1")
+    follow(follower)
+    assert world.state("ds/global_step21") == "writing"
+    world.write("ds/latest", b"global_step21")
+    follow(follower)
+    assert world.state("ds/global_step21") == "complete"
+
+
+def test_a_clock_that_jumps_makes_no_save_quiet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = {"name": "ours", "path": "{run}/s{step}", "quiet_seconds": 60}
+    world = world.with_rules(table)
+    follower = world.follower()
+    world.write("x/s1/file", b"1")
+    follow(follower)
+    assert world.state("x/s1") == "writing"
+    now_ns, monotonic_seconds = clock.now_ns, clock.monotonic_seconds
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + 3600 * NS)
+    world.chmod("x/s1/file", 0o600)
+    follow(follower)
+    world.chmod("x", 0o700)
+    follow(follower)
+    assert world.state("x/s1") == "writing"
+    # It went back: the time that is left is no longer for it.
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns() - 3600 * NS)
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: monotonic_seconds() + 61)
+    follow(follower)
+    assert world.state("x/s1") == "complete"
 
 
 def test_an_evicted_tracker_is_asked_for(world: World, follower: Follower) -> None:
@@ -228,8 +264,14 @@ def test_an_eviction_changes_nothing_and_asks_for_nothing(world: World, follower
     follow(follower)
     assert rows_of(world.settings) == before
     assert query(world.settings, "SELECT * FROM warming") == []
-    # What changed must be read again, and the checkpoint keeps its state until it can be.
-    world.write("out/checkpoint-5/args.bin", b"1")
+    # What was added leaves it what it was.
+    world.write("out/checkpoint-5/args.bin", tensors())
+    follow(follower)
+    assert world.state("out/checkpoint-5") == "draining"
+    assert query(world.settings, "SELECT * FROM warming") == []
+    # What was written again must be read, and the checkpoint keeps its state until it can be.
+    world.remove("out/checkpoint-5/trainer_state.json")
+    world.write("out/checkpoint-5/trainer_state.json", b"{}")
     follow(follower)
     assert world.state("out/checkpoint-5") == "draining"
     assert len(query(world.settings, "SELECT * FROM warming")) == 1
@@ -238,7 +280,7 @@ def test_an_eviction_changes_nothing_and_asks_for_nothing(world: World, follower
 def test_a_large_evicted_file_is_not_fetched_for_its_end(
     world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue_module, "READ_MAX_BYTES", 16)
+    monkeypatch.setattr(judge_module, "READ_MAX_BYTES", 16)
     world.write("run/ckpt-1.pt", tensors())
     world.drain("run/ckpt-1.pt")
     world.evict("run/ckpt-1.pt")
@@ -311,7 +353,9 @@ def test_a_quiet_time_ends_by_itself(world: World, monkeypatch: pytest.MonkeyPat
     world.remove("x/s2/file")
     world.remove("x/s2")
     assert follower._due.keys() - {row.ino} != set()
-    monkeypatch.setattr(clock, "now_ns", lambda: due_ns + 60 * NS)
+    now_ns, monotonic_seconds = clock.now_ns, clock.monotonic_seconds
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + 60 * NS)
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: monotonic_seconds() + 60)
     follow(follower)
     assert world.state("x/s1") == "complete"
     assert follower._due == {}
@@ -352,6 +396,7 @@ def test_a_row_that_the_namespace_does_not_give_is_deleted(
     query(world.settings, "DELETE FROM reader")
     query(world.settings, "UPDATE dirent SET name = :name WHERE name = :old",
           name=b"other", old=b".metadata")  # fmt: skip
+    query(world.settings, "DELETE FROM checkpoint_record")
     follow(follower)
     assert rows_of(world.settings) == []
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from gateway import clock
-from gateway.checkpoints.catalogue import Look
 from gateway.checkpoints.follower import SAVE_SECONDS, WRITING_SECONDS
+from gateway.checkpoints.looks import Look
 from tests.support.volumes import query
 from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway import clock
-from gateway.checkpoints.catalogue import Row
 from gateway.checkpoints.follower import Follower
+from gateway.checkpoints.looks import Row
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.errors import NotFound

@@ -1,0 +1,209 @@
+"""Judges one checkpoint, as one transaction sees it: by rules, and from its completion on by its
+record (gateway.checkpoints.record)."""
+
+from __future__ import annotations
+
+from gateway.checkpoints.content import ends_by_kind
+from gateway.checkpoints.facts import (
+    READ_MAX_BYTES,
+    Found,
+    Grade,
+    Members,
+    State,
+    Unread,
+    Verdict,
+)
+from gateway.checkpoints.looks import Look, Row
+from gateway.checkpoints.quiet import Quiet
+from gateway.checkpoints.record import (
+    Difference,
+    Record,
+    broken,
+    difference,
+    names_of,
+    shape_of,
+    unpacked,
+)
+from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.tally import ITSELF, Tally
+from gateway.checkpoints.tree import Node, View
+
+
+class Judge:
+    """Judges the checkpoints of one namespace. Not safe to use from several threads.
+
+    Parameters: rules; prefix of the keys.
+    """
+
+    def __init__(self, rules: Rules, prefix: str) -> None:
+        self._rules = rules
+        self._prefix = prefix
+        self._quiet = Quiet()
+
+    def forget(self, ino: int) -> None:
+        """Forget a checkpoint that is none any more."""
+        self._quiet.forget(ino)
+
+    def look(
+        self, view: View, node: Node, found: Found, before: Row | None, known: Record | None
+    ) -> Look:
+        tally = Tally(view, node, found, self._prefix)
+        evidence, wanted, is_broken = tally.evidence(), None, False
+        members, record = tally.members(), known
+        if known is not None and _is_emptied(known, tally, members):
+            if self._rules.recognise(node) is None:
+                return Look(node.entry.ino, before, None, None, known, None)
+            record = None  # another save begins in its place
+        try:
+            verdict, is_broken = self._verdict(view, node, found, tally, members, record)
+        except Unread as exc:
+            verdict = _kept(before, record, found.rule, exc)
+            wanted = self._wanted(exc, before is not None and before.evidence == evidence)
+            # The hash stays that of the members that the verdict is about.
+            evidence = "" if before is None else before.evidence
+        state = State.BROKEN if is_broken else _state(verdict, tally)
+        if verdict.grade is not None:
+            record = _recorded(node, found, tally, members, verdict.grade, record)
+            if state is State.DURABLE and record.durable_ns is None:
+                record = record._replace(durable_ns=tally.stored_ns)
+        is_complete = record is not None and verdict.grade is not None
+        row = Row(
+            node.entry.ino,
+            node.parent,
+            b"/".join(node.parts),
+            found.run,
+            found.step,
+            found.rule,
+            int(found.extent),
+            str(state),
+            verdict.reason,
+            tally.files,
+            tally.size,
+            tally.dirty_files,
+            tally.dirty_size,
+            record.complete_ns if record is not None and is_complete else None,
+            tally.stored_ns if state is State.DURABLE else None,
+            verdict.due_ns,
+            evidence,
+            tally.dirty_since_ns,
+            tally.storage_class,
+            None if verdict.grade is None else str(verdict.grade),
+        )
+        return Look(row.ino, before, row, wanted, known, record)
+
+    def _verdict(
+        self,
+        view: View,
+        node: Node,
+        found: Found,
+        tally: Tally,
+        members: Members,
+        known: Record | None,
+    ) -> tuple[Verdict, bool]:
+        """Return whether a checkpoint is complete, by its record if it has one that still holds,
+        and whether it is broken. Raises Unread."""
+        if known is not None and known.rule == found.rule:
+            seen = _difference(known, tally, members)
+            if not (seen.written or seen.gone or seen.shorter):
+                reason = self._rules.standing(node, members)
+                return Verdict(reason, None, None if reason else Grade(known.grade)), False
+            if not seen.written and self._is_broken(node, members, seen):
+                return Verdict(broken(seen, known.files)), True
+        neighbours = view.neighbours(found.run, node.entry.ino)
+        since_ns = self._quiet.since_ns(node.entry.ino, tally.evidence())
+        return self._rules.verdict(node, found, members, since_ns, neighbours), False
+
+    def _is_broken(self, node: Node, members: Members, seen: Difference) -> bool:
+        """Return whether members are gone or cut off. One that is shorter and whole was written
+        again. Raises Unread."""
+        if seen.gone or not seen.shorter:
+            return bool(seen.gone)
+        if members.open_files:
+            return False
+        shorter = set(seen.shorter)
+        return not all(
+            ends_by_kind(node, node.parts[-1] if path == ITSELF else path, one.entry)
+            for one in members.each or ()
+            if (path := one.path) in shorter or ITSELF in shorter
+        )
+
+    def _wanted(self, exc: Unread, is_same: bool) -> int | None:
+        """Return the file that must be fetched for a verdict, or None.
+
+        Parameters: is_same, whether the members are as they were at the last verdict.
+        """
+        is_known = is_same and exc.name not in self._rules.trackers
+        # A checkpoint of one large file is not fetched for a look at its end.
+        if is_known or not exc.entry.is_absent or exc.entry.size > READ_MAX_BYTES:
+            return None
+        return exc.entry.ino
+
+
+def _kept(before: Row | None, known: Record | None, rule: str, exc: Unread) -> Verdict:
+    """Return the verdict of before, because there cannot be a new one now."""
+    if before is None or before.rule != rule:
+        return Verdict(str(exc))
+    if before.state in (State.WRITING, State.BROKEN):
+        return Verdict(before.reason or str(exc), before.due_ns)
+    # An older release had no records: all that is left of what it saw is that it was complete.
+    grade = Grade.MARKED if known is None else Grade(known.grade)
+    return Verdict(None, None, grade)
+
+
+def _difference(known: Record, tally: Tally, members: Members) -> Difference:
+    """Compare the members of a checkpoint with its record."""
+    if known.contents == tally.contents():
+        return Difference((), (), (), is_more=False)
+    if known.members is not None and members.each is not None:
+        return difference(known.members, tally.for_record())
+    # Too many are there to tell which.
+    is_less = tally.files < known.files or tally.size < known.size
+    if is_less and members.newest_file_ns <= known.complete_ns:
+        return Difference([b"?"] * max(1, known.files - tally.files), (), (), is_more=False)
+    return Difference((), (), [b"?"], is_more=False)
+
+
+def _is_emptied(known: Record, tally: Tally, members: Members) -> bool:
+    """Return whether none of the members that a checkpoint had is left."""
+    if known.members is None or members.each is None:
+        return not tally.files
+    kept = {one.ino for one in unpacked(known.members).values()}
+    return known.contents != tally.contents() and not any(
+        one.entry.ino in kept for one in members.each
+    )
+
+
+def _recorded(
+    node: Node, found: Found, tally: Tally, members: Members, grade: Grade, known: Record | None
+) -> Record:
+    """Return the record of a complete checkpoint. While what it had is unchanged, it keeps its time
+    of completion and its place in the order: a file that was added makes it no newer."""
+    contents = tally.contents()
+    facts = (node.entry.ino, found.run, found.rule, found.step, int(found.extent))
+    if known is not None and known.contents == contents:
+        return known._replace(
+            run=found.run, rule=found.rule, step=found.step, extent=int(found.extent)
+        )
+    is_added_to = known is not None and _difference(known, tally, members)[:3] == ([], [], [])
+    each = members.each or ()
+    shape = shape_of(names_of(member.path for member in each))
+    return Record(
+        *facts,
+        str(grade),
+        known.completion if known is not None and is_added_to else None,
+        known.complete_ns if known is not None and is_added_to else members.newest_ns,
+        known.durable_ns if known is not None and is_added_to else None,
+        tally.files,
+        tally.size,
+        contents,
+        shape,
+        tally.kept(),
+    )
+
+
+def _state(verdict: Verdict, tally: Tally) -> State:
+    if verdict.reason is not None:
+        return State.WRITING
+    if tally.dirty_files == 0:
+        return State.DURABLE
+    return State.COMPLETE if tally.dirty_files == tally.files else State.DRAINING
