@@ -121,7 +121,7 @@ class Members(NamedTuple):
     """The members, in the order of their paths. None: there are more than MEMBERS_MAX."""
 
 
-MEMBERS_MAX = 100_000
+MEMBERS_MAX = 20_000
 """A checkpoint with more members is judged by its index, or by its names and sizes as a whole."""
 
 

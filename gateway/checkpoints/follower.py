@@ -83,7 +83,7 @@ class Follower:
         """The reader of the journal, or None if it must begin or resume."""
         self._due: dict[int, float] = {}
         """Monotonic seconds at which checkpoints are looked at although nothing changed, by inode:
-        a clock that goes back must not keep them waiting."""
+        a wall clock that is set back must not keep them waiting."""
         self._looks: dict[int, Look] = {}
         """What is to be written, by inode."""
         self._is_unnumbered = False
@@ -281,7 +281,7 @@ class Follower:
 
 
 def _monotonic(due_ns: int) -> float:
-    """Return a time by the clock that nobody sets. Parameters: due_ns, soon, by the wall clock."""
+    """Return a time in monotonic seconds. Parameters: due_ns, the same by the wall clock."""
     seconds = (due_ns - clock.now_ns()) / clock.NS
     return clock.monotonic_seconds() + min(max(seconds, 0.0), DUE_MAX_SECONDS)
 

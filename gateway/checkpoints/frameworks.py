@@ -267,7 +267,9 @@ class NeMo(Framework):
         return "weights/.metadata is missing"
 
     def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
-        return indexes.distributed(place, (b"weights",))
+        # The index does not name what is in the other directory.
+        has_context = bool(place.inside(b"context", b"io.json"))
+        return indexes.distributed(place, (b"weights",)) if has_context else None
 
 
 class Distributed(Framework):
@@ -305,8 +307,12 @@ class Indexed(Framework):
             return None
         return self._of_content(place)
 
+    def lacks(self, place: Place, found: Found, members: Members) -> str | None:
+        return _lacks_shards(place)
+
     def listing(self, place: Place, found: Found, members: Members) -> Listing | None:
-        return _shards(place)
+        # The index does not name the configuration, which most models have.
+        return _shards(place) if place.inside(b"config.json") else None
 
 
 class Adapter(Framework):

@@ -104,10 +104,12 @@ class Judge:
         and whether it is broken. Raises Unread."""
         if known is not None and known.rule == found.rule:
             seen = _difference(known, tally, members)
-            if not (seen.written or seen.gone or seen.shorter):
+            # That nothing changed for a while was the weakest evidence, and more came since.
+            is_going = seen.is_more and not seen.gone and known.grade == Grade.MARKED
+            if not (seen.written or seen.gone or seen.shorter or is_going):
                 reason = self._rules.standing(node, members)
                 return Verdict(reason, None, None if reason else Grade(known.grade)), False
-            if not seen.written and self._is_broken(node, members, seen):
+            if not seen.written and not is_going and self._is_broken(node, members, seen):
                 return Verdict(broken(seen, known.files)), True
         neighbours = view.neighbours(found.run, node.entry.ino)
         since_ns = self._quiet.since_ns(node.entry.ino, tally.evidence())

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway.checkpoints import statements as own
-from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.facts import State
+from gateway.checkpoints.rules import Rules, is_removed
 from gateway.db.compiled import Session
 from gateway.namespace.lookup import way_up
 from gateway.types import Extent, Kind
@@ -20,6 +21,8 @@ class Inside(NamedTuple):
     rule: str
     is_deep: bool
     """Whether what is in the directories below belongs to it too."""
+    is_complete: bool
+    """Whether no save is under way in it."""
 
 
 class Leftovers:
@@ -44,12 +47,16 @@ class Leftovers:
         directory that it is in."""
         row = self._session.one(own.RULE, ino=directory)
         if row is not None:
-            return Inside(row[0], row[1] == Extent.TREE)
+            return Inside(row[0], row[1] == Extent.TREE, row[2] != State.WRITING)
         return above if above is not None and above.is_deep else None
 
-    def has(self, inside: Inside | None, kind: int, name: bytes) -> bool:
-        """Return whether a closed file is one. Parameters: inside, of its directory; kind of the
-        inode; its name."""
-        if inside is None or kind != Kind.REGULAR:
+    def has(self, inside: Inside | None, kind: int, name: bytes, is_open: bool) -> bool:
+        """Return whether a file is one. Parameters: inside, of its directory; kind of the inode;
+        its name; is_open, whether it is open for writing."""
+        if kind == Kind.REGULAR and is_removed(name):
+            return True
+        if inside is None or kind != Kind.REGULAR or is_open:
             return False
-        return self._rules.leaves(inside.rule, name)
+        if self._rules.leaves(inside.rule, name):
+            return True
+        return inside.is_complete and self._rules.holds.holds((), name)

@@ -1,4 +1,4 @@
-"""Says since when nothing has changed in a checkpoint, by a clock that nobody sets.
+"""Tells since when nothing has changed in a checkpoint, by the monotonic clock.
 
 A clock that jumps must not make a save quiet whose last rank is late. So the time counts from the
 moment at which this process first saw the checkpoint as it is, and a restart counts it again.

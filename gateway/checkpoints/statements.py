@@ -73,6 +73,12 @@ _IS_READABLE = ~exists().where(
     retry.c.work == literal_column(f"'{HYDRATE}'"), retry.c.ino == inode.c.ino
 )
 """No fetch of the file has found its object missing or damaged."""
+FETCH_FAILED = Statement(
+    select(retry.c.error).where(
+        retry.c.work == literal_column(f"'{HYDRATE}'"), retry.c.ino == b("ino")
+    )
+)
+"""Selects why a file could not be fetched from the bucket."""
 IS_STORED = and_(*IS_DRAINED, *HAS_CONTENT, *IS_CERTAIN, _IS_READABLE)
 """The bucket has the present version of the file, at the key of its object's row, as far as is
 known."""
@@ -112,7 +118,11 @@ STORED = Statement(
 
 _COLUMNS = [column.name for column in checkpoint.c]
 ROW = Statement(select(checkpoint).where(checkpoint.c.ino == b("ino")))
-RULE = Statement(select(checkpoint.c.rule, checkpoint.c.extent).where(checkpoint.c.ino == b("ino")))
+RULE = Statement(
+    select(checkpoint.c.rule, checkpoint.c.extent, checkpoint.c.state).where(
+        checkpoint.c.ino == b("ino")
+    )
+)
 ROWS = Statement(
     select(checkpoint)
     .where(checkpoint.c.ino > b("after"))

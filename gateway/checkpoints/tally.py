@@ -59,7 +59,7 @@ class Tally:
             self._newest_ns = row[0]
         self._walk(node.entry.ino, ())
         for row, entry, path in self._temporary:
-            # A save that goes on has written nothing after the file that it is about to rename.
+            # A save in progress has written nothing after the file that it is about to rename.
             if row[0] >= self._newest_file_ns:
                 self._add(row, entry, path)
 

@@ -194,13 +194,16 @@ def _missing(session: Session, homes: Homes, top: int, rules: Rules) -> Iterator
                     waiting.append((one.ino, leftovers.below(one.ino, inside)))
                 elif not one.is_file or (is_stored and homes.is_at_home(one.ino, key)):
                     continue
-                elif one.is_open or not leftovers.has(inside, one.kind, bytes(after)):
+                elif not leftovers.has(inside, one.kind, bytes(after), one.is_open):
                     yield Missing(one.ino, one.size)
             if len(rows) < PAGE:
                 break
 
 
 def _reason(context: Context, view: View, ino: int) -> str:
+    failed = view.session.one(stored.FETCH_FAILED, ino=ino)
+    if failed is not None:
+        return f"its object cannot be read: {shown(failed[0])}: see spillway status"
     report: dict[str, Any] | None = state.read(context.settings, state.DRAIN)
     entry = queue.of_file(view, ino, context.settings.drain_ahead_ns)
     if entry is None:

@@ -6,11 +6,13 @@ A directory of any size takes the memory of one page for each level of the tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from gateway.checkpoints.looks import Row
+from gateway.checkpoints.record import unpacked
 from gateway.checkpoints.rules import Rules
+from gateway.checkpoints.statements import RECORD
+from gateway.checkpoints.tree import record_of
 from gateway.db.compiled import Session
 from gateway.manifests import statements as own
 from gateway.manifests.document import Member, Stored, Subject, lines
@@ -47,7 +49,18 @@ def members(session: Session, row: Row, rules: Rules) -> Iterator[Member]:
     if row.extent == Extent.FILE:
         yield only(session, row.ino, row.path.rpartition(b"/")[2])
         return
-    leaves = partial(rules.leaves, row.rule)
+    found = session.one(RECORD, ino=row.ino)
+    kept = None if found is None else record_of(found).members
+    if kept is None:
+
+        def leaves(path: bytes) -> bool:
+            return rules.leaves(row.rule, path.rpartition(b"/")[2])
+    else:
+        paths = unpacked(kept).keys()
+
+        def leaves(path: bytes) -> bool:
+            return path not in paths
+
     yield from below(session, row.ino, b"", row.extent == Extent.TREE, leaves)
 
 
@@ -63,19 +76,19 @@ def below(
     directory: int,
     above: bytes = b"",
     is_deep: bool = True,
-    leaves: Callable[[bytes], bool] = lambda _name: False,
+    leaves: Callable[[bytes], bool] = lambda _path: False,
 ) -> Iterator[Member]:
     """Yield what is in a directory, each directory before what is in it.
 
     Parameters: above, which begins all paths; is_deep, whether directories in it count; leaves,
-    which says what is left of a killed save.
+    which says of the path of a file whether something has left it.
     """
     after = b""
     while rows := session.all(own.MEMBERS, parent=directory, after=after, most=PAGE):
         for row in rows:
             name, kind = bytes(row[0]), row[2]
             path, is_directory = above + name, kind == Kind.DIRECTORY
-            if kind == Kind.REGULAR and leaves(name):
+            if kind == Kind.REGULAR and leaves(path):
                 continue
             if is_deep or not is_directory:
                 yield _member(row, path)

@@ -144,7 +144,7 @@ def _walk(session: Session, found: list[Found], is_deep: bool, leftovers: Leftov
                 if not is_deep:
                     continue
                 waiting.append((len(found), leftovers.below(one.ino, inside)))
-            elif leftovers.has(inside, one.kind, name):
+            elif leftovers.has(inside, one.kind, name, is_open=False):
                 continue
             found.append(one)
 

@@ -58,6 +58,6 @@ def test_a_save_becomes_durable_and_follows_renames(site: Site) -> None:
     drain.close()
     assert state("kept/step-5") == State.DURABLE
     assert set(site.objects()) >= {path.replace("job", "kept") for path in members}
-    site.write("kept/step-5/__0_0.distcp", b"again")
+    site.write("kept/step-5/__0_0.distcp", b"again" * 200)
     assert state("kept/step-5") == State.DRAINING
     database.close()

@@ -25,6 +25,7 @@ from gateway.promotion.store import Promotion, Protected, State
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
 from tests.support.volumes import query, status_of
+from tests.t9_checkpoints.layouts import safetensors
 from tests.t9_checkpoints.world import World, follow
 
 SAVED = ("job/step-5/__0_0.distcp", "job/step-5/deep/__1_0.distcp", "job/step-5/.metadata")
@@ -281,7 +282,8 @@ def test_the_commands_do_not_wait_for_what_cannot_come(
 def test_what_a_killed_save_left_is_not_waited_for(configured: World, run: Run) -> None:
     at, left = "out/checkpoint-5", ("out/checkpoint-5/.tmp123abc", "out/checkpoint-5/in/.tmp123abd")
     for name in ("trainer_state.json", "model.safetensors", "in/f"):
-        configured.write(f"{at}/{name}", b'{"global_step": 5}')
+        is_model = name == "model.safetensors"
+        configured.write(f"{at}/{name}", safetensors() if is_model else b'{"global_step": 5}')
         configured.drain(f"{at}/{name}")
     for path in left:
         configured.write(path, b"half")

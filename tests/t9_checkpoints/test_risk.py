@@ -144,7 +144,7 @@ def test_checkpoints_are_counted_by_the_state_that_is_shown(settings: Settings) 
         run=b"at rest",
     )
     found = status_of(settings)["catalogue"]
-    counts = {"writing": 3, "complete": 3, "draining": 1, "durable": 4, "archived": 1}
+    counts = {"writing": 3, "complete": 3, "draining": 1, "durable": 4, "archived": 1, "broken": 0}
     assert (found["checkpoints"], found["runs"]) == (counts, 5)
 
 

@@ -65,7 +65,7 @@ def test_a_checkpoint_stays_when_the_newer_ones_are_gone(
         world.drain(f"run/step-3/{name}")
     follow(world.follower())
     # It is written into, which the catalogue does not know yet.
-    world.write("run/step-3/a.distcp", b"newer")
+    world.write("run/step-3/a.distcp", b"newer bytes")
     assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
     world.drain("run/step-3/a.distcp")
     follow(world.follower())

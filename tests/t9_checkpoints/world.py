@@ -161,6 +161,14 @@ class World:
         }
         return replace(self, settings=make_settings(self.settings.data_dir, values))
 
+    def with_quiet(self, seconds: float) -> World:
+        """Return the same world with a time for which marked checkpoints must be quiet."""
+        values: dict[str, dict[str, Any]] = {
+            "namespace": {"url": self.settings.database_url},
+            "checkpoints": {"quiet_seconds": seconds},
+        }
+        return replace(self, settings=make_settings(self.settings.data_dir, values))
+
     def end(self) -> None:
         """Close what followers have opened."""
         for database in self._databases:
