@@ -8,27 +8,15 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.cli import table
-from gateway.cli.quantities import (
-    COUNT,
-    DURATION,
-    EVENTS,
-    NUMBER,
-    PARAMETERS,
-    PRICE,
-    RATE,
-    SHARE,
-    SIZE,
-    WAIT,
-    Kind,
-)
-from gateway.errors import UserError
-from gateway.sizing import capacity, cost
+from gateway.cli.planoptions import FLAGS, GROUPS, OPTIONS, inputs_of
+from gateway.sizing import capacity, comparison, cost, losses
+from gateway.sizing.comparison import Line, Way
 from gateway.sizing.figure import Figure, Inputs, Unit
 from gateway.units import decimal_size, duration
 
@@ -36,6 +24,12 @@ COLUMNS = ("figure", ">value", "formula")
 WIDTH = 100
 LABEL_WIDTH = 22
 VALUE_WIDTH = 17
+WAYS = {
+    Way.DIRECT_ALL: "direct, keep all",
+    Way.DIRECT: "direct, by the policy",
+    Way.GATEWAY: "through the gateway",
+}
+WAY_WIDTH = 23
 
 EPILOG = """\
 A SIZE is like 350GB, a RATE like 100Gbit/s or 5GB/s, a TIME like 35ms, 15m or 1d. Units are
@@ -47,75 +41,14 @@ examples:
 
   What does the bucket keep, and what does it cost, if each hour's checkpoint stays for a week?
     spillway plan --checkpoint-size 350GB --interval 1h --keep-days 7
+
+  What do restarts and stalls cost, with a gateway and without?
+    spillway plan --parameters 70B --interval 1h --gpus 512 --restarts 2 --direct-rate 2GB/s
 """
 ASSUMED = (
     "The rates of a gateway are inputs and not measured: give those of your machine. The prices "
     "are inputs too: the default is a list price of S3 Standard, and list prices change."
 )
-
-
-class Option(NamedTuple):
-    """An option that is one of the inputs."""
-
-    flag: str
-    field: str
-    """The name in ``Inputs``."""
-    kind: Kind
-    help: str
-    default: str | None = None
-
-
-GROUPS: dict[str, Sequence[Option]] = {
-    "the training": (
-        Option("--parameters", "parameters", PARAMETERS, "parameters of the model, like 405B"),
-        Option(
-            "--bytes-per-parameter",
-            "bytes_per_parameter",
-            NUMBER,
-            "what a checkpoint has of each, with the state of the optimizer",
-            "14",
-        ),
-        Option("--checkpoint-size", "checkpoint_bytes", SIZE, "in place of the parameters"),
-        Option("--interval", "interval_seconds", DURATION, "from one save of a job to its next"),
-        Option("--overlap", "overlap", SHARE, "of the interval, what a save may take", "10%"),
-        Option("--jobs", "jobs", COUNT, "jobs that train at the same time", "1"),
-        Option("--together", "jobs_together", COUNT, "jobs that save at the same moment, if fewer"),
-        Option("--gpus", "gpus", COUNT, "GPUs of one job"),
-        Option("--files", "files", COUNT, "files of a checkpoint, if not one for each GPU"),
-    ),
-    "one gateway": (
-        Option("--network", "network_bytes_per_second", RATE, "its network card", "100Gbit/s"),
-        Option("--disk", "disk_bytes_per_second", RATE, "writes to its NVMe disk", "5GB/s"),
-        Option("--uplink", "bucket_bytes_per_second", RATE, "what it can drain", "10Gbit/s"),
-        Option("--outage", "outage_seconds", WAIT, "for so long the bucket may be away", "8h"),
-        Option("--part-size", "part_bytes", SIZE, "as drain.part_bytes", "16MiB"),
-    ),
-    "training without a gateway": (
-        Option(
-            "--put-latency", "put_seconds", WAIT, "all GPUs wait for so long at each save", "35ms"
-        ),
-        Option(
-            "--throttle-events", "throttle_events", EVENTS, "times a day that the store throttles"
-        ),
-        Option(
-            "--throttle-wait", "throttle_seconds", WAIT, "all GPUs wait for so long each time", "2s"
-        ),
-    ),
-    "the policy (a checkpoint stays if one rule keeps it; without rules all stay)": (
-        Option("--run-days", "run_days", NUMBER, "length of the run", "30"),
-        Option("--keep-days", "keep_days", NUMBER, "keep those of the last so many days"),
-        Option("--keep-newest", "keep_newest", COUNT, "keep so many of the newest"),
-        Option("--keep-every", "keep_every", COUNT, "keep one in so many"),
-        Option("--tier-after-days", "tier_after_days", NUMBER, "then in another storage class"),
-    ),
-    "prices in $ (list prices change; without a price its figure is left out)": (
-        Option("--storage-price", "storage_usd", PRICE, "of a TB and a month; S3 Standard", "23"),
-        Option("--tier-price", "tier_usd", PRICE, "of a TB and a month in the other class"),
-        Option("--put-price", "put_usd", PRICE, "of 1,000 PUT requests"),
-    ),
-}
-OPTIONS = tuple(option for group in GROUPS.values() for option in group)
-FLAGS = {option.field: option.flag for option in OPTIONS}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -137,57 +70,73 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the figures. Returns exit status 0. Raises UserError."""
-    inputs = _inputs(args)
-    figures = [*capacity.figures(inputs), *cost.figures(inputs)]
+    inputs = inputs_of(args)
+    figures = [*capacity.figures(inputs), *losses.figures(inputs), *cost.figures(inputs)]
+    lines = list(comparison.lines(inputs))
     if args.json:
-        print(json.dumps(_facts(inputs, figures), indent=2))
+        print(json.dumps(_facts(inputs, figures, lines), indent=2))
     else:
         rows = [_cells(inputs, figure) for figure in figures]
         table.show(COLUMNS, rows, chain.from_iterable(map(_wrapped_row, rows)))
+        print()
+        compared = [_compared(inputs, line) for line in lines]
+        titles = ("compared", *(f">{title}" for title in WAYS.values()), "formula")
+        table.show(
+            titles, compared, chain([_across("", WAYS.values())], *map(_wrapped_line, compared))
+        )
         print(*_remarks(args), sep="\n")
     return 0
 
 
-def _inputs(args: argparse.Namespace) -> Inputs:
-    values: dict[str, Any] = {}
-    for option in OPTIONS:
-        text = getattr(args, option.field)
-        values[option.field] = None if text is None else option.kind.read(option.flag, text)
-    inputs = Inputs(**values)
-    if (inputs.parameters is None) == (inputs.checkpoint_bytes is None):
-        raise UserError("either --parameters or --checkpoint-size: see spillway plan --help")
-    if values["interval_seconds"] is None:
-        raise UserError("how often is saved? --interval TIME: see spillway plan --help")
-    if (inputs.jobs_together or 0) > inputs.jobs:
-        raise UserError(f"--together {inputs.jobs_together}: more than --jobs {inputs.jobs}")
-    if inputs.tier_usd is not None and inputs.tier_after_days is None:
-        raise UserError("--tier-price: from which age on? --tier-after-days NUMBER")
-    return inputs
+def _missing(inputs: Inputs, needs: Sequence[str]) -> str:
+    """Return the options that must be given for what needs some inputs."""
+    return ", ".join(FLAGS[name] for name in needs if getattr(inputs, name) is None)
 
 
-def _missing(inputs: Inputs, figure: Figure) -> str:
-    """Return the options that must be given for a figure."""
-    return ", ".join(FLAGS[name] for name in figure.needs if getattr(inputs, name) is None)
-
-
-def _facts(inputs: Inputs, figures: Sequence[Figure]) -> dict[str, Any]:
+def _facts(inputs: Inputs, figures: Sequence[Figure], lines: Sequence[Line]) -> dict[str, Any]:
+    absent = {line.name: _missing(inputs, line.needs) for line in lines}
     return {
         "inputs": asdict(inputs),
         "results": {figure.name: figure.value for figure in figures},
         "formulas": {figure.name: figure.formula for figure in figures},
-        "left_out": {one.name: _missing(inputs, one) for one in figures if one.value is None},
+        "left_out": {one.name: _missing(inputs, one.needs) for one in figures if one.value is None},
+        "comparison": {
+            "results": {way: {line.name: line.values[way] for line in lines} for way in Way},
+            "formulas": {line.name: line.formula for line in lines},
+            "left_out": {name: flags for name, flags in absent.items() if flags},
+        },
     }
 
 
 def _cells(inputs: Inputs, figure: Figure) -> tuple[str, ...]:
     if figure.value is None:
-        return figure.label, "left out", f"needs {_missing(inputs, figure)}"
+        return figure.label, "left out", f"needs {_missing(inputs, figure.needs)}"
     return figure.label, _shown(figure.unit, figure.value), figure.formula
 
 
 def _wrapped_row(cells: tuple[str, ...]) -> list[str]:
     label, value, how = cells
     return _wrapped(f"{label:<{LABEL_WIDTH}}{value:<{VALUE_WIDTH}} ", how)
+
+
+def _compared(inputs: Inputs, line: Line) -> tuple[str, ...]:
+    values = (line.values[way] for way in Way)
+    absent = _missing(inputs, line.needs)
+    return (
+        line.label,
+        *("left out" if value is None else _shown(line.unit, value) for value in values),
+        f"{line.formula}; what is left out needs {absent}" if absent else line.formula,
+    )
+
+
+def _wrapped_line(cells: tuple[str, ...]) -> list[str]:
+    label, *values, how = cells
+    return [_across(label, values), *_wrapped("    ", how)]
+
+
+def _across(label: str, values: Iterable[str]) -> str:
+    columns = "".join(f"{value:<{WAY_WIDTH}}" for value in values)
+    return f"{label:<{LABEL_WIDTH}}{columns}".rstrip()
 
 
 def _remarks(args: argparse.Namespace) -> Iterator[str]:
@@ -215,6 +164,8 @@ def _shown(unit: Unit, value: float) -> str:
             return duration(value)
         case Unit.GPU_HOURS:
             return f"{_number(value)} GPU-hours"
+        case Unit.KWH:
+            return f"{_number(value)} kWh"
         case Unit.USD:
             return f"{value:,.2f} $"
         case Unit.COUNT:

@@ -64,6 +64,7 @@ _RATES: _Units = {
 
 COUNT = Kind(_ONE, "N", "3", is_whole=True)
 NUMBER = Kind(_ONE, "NUMBER", "14")
+AMOUNT = NUMBER._replace(may_be_zero=True)
 PRICE = Kind(_ONE, "PRICE", "23", may_be_zero=True)
 SHARE = Kind({"%": Decimal("0.01"), "": 1}, "SHARE", "10%", is_share=True)
 PARAMETERS = Kind({"": 1, "M": 10**6, "B": 10**9, "T": 10**12}, "NUMBER", "405B")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gateway.settings import SpaceSettings
-from gateway.sizing.figure import Figure, Inputs, Unit, product, whole_up
+from gateway.sizing.figure import HOUR_SECONDS, Figure, Inputs, Unit, product, whole_up
 
-HOUR_SECONDS = 3600
 SLOW_FROM = SpaceSettings.slow_from
 
 
@@ -17,6 +16,18 @@ def figures(inputs: Inputs) -> Iterator[Figure]:
     yield from _gateways(inputs)
     yield from _outage(inputs)
     yield from _losses(inputs)
+
+
+def gateways(inputs: Inputs) -> int:
+    """Return how many gateways take the saves in time, and keep up with draining them."""
+    for_saves = _peak(inputs) / gateway_rate(inputs)
+    for_drain = _drain_rate(inputs) / inputs.bucket_bytes_per_second
+    return max(1, whole_up(max(for_saves, for_drain)))
+
+
+def gateway_rate(inputs: Inputs) -> float:
+    """Return how many bytes a second one gateway takes."""
+    return min(inputs.network_bytes_per_second, inputs.disk_bytes_per_second)
 
 
 def _saves(inputs: Inputs) -> Iterator[Figure]:
@@ -63,14 +74,14 @@ def _gateways(inputs: Inputs) -> Iterator[Figure]:
         "gateway_bytes_per_second",
         "rate of a gateway",
         Unit.BYTES_PER_SECOND,
-        _gateway_rate(inputs),
+        gateway_rate(inputs),
         "the smaller of its network and its disk",
     )
     yield Figure(
         "gateways",
         "gateways",
         Unit.COUNT,
-        _count(inputs),
+        gateways(inputs),
         "write rate of all / rate of a gateway, or steady drain rate / uplink of a gateway: "
         "the larger, rounded up",
     )
@@ -78,7 +89,7 @@ def _gateways(inputs: Inputs) -> Iterator[Figure]:
         "save_seconds",
         "save to one gateway",
         Unit.SECONDS,
-        inputs.size_bytes / _gateway_rate(inputs),
+        inputs.size_bytes / gateway_rate(inputs),
         "one checkpoint / rate of a gateway, which serves nothing else meanwhile",
     )
     yield Figure(
@@ -112,7 +123,7 @@ def _outage(inputs: Inputs) -> Iterator[Figure]:
         "gateway_disk_bytes",
         "disk of a gateway",
         Unit.BYTES,
-        waiting_bytes / _count(inputs) / SLOW_FROM,
+        waiting_bytes / gateways(inputs) / SLOW_FROM,
         f"room for them / gateways / {SLOW_FROM:g}, the space.slow_from at which writers are "
         "slowed",
     )
@@ -148,14 +159,3 @@ def _peak(inputs: Inputs) -> float:
 
 def _drain_rate(inputs: Inputs) -> float:
     return inputs.size_bytes * inputs.jobs / inputs.interval_seconds
-
-
-def _gateway_rate(inputs: Inputs) -> float:
-    return min(inputs.network_bytes_per_second, inputs.disk_bytes_per_second)
-
-
-def _count(inputs: Inputs) -> int:
-    """Return how many gateways take the saves in time, and keep up with draining them."""
-    for_saves = _peak(inputs) / _gateway_rate(inputs)
-    for_drain = _drain_rate(inputs) / inputs.bucket_bytes_per_second
-    return max(1, whole_up(max(for_saves, for_drain)))

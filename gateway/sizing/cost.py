@@ -1,4 +1,4 @@
-"""What a policy keeps in the bucket, and the price of a month of it at the end of the run."""
+"""What the bucket has at the end of a run, and the price of a month of it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 
 from gateway.errors import UserError
-from gateway.sizing.figure import Figure, Inputs, Unit, product, whole_down
+from gateway.sizing import stock
+from gateway.sizing.figure import MONTH_DAYS, Figure, Inputs, Unit, product
+from gateway.sizing.stock import Stock
 
-MONTH_DAYS = 30
 TB = 10**12
 
 # These are the drain's own numbers. Its modules take a tenth of a second to import.
@@ -20,27 +21,9 @@ OBJECT_MAX_BYTES = PARTS_MAX * 5 * 1024 * MIB
 
 def figures(inputs: Inputs) -> Iterator[Figure]:
     """Yield the figures. Raises UserError if a file is larger than an object can be."""
+    yield from _stored(inputs)
     yield from _storage(inputs)
     yield from _requests(inputs)
-
-
-def kept(inputs: Inputs, newest: int | None = None) -> int:
-    """Return how many checkpoints of a job the policy keeps at the end of the run.
-
-    Parameters: newest, to count only among so many of the newest. A checkpoint stays if one of the
-    rules keeps it, and the newest one always. Without rules all stay.
-    """
-    made = _made(inputs, inputs.run_days)
-    if inputs.keep_days is inputs.keep_newest is inputs.keep_every is None:
-        window = made
-    else:
-        recent = 0 if inputs.keep_days is None else _made(inputs, inputs.keep_days)
-        window = max(1, recent, inputs.keep_newest or 0)
-    counted = made if newest is None else min(made, newest)
-    if inputs.keep_every is None or counted <= window:
-        return min(window, counted)
-    older, uncounted = made - window, made - counted
-    return window + older // inputs.keep_every - uncounted // inputs.keep_every
 
 
 def puts(file_bytes: int, part_bytes: int) -> int:
@@ -61,27 +44,55 @@ def puts(file_bytes: int, part_bytes: int) -> int:
     return -(-file_bytes // part_bytes) + 2
 
 
-def _storage(inputs: Inputs) -> Iterator[Figure]:
-    count = kept(inputs)
-    stored_bytes = inputs.jobs * count * inputs.size_bytes
-    yield Figure("kept_checkpoints", "kept of a job", Unit.COUNT, count, _policy_text(inputs))
+def storage_usd(inputs: Inputs, there: Stock) -> tuple[float, float | None]:
+    """Return the price of a month of what is in the bucket's own class, and in the other one, or
+    None if the price of that is not known."""
+    tb = inputs.size_bytes / TB
+    other_usd = 0.0 if inputs.tier_after_days is None else product(there.old * tb, inputs.tier_usd)
+    return (there.total - there.old) * tb * inputs.storage_usd, other_usd
+
+
+def puts_per_month(inputs: Inputs, more: int) -> float | None:
+    """Return the requests of all jobs. None: it is not known how many files a checkpoint has.
+
+    Parameters: more, requests for a checkpoint besides those for its files.
+    """
+    each = _puts(inputs)
+    saves = inputs.jobs * inputs.checkpoints_per_day * MONTH_DAYS
+    return None if each is None else (each + more) * saves
+
+
+def files_needed(inputs: Inputs) -> tuple[str, ...]:
+    """Return the input without which the requests are not known."""
+    return ("files",) if (inputs.files or inputs.gpus) is None else ()
+
+
+def _stored(inputs: Inputs) -> Iterator[Figure]:
+    there = stock.through_gateway(inputs)
     yield Figure(
-        "stored_bytes",
-        "in the bucket",
-        Unit.BYTES,
-        stored_bytes,
-        "checkpoints kept x jobs x one checkpoint",
+        "kept_checkpoints", "kept of a job", Unit.COUNT, stock.kept(inputs), _policy_text(inputs)
     )
-    first_bytes, what = stored_bytes, "in the bucket"
+    parts = {
+        "kept": ("kept of all", there.kept, "checkpoints kept x jobs x one checkpoint"),
+        "trash": ("in the trash", there.trash, _trash_text(inputs)),
+        "held": ("held for a newer one", there.held, _held_text(inputs)),
+        "noncurrent": ("noncurrent versions", there.noncurrent, _versions_text(inputs)),
+        "stored": ("in the bucket", there.total, "the sum of these"),
+    }
+    for name, (label, count, formula) in parts.items():
+        yield Figure(f"{name}_bytes", label, Unit.BYTES, count * inputs.size_bytes, formula)
+
+
+def _storage(inputs: Inputs) -> Iterator[Figure]:
+    first_usd, tier_usd = storage_usd(inputs, stock.through_gateway(inputs))
+    what = "in the bucket"
     if inputs.tier_after_days is not None:
-        young = kept(inputs, _made(inputs, inputs.tier_after_days))
-        first_bytes = inputs.jobs * young * inputs.size_bytes
-        what = f"what is younger than {inputs.tier_after_days:g} days"
+        what = f"what did not reach {inputs.tier_after_days:g} days before it was deleted"
     yield Figure(
         "storage_usd_per_month",
         "storage a month",
         Unit.USD,
-        first_bytes / TB * inputs.storage_usd,
+        first_usd,
         f"{what}, in TB x price of a TB and a month",
     )
     if inputs.tier_after_days is not None:
@@ -89,7 +100,7 @@ def _storage(inputs: Inputs) -> Iterator[Figure]:
             "tier_usd_per_month",
             "other class a month",
             Unit.USD,
-            product((stored_bytes - first_bytes) / TB, inputs.tier_usd),
+            tier_usd,
             "what is older, in TB x price of a TB and a month there; without the requests that "
             "move it",
             ("tier_usd",),
@@ -97,18 +108,14 @@ def _storage(inputs: Inputs) -> Iterator[Figure]:
 
 
 def _requests(inputs: Inputs) -> Iterator[Figure]:
-    files = inputs.files or inputs.gpus
-    needs = ("files",) if files is None else ()
-    each = None
-    if files is not None:
-        each = files * puts(math.ceil(inputs.size_bytes / files), inputs.part_bytes)
-    monthly = product(each, inputs.jobs, inputs.checkpoints_per_day, MONTH_DAYS)
+    needs = files_needed(inputs)
+    each, monthly = _puts(inputs), puts_per_month(inputs, 1)
     yield Figure(
         "puts_per_checkpoint",
         "PUTs a checkpoint",
         Unit.COUNT,
-        each,
-        "files x parts of a file, and two more for a file that is sent in parts",
+        None if each is None else each + 1,
+        "files x parts of a file, two more for a file that is sent in parts, and the manifest",
         needs,
     )
     yield Figure(
@@ -129,9 +136,12 @@ def _requests(inputs: Inputs) -> Iterator[Figure]:
     )
 
 
-def _made(inputs: Inputs, days: float) -> int:
-    """Return the checkpoints that a job makes in so many days."""
-    return whole_down(days * inputs.checkpoints_per_day)
+def _puts(inputs: Inputs) -> int | None:
+    """Return the requests for the files of a checkpoint. None: their number is not known."""
+    files = inputs.files or inputs.gpus
+    if files is None:
+        return None
+    return files * puts(math.ceil(inputs.size_bytes / files), inputs.part_bytes)
 
 
 def _policy_text(inputs: Inputs) -> str:
@@ -142,4 +152,32 @@ def _policy_text(inputs: Inputs) -> str:
         rules.append(f"the newest {inputs.keep_newest}")
     if inputs.keep_every is not None:
         rules.append(f"one in {inputs.keep_every}")
-    return f"{' and '.join(rules) or 'all'}, at the end of a run of {inputs.run_days:g} days"
+    text = " and ".join(rules) or "all"
+    if inputs.job_keeps is not None:
+        text += f", as far as the job itself keeps them, its newest {inputs.job_keeps}"
+    return f"{text}, at the end of a run of {inputs.run_days:g} days"
+
+
+def _trash_text(inputs: Inputs) -> str:
+    text = f"what the policy deleted in the last {inputs.trash_days:g} days (--trash-days)"
+    if inputs.trash_max_bytes is not None:
+        text += ", at most --trash-max x gateways; what was deleted in the last hour stays"
+    return text
+
+
+def _held_text(inputs: Inputs) -> str:
+    if inputs.job_keeps is None:
+        return "nothing: the job removes none itself (--job-keeps)"
+    return (
+        "at most one of a run: the job removed it, and no newer one is durable yet, for up to "
+        f"{inputs.rotation_hours:g} hours"
+    )
+
+
+def _versions_text(inputs: Inputs) -> str:
+    if inputs.noncurrent_days is None:
+        return "nothing: the bucket is not versioned (--noncurrent-days)"
+    return (
+        f"what was deleted from the bucket in the last {inputs.noncurrent_days:g} days, which a "
+        "versioned bucket keeps"
+    )

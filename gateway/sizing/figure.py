@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
+MONTH_DAYS = 30
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Inputs:
     """What the figures are computed from.
 
     None: not known. Figures that need it have no value then. Durations, rates, sizes and counts
-    are above 0, except that a wait, an outage, a price or the throttling may be 0.
+    are above 0, except that a wait, an outage, a price, a power, the throttling, the restarts, and
+    the time for which something stays after its deletion may be 0.
     """
 
     parameters: float | None
@@ -44,18 +47,45 @@ class Inputs:
     throttle_events: int | None
     """Throttlings on one day. All GPUs of all jobs wait for each."""
     throttle_seconds: float
+    direct_bytes_per_second: float | None
+    """What one job writes to the bucket."""
+    stall_share: float
+    """The share of a save for which the GPUs of its job wait."""
+    restarts_per_day: float | None
+    """Restarts of one job from its newest good checkpoint."""
+    good_seconds: float | None
+    """From one good checkpoint to the next. None: each is good."""
+    storage_kw: float | None
+    """What the storage takes while it is written to."""
+    gpu_kw: float | None
+    """What one GPU takes while it waits."""
     run_days: float
     keep_days: float | None
     keep_newest: int | None
     keep_every: int | None
     tier_after_days: float | None
     """The age from which on a checkpoint is in another storage class."""
+    trash_days: float
+    trash_max_bytes: int | None
+    """The most that one gateway has in the trash."""
+    job_keeps: int | None
+    """The job removes all but so many of its newest. None: it removes none."""
+    runs: int | None
+    """The runs that remove their own at the same time. None: one of each job."""
+    rotation_hours: float
+    """For so long what a job removed waits for a newer one at most."""
+    noncurrent_days: float | None
+    """For so long a versioned bucket has what was deleted. None: it has no versions."""
     storage_usd: float
     """The price of a TB for a month."""
     tier_usd: float | None
     """The price of a TB for a month in the other class."""
     put_usd: float | None
     """The price of 1,000 PUT requests."""
+    gpu_usd: float | None
+    """The price of a GPU for an hour."""
+    gateway_usd: float | None
+    """The price of a gateway for a month."""
     part_bytes: int
 
     @property
@@ -80,6 +110,7 @@ class Unit(Enum):
     BYTES_PER_SECOND = auto()
     SECONDS = auto()
     GPU_HOURS = auto()
+    KWH = auto()
     USD = auto()
 
 

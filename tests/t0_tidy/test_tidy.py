@@ -107,7 +107,9 @@ ALLOWED = {
     "gateway.config": {
         "gateway.errors", "gateway.checks", "gateway.clients", "gateway.settings"
     },
-    "gateway.sizing": {"gateway.errors", "gateway.settings", "gateway.sizing"},
+    "gateway.sizing": {
+        "gateway.checkpointsettings", "gateway.errors", "gateway.settings", "gateway.sizing",
+    },
     "gateway.state": {"gateway.proc", "gateway.settings"},
     "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
     "gateway.port": {"gateway.settings"},

@@ -12,7 +12,8 @@ from gateway.drain.send.checksum import is_whole
 from gateway.errors import UserError
 from gateway.objectstore.objects import OBJECT_MAX_BYTES, part_bytes_of
 from gateway.settings import DrainSettings
-from gateway.sizing import capacity, cost
+from gateway.sizing import capacity, comparison, cost, losses, stock
+from gateway.sizing.comparison import Line, Way
 from gateway.sizing.figure import Inputs
 
 B = 10**9
@@ -40,14 +41,28 @@ BASE = Inputs(
     put_seconds=0.035,
     throttle_events=None,
     throttle_seconds=2,
+    direct_bytes_per_second=None,
+    stall_share=1,
+    restarts_per_day=None,
+    good_seconds=None,
+    storage_kw=None,
+    gpu_kw=None,
     run_days=30,
     keep_days=None,
     keep_newest=None,
     keep_every=None,
     tier_after_days=None,
+    trash_days=0,
+    trash_max_bytes=None,
+    job_keeps=None,
+    runs=None,
+    rotation_hours=72,
+    noncurrent_days=None,
     storage_usd=23,
     tier_usd=None,
     put_usd=None,
+    gpu_usd=None,
+    gateway_usd=None,
     part_bytes=16 * MIB,
 )
 
@@ -55,7 +70,13 @@ BASE = Inputs(
 def results(**changes: Any) -> dict[str, Any]:
     """Return the value of each figure, from the base with changes."""
     inputs = replace(BASE, **changes)
-    return {one.name: one.value for one in (*capacity.figures(inputs), *cost.figures(inputs))}
+    parts = (capacity.figures, losses.figures, cost.figures)
+    return {one.name: one.value for figures in parts for one in figures(inputs)}
+
+
+def compared(**changes: Any) -> dict[str, Line]:
+    """Return the lines of the comparison, from the base with changes."""
+    return {one.name: one for one in comparison.lines(replace(BASE, **changes))}
 
 
 @pytest.mark.parametrize(
@@ -137,10 +158,98 @@ def test_the_policy_keeps_what_one_of_its_rules_keeps() -> None:
             BASE, interval_seconds=DAY, run_days=made, keep_days=days, keep_newest=n, keep_every=k
         )
         steps = kept_one_by_one(made, days, n, k)
-        assert cost.kept(inputs) == len(steps), inputs
+        assert stock.kept(inputs) == len(steps), inputs
         for newest in range(made + 2):
             young = [step for step in steps if step > made - newest]
-            assert cost.kept(inputs, newest) == len(young), (newest, inputs)
+            assert stock.kept(inputs, newest) == len(young), (newest, inputs)
+
+
+def test_a_week_of_trash_is_most_of_a_bucket_that_keeps_three() -> None:
+    few = {"checkpoint_bytes": TB, "interval_seconds": 30 * MINUTE, "keep_newest": 3}
+    found = results(**few, trash_days=7)
+    assert found["kept_bytes"] == 3 * TB
+    assert found["trash_bytes"] == 7 * 48 * TB
+    assert found["stored_bytes"] == 339 * TB
+    assert found["storage_usd_per_month"] == pytest.approx(7797)
+    assert results(**few, trash_days=0)["storage_usd_per_month"] == pytest.approx(69)
+    # A run that is younger than the trash has not deleted so many.
+    assert results(**few, trash_days=7, run_days=1)["stored_bytes"] == 48 * TB
+
+
+def test_the_trash_has_a_limit_of_each_gateway_but_what_is_young_stays() -> None:
+    few = {"checkpoint_bytes": TB, "interval_seconds": 30 * MINUTE, "keep_newest": 3}
+    found = results(**few, trash_days=7, trash_max_bytes=10 * TB)
+    assert found["gateways"] == 2
+    assert found["trash_bytes"] == 20 * TB
+    # Two saves an hour are deleted, and nothing is removed early within an hour.
+    assert results(**few, trash_days=7, trash_max_bytes=1)["trash_bytes"] == 2 * TB
+    assert results(**few, trash_days=0, trash_max_bytes=1)["trash_bytes"] == 0
+    assert results(**few, trash_days=7, trash_max_bytes=10**18)["trash_bytes"] == 336 * TB
+
+
+def stock_one_by_one(inputs: Inputs) -> tuple[int, int, int, int]:
+    """Return what ``stock.through_gateway`` returns, of one job that makes one step a day."""
+    end = int(inputs.run_days)
+    window = max(1, int(inputs.keep_days or 0), inputs.keep_newest or 0)
+    has_rules = (inputs.keep_days, inputs.keep_newest, inputs.keep_every) != (None, None, None)
+    by_job: dict[int, int] = {}
+    by_policy: dict[int, int] = {}
+    for step in range(1, end + 1):
+        is_one_in = inputs.keep_every is not None and step % inputs.keep_every == 0
+        policy_day = step + window if has_rules and not is_one_in else None
+        job_day = step + inputs.job_keeps if inputs.job_keeps is not None else None
+        if job_day is not None and (policy_day is None or job_day <= policy_day):
+            by_job[step] = job_day
+        elif policy_day is not None:
+            by_policy[step] = policy_day
+    leaves = {step: day + int(inputs.trash_days) for step, day in by_policy.items()}
+    for step, day in by_job.items():
+        newer = min((other for other in by_job.values() if other > day), default=end + 1000)
+        leaves[step] = min(newer, day + int(inputs.rotation_hours / 24))
+    deleted = by_job | by_policy
+    steps = range(1, end + 1)
+    return (
+        sum(deleted.get(step, end + 1) > end for step in steps),
+        sum(by_policy.get(step, end + 1) <= end < leaves.get(step, 0) for step in steps),
+        sum(by_job.get(step, end + 1) <= end < leaves.get(step, 0) for step in steps),
+        sum(
+            end - (inputs.noncurrent_days or 0) < leaves.get(step, end + 1) <= end for step in steps
+        ),
+    )
+
+
+def test_what_is_deleted_stays_in_the_bucket_for_its_time() -> None:
+    some = (None, 1, 4)
+    rules = product(some, some, (None, 3), (None, 1, 2, 6))
+    times = ((0, 0, None), (5, 72, None), (5, 48, 4), (0, 72, 4))
+    for days, newest, every, job in rules:
+        for (trash, rotation, noncurrent), end in product(times, (1, 3, 17, 18)):
+            inputs = replace(
+                BASE,
+                interval_seconds=DAY,
+                run_days=end,
+                keep_days=days,
+                keep_newest=newest,
+                keep_every=every,
+                job_keeps=job,
+                trash_days=trash,
+                rotation_hours=rotation,
+                noncurrent_days=noncurrent,
+            )
+            assert stock.through_gateway(inputs)[:4] == stock_one_by_one(inputs), inputs
+
+
+def test_one_checkpoint_of_each_run_is_held_for_a_newer_one() -> None:
+    assert results(job_keeps=3, jobs=5)["held_bytes"] == 5 * 350 * GB
+    assert results(job_keeps=3, jobs=5, runs=9)["held_bytes"] == 9 * 350 * GB
+    assert results(job_keeps=3, jobs=5, rotation_hours=0)["held_bytes"] == 0
+    assert results(keep_newest=3, jobs=5)["held_bytes"] == 0
+
+
+def test_noncurrent_versions_of_a_bucket_with_versions() -> None:
+    found = results(keep_newest=2, jobs=3, trash_days=7, noncurrent_days=1)
+    assert found["noncurrent_bytes"] == 3 * 24 * 350 * GB
+    assert found["stored_bytes"] == 3 * (2 + 7 * 24 + 24) * 350 * GB
 
 
 @pytest.mark.parametrize("interval_seconds", [0.1, 0.3, 0.7, 700 / 3])
@@ -155,6 +264,18 @@ def test_a_second_storage_class() -> None:
     assert found["tier_usd_per_month"] == pytest.approx(3 * 120 * 0.35 * 4)
     assert results(keep_days=7, tier_after_days=9, tier_usd=4)["tier_usd_per_month"] == 0
     assert "tier_usd_per_month" not in results(keep_days=7)
+
+
+def test_what_is_deleted_stays_in_its_storage_class() -> None:
+    late = {"trash_days": 1, "noncurrent_days": 2, "tier_usd": 4}
+    found = results(keep_days=7, tier_after_days=2, **late)
+    assert found["storage_usd_per_month"] == pytest.approx(48 * 0.35 * 23)
+    assert found["tier_usd_per_month"] == pytest.approx((120 + 24 + 48) * 0.35 * 4)
+    found = results(keep_days=2, tier_after_days=3, **late)
+    assert found["storage_usd_per_month"] == pytest.approx((48 + 24 + 48) * 0.35 * 23)
+    assert found["tier_usd_per_month"] == 0
+    # A job that removes its own leaves nothing for the other class.
+    assert results(job_keeps=2, tier_after_days=1, **late)["tier_usd_per_month"] == 0
 
 
 @pytest.mark.parametrize("part_bytes", [5 * MIB, 16 * MIB, 64 * MIB])
@@ -174,10 +295,83 @@ def test_puts_are_those_of_the_drain(part_bytes: int) -> None:
 
 def test_requests_of_a_month() -> None:
     found = results(checkpoint_bytes=160 * MIB, files=10, gpus=5, jobs=2, put_usd=0.01)
-    assert found["puts_per_checkpoint"] == 10
-    assert found["puts_per_month"] == 10 * 2 * 24 * 30
-    assert found["put_usd_per_month"] == pytest.approx(0.144)
-    assert results(checkpoint_bytes=160 * MIB, gpus=5)["puts_per_checkpoint"] == 5 * (2 + 2)
+    assert found["puts_per_checkpoint"] == 10 + 1
+    assert found["puts_per_month"] == 11 * 2 * 24 * 30
+    assert found["put_usd_per_month"] == pytest.approx(0.1584)
+    assert results(checkpoint_bytes=160 * MIB, gpus=5)["puts_per_checkpoint"] == 5 * (2 + 2) + 1
+
+
+def test_restarts_lose_half_an_interval_on_each_gpu() -> None:
+    lost = {"restarts_per_day": 0.5, "gpus": 512, "jobs": 2}
+    found = results(**lost, gpu_usd=2)
+    assert found["restart_gpu_hours_per_month"] == pytest.approx(0.5 * 30 * 2 * 512 * 0.5)
+    assert found["restart_usd_per_month"] == pytest.approx(2 * 7680)
+    assert results(**lost, good_seconds=3 * HOUR)["restart_gpu_hours_per_month"] == 3 * 7680
+
+
+def test_energy_of_the_storage_and_of_gpus_that_wait() -> None:
+    # 350 GB at 5 GB/s take 70 s.
+    power = {"storage_kw": 5, "gpu_kw": 0.4, "gpus": 100}
+    found = results(**power)
+    assert found["stall_seconds"] == pytest.approx(70)
+    assert found["checkpoint_kwh"] == pytest.approx((5 + 40) * 70 / 3600)
+    assert found["kwh_per_month"] == pytest.approx(720 * 45 * 70 / 3600)
+    found = results(**power, stall_share=0.1)
+    assert found["stall_seconds"] == pytest.approx(7)
+    assert found["checkpoint_kwh"] == pytest.approx((5 * 70 + 40 * 7) / 3600)
+    # Three jobs share one gateway, whose rate limits them.
+    shared = results(jobs=3, **power, disk_bytes_per_second=10 * GB)
+    assert (shared["gateways"], shared["stall_seconds"]) == (1, pytest.approx(105))
+    alone = results(jobs=3, jobs_together=1, **power, disk_bytes_per_second=10 * GB)
+    assert alone["stall_seconds"] == pytest.approx(35)
+
+
+def test_the_ways_are_compared() -> None:
+    lines = compared(
+        keep_newest=10,
+        trash_days=2,
+        noncurrent_days=1,
+        gpus=100,
+        direct_bytes_per_second=GB,
+        restarts_per_day=1,
+        throttle_events=36,
+        put_usd=0.005,
+        gpu_usd=2,
+        gateway_usd=1000,
+    )
+    in_order = (Way.DIRECT_ALL, Way.DIRECT, Way.GATEWAY)
+    values = {name: [one.values[way] for way in in_order] for name, one in lines.items()}
+    assert values["stall_seconds"] == pytest.approx([350.035, 350.035, 70])
+    stored = [720, 10 + 24, 10 + 48 + 24]
+    assert values["stored_bytes"] == pytest.approx([350 * GB * count for count in stored])
+    puts = 100 * (209 + 2)  # 3.5 GB in parts of 16 MiB
+    assert values["puts_per_month"] == pytest.approx([720 * (puts + more) for more in (0, 0, 1)])
+    restarts, throttled = 30 * 100 * 0.5, 30 * 36 * 100 * 2 / 3600
+    lost = [720 * 100 * stall / 3600 + restarts for stall in (350.035, 350.035, 70)]
+    lost = [lost[0] + throttled, lost[1] + throttled, lost[2]]
+    assert values["lost_gpu_hours_per_month"] == pytest.approx(lost)
+    assert values["usd_per_month"] == pytest.approx(
+        [
+            count * 0.35 * 23 + 720 * (puts + more) / 1000 * 0.005 + 2 * hours + 1000 * more
+            for count, hours, more in zip(stored, lost, (0, 0, 1), strict=True)
+        ]
+    )
+    assert lines["usd_per_month"].formula == "storage + requests + gateways + lost GPU-hours"
+
+
+def test_only_what_is_known_of_each_way_is_compared() -> None:
+    # The GPU-hours are known of the gateway alone: its price would be higher by them.
+    lines = compared(gpus=64, gpu_usd=2)
+    assert lines["lost_gpu_hours_per_month"].values[Way.GATEWAY] is not None
+    assert lines["lost_gpu_hours_per_month"].values[Way.DIRECT] is None
+    money = lines["usd_per_month"]
+    assert money.formula == "storage; left out: requests, gateways, lost GPU-hours"
+    assert money.values == dict.fromkeys(Way, pytest.approx(720 * 0.35 * 23))
+    # Without the price of the class that most is in, there is no sum.
+    assert compared(tier_after_days=1)["usd_per_month"].values == dict.fromkeys(Way)
+    tiered = compared(tier_after_days=1, tier_usd=4, keep_newest=3)["usd_per_month"].values
+    assert tiered[Way.DIRECT_ALL] == pytest.approx((24 * 23 + 696 * 4) * 0.35)
+    assert tiered[Way.DIRECT] == pytest.approx(3 * 23 * 0.35)
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -185,6 +379,10 @@ def test_what_is_not_known_is_left_out() -> None:
     assert {name for name, value in found.items() if value is None} == {
         "put_gpu_hours_per_day",
         "throttle_gpu_hours_per_day",
+        "restart_gpu_hours_per_month",
+        "restart_usd_per_month",
+        "checkpoint_kwh",
+        "kwh_per_month",
         "tier_usd_per_month",
         "puts_per_checkpoint",
         "puts_per_month",
