@@ -68,3 +68,10 @@ class RetentionSettings:
         3600.0,
         checks.at_least(0),
     )
+    trash_max_bytes: int = _key(
+        "While the files in the trash have more than so many bytes, the oldest checkpoints there\n"
+        "are removed early: those that their runs can do without, and that have been there for\n"
+        "trash_short_seconds. 0: no limit.",
+        0,
+        checks.at_least(0),
+    )

@@ -50,7 +50,8 @@ class Trashed(BaseModel):
     by: str = Field(description="The policy or person.", examples=["newest-three v2"])
     reason: str
     is_expiring: bool = Field(description="Whether it is being removed: then it is too late.")
-    stays: str | None = Field(description="Why it stays although its time is over.")
+    early: str | None = Field(description="Why it goes before its time is over.")
+    stays: str | None = Field(description="Why it stays although it was to be removed.")
 
 
 class Returning(Body):

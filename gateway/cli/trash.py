@@ -109,8 +109,13 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         text += f"{size(found['bucket_bytes'])} in the bucket"
         if found["next_expiry_seconds"] is not None:
             text += f"; the next is removed in {duration(found['next_expiry_seconds'])}"
+        if found["early"]:
+            text += f"; {size(found['size_bytes'])} are more than retention.trash_max_bytes, "
+            text += f"{size(found['max_bytes'])}: the oldest {found['early']} go early"
         if found["staying"]:
-            text += f"; {found['staying']} stay although their grace is over: spillway trash list"
+            text += (
+                f"; {found['staying']} stay although they were to be removed: spillway trash list"
+            )
         yield "trash", text
 
 
@@ -149,6 +154,7 @@ def show(found: Sequence[dict[str, Any]], as_json: bool) -> int:
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     left = "being removed" if one["is_expiring"] else f"{duration(one['left_seconds'])} left"
+    left = "goes early" if one["early"] and not one["is_expiring"] else left
     left = f"stays: {one['stays']}" if one["stays"] else left
     when = one["deleted"][:19].replace("T", " ")
     return one["id"], size(one["size_bytes"]), left, one["path"], when, one["by"], one["reason"]
@@ -159,6 +165,8 @@ def _lines(one: dict[str, Any]) -> Iterator[str]:
     left = "stays" if one["stays"] else left
     yield f"{id:<8} {length:>10}  {left:<14} {path}"
     yield f"{'':<8} {when}  {by}: {reason}"
+    if one["early"]:
+        yield f"{'':<8} goes early: {one['early']}: take it back: spillway undelete {id}"
     if one["stays"]:
         yield (
             f"{'':<8} {one['stays']}: take it back: spillway undelete {id}, or "

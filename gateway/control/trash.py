@@ -15,6 +15,7 @@ from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
 from gateway.trash import rows
+from gateway.trash.limit import TOO_LARGE, surplus
 from gateway.trash.rows import Entry, State, Totals
 from gateway.trash.trash import Trash
 
@@ -33,10 +34,18 @@ def facts(
 
     Parameters: text, of names; entries, only these, which follow each other in the trash.
     """
-    wanted = trash.entries() if entries is None else entries
+    every = trash.entries()
+    wanted = every if entries is None else entries
     takes, now_ns = trash.totals(wanted), trash.now_ns()
-    export = settings.nfs.export
-    return [_facts_of(export, one, takes.get(one.id, Totals()), now_ns, text) for one in wanted]
+    export, is_over, early = settings.nfs.export, _is_over(settings, every), _early(trash, every)
+    return [
+        {
+            **_facts_of(export, one, takes.get(one.id, Totals()), now_ns, text),
+            "early": TOO_LARGE if one.id in early else None,
+            "stays": _stays(one, now_ns, is_over),
+        }
+        for one in wanted
+    ]
 
 
 def named(settings: Settings, session: Session) -> list[dict[str, Any]]:
@@ -106,15 +115,20 @@ def summary(trash: Trash) -> dict[str, Any]:
     entries = trash.entries()
     takes, now_ns = trash.totals(entries), trash.now_ns()
     each = [takes.get(one.id, Totals()) for one in entries]
-    left = [_left_seconds(one, now_ns) for one in entries if _stays(one) is None]
+    is_over = _is_over(trash.settings, entries)
+    free = [one for one in entries if _stays(one, now_ns, is_over) is None]
+    left = [_left_seconds(one, now_ns) for one in free]
     return {
         "entries": len(entries),
+        "size_bytes": sum(one.size for one in entries),
+        "max_bytes": trash.settings.retention.trash_max_bytes,
         "local_bytes": sum(one.local for one in each),
         "bucket_bytes": sum(one.stored for one in each),
         "dirty_files": sum(one.dirty_files for one in each),
         "dirty_bytes": sum(one.dirty_size for one in each),
         "next_expiry_seconds": min(left, default=None),
-        "staying": len(entries) - len(left),
+        "early": len(_early(trash, entries)),
+        "staying": len(entries) - len(free),
     }
 
 
@@ -142,7 +156,6 @@ def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text)
         "by": shown(entry.deleted_by),
         "reason": shown(entry.reason),
         "is_expiring": entry.state == State.EXPIRING,
-        "stays": _stays(entry),
     }
 
 
@@ -150,6 +163,30 @@ def _left_seconds(entry: Entry, now_ns: int) -> float:
     return round(max(0, entry.expires_ns - now_ns) / clock.NS, 1)
 
 
-def _stays(entry: Entry) -> str | None:
-    """Return why a checkpoint stays although its grace is over, or None."""
-    return entry.stays if entry.state == State.KEPT else None
+def _stays(entry: Entry, now_ns: int, is_over: bool) -> str | None:
+    """Return why a checkpoint stays although it was to be removed, or None.
+
+    Parameters: is_over, whether some are to be removed before their grace is over.
+    """
+    is_asked = entry.state == State.KEPT and (is_over or entry.expires_ns <= now_ns)
+    return entry.stays if is_asked else None
+
+
+def _is_over(settings: Settings, entries: Sequence[Entry]) -> bool:
+    """Return whether all entries together are more than the limit."""
+    max_bytes = settings.retention.trash_max_bytes
+    return 0 < max_bytes < sum(one.size for one in entries)
+
+
+def _early(trash: Trash, entries: Sequence[Entry]) -> set[str]:
+    """Return what goes before its grace is over, so that the trash is within its limit. Parameters:
+    entries, all."""
+    if not _is_over(trash.settings, entries):
+        return set()
+    wanted = trash.wanted()
+
+    def may_go(one: Entry) -> bool:
+        return one.state == State.KEPT and one.ino not in wanted and one.stays is None
+
+    limit = trash.settings.retention.trash_max_bytes
+    return {one.id for one in surplus(entries, limit, may_go)}

@@ -11,6 +11,8 @@ back when room is short: the evictor takes its clean files before all others, wh
 If that is not enough, entries with bytes that only the disk has are removed early, the oldest
 first. Nothing is removed early that has been there for less than ``retention.trash_short_seconds``,
 nor before the disk was too full at each look for SHORT_SECONDS, in which the evictor had its time.
+
+While the trash is larger than ``retention.trash_max_bytes``, its oldest entries are removed early.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from gateway.errors import DoorClosed, TrashRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import printable
+from gateway.trash.limit import TOO_LARGE, surplus
 from gateway.trash.rows import Entry, State
 from gateway.trash.trash import Trash
 
@@ -93,6 +96,7 @@ class Expiry:
                     break
                 if entry.state == State.EXPIRING or self._may_go(entry):
                     self._remove(entry, "room is short" if entry in early else "grace is over")
+            self._shrink(now_ns)
             self._said = ""
         except (UserError, DoorClosed, OSError) as exc:
             self._say(f"nothing is removed from the trash now: {exc}")
@@ -152,6 +156,24 @@ class Expiry:
                 log.warning("%s is removed early: the disk is too full", _shown(one))
                 wanted_bytes -= one.dirty_used
                 yield one
+
+    def _shrink(self, now_ns: int) -> None:
+        """Remove the oldest entries while the trash is larger than its limit."""
+        retention = self._settings.retention
+        if not retention.trash_max_bytes:
+            return
+        wanted = self._trash.wanted()
+        latest_ns = now_ns - int(retention.trash_short_seconds * clock.NS)
+
+        def may_go(one: Entry) -> bool:
+            is_free = one.state == State.KEPT and one.ino not in wanted
+            return is_free and one.since_ns <= latest_ns and self._may_go(one)
+
+        for entry in surplus(self._trash.entries(), retention.trash_max_bytes, may_go):
+            if self._stop.is_set():
+                return
+            identity.require_surroundings(self._settings)
+            self._remove(entry, TOO_LARGE)
 
     def _say(self, what: str) -> None:
         if what != self._said:

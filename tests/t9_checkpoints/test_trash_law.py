@@ -108,7 +108,7 @@ def test_people_are_told_what_stays(configured: World, capsys: pytest.CaptureFix
     assert first.split()[3:] == ["stays", "/checkpoints/run/step-1"]
     assert why.strip().startswith(f"{NONE_LEFT}: take it back: spillway undelete")
     main(["status", "--config", file])
-    assert "1 stay although their grace is over: spillway trash list" in capsys.readouterr().out
+    assert "1 stay although they were to be removed: spillway trash list" in capsys.readouterr().out
     world.namespace.close()
     assert main(["trash", "--config", file, "empty", trashed, "--yes"]) == 0
     assert query(world.settings, "SELECT count(*) FROM trash") == [(0,)]
