@@ -32,9 +32,17 @@ class Checkpoint(BaseModel):
     step: int | None
     rule: str = Field(description="Recognised it.", examples=["dcp"])
     state: str = Field(
-        description="writing, complete, draining, durable or archived.", examples=["durable"]
+        description="writing, complete, draining, durable or archived; broken if it was complete "
+        "and has lost members since: no other one is deleted for it.",
+        examples=["durable"],
     )
-    reason: str | None = Field(description="Why it is not complete.")
+    grade: Literal["listed", "alike", "marked"] | None = Field(
+        description="What shows that it is complete. listed: its index names its members, and all "
+        "are there. alike: it has the members of the complete ones before it. marked: its save has "
+        "ended, and nothing lists its members. Only for those that are listed or alike another one "
+        "is deleted. None: it is not complete."
+    )
+    reason: str | None = Field(description="Why it is not complete, or how it is broken.")
     files: int
     size_bytes: int
     dirty_files: int = Field(description="Files that the bucket does not have as they are here.")
@@ -56,7 +64,7 @@ class OneCheckpoint(Checkpoint):
     promotions: list[str] = Field(description="The names of its promotions.", examples=[["best"]])
 
 
-_STATES = Literal["writing", "complete", "draining", "durable", "archived"]
+_STATES = Literal["writing", "complete", "draining", "durable", "broken", "archived"]
 _SORTS = Literal["run", "-run", "complete", "-complete", "size", "-size"]
 
 

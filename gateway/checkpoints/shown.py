@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import case, literal_column
 
-from gateway.checkpoints.facts import State
+from gateway.checkpoints.facts import Grade, State
 from gateway.db.statements import checkpoint
 
 ARCHIVED, EXPIRED = "archived", "expired"
@@ -12,6 +12,23 @@ ARCHIVED, EXPIRED = "archived", "expired"
 and of one in the trash. The catalogue has the former as durable, and the latter not at all."""
 CATALOGUED = (*map(str, State), ARCHIVED)
 """The states that a checkpoint of the catalogue is shown in."""
+
+MEANING: dict[str, str] = {
+    State.WRITING: "its save has not ended",
+    State.COMPLETE: "its save has ended, and only this gateway has it",
+    State.DRAINING: "its save has ended, and the bucket has some of it",
+    State.DURABLE: "the bucket has all of it",
+    State.BROKEN: "it was complete, and has lost members since: no other one is deleted for it",
+    ARCHIVED: "the bucket has all of it, in another storage class",
+    EXPIRED: "it is in the trash, and can be taken back",
+    Grade.LISTED: "its index names its members, and all are there and as long as the index says",
+    Grade.ALIKE: "it has the same members as the complete ones before it in its run",
+    Grade.MARKED: "its save has ended, and nothing lists its members: no other one is deleted for "
+    "it, and a policy deletes it only by its age, after an approval",
+}
+"""What the states and grades of a checkpoint mean, for people."""
+ALARMING = (State.BROKEN, Grade.MARKED)
+"""Those that keep other checkpoints from being deleted."""
 
 SHOWN = case(
     (

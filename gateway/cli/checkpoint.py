@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gateway import config
+from gateway.checkpoints.shown import MEANING
 from gateway.cli import look, result, user
 from gateway.cli.change import each
 from gateway.cli.checkpoints import FACTS
@@ -52,7 +53,12 @@ def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) 
         facts = find(path)
         return {name: facts[name] for name in (*FACTS, "pinned", "promotions")}
 
-    return look.show_found(found, args)
+    return look.show_found(found, args, {"state": _meaning, "grade": _meaning})
+
+
+def _meaning(word: str | None) -> Iterator[str]:
+    """Yield a state or grade, with what it means."""
+    yield str(word) if word is None else f"{word}: {MEANING[word]}"
 
 
 def delete_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from gateway import config
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
-from gateway.checkpoints.shown import ARCHIVED, CATALOGUED
+from gateway.checkpoints.shown import ALARMING, ARCHIVED, CATALOGUED, MEANING
 from gateway.cli import risk, table
 from gateway.control import checkpoints, trash
 from gateway.control.checkpoints import Sort, Wanted
@@ -26,11 +26,11 @@ from gateway.text import shown
 from gateway.units import duration, size
 
 RISKS_SHOWN = 5
-COLUMNS = (">step", "state", ">size", "files", ">age", "checkpoint")
+COLUMNS = (">step", "state", "grade", ">size", "files", ">age", "checkpoint")
 FACTS = (
     *("ino", "path", "run", "step", "rule", "state", "reason", "files", "size_bytes"),
     *("dirty_files", "dirty_bytes", "complete_ns", "durable_ns", "age_seconds", "manifest"),
-    *("evidence", "storage_class"),
+    *("evidence", "storage_class", "grade"),
 )
 """What ``gateway.control.checkpoints`` says of a checkpoint."""
 
@@ -105,6 +105,8 @@ def show(
             table.show(COLUMNS, rows, map(_line, rows))
         else:
             _show_runs(export, found, facts["runs"])
+        for text in _meanings(found):
+            print(text)
         if not facts["is_made"]:
             print("the namespace was not looked at as a whole yet: there may be more")
         elif not found:
@@ -166,12 +168,21 @@ def _cells(one: dict[str, Any], name: str) -> tuple[str, ...]:
     step = "-" if one["step"] is None else str(one["step"])
     age = "-" if one["age_seconds"] is None else duration(one["age_seconds"])
     files = f"{one['files']} file{'' if one['files'] == 1 else 's'}"
-    return step, one["state"], size(one["size_bytes"]), files, age, _remark(one, name)
+    grade = one["grade"] or "-"
+    return step, one["state"], grade, size(one["size_bytes"]), files, age, _remark(one, name)
 
 
 def _line(cells: tuple[str, ...]) -> str:
-    step, state, length, files, age, remark = cells
-    return f"  {step:>10}  {state:<9} {length:>10}  {files:<12} {age:>9}  {remark}".rstrip()
+    step, state, grade, length, files, age, remark = cells
+    first = f"  {step:>10}  {state:<9} {grade:<6} {length:>10}"
+    return f"{first}  {files:<12} {age:>9}  {remark}".rstrip()
+
+
+def _meanings(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield what a person must know of the states and grades that were listed."""
+    for word in ALARMING:
+        if any(word in (one["state"], one["grade"]) for one in found):
+            yield f"{word}: {MEANING[word]}"
 
 
 def _remark(one: dict[str, Any], name: str) -> str:

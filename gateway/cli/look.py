@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from stat import filemode
 from typing import Any, NamedTuple
@@ -149,9 +149,17 @@ def stat(args: argparse.Namespace) -> int:
         return show_found(found, args)
 
 
-def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) -> int:
-    """Print the facts about the paths. Returns the exit status. Parameters: find, which returns
-    those of one, and raises NotPossible."""
+def show_found(
+    find: Callable[[str], dict[str, Any]],
+    args: argparse.Namespace,
+    said: Mapping[str, Callable[[Any], Iterator[str]]] | None = None,
+) -> int:
+    """Print the facts about the paths. Returns the exit status.
+
+    Parameters: find, which returns those of one, and raises NotPossible; said, which yields the
+    lines of facts that are no plain values, by name.
+    """
+    ways = _SAID if said is None else said
     status = DONE
     found = []
     for path in args.paths:
@@ -169,7 +177,7 @@ def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) 
                 value = retention.moment(value)
             if name.endswith("_seconds") and value is not None:
                 value = duration(value)
-            for text in _SAID.get(name, _texts)(value):
+            for text in ways.get(name, _texts)(value):
                 print(f"{label:<17} {text}")
     return status
 

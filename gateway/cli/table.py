@@ -22,6 +22,7 @@ STYLES = {
     "failing": "red",
     "failed": "red",
     "damaged": "red",
+    "broken": "red",
     "delete": "red",
 }
 """The colour of a cell that is a state. NO_COLOR switches all of them off."""

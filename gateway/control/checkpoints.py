@@ -27,6 +27,7 @@ _LAST = literal_column(str((1 << 63) - 1), BigInteger)
 _NAMES = (
     *("ino", "path", "run", "step", "rule", "reason", "files", "size"),
     *("dirty_files", "dirty_size", "complete_ns", "durable_ns", "evidence", "storage_class"),
+    "grade",
 )
 _MANIFEST = (
     select(func.min(manifest.c.key))

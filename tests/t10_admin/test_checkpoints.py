@@ -49,6 +49,7 @@ def names(found: dict[str, Any]) -> list[str]:
         ("run=jobs/b&sort=-run", ["b/step-2", "b/step-1"]),
         ("state=writing", ["b/step-2"]),
         ("state=durable&text=step-3", ["a/step-3"]),
+        ("state=broken", []),
         ("text=b/step&rule=dcp", ["b/step-1", "b/step-2"]),
         ("rule=nothing", []),
         ("sort=-complete&limit=3", ["b/step-2", "b/step-1", "a/step-4"]),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.checkpoints.shown import CATALOGUED
+from gateway.checkpoints.facts import Grade
+from gateway.checkpoints.shown import CATALOGUED, EXPIRED, MEANING
 from gateway.cli import checkpoints
 from gateway.cli.main import main
 from gateway.control import checkpoints as control
@@ -57,7 +58,7 @@ def test_it_lists_runs_and_steps_in_the_order_of_numbers(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("job: durable: step 9 (")
     assert lines[3].split() == [
-        *("1000", "writing", "1", "B", "1", "file", "-", "step-1000:"),
+        *("1000", "writing", "-", "1", "B", "1", "file", "-", "step-1000:"),
         *(".metadata", "is", "missing"),
     ]
     assert run(configured, "missing") == 1
@@ -102,7 +103,7 @@ def test_what_was_moved_is_archived_and_what_is_in_the_trash_expired(
     assert found[3].keys() == found[0].keys()
     assert (found[3]["path"], found[3]["size_bytes"]) == ("/checkpoints/run/step-4", 5)
     assert run(configured, "run") == 0
-    last = capsys.readouterr().out.splitlines()[-1]
+    [last] = [line for line in capsys.readouterr().out.splitlines() if "expired" in line]
     assert last.split()[:2] == ["4", "expired"]
     assert last.endswith(f"step-4: in the trash: spillway undelete {trashed}")
 
@@ -127,7 +128,66 @@ def test_lists_and_counts_have_the_states_that_are_shown(world: World) -> None:
             counts = control.gather(world.settings, session)["checkpoints"]
     finally:
         database.close()
-    assert counts == dict.fromkeys(CATALOGUED, 0) | {"durable": 1, "archived": 1}
+    assert {state: count for state, count in counts.items() if count} == {
+        "durable": 1,
+        "archived": 1,
+    }
+
+
+def graded(world: World, grades: list[str | None], broken: str) -> None:
+    """Save steps of a run, of these grades. One of them has lost members since."""
+    for step, _grade in enumerate(grades, 1):
+        world.write(f"run/step-{step}/.metadata", b"12345")
+    follow(world.follower())
+    for step, grade in enumerate(grades, 1):
+        query(
+            world.settings,
+            "UPDATE checkpoint SET grade = :grade WHERE step = :step",
+            grade=grade,
+            step=step,
+        )
+    query(
+        world.settings,
+        "UPDATE checkpoint SET state = 'broken', reason = '2 of 5 files are gone', grade = NULL,"
+        " complete_ns = NULL WHERE path = :path",
+        path=broken.encode(),
+    )
+
+
+def test_it_says_what_shows_that_a_checkpoint_is_complete_and_what_is_broken(
+    configured: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graded(configured, ["listed", "alike", "marked", "listed"], "run/step-4")
+    found = listed(configured, capsys)
+    assert [(one["grade"], one["state"]) for one in found] == [
+        ("listed", "complete"),
+        ("alike", "complete"),
+        ("marked", "complete"),
+        (None, "broken"),
+    ]
+    assert [one["step"] for one in listed(configured, capsys, "--state", "broken")] == [4]
+    assert run(configured) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3].split()[:3] == ["3", "complete", "marked"]
+    assert lines[4].split()[:3] == ["4", "broken", "-"]
+    assert lines[4].endswith("step-4: 2 of 5 files are gone")
+    assert lines[5:] == [f"{word}: {MEANING[word]}" for word in ("broken", "marked")]
+    assert run(configured, "--text", "step-1") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    file = str(configured.settings.source)
+    paths = [f"/checkpoints/run/step-{step}" for step in (2, 4)]
+    assert main(["checkpoint", "--config", file, *paths]) == 0
+    said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert f"grade alike: {MEANING['alike']}" in said
+    assert f"state broken: {MEANING['broken']}" in said
+    assert "grade None" in said
+    assert main(["checkpoint", "--config", file, "--json", paths[1]]) == 0
+    [facts] = json.loads(capsys.readouterr().out)
+    assert (facts["state"], facts["grade"]) == ("broken", None)
+
+
+def test_each_state_and_grade_is_explained() -> None:
+    assert MEANING.keys() == {*CATALOGUED, EXPIRED, *Grade}
 
 
 def test_it_says_that_nobody_has_looked_yet(
