@@ -169,8 +169,9 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
         is_held = pinned.Pins(session).cover(ino)
         copies = checkpoints.promotions(session, ino)
         pin = pins.of(gateway.settings, session, ino, text_of)
+    place = checkpoints.place(gateway.settings, bytes_of(found["path"]))
     facts: dict[str, Any] = {"one": found, "pin": pin, "is_held": is_held, "copies": copies}
-    return page(request, "checkpoint.html", who, **facts, here="checkpoints")
+    return page(request, "checkpoint.html", who, **facts, place=place, here="checkpoints")
 
 
 @router.get("/{ino}/fate")

@@ -17,6 +17,7 @@ from admin_api.access import sessions
 from admin_api.access.principal import Principal, Role
 from admin_api.pages import flash
 from gateway import clock, units
+from gateway.checkpoints.shown import MEANING
 
 STATIC = Path(__file__).parent / "static"
 THEME = "theme"
@@ -121,6 +122,7 @@ def _environment() -> Environment:
         "when": _when,
         "iso": _iso,
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "meaning": MEANING.__getitem__,
         "name": lambda path: path.rpartition("/")[2] or path,
         "above": lambda path: path.rpartition("/")[0] or "/",
         "plural": _plural,

@@ -30,12 +30,12 @@ def _summary(facts: dict[str, Any]) -> Iterator[str]:
     if facts["more_checkpoints"]:
         yield f"... and {facts['more_checkpoints']:,} more: --run RUN shows those of one run"
     yield (
-        f"{facts['kept']:,} checkpoints are kept, {facts['deleted']:,} are deleted "
+        f"{facts['kept']:,} checkpoints are kept, {facts['deleted']:,} expire into the trash "
         f"({size(facts['deleted_bytes'])}), {facts['evicted']:,} leave the local disk, "
-        f"{facts['moved']:,} move to another storage class"
+        f"{facts['moved']:,} transition to another storage class"
     )
     if not facts["catalogue_is_made"]:
-        yield "nothing is deleted: the namespace was not looked at as a whole yet"
+        yield "nothing expires: the namespace was not looked at as a whole yet"
     if facts["clock_ahead_seconds"]:
         yield clock_text(int(facts["clock_ahead_seconds"] * clock.NS))
     for name in facts["unused_policies"]:
@@ -50,7 +50,7 @@ def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     name = one["path"].rpartition("/")[2]
     leaves = f"; leaves the local disk ({one['evicted_by']})" if one["evicted_by"] else ""
     held = "; superseded, and not uploaded meanwhile" if one["superseded"] else ""
-    moves = f"; moves to {one['moves_to']} ({one['moved_by']})" if one["moves_to"] else ""
+    moves = f"; transitions to {one['moves_to']} ({one['moved_by']})" if one["moves_to"] else ""
     kept = f"; in {one['storage_class']}" if one["storage_class"] else ""
     why = f"{one['why']}{leaves}{moves}{kept}{held}"
     return step, fate, one["state"], size(one["size_bytes"]), name, why

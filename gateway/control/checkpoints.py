@@ -19,6 +19,7 @@ from gateway.checkpoints.shown import ARCHIVED, CATALOGUED, SHOWN
 from gateway.control import runs
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import catalogue, checkpoint, manifest, promotion
+from gateway.objectstore.keys import key_of
 from gateway.settings import Settings
 from gateway.text import Text, printable
 
@@ -197,6 +198,12 @@ def kinds_of(sort: Sort) -> tuple[type, ...]:
 def promotions(session: Session, ino: int) -> list[str]:
     """Return the names of the promotions of a checkpoint."""
     return [name for (name,) in session.all(PROMOTIONS, ino=ino)]
+
+
+def place(settings: Settings, path: bytes) -> str:
+    """Return the address in the bucket of what has a path, as the tools of S3 take it."""
+    parts = path.removeprefix(settings.nfs.export.encode()).strip(b"/").split(b"/")
+    return f"s3://{settings.bucket.name}/{key_of(settings.bucket.prefix, parts)}"
 
 
 def is_made(session: Session) -> bool:

@@ -133,8 +133,8 @@ def test_a_plan_says_what_and_why_before_anything_is_stored(
     assert "step-1: it is not among the newest 2 (newest); step 4 is newer" in lines[1]
     assert "step-3: it is among the newest 2 (newest)" in lines[3]
     assert lines[5:] == [
-        "2 checkpoints are kept, 2 are deleted (20 B), 0 leave the local disk, "
-        "0 move to another storage class",
+        "2 checkpoints are kept, 2 expire into the trash (20 B), 0 leave the local disk, "
+        "0 transition to another storage class",
         "policy scratch selects no checkpoint",
     ]
     assert query(world.settings, "SELECT * FROM policy") == []
@@ -195,7 +195,7 @@ def test_a_clock_that_jumped_is_confirmed(
     lines = dict(retention.status_lines(status_of(world.settings)["retention"]))
     assert "the clock is 365.0 d ahead" in lines["retention"]
     assert run(world, "plan") == 0
-    assert "0 are deleted" in capsys.readouterr().out
+    assert "0 expire into the trash" in capsys.readouterr().out
     assert run(world, "clock") == 1
     assert "spillway policy clock --confirm" in capsys.readouterr().out
     assert run(world, "clock", "--confirm") == 0
