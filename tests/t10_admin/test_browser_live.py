@@ -195,7 +195,7 @@ def export(page: Page) -> None:
         page.get_by_role("button", name="Save and apply").click()
         expect(page.get_by_role("main")).to_contain_text(said)
     row = page.get_by_role("row", name="/one-run")
-    expect(row).to_contain_text("yes")
+    expect(row).to_contain_text("served")
 
 
 def approve(page: Page) -> None:
