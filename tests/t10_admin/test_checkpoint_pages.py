@@ -49,7 +49,7 @@ def test_a_list_says_what_shows_that_each_is_complete(site: Filled) -> None:
         graded(site, f"a/step-{step}", grade)
     graded(site, "a/step-4", None, "broken")
     text = text_of(site.page("/checkpoints/list", run="jobs/a"))
-    assert "broken 2 of 5 files are gone" in text.replace(BROKEN.capitalize(), BROKEN)
+    assert f"step 4 /checkpoints/jobs/a/step-4 {BROKEN} broken " in text
     for word in ("broken", "listed", "alike", "marked"):
         assert f"{word} : {MEANING[word]}." in text, word
     assert "Remarks" not in text
