@@ -75,7 +75,8 @@ def test_numbers_in_the_names_of_runs_count_as_numbers(
     assert [one["run"] for one in listed(configured, capsys)] == names
     assert run(configured) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines if not line.startswith(" ")] == names
+    # What the grades mean comes last.
+    assert [line.split(":")[0] for line in lines if not line.startswith(" ")][:7] == names
 
 
 def test_what_was_moved_is_archived_and_what_is_in_the_trash_expired(
