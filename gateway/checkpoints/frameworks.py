@@ -76,8 +76,8 @@ def _step_of(place: Place) -> int | None:
     """Return the step of a name by its words, or by a sibling that differs in the number only."""
     name = place.parts[-1]
     step = step_in(name)
-    if step is not None:
-        return step
+    if step is not None or place.entry.kind != Kind.DIRECTORY:
+        return step  # files that differ in a number may be the parts of one checkpoint
     lone = lone_number(name)
     return None if lone is None or not place.is_in_series(lone[0], lone[2]) else lone[1]
 

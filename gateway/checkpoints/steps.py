@@ -14,6 +14,12 @@ _BATCH = re.compile(rb"ep[0-9]{1,18}-ba([0-9]{1,18})(?![0-9A-Za-z])")
 """Composer: ``ep<epoch>-ba<batch>``."""
 _NUMBER = re.compile(rb"[0-9]+")
 _ALONE = re.compile(rb"([^0-9]*)([0-9]{1,18})([^0-9]*)", re.DOTALL)
+_DIVIDED = re.compile(
+    rb"(?:^|[^a-z])(?:rank|shard|part|proc|process|worker|node|host|gpu|device|layer|expert|model|"
+    rb"optimizer|[tpdme]p|seed|fold|trial|job|task|run|exp|version|v)[-_=.]?$",
+    re.IGNORECASE,
+)
+"""What is before a number that counts the parts of one checkpoint, or jobs."""
 COUNTED = re.compile(
     rb"((?:^|[-_.=/])(?:%s|ep)[-_=]?|-ba|[^-_.=]=)(-?[0-9]+(?:\.[0-9]+)*)" % _WORDS
 )
@@ -33,7 +39,7 @@ def lone_number(name: bytes) -> tuple[bytes, int, bytes] | None:
     a step only if a sibling has the same name but for the number. None: there is none, or there
     are several, as in dates."""
     match = _ALONE.fullmatch(name)
-    if match is None or re.match(_NO_END, match[3]) is None:
+    if match is None or re.match(_NO_END, match[3]) is None or _DIVIDED.search(match[1]):
         return None
     return match[1], int(match[2]), match[3]
 

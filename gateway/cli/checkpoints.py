@@ -14,15 +14,18 @@ from itertools import chain, groupby, islice
 from typing import Any
 
 from gateway import config
+from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import measure
 from gateway.checkpoints.shown import ALARMING, ARCHIVED, CATALOGUED, MEANING
+from gateway.checkpoints.unrecognised import unrecognised
 from gateway.cli import risk, table
 from gateway.control import checkpoints, trash
 from gateway.control.checkpoints import Sort, Wanted
 from gateway.control.reading import opened, reading
 from gateway.control.runs import facts_of
-from gateway.text import shown
+from gateway.settings import Settings
+from gateway.text import printable, shown
 from gateway.units import duration, size
 
 RISKS_SHOWN = 5
@@ -45,12 +48,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--reverse", action="store_true", help="in the other direction")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N of this order")
+    parser.add_argument(
+        "--unrecognised",
+        action="store_true",
+        help="directories with files of tensors that belong to no checkpoint (reads all names)",
+    )
     parser.add_argument("run_name", nargs="?", metavar="RUN", help="only this run")
 
 
 def run(args: argparse.Namespace) -> int:
     """List the checkpoints. Returns exit status 1 if there is no such run. Raises UserError."""
     settings = config.load(args.config)
+    if args.unrecognised:
+        return _show_unrecognised(settings, args)
     run = run_of(settings.nfs.export, args.run_name)
     wanted = Wanted(
         run=None if run is None else os.fsencode(run),
@@ -67,6 +77,33 @@ def run(args: argparse.Namespace) -> int:
         }
         expired = trash.named(settings, session)
     return show(facts, expired, settings.nfs.export, args)
+
+
+def _show_unrecognised(settings: Settings, args: argparse.Namespace) -> int:
+    """Print the directories that no rule knows. Raises UserError."""
+    with opened(settings) as database:
+        found = list(unrecognised(catalogue_of(settings, database)))
+    export = settings.nfs.export
+    facts = [
+        {
+            "path": f"{export}/{printable(one.path)}".rstrip("/"),
+            "files": one.files,
+            "size_bytes": one.size,
+            "first": printable(one.first),
+        }
+        for one in found
+    ]
+    if args.json:
+        print(json.dumps({"unrecognised": facts}, indent=2))
+        return 0
+    for path, one in zip((one["path"] for one in facts), found, strict=True):
+        count = "1 file" if one.files == 1 else f"{one.files} files"
+        print(f"{path}: {count}, {size(one.size)}: {printable(one.first)}")
+    if found:
+        print("no rule knows these: say what they are with [[checkpoints.rule]]")
+    else:
+        print("every file of tensors belongs to a checkpoint")
+    return 0
 
 
 def run_of(export: str, name: str | None) -> str | None:

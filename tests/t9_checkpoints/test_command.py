@@ -14,6 +14,7 @@ from gateway.cli.main import main
 from gateway.control import checkpoints as control
 from gateway.db.engine import Database
 from tests.support.volumes import query, status_of
+from tests.t9_checkpoints.layouts import tensors
 from tests.t9_checkpoints.trashing import put, trash_of
 from tests.t9_checkpoints.world import World, follow
 
@@ -185,6 +186,30 @@ def test_it_says_what_shows_that_a_checkpoint_is_complete_and_what_is_broken(
     assert main(["checkpoint", "--config", file, "--json", paths[1]]) == 0
     [facts] = json.loads(capsys.readouterr().out)
     assert (facts["state"], facts["grade"]) == ("broken", None)
+
+
+def test_directories_of_tensors_that_no_rule_knows_are_listed(
+    configured: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configured.write("run/step-1/.metadata", b"1")
+    configured.write("run/step-1/more/x.pt", b"1")
+    assert run(configured, "--unrecognised") == 0
+    assert capsys.readouterr().out == "every file of tensors belongs to a checkpoint\n"
+    for path in ("ours/alpha/rank0.pt", "ours/alpha/rank1.pt", "ours/alpha/notes", "top.npz"):
+        configured.write(path, b"12345")
+    configured.write("run/m-step-1.pt", tensors())
+    assert run(configured, "--unrecognised") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "/checkpoints: 1 file, 5 B: top.npz",
+        "/checkpoints/ours/alpha: 2 files, 10 B: rank0.pt",
+        "no rule knows these: say what they are with [[checkpoints.rule]]",
+    ]
+    assert run(configured, "--unrecognised", "--json") == 0
+    found = json.loads(capsys.readouterr().out)["unrecognised"]
+    assert [(one["path"], one["files"]) for one in found] == [
+        ("/checkpoints", 1),
+        ("/checkpoints/ours/alpha", 2),
+    ]
 
 
 def test_each_state_and_grade_is_explained() -> None:

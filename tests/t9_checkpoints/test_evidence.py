@@ -470,6 +470,14 @@ def test_a_bare_number_is_a_step_beside_another_one(world: World, follower: Foll
     assert rows_of(world.settings) == rebuilt(world)
 
 
+def test_the_files_of_ranks_are_no_steps(world: World, follower: Follower) -> None:
+    for rank in range(3):
+        world.write(f"mine/rank{rank}.pt", tensors())
+        world.write(f"mine/{rank}.pt", tensors())
+    follow(follower)
+    assert rows_of(world.settings) == []
+
+
 def test_two_series_in_one_directory_are_two_runs(world: World, follower: Follower) -> None:
     for name in ("generator-step-5.pt", "critic-step-5.pt", "generator-step-10.pt"):
         world.write(f"gan/{name}", tensors())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway import checks, clock, config
 from gateway.checkpoints.facts import Grade
 from gateway.checkpoints.frameworks import BUILT_IN
-from gateway.checkpoints.steps import step_in
+from gateway.checkpoints.steps import lone_number, step_in
 from gateway.errors import ConfigError
 from gateway.text import printable
 from tests.t9_checkpoints.layouts import LAYOUTS, Layout, Steps, index, safetensors, tensors
@@ -268,6 +268,29 @@ def test_directories_that_are_no_checkpoints(path: str) -> None:
 )
 def test_the_step_in_a_name(name: bytes, step: int | None) -> None:
     assert step_in(name) == step
+
+
+@pytest.mark.parametrize(
+    ("name", "lone"),
+    [
+        (b"100", (b"", 100, b"")),
+        (b"llama-100", (b"llama-", 100, b"")),
+        (b"10k", None),
+        (b"1.5", None),
+        (b"1_000", None),
+        (b"2026-11-01", None),
+        (b"rank0", None),
+        (b"mp_rank_00", None),
+        (b"model-00001", None),
+        (b"job7", None),
+        (b"v2", None),
+        (b"x" * 10, None),
+    ],
+)
+def test_the_number_that_may_be_a_step_beside_another(
+    name: bytes, lone: tuple[bytes, int, bytes] | None
+) -> None:
+    assert lone_number(name) == lone
 
 
 def test_a_quiet_time_passes() -> None:

@@ -12,6 +12,7 @@ from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_path, shown_paths
 from gateway.control.paths import shown
 from gateway.door.statistics import Histogram, Operations, Statistics
+from gateway.errors import UserError
 from gateway.escapes import bytes_of
 
 COUNTED_TRIES = 5
@@ -65,6 +66,8 @@ def show_statistics(args: argparse.Namespace, api: Api) -> int:
 
 def list_checkpoints(args: argparse.Namespace, api: Api) -> int:
     """List runs and checkpoints."""
+    if args.unrecognised:
+        raise UserError("checkpoints --unrecognised runs on the gateway only: run it there")
     run = checkpoints.run_of(api.export, args.run_name)
     wanted = None if run is None else encoded(run)
     query = {
