@@ -56,17 +56,20 @@ class Judge:
             record = None  # another save begins in its place
         try:
             verdict, is_broken = self._verdict(view, node, found, tally, members, record)
+            if verdict.grade is not None:
+                record = _recorded(node, found, tally, members, verdict.grade, record)
+            complete_ns = None if record is None else record.complete_ns
         except Unread as exc:
-            verdict = _kept(before, record, found.rule, exc)
-            wanted = self._wanted(exc, before is not None and before.evidence == evidence)
+            # Nothing is recorded of what was not judged.
+            verdict, is_broken = _kept(before, record, found.rule, exc)
+            is_same = before is not None and before.evidence == evidence and record is not None
+            wanted = self._wanted(exc, is_same)
             # The hash stays that of the members that the verdict is about.
             evidence = "" if before is None else before.evidence
+            complete_ns = None if before is None else before.complete_ns
         state = State.BROKEN if is_broken else _state(verdict, tally)
-        if verdict.grade is not None:
-            record = _recorded(node, found, tally, members, verdict.grade, record)
-            if state is State.DURABLE and record.durable_ns is None:
-                record = record._replace(durable_ns=tally.stored_ns)
-        is_complete = record is not None and verdict.grade is not None
+        if record is not None and state is State.DURABLE and record.durable_ns is None:
+            record = record._replace(durable_ns=tally.stored_ns)
         row = Row(
             node.entry.ino,
             node.parent,
@@ -81,7 +84,7 @@ class Judge:
             tally.size,
             tally.dirty_files,
             tally.dirty_size,
-            record.complete_ns if record is not None and is_complete else None,
+            None if verdict.grade is None else complete_ns,
             tally.stored_ns if state is State.DURABLE else None,
             verdict.due_ns,
             evidence,
@@ -141,15 +144,16 @@ class Judge:
         return exc.entry.ino
 
 
-def _kept(before: Row | None, known: Record | None, rule: str, exc: Unread) -> Verdict:
-    """Return the verdict of before, because there cannot be a new one now."""
+def _kept(before: Row | None, known: Record | None, rule: str, exc: Unread) -> tuple[Verdict, bool]:
+    """Return the verdict of before, because there cannot be a new one now, and whether the
+    checkpoint was broken."""
     if before is None or before.rule != rule:
-        return Verdict(str(exc))
+        return Verdict(str(exc)), False
     if before.state in (State.WRITING, State.BROKEN):
-        return Verdict(before.reason or str(exc), before.due_ns)
+        return Verdict(before.reason, before.due_ns), before.state == State.BROKEN
     # An older release had no records: all that is left of what it saw is that it was complete.
     grade = Grade.MARKED if known is None else Grade(known.grade)
-    return Verdict(None, None, grade)
+    return Verdict(None, None, grade), False
 
 
 def _difference(known: Record, tally: Tally, members: Members) -> Difference:

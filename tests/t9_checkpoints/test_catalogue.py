@@ -15,7 +15,7 @@ from gateway.checkpoints.looks import Look
 from gateway.checkpoints.tree import View
 from gateway.types import ROOT_CRED, Extent
 from tests.support.volumes import query
-from tests.t9_checkpoints.layouts import LAYOUTS, index, safetensors, tensors
+from tests.t9_checkpoints.layouts import LAYOUTS, index, metadata, safetensors, tensors
 from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
 
 NS = 1_000_000_000
@@ -264,14 +264,8 @@ def test_an_eviction_changes_nothing_and_asks_for_nothing(world: World, follower
     follow(follower)
     assert rows_of(world.settings) == before
     assert query(world.settings, "SELECT * FROM warming") == []
-    # What was added leaves it what it was.
+    # More came, so it is judged again, and keeps its state until what a rule needs can be read.
     world.write("out/checkpoint-5/args.bin", tensors())
-    follow(follower)
-    assert world.state("out/checkpoint-5") == "draining"
-    assert query(world.settings, "SELECT * FROM warming") == []
-    # What was written again must be read, and the checkpoint keeps its state until it can be.
-    world.remove("out/checkpoint-5/trainer_state.json")
-    world.write("out/checkpoint-5/trainer_state.json", b"{}")
     follow(follower)
     assert world.state("out/checkpoint-5") == "draining"
     assert len(query(world.settings, "SELECT * FROM warming")) == 1
@@ -287,6 +281,32 @@ def test_a_large_evicted_file_is_not_fetched_for_its_end(
     follow(follower)
     assert world.state("run/ckpt-1.pt") == "writing"
     assert query(world.settings, "SELECT * FROM warming") == []
+
+
+def test_what_an_older_release_found_complete_is_judged_again(world: World) -> None:
+    """It kept no records, and the files are evicted: what a rule must read is fetched."""
+    files = {"__0_0.distcp": b"x" * 64, ".metadata": metadata("__0_0.distcp")}
+    for name, data in files.items():
+        world.write(f"run/step-1/{name}", data)
+        world.drain(f"run/step-1/{name}")
+    follow(world.follower())
+    before = rows_of(world.settings)
+    for name in files:
+        world.evict(f"run/step-1/{name}")
+    query(world.settings, "DELETE FROM checkpoint_record")
+    query(world.settings, "DELETE FROM catalogue")
+    follower = world.follower()
+    follow(follower)
+    (row,) = rows_of(world.settings)
+    assert (row.state, row.grade, row.complete_ns) == ("durable", "marked", before[0].complete_ns)
+    assert query(world.settings, "SELECT * FROM checkpoint_record") == []
+    ino = world.attr("run/step-1/.metadata").ino
+    assert query(world.settings, "SELECT ino FROM warming") == [(ino,)]
+    world.arrive("run/step-1/.metadata", files[".metadata"])
+    follow(follower)
+    assert rows_of(world.settings) == before
+    (numbered,) = query(world.settings, "SELECT grade, completion FROM checkpoint_record")
+    assert numbered == ("listed", 1)
 
 
 def test_bytes_of_another_version_are_not_believed(
