@@ -75,3 +75,9 @@ class RetentionSettings:
         0,
         checks.at_least(0),
     )
+    rotation_hours: float = _key(
+        "What clients remove of the newest checkpoint of a run that the bucket has whole stays in\n"
+        "the bucket until a newer one is there, or for so many hours. 0: it is removed at once.",
+        72.0,
+        checks.at_least(0),
+    )

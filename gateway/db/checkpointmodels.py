@@ -143,7 +143,10 @@ class Manifest(Base):
 
 
 class Trash(Base):
-    """A checkpoint in the trash, or on its way there. It goes with the inode (gateway.trash)."""
+    """A checkpoint in the trash, or on its way there. It goes with the inode (gateway.trash).
+
+    Of a checkpoint that clients removed, ``ino`` is the directory that has its files in the trash
+    (gateway.namespace.rotation)."""
 
     __tablename__ = "trash"
     id: Mapped[str] = mapped_column(String, primary_key=True)
@@ -173,6 +176,17 @@ class Trash(Base):
     """``checkpoint.complete_ns`` then. NULL: not known."""
     stays: Mapped[str | None] = mapped_column(String)
     """Why it stays although its grace is over, for people. NULL: it does not."""
+    rotated: Mapped[int | None]
+    """The inode of the checkpoint, if clients removed it: it is held for a newer one. NULL: it was
+    deleted as a whole."""
+    completion: Mapped[int | None]
+    """``checkpoint_record.completion`` then. NULL: it was deleted as a whole, or had no number."""
+    run_ino: Mapped[int | None]
+    """The directory of the run, if clients removed the checkpoint."""
+    released_by: Mapped[str | None] = mapped_column(String)
+    """Who said that it need not wait for a newer one. NULL: nobody did."""
+
+    __table_args__ = (partial_index("ix_trash_rotated", "rotated", where="rotated IS NOT NULL"),)
 
 
 class Elapsed(Base):

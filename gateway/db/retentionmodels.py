@@ -41,7 +41,7 @@ class Action(Base):
     finished_ns: Mapped[int | None]
     """NULL: it is under way, or was interrupted."""
     what: Mapped[str] = mapped_column(String)
-    """``trash``, ``evict``, ``transition``, ``remove`` or ``undelete``."""
+    """``trash``, ``evict``, ``transition``, ``remove``, ``undelete`` or ``release``."""
     author: Mapped[str] = mapped_column(String)
     """The policies with their versions, or a person."""
     run: Mapped[bytes]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gateway import clock
 from gateway.checkpoints.looks import Row
-from gateway.db.compiled import Statement
+from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.manifests import statements as own
 from gateway.manifests.document import name_of
@@ -42,6 +43,7 @@ class Shelf:
     def __init__(self, database: Database, bucket: BucketSettings) -> None:
         self._database = database
         self._below = keys.manifests_below(bucket.prefix)
+        self._trash = f"{keys.key_of(bucket.prefix, keys.TRASH)}/"
         self._late_ns = int(bucket.late_seconds * clock.NS)
 
     def missing(self) -> list[int]:
@@ -50,8 +52,20 @@ class Shelf:
             return [ino for (ino,) in session.all(own.MISSING)]
 
     def untrue(self) -> list[Kept]:
-        """Return the manifests that must go. Raises TryAgain."""
-        return self._kept(own.UNTRUE)
+        """Return the manifests that must go. That of a checkpoint which is held for a newer one
+        stays while the objects are where it says. Raises TryAgain."""
+        with self._database.reading() as session:
+            found = [_kept(row) for row in session.all(own.UNTRUE)]
+            held: dict[int, list[int]] = {}
+            for ino, top in session.all(own.HELD) if found else ():
+                held.setdefault(ino, []).append(top)
+            return [one for one in found if not self._is_held(session, held.get(one.ino, ()))]
+
+    def _is_held(self, session: Session, tops: Sequence[int]) -> bool:
+        """Return whether the bucket has what clients removed of a checkpoint at its keys. An object
+        gives way to that of another file with its path, and goes below the key of the trash."""
+        stored = (key for top in tops for (key,) in session.all(own.KEYS_BELOW, top=top))
+        return bool(tops) and not any(key.startswith(self._trash) for key in stored)
 
     def doubtful(self) -> list[Kept]:
         """Return the manifests that must be looked at. Raises TryAgain."""

@@ -9,7 +9,16 @@ from sqlalchemy import and_, delete, exists, insert, literal_column, or_, select
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.statements import IS_STORED
 from gateway.db.compiled import Statement, b
-from gateway.db.statements import catalogue, checkpoint, dirent, inode, manifest, object_
+from gateway.db.statements import (
+    TREE,
+    catalogue,
+    checkpoint,
+    dirent,
+    inode,
+    manifest,
+    object_,
+    trash,
+)
 
 _MEMBER = (
     inode.c.ino,
@@ -95,6 +104,16 @@ UNTRUE = Statement(
 )
 """Selects the manifests that must go: of a checkpoint that was deleted or taken apart, that changed
 and is not durable now, or that has its manifest at another key."""
+HELD = Statement(
+    select(manifest.c.ino, trash.c.ino)
+    .select_from(manifest.join(trash, trash.c.rotated == manifest.c.ino))
+    .where(trash.c.rotated.is_not(None))
+)
+"""Selects the checkpoints with a manifest that are held for a newer one, with the directories that
+they have in the trash."""
+KEYS_BELOW = Statement(
+    select(object_.c.key).select_from(TREE.join(object_, object_.c.ino == TREE.c.ino))
+)
 DOUBTFUL = Statement(
     select(manifest).where(
         manifest.c.etag.is_not(None),

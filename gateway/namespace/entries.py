@@ -13,6 +13,8 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Statement
 from gateway.db.writer import Tx
 from gateway.errors import NotADirectory, NotEmpty, Stale
+from gateway.namespace import rotation
+from gateway.namespace.rotation import Gone
 from gateway.types import Attr, Kind, Removed
 
 
@@ -57,14 +59,27 @@ def _count(tx: Tx, statement: Statement, ino: int, names: int) -> Sequence[Any]:
     return row
 
 
-def lose_name(tx: Tx, victim: Attr) -> Removed:
-    """Take a name from an inode whose entry is deleted or names another inode now."""
+def lose_name(tx: Tx, victim: Attr, gone: Gone | None = None) -> Removed:
+    """Take a name from an inode whose entry is deleted or names another inode now.
+
+    Parameters: gone, the name, if a client asks. The inode may get one in the trash instead
+    (gateway.namespace.rotation).
+    """
     is_directory = victim.kind == Kind.DIRECTORY
+    stored = None
+    if victim.nlink == 1 and victim.kind == Kind.REGULAR:
+        stored = tx.one(sql.OBJECT_KEY, ino=victim.ino)
+    if gone is not None and victim.nlink == 1 and not victim.reserved:
+        # Most deleted files were never in the bucket: nothing more is asked about them.
+        may_be_held = stored is not None or victim.kind == Kind.SYMLINK
+        if may_be_held and (held := rotation.hold(tx, victim, gone)) is not None:
+            return held
     lost = victim.nlink if is_directory else 1
     left, change = _count(tx, sql.NAME_LOST, victim.ino, -lost)
     if left == 0 and victim.kind == Kind.REGULAR:
         # The row stays as an orphan: clients may have the file open (reclaim() deletes it).
-        _forget_object(tx, victim)
+        if stored is not None:
+            _forget_object(tx, victim, stored)
     elif left == 0:
         if is_directory:
             tx.run(sql.REKEY_DELETE, the_ino=victim.ino)
@@ -83,15 +98,12 @@ def note_renamed(tx: Tx, attr: Attr) -> None:
         _may_need_new_key(tx, attr.ino)
 
 
-def _forget_object(tx: Tx, victim: Attr) -> None:
+def _forget_object(tx: Tx, victim: Attr, stored: Sequence[Any]) -> None:
+    """Record that the object of a file is garbage. A file without one never had a wrong key."""
     ino = victim.ino
-    row = tx.one(sql.OBJECT_KEY, ino=ino)
-    if row is None:
-        # Most deleted files were never in the bucket, so they never had a wrong key.
-        return
     tx.run(sql.REKEY_DELETE, the_ino=ino)
     tx.run(sql.OBJECT_DELETE, the_ino=ino)
-    key, content_version, etag = row
+    key, content_version, etag = stored
     sql.add_tombstone(tx, tx.now_ns, key, ino, content_version, etag, victim.generation)
 
 

@@ -9,6 +9,7 @@ from gateway.errors import NotFound
 from gateway.namespace import naming, permissions
 from gateway.namespace.entries import directory_changed, lose_name, require_empty
 from gateway.namespace.lookup import check_name, find, get_directory
+from gateway.namespace.rotation import Gone
 from gateway.types import Cred, Kind, Removed
 
 
@@ -16,6 +17,9 @@ def remove(
     tx: Tx, cred: Cred, parent: int, name: bytes, only: tuple[int, int] | None = None
 ) -> Removed:
     """Remove a file, link or empty directory by name (NFSv4 REMOVE does not tell them apart).
+
+    The bucket may keep what it has of a checkpoint (gateway.namespace.rotation): then the inode has
+    a name in the trash.
 
     Parameters: only, inode number and ``change`` (0: any) of the inode that may be removed; any
     other inode with the name stays. Raises NotFound, NotEmpty, AccessDenied, NotPermitted,
@@ -41,7 +45,7 @@ def remove(
     tx.named.entered(parent)
     tx.named.moved(victim.ino)
     tx.run(sql.DIRENT_DELETE, the_parent=parent, the_name=name)
-    lost = lose_name(tx, victim)
+    lost = lose_name(tx, victim, Gone(parent, name, cred.uid))
     naming.removed(tx, Link(parent, name))
     return lost
 

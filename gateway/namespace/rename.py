@@ -30,8 +30,10 @@ from gateway.namespace.lookup import (
     check_new_name,
     find,
     get_directory,
+    is_trashed,
     readlink,
 )
+from gateway.namespace.rotation import Gone
 from gateway.types import Attr, Cred, Kind, Removed
 
 
@@ -91,7 +93,7 @@ def _rename(
         raise NotFound
     if only not in (0, moved.ino):
         raise TryAgain
-    if moved.reserved and not (cred.is_gateway and old_parent == TRASH_INO):
+    if moved.reserved and not (cred.is_gateway and _is_in_trash(tx, old_parent)):
         _require_reserved(tx, new_parent)
     replaced = find(tx, new_parent, new_name)
     if replaced is not None or moved.kind == Kind.DIRECTORY:
@@ -128,7 +130,7 @@ def _rename(
         tx.run(sql.DIRENT_DELETE, the_parent=old_parent, the_name=old_name)
         # The new name keeps its cookie, so a listing in progress shows the name once.
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
-        removed = lose_name(tx, replaced)
+        removed = lose_name(tx, replaced, Gone(new_parent, new_name, cred.uid, is_replaced=True))
     note_renamed(tx, moved)
     if target_dir.reserved != moved.reserved:
         tx.run(sql.RESERVE_TREE, top=moved.ino, wanted=target_dir.reserved)
@@ -149,6 +151,10 @@ def _require_unnamed(
 def _directories(tx: Tx, old_parent: int, new_parent: int) -> tuple[Attr, Attr]:
     source_dir = get_directory(tx, old_parent)
     return source_dir, source_dir if new_parent == old_parent else get_directory(tx, new_parent)
+
+
+def _is_in_trash(tx: Tx, directory: int) -> bool:
+    return directory == TRASH_INO or is_trashed(tx, directory)
 
 
 def _require_reserved(tx: Tx, directory: int) -> None:

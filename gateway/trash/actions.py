@@ -14,7 +14,7 @@ from gateway.retention.store import Action
 from gateway.trash import rows
 from gateway.trash.rows import Entry, State
 
-REMOVE, UNDELETE = "remove", "undelete"
+REMOVE, UNDELETE, RELEASE = "remove", "undelete", "release"
 REMOVED = "removed for good"
 
 

@@ -3,6 +3,10 @@
 What is removed are names, as by a client, so tombstones let the drain delete the objects. What a
 kill leaves of it is removed in a later turn.
 
+What clients removed of a checkpoint is held for a newer one, which the law of retention and the
+catalogue both must know as durable. It goes without one when a person released it, when its hours
+are over, or when its run was removed (gateway.trash.rotated).
+
 What is pinned or being copied stays: a person takes it back, or removes it by its id. So does what
 its run cannot do without: the law of retention is asked again right before the removal.
 
@@ -32,6 +36,7 @@ from gateway.errors import DoorClosed, TrashRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import printable
+from gateway.trash import rotated
 from gateway.trash.limit import TOO_LARGE, surplus
 from gateway.trash.rows import Entry, State
 from gateway.trash.trash import Trash
@@ -85,7 +90,8 @@ class Expiry:
             now_ns = self._now_ns(entries)
             wanted = self._trash.wanted()
             free = [one for one in entries if one.state == State.EXPIRING or one.ino not in wanted]
-            due = [one for one in free if one.state == State.EXPIRING or now_ns >= one.expires_ns]
+            reasons = self._trash.reasons(free, now_ns)
+            due = [one for one in free if one.id in reasons]
             early = list(self._early([one for one in free if one not in due], now_ns))
             due += early
             if due:
@@ -94,8 +100,9 @@ class Expiry:
             for entry in due:
                 if self._stop.is_set():
                     break
-                if entry.state == State.EXPIRING or self._may_go(entry):
-                    self._remove(entry, "room is short" if entry in early else "grace is over")
+                reason = reasons.get(entry.id, "room is short")
+                if entry.state == State.EXPIRING or self._may_go(entry, reason):
+                    self._remove(entry, reason)
             self._shrink(now_ns)
             self._said = ""
         except (UserError, DoorClosed, OSError) as exc:
@@ -113,14 +120,16 @@ class Expiry:
         self._tick_at = now + TURN_SECONDS
         return self._trash.tick(entries)
 
-    def _may_go(self, entry: Entry) -> bool:
+    def _may_go(self, entry: Entry, reason: str) -> bool:
         """Return whether the run of an entry can do without it, and record why not."""
+        if entry.rotated is not None and reason != rotated.NEWER:
+            return True
         now = clock.monotonic_seconds()
         self._rests = {one: until for one, until in self._rests.items() if until > now}
         if entry.id in self._rests:
             return False
         why = self._law(entry)
-        if why != entry.stays:
+        if entry.rotated is None and why != entry.stays:
             self._trash.note_stay(entry, why)
             if why is not None:
                 log.warning("%s stays in the trash: %s", _shown(entry), why)
@@ -167,9 +176,11 @@ class Expiry:
 
         def may_go(one: Entry) -> bool:
             is_free = one.state == State.KEPT and one.ino not in wanted
-            return is_free and one.since_ns <= latest_ns and self._may_go(one)
+            return is_free and one.since_ns <= latest_ns and self._may_go(one, TOO_LARGE)
 
-        for entry in surplus(self._trash.entries(), retention.trash_max_bytes, may_go):
+        # What is held for a newer one is not what the limit is about.
+        entries = [one for one in self._trash.entries() if one.rotated is None]
+        for entry in surplus(entries, retention.trash_max_bytes, may_go):
             if self._stop.is_set():
                 return
             identity.require_surroundings(self._settings)

@@ -71,6 +71,11 @@ class Entry(NamedTuple):
     state: str
     complete_ns: int | None = None
     stays: str | None = None
+    rotated: int | None = None
+    """The inode of the checkpoint, if clients removed it: it is held for a newer one."""
+    completion: int | None = None
+    run_ino: int | None = None
+    released_by: str | None = None
 
 
 class Totals(NamedTuple):

@@ -23,22 +23,22 @@ from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.looks import Row
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO
+from gateway.db.models import TRASH_INO
 from gateway.door import door
 from gateway.door.door import Door
 from gateway.door.frames import Answer, Op, Request
 from gateway.door.removal import Removal
 from gateway.errors import RESTART, DoorClosed, TrashRefused, UserError
 from gateway.failpoints import TRASH_STEP
-from gateway.namespace import imprint, lookup
+from gateway.namespace import imprint
 from gateway.namespace.browse import Browser
 from gateway.namespace.imprint import Imprint
 from gateway.retention import store
 from gateway.settings import Settings
 from gateway.text import printable
-from gateway.trash import actions, rows
+from gateway.trash import actions, places, rotated, rows
 from gateway.trash.rows import Entry, State, Totals
-from gateway.types import GATEWAY_CRED, Extent, Kind
+from gateway.types import GATEWAY_CRED, Extent
 
 LOCK = "trash.lock"
 LATE_SECONDS = 120.0
@@ -122,8 +122,10 @@ class Trash:
             if entry.state == State.EXPIRING:
                 raise TrashRefused(f"{trash_id} is being removed: it is too late")
             parts = tuple(entry.path.split(b"/") if to is None else to)
+            if entry.rotated not in (None, entry.ino):
+                return self._merge(entry, parts, by)
             with self._database.reading() as session:
-                parent = self._free_name(session, parts)
+                parent = places.free_name(self.settings, session, parts)
                 seen = imprint.of(session, entry.ino)
             request = Request(
                 Op.RENAME, TRASH_INO, trash_id.encode(), parent, parts[-1], seen.number
@@ -151,6 +153,11 @@ class Trash:
             if stays:
                 raise TrashRefused(f"{trash_id} stays in the trash: {why}: try again")
         return b"/".join(parts)
+
+    def release(self, entry: Entry, *, by: str) -> None:
+        """Let a checkpoint go that is held for a newer one. Raises TrashRefused if it is not
+        held."""
+        rotated.release(self._database, entry, by)
 
     def remove(
         self,
@@ -194,7 +201,12 @@ class Trash:
         """Return what is in the trash, the oldest first."""
         with self._database.reading() as session:
             found = rows.entries(session)
-        return [one for one in found if one.state != State.PUTTING]
+        hours_ns = int(self.settings.retention.rotation_hours * 3600 * clock.NS)
+        return [
+            one if one.rotated is None else one._replace(expires_ns=one.since_ns + hours_ns)
+            for one in found
+            if one.state != State.PUTTING
+        ]
 
     def totals(self, entries: Sequence[Entry]) -> dict[str, Totals]:
         """Return what entries take, by id. It reads all their inodes.
@@ -210,6 +222,12 @@ class Trash:
         """Return the inodes of what is pinned or being copied, and of the directories above it."""
         with self._database.reading() as session:
             return rows.wanted(session)
+
+    def reasons(self, entries: Sequence[Entry], now_ns: int) -> dict[str, str]:
+        """Return why entries are due, by id. Those that are missing are not due."""
+        with self._database.reading() as session:
+            found = {one.id: rotated.why_due(session, one, now_ns) for one in entries}
+        return {id: why for id, why in found.items() if why is not None}
 
     def entry(self, trash_id: str) -> Entry | None:
         """Return a row, whatever its state."""
@@ -345,20 +363,12 @@ class Trash:
             rows.move_on(session, entry, State.KEPT)
         return True
 
-    def _free_name(self, session: Session, parts: Parts) -> int:
-        """Return the directory in which a new name is free. Raises TrashRefused."""
-        if not any(parts) or parts[0] == RESERVED_NAME:
-            raise TrashRefused("its path is not known, or reserved: give another one: --to PATH")
-        at = ROOT_INO
-        for depth, name in enumerate(parts[:-1], 1):
-            found = lookup.find(session, at, name)
-            if found is None or found.kind != Kind.DIRECTORY:
-                above = f"{self.settings.nfs.export}/{_shown(parts[:depth])}"
-                raise TrashRefused(f"there is no directory {above}: make it: spillway mkdir -p")
-            at = found.ino
-        if lookup.find(session, at, parts[-1]) is not None:
-            raise TrashRefused(f"{_shown(parts)} is there already: give another path: --to PATH")
-        return at
+    def _merge(self, entry: Entry, parts: Parts, by: str) -> bytes:
+        with self._database.reading() as session:
+            parent = places.directory_of(self.settings, session, parts)
+        with Browser(self.settings) as browser, self._open_door() as opened:
+            rotated.merge(self._database, browser, opened.run, entry, parts, parent, by)
+        return b"/".join(parts)
 
     def _ask(self, request: Request) -> Answer:
         with self._open_door() as opened, suppress(DoorClosed):

@@ -159,6 +159,8 @@ ALLOWED = {
         "gateway.settings",
         "gateway.checks",
         "gateway.acknowledge",
+        "gateway.elapsed",
+        "gateway.escapes",
         "gateway.holds",
         "gateway.db",
         "gateway.data",

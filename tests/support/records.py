@@ -1,0 +1,51 @@
+"""Records that a checkpoint became complete, as the catalogue does."""
+
+from __future__ import annotations
+
+from gateway import clock
+from gateway.settings import Settings
+from gateway.types import Extent
+from tests.support.volumes import query
+
+ROW = (
+    "INSERT INTO checkpoint (ino, parent, path, run, step, rule, extent, state, files, size,"
+    " dirty_files, dirty_size, complete_ns, durable_ns, evidence, grade)"
+    " VALUES (:ino, 2, :path, :run, 1, 'test', :extent, :state, 1, 1, 0, 0, 1, 1, 'e', :grade)"
+)
+
+
+def record(
+    settings: Settings,
+    ino: int,
+    run: bytes,
+    completion: int | None,
+    *,
+    grade: str = "listed",
+    is_durable: bool = True,
+    extent: Extent = Extent.TREE,
+    path: bytes = b"",
+) -> None:
+    """Record a checkpoint in the order in which it became complete. Its row of the catalogue gets
+    the grade, and is made if there is none.
+
+    Parameters: is_durable, whether the bucket had all of it; extent and path, of a row that is
+    made.
+    """
+    given: dict[str, object] = {"ino": ino, "grade": grade}
+    if not query(
+        settings, "UPDATE checkpoint SET grade = :grade WHERE ino = :ino RETURNING 1", **given
+    ):
+        state = "durable" if is_durable else "complete"
+        query(settings, ROW, **given, run=run, path=path, extent=int(extent), state=state)
+    query(settings, "DELETE FROM checkpoint_record WHERE ino = :ino", ino=ino)
+    durable_ns = clock.now_ns() if is_durable else None
+    query(
+        settings,
+        "INSERT INTO checkpoint_record (ino, run, grade, completion, complete_ns, durable_ns, files,"
+        " size, contents, shape)"
+        " VALUES (:ino, :run, :grade, :completion, 1, :durable_ns, 1, 1, 'c', 's')",
+        **given,
+        run=run,
+        completion=completion,
+        durable_ns=durable_ns,
+    )
