@@ -94,6 +94,10 @@ def of_status(facts: Mapping[str, Any]) -> Iterator[Metric]:
         *("trash_bytes", "Bytes of the checkpoints in the trash.", "place"),
         {"disk": facts["trash"]["local_bytes"], "bucket": facts["trash"]["bucket_bytes"]},
     )
+    yield from gauge(
+        *("held_checkpoints", "Removed by clients, held for a newer one."), facts["trash"]["held"]
+    )
+    yield from gauge("held_bytes", "Bytes of them in the bucket.", facts["trash"]["held_bytes"])
     yield from _space(facts["space"])
     yield from _cache(facts["cache"])
     yield from _runs(facts["catalogue"])

@@ -34,7 +34,8 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 @router.get("/empty")
 def ask_to_empty(request: Request, gateway: Governed, who: Admin) -> HTMLResponse:
     """Ask before everything in the trash is removed."""
-    return _page(request, gateway, who, "trash-remove.html", _every(gateway))
+    found = [one for one in _every(gateway) if not one["held"]]
+    return _page(request, gateway, who, "trash-remove.html", found)
 
 
 @router.post("/empty")
@@ -58,6 +59,22 @@ def remove(
     """Begin to remove a checkpoint for good."""
     call.before = _one(gateway, trash_id)
     return _remove(gateway, call, runner, who, sent, [trash_id])
+
+
+@router.get("/{trash_id}/release")
+def ask_to_release(request: Request, gateway: Governed, who: Admin, trash_id: str) -> HTMLResponse:
+    """Ask before a checkpoint leaves the bucket without a newer one."""
+    return page(request, "trash-release.html", who, one=_one(gateway, trash_id), here="trash")
+
+
+@router.post("/{trash_id}/release")
+def release(gateway: Governed, call: Recorded, who: Admin, trash_id: str) -> RedirectResponse:
+    """Let a checkpoint leave the bucket without a newer one."""
+    call.before = one = _one(gateway, trash_id)
+    trash = _trash(gateway)
+    trash.release(control.found(trash, trash_id), by=who.name)
+    call.after = trash_id
+    return after("/trash", "ok", f"{one['path']} leaves the bucket within some minutes.")
 
 
 @router.get("/{trash_id}/undelete")

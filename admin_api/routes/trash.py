@@ -52,6 +52,9 @@ class Trashed(BaseModel):
     is_expiring: bool = Field(description="Whether it is being removed: then it is too late.")
     early: str | None = Field(description="Why it goes before its time is over.")
     stays: str | None = Field(description="Why it stays although it was to be removed.")
+    held: bool = Field(
+        description="Whether clients removed it, and it waits for a newer one in the bucket."
+    )
 
 
 class Returning(Body):
@@ -73,7 +76,7 @@ class Emptying(Body):
         None,
         min_length=1,
         max_length=1000,
-        description="Only these. None: everything that is in the trash now.",
+        description="Only these. None: everything that is in the trash now, and not held.",
         examples=[["t1234", "t1250"]],
     )
 
@@ -111,6 +114,15 @@ def undelete(
     path = control.undelete(gateway.settings, _trash(gateway), id, body.to, by=operator.name)
     made = Returned(path=path_of(gateway.settings, path))
     call.after = made
+    return made
+
+
+@router.post("/{id}/release", responses=describe(404, 409, 503))
+def release(gateway: Governed, call: Recorded, admin: Admin, id: TrashId) -> Trashed:
+    """Let a checkpoint that clients removed leave the bucket, although no newer one is there."""
+    entry, call.before = _one(gateway, id)
+    _trash(gateway).release(entry, by=admin.name)
+    call.after = made = Trashed(**_one(gateway, id)[1])
     return made
 
 

@@ -90,12 +90,16 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("policy log --limit 20", "Shows the last 20 actions."),
     ),
     "trash": _of(
-        ("trash list", "Lists what policies deleted, and for how long it can be taken back."),
+        ("trash list", "Lists what was deleted, and for how long it can be taken back."),
+        ("trash release t1234", "Lets a checkpoint go without a newer one in the bucket."),
         ("trash empty --all --yes", "Removes all of it for good."),
     ),
     "undelete": _of(
         ("undelete /checkpoints/run7/step100", "Takes a checkpoint back to its path."),
         ("undelete 17 --to /checkpoints/run7/old", "Takes it back to another path."),
+    ),
+    "release": _of(
+        ("release /checkpoints/run7", "Lets go what jobs removed of a run and the bucket keeps.")
     ),
     "ls": _of(("ls /checkpoints/run7", "Lists a directory.")),
     "stat": _of(("stat /checkpoints/run7/a.pt", "Shows attributes, state and object of a file.")),

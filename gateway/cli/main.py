@@ -90,6 +90,7 @@ SUBCOMMANDS = (
     ),
     Subcommand("trash", "list or empty the trash", trash.arguments, trash.run),
     Subcommand("undelete", "take a checkpoint back", trash.undelete_arguments, trash.undelete),
+    Subcommand("release", "let go what was removed", trash.release_arguments, trash.release),
     Subcommand("ls", "list names", look.ls_arguments, look.ls),
     Subcommand("stat", "show what is known of a path", look.stat_arguments, look.stat),
     Subcommand("mkdir", "make directories", change.mkdir_arguments, change.mkdir),

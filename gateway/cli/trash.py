@@ -21,6 +21,7 @@ from gateway.errors import DoorClosed, NamespaceError, NotPossible, TrashRefused
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import printable
+from gateway.trash.rotated import HELD
 from gateway.trash.rows import Entry
 from gateway.trash.trash import Trash
 from gateway.units import duration, size
@@ -32,8 +33,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     verb = verbs.adder(parser)
     listing = verb("list", "what is in the trash", _list)
     listing.add_argument("--json", action="store_true", help="the same facts as JSON")
+    release = verb("release", "let go what is held for a newer checkpoint", _release)
+    result.option(release)
+    release.add_argument("ids", nargs="+", metavar="ID")
     empty = verb("empty", "remove it for good", _remove)
-    empty.add_argument("--all", action="store_true", help="everything that is in the trash")
+    empty.add_argument(
+        "--all", action="store_true", help="everything that is in the trash, except what is held"
+    )
     empty.add_argument("--yes", action="store_true", help="do it: it cannot be taken back")
     result.option(empty)
     empty.add_argument("ids", nargs="*", metavar="ID")
@@ -45,8 +51,14 @@ def undelete_arguments(parser: argparse.ArgumentParser) -> None:
     result.option(parser)
 
 
+def release_arguments(parser: argparse.ArgumentParser) -> None:
+    result.option(parser)
+    parser.add_argument("path", metavar="PATH", help="of a checkpoint that was removed, or its run")
+
+
 def run(args: argparse.Namespace) -> int:
-    """List or empty the trash. Returns exit status 1 if something stays. Raises UserError."""
+    """List or empty the trash, or let something go. Returns 1 if something stays. Raises
+    UserError."""
     status: int = args.act(config.load(args.config), args)
     return status
 
@@ -55,7 +67,9 @@ def _remove(settings: Settings, args: argparse.Namespace) -> int:
     require_named(args)
     with _opened(settings) as trash:
         trash.reconcile()
-        entries = {entry.id: entry for entry in trash.entries()}
+        # What is held for a newer checkpoint may be all that the bucket has of its run.
+        found = [one for one in trash.entries() if not (args.all and control.is_held(one))]
+        entries = {entry.id: entry for entry in found}
         chosen = confirmed({one.id: one.size for one in entries.values()}, args)
         return _empty(trash, [entries[one] for one in chosen], args.json)
 
@@ -76,6 +90,49 @@ def confirmed(sizes: Mapping[str, int], args: argparse.Namespace) -> list[str]:
         total = size(sum(sizes[one] for one in chosen))
         raise UserError(f"{len(chosen)} checkpoints, {total}, would be removed for good: add --yes")
     return chosen
+
+
+def _release(settings: Settings, args: argparse.Namespace) -> int:
+    with _opened(settings) as trash:
+        entries = {entry.id: entry for entry in trash.entries()}
+        if unknown := [one for one in args.ids if one not in entries]:
+            raise UserError(f"{shown(unknown[0])} is not in the trash: see spillway trash list")
+        return _let_go(trash, [entries[one] for one in dict.fromkeys(args.ids)], args.json)
+
+
+def release(args: argparse.Namespace) -> int:
+    """Let the checkpoints go that were removed at or below a path. Returns exit status 1 if none is
+    held. Raises UserError."""
+    settings = config.load(args.config)
+    path = b"/".join(names_of(settings.nfs.export, args.path))
+    with _opened(settings) as trash:
+        try:
+            entries = control.held_at(trash, path)
+        except NotPossible as exc:
+            return refuse(exc)
+        return _let_go(trash, entries, args.json)
+
+
+def _let_go(trash: Trash, entries: Sequence[Entry], as_json: bool) -> int:
+    status = DONE
+    with result.Results(as_json) as results:
+        for entry in entries:
+            failures = []
+            try:
+                trash.release(entry, by=user.name())
+            except TrashRefused as exc:
+                failures = [str(exc)]
+            status = max(status, show_released(results, entry.id, failures))
+    return status
+
+
+def show_released(results: result.Results, trash_id: str, failures: Sequence[str]) -> int:
+    """Tell whether a checkpoint need not wait any more. Returns the exit status. Parameters:
+    failures, why it waits."""
+    facts = {"id": trash_id, "released": not failures, "failures": list(failures)}
+    text = f"{trash_id}: released: it leaves the bucket within some minutes"
+    results.add(facts, None if failures else text)
+    return max((refuse(NotPossible(why)) for why in failures), default=DONE)
 
 
 def undelete(args: argparse.Namespace) -> int:
@@ -112,6 +169,8 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if found["early"]:
             text += f"; {size(found['size_bytes'])} are more than retention.trash_max_bytes, "
             text += f"{size(found['max_bytes'])}: the oldest {found['early']} go early"
+        if found["held"]:
+            text += f"; {found['held']} held for a newer checkpoint"
         if found["staying"]:
             text += (
                 f"; {found['staying']} stay although they were to be removed: spillway trash list"
@@ -167,6 +226,8 @@ def _lines(one: dict[str, Any]) -> Iterator[str]:
     yield f"{'':<8} {when}  {by}: {reason}"
     if one["early"]:
         yield f"{'':<8} goes early: {one['early']}: take it back: spillway undelete {id}"
+    if one["held"]:
+        yield f"{'':<8} {HELD}: let it go: spillway trash release {id}"
     if one["stays"]:
         yield (
             f"{'':<8} {one['stays']}: take it back: spillway undelete {id}, or "

@@ -76,17 +76,37 @@ def undelete(
     return trash.undelete(entry.id, parts, by=by)
 
 
+def held_at(trash: Trash, path: bytes) -> list[Entry]:
+    """Return what is held for a newer checkpoint and had a path, or was below it.
+
+    Parameters: path below the export's root. Raises NotThere if there is none.
+    """
+    below = path + b"/" if path else b""
+    held = [one for one in trash.entries() if is_held(one)]
+    there = [one for one in held if one.path == path or one.path.startswith(below)]
+    if not there:
+        raise NotThere(f"{printable(path)}: nothing there is held: see spillway trash list")
+    return there
+
+
+def is_held(entry: Entry) -> bool:
+    """Return whether something in the trash waits for a newer checkpoint."""
+    is_kept = entry.state == State.KEPT and entry.released_by is None
+    return entry.rotated is not None and is_kept
+
+
 def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[Entry]:
     """Return what is to be removed for good.
 
-    Parameters: ids, only these, or None for all; until_ns, ``Trash.now_ns`` of the moment at which
-    a person chose: what came into the trash later stays, also under an id that was chosen.
+    Parameters: ids, only these, or None for all that is not held for a newer checkpoint; until_ns,
+    ``Trash.now_ns`` of the moment at which a person chose: what came into the trash later stays,
+    also under an id that was chosen.
     """
     trash.reconcile()
     return [
         one
         for one in trash.entries()
-        if one.since_ns <= until_ns and (ids is None or one.id in ids)
+        if one.since_ns <= until_ns and (not is_held(one) if ids is None else one.id in ids)
     ]
 
 
@@ -118,6 +138,7 @@ def summary(trash: Trash) -> dict[str, Any]:
     is_over = _is_over(trash.settings, entries)
     free = [one for one in entries if _stays(one, now_ns, is_over) is None]
     left = [_left_seconds(one, now_ns) for one in free]
+    held = [takes.get(one.id, Totals()) for one in entries if is_held(one)]
     return {
         "entries": len(entries),
         "size_bytes": sum(one.size for one in entries),
@@ -129,6 +150,8 @@ def summary(trash: Trash) -> dict[str, Any]:
         "next_expiry_seconds": min(left, default=None),
         "early": len(_early(trash, entries)),
         "staying": len(entries) - len(free),
+        "held": len(held),
+        "held_bytes": sum(one.stored for one in held),
     }
 
 
@@ -156,6 +179,7 @@ def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text)
         "by": shown(entry.deleted_by),
         "reason": shown(entry.reason),
         "is_expiring": entry.state == State.EXPIRING,
+        "held": is_held(entry),
     }
 
 
@@ -173,9 +197,9 @@ def _stays(entry: Entry, now_ns: int, is_over: bool) -> str | None:
 
 
 def _is_over(settings: Settings, entries: Sequence[Entry]) -> bool:
-    """Return whether all entries together are more than the limit."""
+    """Return whether what was deleted is more than the limit, without what is held."""
     max_bytes = settings.retention.trash_max_bytes
-    return 0 < max_bytes < sum(one.size for one in entries)
+    return 0 < max_bytes < sum(one.size for one in entries if one.rotated is None)
 
 
 def _early(trash: Trash, entries: Sequence[Entry]) -> set[str]:

@@ -274,7 +274,7 @@ def _make_directory(tx: Tx, parent: int, name: bytes | None, like: Attr) -> int:
     # An operation has the numbers for one new name. It is undone together with this reservation.
     row = tx.one(sql.RESERVE, inos=1, cookies=1)
     assert row is not None, "the volume row is missing"
-    ino, cookie = row[0] - 1, row[1] - 1
+    ino, cookie = int(row[0]) - 1, int(row[1]) - 1
     inodes.insert(
         tx,
         tx.now_ns,

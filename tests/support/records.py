@@ -41,8 +41,8 @@ def record(
     durable_ns = clock.now_ns() if is_durable else None
     query(
         settings,
-        "INSERT INTO checkpoint_record (ino, run, grade, completion, complete_ns, durable_ns, files,"
-        " size, contents, shape)"
+        "INSERT INTO checkpoint_record (ino, run, grade, completion, complete_ns, durable_ns,"
+        " files, size, contents, shape)"
         " VALUES (:ino, :run, :grade, :completion, 1, :durable_ns, 1, 1, 'c', 's')",
         **given,
         run=run,

@@ -30,6 +30,7 @@ PLACES = {
     "trash": "/trash",
     "trash-remove": "/trash/empty",
     "trash-undelete": "/trash/{trash}/undelete",
+    "trash-release": "/trash/{trash}/release",
     "exports": "/exports",
     "export": "/exports/edit?name=/datasets",
     "export-preview": "/exports/preview?version=1&name=/datasets&path=/checkpoints/datasets"

@@ -39,6 +39,7 @@ OFFERED = {
     "DELETE /trash/{id}": "trash empty",
     "POST /trash/empty": "trash empty --all",
     "POST /trash/{id}/undelete": "undelete",
+    "POST /trash/{id}/release": "trash release",
     "GET /runs": "checkpoints",
     "GET /pins": "pins",
     "POST /pins": "pin",

@@ -21,10 +21,11 @@ from gateway.drain.admission import retries
 from gateway.drain.plan import backfill
 from gateway.drain.send import blockrows
 from gateway.drain.tidy import transition
-from gateway.namespace import browse, imprint, naming, residency
+from gateway.namespace import browse, imprint, naming, residency, rotation
 from gateway.retention import statements as retention_statements
 from gateway.retention import transitions
 from gateway.settings import Settings
+from gateway.trash import rotated
 from gateway.trash import rows as trash_rows
 
 SMALL = {
@@ -59,7 +60,7 @@ STATEMENTS = {
         *(namespace_statements, browse, journal, drain_statements),
         *(retries, backfill, blockrows, verify),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
-        *(imprint, naming, trash_rows, transition, transitions),
+        *(imprint, naming, rotation, rotated, trash_rows, transition, transitions),
         *(retention_statements, risk, checkpoints),
     )
     for name, value in vars(module).items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def trashed(world: World, at: int = TRASH_INO, way: str = "") -> list[str]:
     return found
 
 
-def entries(world: World, columns: str) -> list[tuple[object, ...]]:
+def entries(world: World, columns: str) -> list[tuple[Any, ...]]:
     return query(world.settings, f"SELECT {columns} FROM trash ORDER BY id")
 
 
@@ -144,6 +145,17 @@ def test_a_removal_by_the_gateway_is_one(world: World) -> None:
     assert lost.nlink == 0 and tombstones(world) == [f"{PATH}/a"]
 
 
+def opened(world: World) -> int:
+    world.open(f"{PATH}/a")
+    return world.attr(PATH).ino
+
+
+def below_files(world: World) -> int:
+    """Save a final model in the directory of its run."""
+    record(world.settings, save(world, "run", "x"), b"", 1, extent=Extent.FILES)
+    return save(world, PATH)
+
+
 NOT_HELD: dict[str, Callable[[World], object]] = {
     "never recorded": lambda world: save(world, PATH),
     "the bucket never had all of it": lambda world: durable(world, is_durable=False),
@@ -151,12 +163,9 @@ NOT_HELD: dict[str, Callable[[World], object]] = {
         durable(world),
         durable(world, "run/step-2", 2),
     ),
-    "open for writing": lambda world: (durable(world), world.open(f"{PATH}/a")),
+    "open for writing": lambda world: (durable(world), opened(world)),
     "written again": lambda world: (durable(world), world.write(f"{PATH}/a", b"new")),
-    "below the directory of a checkpoint of files": lambda world: (
-        record(world.settings, save(world, "run", "x"), b"", 1, extent=Extent.FILES),
-        save(world, PATH),
-    ),
+    "below the directory of a checkpoint of files": lambda world: below_files(world),
 }
 
 

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Api], int]] = {
     "policy": retaining.run,
     "trash": trashing.run,
     "undelete": trashing.undelete,
+    "release": trashing.release,
     "ls": looking.ls,
     "stat": looking.stat,
     "mkdir": naming.mkdir,
