@@ -13,7 +13,8 @@ from admin_api.jobs.kinds import Kind, Work
 from admin_api.paths import decoded, encoded
 from gateway.control import durability, queue
 from gateway.control.evicting import evicting
-from gateway.control.names import Asker, Names, reason
+from gateway.control.guarding import Guarded
+from gateway.control.names import Asker, Names
 from gateway.control.paths import browsing, shown
 from gateway.control.warming import Warming
 from gateway.db.models import RESERVED_NAME
@@ -64,16 +65,16 @@ def _remove(work: Work) -> dict[str, Any]:
     [path] = [decoded(one) for one in work.arguments["paths"]]
     with browsing(work.settings) as browser, opened(work.settings) as door:
         names = Names(work.settings, browser, Asker(door))
+        trees = Guarded(work.settings, work.database, browser, names, door)
         try:
             place = names.find(path)
         except NotThere:
             # An earlier run removed it, or a client did.
-            return {"removed_names": 0, "failures": []}
+            return {"removed_names": 0, "failures": [], "trashed": {}}
         if place.found().attr.ino != work.arguments["ino"]:
             raise NotPossible(f"{encoded(path)}: it is another directory now: look again")
-        removal = names.remove_tree(place, told)
-    failures = [f"{encoded(path)}{below}: {reason(why)}" for below, why in removal.failures]
-    return {"removed_names": removal.removed, "failures": failures}
+        insists = work.arguments.get("force", False)
+        return trees.remove(place, told, author=work.who, insists=insists)._asdict()
 
 
 def _wait(work: Work) -> dict[str, Any]:

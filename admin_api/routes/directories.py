@@ -19,6 +19,7 @@ from admin_api.routes.files import Entry as File
 from admin_api.routes.files import changing, read_file, require_inode
 from admin_api.routes.jobs import Job, accepted
 from admin_api.shapes import INTEGER_MAX, Body
+from gateway.control.deletion import check_tree
 from gateway.control.paths import brief, browsing, facts, names_of, resolve
 from gateway.errors import NotPossible
 from gateway.escapes import text_of
@@ -105,11 +106,12 @@ def remove_directory(
     ino: Annotated[
         int | None, Query(ge=1, le=INTEGER_MAX, description="Only if it is still this inode.")
     ] = None,
+    force: Annotated[bool, Query(description="Also the newest checkpoint of a run.")] = False,
 ) -> Job:
     """Begin a job that removes a directory with everything in it, from the bottom up.
 
-    The objects in the bucket are deleted too. To delete a checkpoint so that it can be taken back,
-    delete it as a checkpoint.
+    Complete checkpoints go into the trash, as if each was deleted as a checkpoint. The objects of
+    everything else are deleted too.
     """
     with changing(gateway) as (names, _browser):
         place = names.find(path)
@@ -117,8 +119,11 @@ def remove_directory(
         if not place.is_directory:
             raise NotPossible(f"{place.path}: it is no directory: remove it with /files")
         found = place.found().attr.ino
-    call.before = {"path": encoded(path), "ino": found}
-    arguments = {"paths": [encoded(path)], "ino": found}
+    below = b"/".join(names_of(gateway.settings.nfs.export, path))
+    doomed = check_tree(gateway.settings, gateway.database, below, insists=force)
+    checkpoints = [path_of(gateway.settings, one.path) for one in doomed]
+    call.before = {"path": encoded(path), "ino": found, "checkpoints": checkpoints}
+    arguments = {"paths": [encoded(path)], "ino": found, "force": force}
     return accepted(response, call, runner.submit(jobs.REMOVE, arguments, admin, call.request_id))
 
 

@@ -20,6 +20,7 @@ from admin_api.routes.jobs import Job, accepted
 from admin_api.routes.queue import Waiting
 from admin_api.shapes import INTEGER_MAX, Body
 from gateway.control import files
+from gateway.control.guarding import require_not_hidden
 from gateway.control.names import Asker, Names
 from gateway.control.paths import Place, browsing, names_of, resolve
 from gateway.door.door import BACKGROUND_SECONDS, opened
@@ -79,6 +80,7 @@ class Renaming(Body):
 
     path: PathText
     to: PathText = Field(description="The whole new path.")
+    force: bool = Field(False, description="Also to a name that the drain holds.")
 
 
 class Chosen(Body):
@@ -130,6 +132,7 @@ def remove_file(
 @router.post("/rename", responses=describe(403, 404, 409, 503))
 def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Renaming) -> Entry:
     """Rename or move a file or directory. Clients see it at once."""
+    require_not_hidden(gateway.settings, gateway.database, body.path, body.to, insists=body.force)
     _changed(gateway, lambda names, _browser: names.rename(body.path, body.to))
     call.before, call.after = encoded(body.path), encoded(body.to)
     return read_file(gateway, _operator, body.to)

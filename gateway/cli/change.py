@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from gateway import config
-from gateway.cli import result
+from gateway.cli import result, user
 from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
-from gateway.control.names import Asker, Names, reason
+from gateway.control.guarding import Guarded, require_not_hidden
+from gateway.control.names import Asker, Names
 from gateway.control.paths import browsing, facts, resolve, shown
+from gateway.db.engine import Database
 from gateway.door.door import opened
 from gateway.errors import DoorClosed, NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser
@@ -29,6 +32,7 @@ class Changing(NamedTuple):
     browser: Browser
     names: Names
     results: result.Results
+    trees: Guarded
 
     def facts(self, path: str) -> dict[str, Any]:
         """Return what ``spillway stat`` says of a path. A person is not told it: then nothing is
@@ -60,6 +64,9 @@ def mkdir(args: argparse.Namespace) -> int:
 
 
 def mv_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--force", action="store_true", help="a checkpoint in the bucket to a name that is held"
+    )
     result.option(parser)
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("target", metavar="TARGET", help="a new name, or a directory to move to")
@@ -94,7 +101,10 @@ def require_different(sources: Sequence[str]) -> None:
 
 def rm_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", dest="recursive", action="store_true", help="directories, with all")
-    parser.add_argument("-f", dest="force", action="store_true", help="what is not there is fine")
+    parser.add_argument("-f", dest="is_calm", action="store_true", help="what is not there is fine")
+    parser.add_argument(
+        "--force", action="store_true", help="although it has the newest checkpoint of a run in it"
+    )
     result.option(parser)
     parser.add_argument("paths", nargs="+", metavar="PATH")
 
@@ -108,7 +118,7 @@ def rm(args: argparse.Namespace) -> int:
         try:
             place = names.find(path)
         except NotThere:
-            if args.force:
+            if args.is_calm:
                 results.add(removed(path, 0))
                 return
             raise
@@ -120,11 +130,15 @@ def rm(args: argparse.Namespace) -> int:
             raise is_a_directory(path)
         line = Line(quiet=args.json)
         try:
-            removal = names.remove_tree(place, lambda n: line.show(f"{n:,} names removed"))
+            done = changing.trees.remove(
+                place,
+                lambda n: line.show(f"{n:,} names removed"),
+                author=user.name(),
+                insists=args.force,
+            )
         finally:
             line.end()
-        failures = [f"{shown(path)}{below}: {reason(why)}" for below, why in removal.failures]
-        left.append(show_removal(results, path, removal.removed, failures))
+        left.append(show_removal(results, path, *done))
 
     status = _each(args, args.paths, remove)
     return max([status, *left])
@@ -135,16 +149,28 @@ def is_a_directory(path: str) -> NotPossible:
     return NotPossible(f"{shown(path)}: it is a directory: spillway rm -r removes all of it")
 
 
-def removed(path: str, names: int, failures: Sequence[str] = ()) -> dict[str, Any]:
+def removed(
+    path: str, names: int, failures: Sequence[str] = (), trashed: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return what a script is told of a removal. Parameters: names that were removed; failures, why
-    others are left."""
-    return {"path": shown(path), "removed_names": names, "failures": list(failures)}
+    others are left; trashed, paths of the checkpoints that are in the trash, by id."""
+    told = {"path": shown(path), "removed_names": names, "failures": list(failures)}
+    return {**told, "trashed": dict(trashed or {})}
 
 
-def show_removal(results: result.Results, path: str, names: int, failures: Sequence[str]) -> int:
-    """Tell what became of a tree. Returns the exit status. Parameters: names that were removed;
-    failures, why others are left."""
-    results.add(removed(path, names, failures), f"{shown(path)}: {names:,} names removed")
+def show_removal(
+    results: result.Results,
+    path: str,
+    names: int,
+    failures: Sequence[str],
+    trashed: Mapping[str, str],
+) -> int:
+    """Tell what became of a tree. Returns the exit status. Parameters: those of ``removed``."""
+    lines = [
+        *(f"{at}: in the trash as {id}: spillway undelete {id}" for id, at in trashed.items()),
+        f"{shown(path)}: {names:,} names removed",
+    ]
+    results.add(removed(path, names, failures, trashed), "\n".join(lines))
     return max((refuse(NotPossible(one)) for one in failures), default=DONE)
 
 
@@ -154,10 +180,14 @@ def _each(args: argparse.Namespace, paths: Sequence[str], act: Act) -> int:
     with (
         browsing(settings) as browser,
         opened(settings) as door,
+        closing(Database(settings.database_url)) as database,
         result.Results(args.json) as results,
     ):
-        names = Names(settings, browser, Asker(door))
-        changing = Changing(settings, browser, names, results)
+        insists = getattr(args, "force", False)
+        guard = partial(require_not_hidden, settings, database, insists=insists)
+        names = Names(settings, browser, Asker(door), guard)
+        trees = Guarded(settings, database, browser, names, door)
+        changing = Changing(settings, browser, names, results, trees)
         try:
             return each(paths, partial(act, changing))
         except DoorClosed as exc:

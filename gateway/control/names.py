@@ -89,13 +89,21 @@ def reason(number: int) -> str:
 class Names:
     """Changes the names of one namespace. Its methods raise NotPossible, DoorClosed, TryAgain.
 
-    Parameters: settings; browser; asker.
+    Parameters: settings; browser; asker; guard, called with the paths before and after each rename:
+    what it raises stops that.
     """
 
-    def __init__(self, settings: Settings, browser: Browser, asker: Asker) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        browser: Browser,
+        asker: Asker,
+        guard: Callable[[str, str], object] = lambda _path, _target: None,
+    ) -> None:
         self._settings = settings
         self._browser = browser
         self._asker = asker
+        self._guard = guard
 
     def make(self, path: str, mode: int) -> None:
         """Make a directory. Parameters: mode, permission bits."""
@@ -138,6 +146,7 @@ class Names:
             raise UserError(f"{shown(target)} is not a directory: make it: spillway mkdir")
         elif target.endswith("/") and not source.is_directory:
             raise NotPossible(f"{shown(target)}: no such directory: make it: spillway mkdir")
+        self._guard(path, made)
         self._asker.one(path, Request(Op.RENAME, source.parent, source.name, parent, name))
         return made
 
@@ -148,6 +157,7 @@ class Names:
         source, to = self._named(path, "moved"), self._resolve(target)
         if to.entry is not None and to.entry.attr.ino != source.found().attr.ino:
             raise NotPossible(f"{shown(target)}: it is there already: remove it first")
+        self._guard(path, target)
         request = Request(Op.RENAME, source.parent, source.name, to.parent, to.name)
         self._asker.one(path, request)
 

@@ -184,7 +184,7 @@ class Trash(Base):
     run_ino: Mapped[int | None]
     """The directory of the run, if clients removed the checkpoint."""
     released_by: Mapped[str | None] = mapped_column(String)
-    """Who said that it need not wait for a newer one. NULL: nobody did."""
+    """Who said that it need not wait for a newer one. NULL: no one did."""
 
     __table_args__ = (partial_index("ix_trash_rotated", "rotated", where="rotated IS NOT NULL"),)
 

@@ -57,7 +57,7 @@ class Gone(NamedTuple):
     parent: int
     name: bytes
     uid: int
-    """Of the client."""
+    """The user in whose name a client asked."""
     is_replaced: bool = False
     """Whether another inode has the name now."""
 
@@ -94,7 +94,7 @@ def newer_than(run: Any, completion: Any) -> Any:
 _start: Any = union_all(
     select(bindparam("victim", type_=BigInteger).label("ino"), literal_column("0").label("depth")),
     select(bindparam("parent", type_=BigInteger), literal_column("1")),
-).subquery("start")
+).subquery("here")
 _up: Any = select(_start.c.ino, _start.c.depth).cte("below", recursive=True)
 _up = _up.union_all(
     select(inode.c.parent, _up.c.depth + literal_column("1"))

@@ -87,7 +87,7 @@ def test_changes_of_names_tell_what_stat_tells(
     [moved] = ask(site, capsys, "mv e/sub renamed")
     assert (moved["from"], moved["path"]) == ("e/sub", "renamed")
     assert ask(site, capsys, "mv none e", 1, "none: no such file") == []
-    removed = {"path": "renamed", "removed_names": 1, "failures": []}
+    removed = {"path": "renamed", "removed_names": 1, "failures": [], "trashed": {}}
     assert ask(site, capsys, "rm -rf renamed none") == [
         removed,
         {**removed, "path": "none", "removed_names": 0},

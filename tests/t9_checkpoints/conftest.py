@@ -13,11 +13,13 @@ from gateway import config
 from gateway.checkpoints.follower import Follower
 from gateway.receipts.keeper import Receipts
 from gateway.settings import Settings
+from gateway.trash import expiry
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer
 from tests.support.volumes import make_settings, make_volume
 from tests.t4_drain.site import Site
+from tests.t9_checkpoints.rotating import Job
 from tests.t9_checkpoints.world import World, follow
 
 
@@ -65,3 +67,11 @@ def site(tmp_path: Path) -> Iterator[Site]:
         made = Site(tmp_path, server, "checkpoints", proxy)
         yield made
         made.close()
+
+
+@pytest.fixture
+def job(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    monkeypatch.setattr(expiry, "TURN_SECONDS", 0.0)
+    made = Job(site)
+    yield made
+    made.end()

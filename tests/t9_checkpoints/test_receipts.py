@@ -267,5 +267,5 @@ def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
         assert late.returncode == 1
         assert "/checkpoints/run/x.tmp: held: by a pattern" in late.stderr
         until(lambda: shown("status.json")["files_at_risk"] == 1, "the file", timeout_seconds=60)
-        site.gateway.spillway("rm", "-r", "run")
+        site.gateway.spillway("rm", "-r", "--force", "run")
         until(lambda: client.names(client.handle("checkpoints", ".spillway", "runs")) == [], "gone")

@@ -2,119 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from gateway import clock
-from gateway.checkpoints.follower import Follower
-from gateway.cli.main import main
-from gateway.control.trash import removable, summary
-from gateway.db.engine import Database
-from gateway.db.models import TRASH_INO
 from gateway.errors import NotFound, TrashRefused
-from gateway.manifests.writer import Manifests
-from gateway.namespace import fsck
 from gateway.trash import expiry
-from gateway.trash.expiry import Expiry
-from gateway.trash.rows import Entry
-from gateway.trash.trash import Trash
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.types import ROOT_CRED
 from tests.support import restore
-from tests.support.records import record
 from tests.support.volumes import query
-from tests.t4_drain.site import PREFIX, Site
-from tests.t9_checkpoints.trashing import opener
-from tests.t9_checkpoints.world import World, follow, rows_of
-
-HOUR_NS = 3600 * clock.NS
-RUN, PATH, NEXT = "run", "run/step-1", "run/step-2"
-FILES = {f"{PATH}/a.distcp", f"{PATH}/deep/b.distcp", f"{PATH}/.metadata"}
-MANIFEST = ".spillway/checkpoints/run/1.json"
-
-
-class Job:
-    """A job that saves checkpoints and removes them, with the duties of the gateway."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.database = Database(site.settings.database_url)
-        self.refused: str | None = None
-        """Why the law of retention keeps what it is asked about."""
-        stop = threading.Event()
-        open_door = opener(site.namespace)
-        self.follower = Follower(site.settings, self.database, stop)
-        self.manifests = Manifests(site.settings, self.database, stop)
-        self.trash = Trash(site.settings, self.database, open_door)
-        self.duty = Expiry(site.settings, self.database, stop, self._law, open_door)
-        self.asked: list[Entry] = []
-        """What the law was asked about."""
-
-    def _law(self, entry: Entry) -> str | None:
-        self.asked.append(entry)
-        return self.refused
-
-    def save(self, path: str, completion: int | None = None, text: str = "") -> None:
-        """Save a checkpoint. Parameters: completion, if it is to be brought to the bucket."""
-        for name in ("a.distcp", "deep/b.distcp", ".metadata"):
-            self.site.write(f"{path}/{name}", f"{path}/{name}{text}".encode())
-        if completion is not None:
-            self.bring(path, completion)
-
-    def bring(self, path: str, completion: int, grade: str = "listed") -> None:
-        """Bring everything to the bucket, and record that a checkpoint is durable."""
-        self.site.drain()
-        self.look()
-        [row] = [one for one in rows_of(self.site.settings) if one.path == path.encode()]
-        assert row.state == "durable"
-        record(self.site.settings, row.ino, row.run, completion, grade=grade)
-
-    def hold(self, path: str) -> None:
-        """Hold a file, so that the drain leaves it alone."""
-        row = "INSERT INTO override (ino, hold, set_ns) VALUES (:ino, 1, 1)"
-        query(self.site.settings, row, ino=self.site.attr(path).ino)
-
-    def look(self) -> None:
-        follow(self.follower)
-        self.manifests._refused.clear()
-        self.manifests.turn()
-
-    def unlink(self, *names: str, path: str = PATH) -> None:
-        for name in names:
-            self.site.unlink(f"{path}/{name}")
-
-    def remove(self, path: str = PATH) -> None:
-        """Remove a checkpoint as ``rm -rf`` does."""
-        self.unlink("a.distcp", "deep/b.distcp", "deep", ".metadata", path=path)
-        self.site.namespace.remove(ROOT_CRED, *self.site.split(path))
-
-    def turn(self) -> None:
-        """Do what is due, and bring the bucket up to date."""
-        self.look()
-        self.duty.turn()
-        self.look()
-        self.site.drain()
-
-    def held(self) -> list[str]:
-        return [one.path.decode() for one in self.trash.entries()]
-
-    def bucket(self) -> set[str]:
-        return set(self.site.objects())
-
-    def end(self) -> None:
-        found = fsck.check(self.database, self.site.namespace.files)
-        assert found == []
-        self.database.close()
-
-
-@pytest.fixture
-def job(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    monkeypatch.setattr(expiry, "TURN_SECONDS", 0.0)
-    made = Job(site)
-    yield made
-    made.end()
+from tests.t4_drain.site import PREFIX
+from tests.t9_checkpoints.rotating import FILES, HOUR_NS, MANIFEST, NEXT, PATH, RUN, Job
 
 
 def test_a_job_that_rotates_leaves_a_whole_checkpoint_in_the_bucket(job: Job) -> None:
@@ -246,95 +145,6 @@ def test_it_goes_with_its_run(job: Job) -> None:
     assert job.held() == ["other/step-1"] and not FILES & job.bucket()
 
 
-def test_a_removal_that_was_killed_comes_back_whole(job: Job) -> None:
-    job.save(PATH, 1)
-    before = {name: job.site.attr(name).ino for name in FILES}
-    job.unlink("a.distcp", "deep/b.distcp", "deep")
-    job.turn()
-    assert {*FILES, MANIFEST} <= job.bucket()
-    states = {row.path.decode(): row.files for row in rows_of(job.site.settings)}
-    assert states == {PATH: 1}
-    [entry] = job.trash.entries()
-    assert (entry.files, entry.state) == (2, "kept")
-    assert job.trash.undelete(entry.id, by="me") == PATH.encode()
-    assert {name: job.site.attr(name).ino for name in FILES} == before
-    assert job.held() == [] and query(job.site.settings, "SELECT count(*) FROM trash") == [(0,)]
-    names = "SELECT count(*) FROM dirent WHERE parent = :trash"
-    assert query(job.site.settings, names, trash=TRASH_INO) == [(0,)]
-    # Clients may change it again.
-    job.site.write(f"{PATH}/a.distcp", b"newer")
-    job.turn()
-    [row] = rows_of(job.site.settings)
-    assert (row.path, row.files) == (PATH.encode(), 3)
-    assert job.site.objects()[f"{PATH}/a.distcp"] == b"newer"
-    log = query(job.site.settings, "SELECT what, author, result FROM action")
-    assert log == [("undelete", "me", "back")]
-
-
-def test_it_comes_back_to_a_path_that_is_gone(job: Job) -> None:
-    job.save(PATH, 1)
-    job.site.namespace.setattr(job.site.directory(PATH), SetAttr(mode=0o710, uid=5, gid=6))
-    job.remove()
-    [entry] = job.trash.entries()
-    assert job.trash.undelete(entry.id, by="me") == PATH.encode()
-    top = job.site.attr(PATH)
-    assert (top.mode, top.uid, top.gid, top.reserved) == (0o710, 5, 6, 0)
-    job.site.drain()
-    job.turn()
-    [row] = rows_of(job.site.settings)
-    assert (row.path, row.state) == (PATH.encode(), "durable")
-    job.turn()
-    assert {*FILES, MANIFEST} == job.bucket()
-    # To another path, too, and its objects follow.
-    record(job.site.settings, row.ino, row.run, 1)
-    job.remove()
-    [entry] = job.trash.entries()
-    assert job.trash.undelete(entry.id, [b"run", b"step-7"], by="me") == b"run/step-7"
-    job.turn()
-    moved = {name.replace("step-1", "step-7") for name in FILES}
-    assert moved <= job.bucket() and not FILES & job.bucket()
-
-
-def test_nothing_is_replaced_when_it_comes_back(job: Job) -> None:
-    job.save(PATH, 1)
-    job.remove()
-    job.site.write(f"{PATH}/deep/b.distcp", b"of a new save")
-    job.site.write(f"{PATH}/mine", b"1")
-    [entry] = job.trash.entries()
-    with pytest.raises(TrashRefused, match=r"deep/b\.distcp: their names are taken: --to PATH"):
-        job.trash.undelete(entry.id, by="me")
-    # Not even some of it: that would be neither the old checkpoint nor the new one.
-    with pytest.raises(NotFound):
-        job.site.attr(f"{PATH}/a.distcp")
-    assert job.held() == [PATH]
-    with pytest.raises(TrashRefused, match="no directory"):
-        job.trash.undelete(entry.id, [b"none", b"step-1"], by="me")
-    assert job.trash.undelete(entry.id, [b"run", b"old"], by="me") == b"run/old"
-    assert job.site.attr("run/old/.metadata").reserved == 0
-
-
-def test_a_name_that_is_taken_in_the_last_moment_stays(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job.save(PATH, 1)
-    job.remove()
-    calls: list[int] = []
-
-    def before() -> None:
-        calls.append(1)
-        if len(calls) == 3:
-            job.site.write(f"{PATH}/.metadata", b"of a new save")
-
-    trash = Trash(job.site.settings, job.database, opener(job.site.namespace, before))
-    [entry] = trash.entries()
-    with pytest.raises(TrashRefused, match=r"stays in the trash: \.metadata: .* a moment ago"):
-        trash.undelete(entry.id, by="me")
-    assert job.held() == [PATH]
-    job.site.unlink(f"{PATH}/.metadata")
-    assert job.trash.undelete(entry.id, by="me") == PATH.encode()
-    assert job.held() == []
-
-
 def test_a_new_save_at_the_same_path_keeps_the_old_objects(job: Job) -> None:
     """They give way to those of the new files, and the manifest, which would lie, goes."""
     job.save(PATH, 1)
@@ -358,20 +168,6 @@ def test_a_new_save_at_the_same_path_keeps_the_old_objects(job: Job) -> None:
     assert job.site.objects()[f"{PATH}/.metadata"] == f"{PATH}/.metadatanew".encode()
 
 
-def test_a_single_file_comes_back(job: Job) -> None:
-    site = job.site
-    site.write("run/model-1.pt", b"one")
-    site.drain()
-    ino = site.attr("run/model-1.pt").ino
-    record(site.settings, ino, b"run/model-", 1)
-    site.unlink("run/model-1.pt")
-    [entry] = job.trash.entries()
-    job.turn()
-    assert site.objects() == {"run/model-1.pt": b"one"}
-    assert job.trash.undelete(entry.id, by="me") == b"run/model-1.pt"
-    assert site.attr("run/model-1.pt").ino == ino and job.held() == []
-
-
 def test_an_early_removal_takes_nothing_that_is_held(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -384,52 +180,3 @@ def test_an_early_removal_takes_nothing_that_is_held(
     for _ in range(2):
         job.duty.turn()
     assert job.held() == [PATH]
-
-
-def test_people_see_what_is_held_and_let_it_go(
-    configured: World, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world = configured
-    for path in ("run/step-1", "other/step-1", "third/step-1"):
-        for name in ("a.distcp", ".metadata"):
-            world.write(f"{path}/{name}", b"1")
-            world.drain(f"{path}/{name}")
-        run = path.partition("/")[0].encode()
-        record(world.settings, world.directory(path), run, 1, path=path.encode())
-        world.remove(f"{path}/a.distcp")
-    file = str(world.settings.source)
-
-    def run(*words: str) -> tuple[int, str]:
-        status = main([words[0], "--config", file, *words[1:]])
-        said = capsys.readouterr()
-        return status, said.out + said.err
-
-    trash = Trash(world.settings, Database(world.settings.database_url), opener(world.namespace))
-    one, two, three = [entry.id for entry in trash.entries()]
-    status, said = run("trash", "list")
-    assert (
-        status == 0
-        and f"held for a newer checkpoint: let it go: spillway trash release {one}" in said
-    )
-    assert "a client (uid 0): a client removed it" in said
-    assert "3 held for a newer checkpoint" in run("status")[1]
-    found = summary(trash)
-    assert (found["entries"], found["held"], found["held_bytes"]) == (3, 3, 3)
-    # All of the trash is not what may be the last that the bucket has of a run.
-    status, said = run("trash", "empty", "--all")
-    assert status == 2 and "0 checkpoints" in said
-    assert removable(trash, None, 1 << 62) == []
-    assert [entry.id for entry in removable(trash, [two], 1 << 62)] == [two]
-    status, said = run("trash", "release", "t1", two)
-    assert status == 2 and "t1 is not in the trash" in said
-    assert run("trash", "release", two) == (
-        0,
-        f"{two}: released: it leaves the bucket within some minutes\n",
-    )
-    assert run("trash", "release", two)[0] == 1
-    status, said = run("release", "/checkpoints/none")
-    assert status == 1 and "nothing there is held" in said
-    assert run("release", "/checkpoints/run")[0] == 0
-    assert run("release", "/checkpoints/third/step-1", "--json")[0] == 0
-    assert summary(trash)["held"] == 0
-    trash._database.close()

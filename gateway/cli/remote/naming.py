@@ -35,7 +35,8 @@ def mv(args: argparse.Namespace, api: Api) -> int:
     def move(path: str) -> None:
         name = path.rstrip("/").rpartition("/")[2]
         to = f"{args.target.rstrip('/')}/{name}" if is_directory else args.target
-        answer = api.call("POST", "/files/rename", {"path": encoded(path), "to": encoded(to)})
+        body = {"path": encoded(path), "to": encoded(to), "force": args.force}
+        answer = api.call("POST", "/files/rename", body)
         results.add(change.moved(path, facts_at(to, answer.json())))
 
     with result.Results(args.json) as results:
@@ -57,7 +58,7 @@ def rm(args: argparse.Namespace, api: Api) -> int:
         try:
             found = api.get("/files", path=encoded(path))
         except NotThere:
-            if args.force:
+            if args.is_calm:
                 results.add(change.removed(path, 0))
                 return
             raise
@@ -68,9 +69,11 @@ def rm(args: argparse.Namespace, api: Api) -> int:
             return
         if not args.recursive:
             raise change.is_a_directory(path)
-        job = api.call("DELETE", "/directories", query=query).json()
+        forced = {**query, "force": args.force}
+        job = api.call("DELETE", "/directories", query=forced).json()
         done = jobs.follow(api, job, quiet=args.json)
-        left.append(change.show_removal(results, path, done["removed_names"], done["failures"]))
+        told = done["removed_names"], done["failures"], done["trashed"]
+        left.append(change.show_removal(results, path, *told))
 
     with result.Results(args.json) as results:
         return max([change.each(args.paths, remove), *left], default=DONE)

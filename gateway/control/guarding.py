@@ -1,0 +1,147 @@
+"""Removes trees, and lets renames pass, by the laws of deletions.
+
+A tree that a person removes may have checkpoints in it. Those that are complete go into the trash
+as ``spillway delete`` puts them there, each recorded as a deletion, and the rest is removed. If a
+law keeps one of them, nothing is done unless the person insists. What is pinned stays in any case.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import NamedTuple
+
+from gateway.control import deletion
+from gateway.control.names import Names, reason
+from gateway.control.paths import Place, names_of, shown
+from gateway.db.engine import Database
+from gateway.door.door import Door
+from gateway.errors import NotPossible, TrashRefused
+from gateway.holds import Holds
+from gateway.namespace.browse import Browser
+from gateway.retention import statements as own
+from gateway.retention.facts import Checkpoint
+from gateway.retention.planning import checkpoint_of
+from gateway.settings import Settings
+from gateway.text import printable
+from gateway.types import Extent, Kind
+
+TREE = "a person removed its tree"
+"""The reason that is recorded."""
+
+
+class Removed(NamedTuple):
+    """What became of a tree."""
+
+    removed_names: int
+    """The number of names that were removed."""
+    failures: list[str]
+    """Why others are left."""
+    trashed: dict[str, str]
+    """Paths of the checkpoints that are in the trash, by their ids there."""
+
+
+class Guarded:
+    """Removes trees of one namespace. Its method raises NotPossible, UserError, DoorClosed,
+    NamespaceError, OSError.
+
+    Parameters: settings; database; browser; names; door.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        browser: Browser,
+        names: Names,
+        door: Door,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._browser = browser
+        self._names = names
+        self._door = door
+
+    def remove(
+        self, place: Place, told: Callable[[int], None], *, author: str, insists: bool
+    ) -> Removed:
+        """Remove a directory with everything in it. What was done before an error stays done.
+
+        Parameters: told, called now and then with the number of names that are removed; author, the
+        person; insists, whether it is removed although a law keeps a checkpoint in it.
+        """
+        path = below(self._settings, place.path)
+        failures: list[str] = []
+        trashed = {}
+        removed = 0
+        found = deletion.check_tree(self._settings, self._database, path, insists=insists)
+        for one in found:
+            if one.extent == Extent.FILES:
+                removed += self._empty(one, told, failures)
+            trashed[self._delete(one, author, insists)] = printable(one.path)
+        if place.found().attr.ino not in {one.ino for one in found}:
+            removal = self._names.remove_tree(place, told)
+            removed += removal.removed
+            failures += [f"{shown(place.path)}{at}: {reason(why)}" for at, why in removal.failures]
+        return Removed(removed, failures, trashed)
+
+    def _empty(self, one: Checkpoint, told: Callable[[int], None], failures: list[str]) -> int:
+        """Remove the directories beside the files of a checkpoint, which are no part of it. Returns
+        the number of names."""
+        removed = 0
+        above = f"{self._settings.nfs.export}/{os.fsdecode(one.path)}"
+        for entry in list(self._browser.entries(one.ino)):
+            if entry.attr.kind == Kind.DIRECTORY:
+                place = Place(f"{above}/{os.fsdecode(entry.name)}", one.ino, entry.name, entry)
+                removal = self._names.remove_tree(place, told)
+                removed += removal.removed
+                failures += [
+                    f"{shown(place.path)}{at}: {reason(why)}" for at, why in removal.failures
+                ]
+        return removed
+
+    def _delete(self, one: Checkpoint, author: str, insists: bool) -> str:
+        try:
+            return deletion.delete(
+                self._settings,
+                self._database,
+                one.ino,
+                author=author,
+                reason=TREE,
+                insists=insists,
+                seen=[one.evidence],
+                open_door=lambda: nullcontext(self._door),
+            )
+        except TrashRefused as exc:
+            raise NotPossible(f"{printable(one.path)} stays: {exc}") from None
+
+
+def require_not_hidden(
+    settings: Settings, database: Database, path: str, target: str, *, insists: bool
+) -> None:
+    """Require that a rename gives no durable checkpoint a name that is held: it would not be sent
+    from then on, and no receipt would name it. Raises NotPossible.
+
+    Parameters: path and target, the whole paths before and after; insists, whether it is renamed
+    nevertheless.
+    """
+    names = names_of(settings.nfs.export, target)
+    holds = Holds(settings.drain.hold_patterns)
+    held = [name for at, name in enumerate(names) if holds.holds(names[:at], name)]
+    if insists or not held:
+        return
+    top = below(settings, path)
+    with database.reading() as session:
+        checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
+    for one in checkpoints:
+        if one.is_durable and deletion.is_below(one.path, top):
+            raise NotPossible(
+                f"{shown(path)}: {printable(one.path)} is in the bucket, and {printable(held[0])} "
+                "is a name that drain.hold_patterns holds: choose another one, or use force"
+            )
+
+
+def below(settings: Settings, path: str) -> bytes:
+    """Return a path below the export's root."""
+    return b"/".join(names_of(settings.nfs.export, path))

@@ -1,0 +1,99 @@
+"""A job that rotates its checkpoints, with the real drain and the duties of the gateway."""
+
+from __future__ import annotations
+
+import threading
+
+from gateway import clock
+from gateway.checkpoints.follower import Follower
+from gateway.db.engine import Database
+from gateway.manifests.writer import Manifests
+from gateway.namespace import fsck
+from gateway.trash.expiry import Expiry
+from gateway.trash.rows import Entry
+from gateway.trash.trash import Trash
+from gateway.types import ROOT_CRED
+from tests.support.records import record
+from tests.support.volumes import query
+from tests.t4_drain.site import Site
+from tests.t9_checkpoints.trashing import opener
+from tests.t9_checkpoints.world import follow, rows_of
+
+HOUR_NS = 3600 * clock.NS
+RUN, PATH, NEXT = "run", "run/step-1", "run/step-2"
+FILES = {f"{PATH}/a.distcp", f"{PATH}/deep/b.distcp", f"{PATH}/.metadata"}
+MANIFEST = ".spillway/checkpoints/run/1.json"
+
+
+class Job:
+    """A job that saves checkpoints and removes them, with the duties of the gateway."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.database = Database(site.settings.database_url)
+        self.refused: str | None = None
+        """Why the law of retention keeps what it is asked about."""
+        stop = threading.Event()
+        open_door = opener(site.namespace)
+        self.follower = Follower(site.settings, self.database, stop)
+        self.manifests = Manifests(site.settings, self.database, stop)
+        self.trash = Trash(site.settings, self.database, open_door)
+        self.duty = Expiry(site.settings, self.database, stop, self._law, open_door)
+        self.asked: list[Entry] = []
+        """What the law was asked about."""
+
+    def _law(self, entry: Entry) -> str | None:
+        self.asked.append(entry)
+        return self.refused
+
+    def save(self, path: str, completion: int | None = None, text: str = "") -> None:
+        """Save a checkpoint. Parameters: completion, if it is to be brought to the bucket."""
+        for name in ("a.distcp", "deep/b.distcp", ".metadata"):
+            self.site.write(f"{path}/{name}", f"{path}/{name}{text}".encode())
+        if completion is not None:
+            self.bring(path, completion)
+
+    def bring(self, path: str, completion: int, grade: str = "listed") -> None:
+        """Bring everything to the bucket, and record that a checkpoint is durable."""
+        self.site.drain()
+        self.look()
+        [row] = [one for one in rows_of(self.site.settings) if one.path == path.encode()]
+        assert row.state == "durable"
+        record(self.site.settings, row.ino, row.run, completion, grade=grade)
+
+    def hold(self, path: str) -> None:
+        """Hold a file, so that the drain leaves it alone."""
+        row = "INSERT INTO override (ino, hold, set_ns) VALUES (:ino, 1, 1)"
+        query(self.site.settings, row, ino=self.site.attr(path).ino)
+
+    def look(self) -> None:
+        follow(self.follower)
+        self.manifests._refused.clear()
+        self.manifests.turn()
+
+    def unlink(self, *names: str, path: str = PATH) -> None:
+        for name in names:
+            self.site.unlink(f"{path}/{name}")
+
+    def remove(self, path: str = PATH) -> None:
+        """Remove a checkpoint as ``rm -rf`` does."""
+        self.unlink("a.distcp", "deep/b.distcp", "deep", ".metadata", path=path)
+        self.site.namespace.remove(ROOT_CRED, *self.site.split(path))
+
+    def turn(self) -> None:
+        """Do what is due, and bring the bucket up to date."""
+        self.look()
+        self.duty.turn()
+        self.look()
+        self.site.drain()
+
+    def held(self) -> list[str]:
+        return [one.path.decode() for one in self.trash.entries()]
+
+    def bucket(self) -> set[str]:
+        return set(self.site.objects())
+
+    def end(self) -> None:
+        found = fsck.check(self.database, self.site.namespace.files)
+        assert found == []
+        self.database.close()
