@@ -20,7 +20,7 @@ from gateway.db.statements import checkpoint_record
 from gateway.door.door import Door
 from gateway.errors import Changed, DoorClosed, GatewayError, NotPossible, NotThere
 from gateway.namespace import identity
-from gateway.promotion.store import protected
+from gateway.promotion.store import paths_of, protected
 from gateway.retention import statements as own
 from gateway.retention import store
 from gateway.retention.facts import Checkpoint, Pinned
@@ -113,7 +113,14 @@ def check_tree(
         if not is_made and not insists and session.one(ANY_RECORD) is not None:
             raise NotPossible(f"{printable(path)} stays: {NOT_MADE}")
         checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
-        found = [one for one in checkpoints if one.is_complete and is_below(one.path, path)]
+        found = [
+            one
+            for one in checkpoints
+            # The catalogue may be behind the namespace: it may be in the trash by now.
+            if one.is_complete
+            and is_below(one.path, path)
+            and one.path in paths_of(session, one.ino)
+        ]
         for one in found if not insists else ():
             if why := _kept(catalogue, one, checkpoints, one.ino in said.inos):
                 shown = printable(one.path)

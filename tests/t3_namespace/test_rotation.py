@@ -13,8 +13,10 @@ from gateway.checkpoints import facts
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
+from gateway.db.writer import RESERVE_BLOCK, Operation
 from gateway.errors import NotFound, ReadOnly, TryAgain
-from gateway.namespace import fsck, rotation
+from gateway.namespace import create, fsck, rotation
+from gateway.namespace.remove import remove as verb
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Cred, Extent, Kind, Removed, SetAttr
 from tests.support.namespace import Namespace
@@ -143,6 +145,15 @@ def test_a_removal_by_the_gateway_is_one(world: World) -> None:
     )
     lost = world.namespace.remove(GATEWAY_CRED, holder, bytes(name))
     assert lost.nlink == 0 and tombstones(world) == [f"{PATH}/a"]
+    # Also of a checkpoint that is one file, whose record it takes along.
+    world.write("run/m-1.pt", b"1")
+    world.drain("run/m-1.pt")
+    ino = world.attr("run/m-1.pt").ino
+    record(world.settings, ino, b"run/m-", 1, extent=Extent.FILE)
+    remove(world, "run/m-1.pt")
+    lost = world.namespace.remove(GATEWAY_CRED, TRASH_INO, b"t%d" % ino)
+    assert lost.nlink == 0 and "run/m-1.pt" in tombstones(world)
+    require_sound(world)
 
 
 def opened(world: World) -> int:
@@ -301,22 +312,28 @@ def test_a_namespace_without_a_trash_holds_nothing(world: World) -> None:
 
 def test_many_directories_in_one_batch_have_numbers(world: World) -> None:
     """An operation has the numbers for one new name. A removal may make many directories."""
-    from gateway.db.writer import Operation
-    from gateway.namespace.remove import remove as verb
-
-    names = [f"{'d/' * depth}f" for depth in range(12)]
+    names = [f"{number}/{'d/' * 11}f" for number in range(8)]
     top = save(world, PATH, *names)
     record(world.settings, top, b"run", 1)
-    operations = [
-        Operation(verb, ROOT_CRED, *world.split(f"{PATH}/{name}")) for name in reversed(names)
-    ]
+    operations = [Operation(verb, ROOT_CRED, *world.split(f"{PATH}/{name}")) for name in names]
     # One fails after others have made directories: all are run again, each by itself.
-    operations.insert(6, Operation(verb, USER, *world.split(f"{PATH}/d")))
+    operations.insert(6, Operation(verb, USER, *world.split(f"{PATH}/0")))
     world.namespace.run_together(operations)
     assert [one.error is None for one in operations].count(False) == 1
     assert len(trashed(world)) == len(names)
-    for number in range(3000):
-        world.directory(f"more/{number % 60}/{number}")
+    # The next names use up the numbers that were reserved for them.
+    at = world.directory("more")
+    for start in range(0, RESERVE_BLOCK, 512):
+        creations = [
+            Operation(
+                *(create.create, ROOT_CRED, at, b"%d" % number, SetAttr()),
+                generation=1,
+                for_writing=False,
+            )
+            for number in range(start, start + 512)
+        ]
+        world.namespace.run_together(creations)
+        assert [one.error for one in creations] == [None] * 512
     require_sound(world)
 
 
@@ -325,8 +342,6 @@ def test_a_kill_leaves_all_or_nothing(world: World) -> None:
     durable(world)
 
     def fails(tx: object, *args: object) -> None:
-        from gateway.namespace.remove import remove as verb
-
         verb(tx, *args)  # type: ignore[arg-type]
         raise TryAgain
 

@@ -1,4 +1,4 @@
-"""A real NFS server and clients that remove members of a checkpoint that the bucket may not lose."""
+"""Clients of a real NFS server that remove members of a checkpoint which the bucket must keep."""
 
 from __future__ import annotations
 

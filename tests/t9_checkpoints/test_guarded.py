@@ -155,6 +155,7 @@ def test_a_checkpoint_in_the_bucket_gets_no_held_name(configured: World, run: Ru
     assert names(world, "run") == ["step-1"] and names(world, "held.tmp") == []
     # What is not in the bucket may, and another name is as good as before.
     assert run("mv", "/checkpoints/new", "/checkpoints/new.tmp")[0] == 0
-    assert run("mv", "/checkpoints/run", "/checkpoints/run2")[0] == 0
-    assert run("mv", "--force", "/checkpoints/run2", "/checkpoints/held.tmp")[0] == 0
-    assert names(world, "held.tmp") == ["run2"]
+    save(world, "other/step-1")
+    assert run("mv", "/checkpoints/other", "/checkpoints/other2")[0] == 0
+    assert run("mv", "--force", "/checkpoints/run", "/checkpoints/held.tmp")[0] == 0
+    assert names(world, "held.tmp") == ["run"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.db.models import TRASH_INO
-from gateway.errors import NotFound, TrashRefused
+from gateway.errors import DoorClosed, NotFound, TrashRefused
+from gateway.trash import rotated
 from gateway.trash.trash import Trash
 from gateway.types import SetAttr
 from tests.support.records import record
@@ -116,3 +117,40 @@ def test_a_single_file_comes_back(job: Job) -> None:
     assert site.objects() == {"run/model-1.pt": b"one"}
     assert job.trash.undelete(entry.id, by="me") == b"run/model-1.pt"
     assert site.attr("run/model-1.pt").ino == ino and job.held() == []
+
+
+def test_what_was_cut_off_is_continued(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The NFS server goes away after the first file. What is left is still in the trash."""
+    monkeypatch.setattr(rotated, "TOGETHER", 1)
+    job.save(PATH, 1)
+    before = {name: job.site.attr(name).ino for name in FILES}
+    job.remove()
+    calls: list[int] = []
+
+    def close() -> None:
+        calls.append(1)
+        # Two directories are made before the first file comes.
+        if len(calls) == 4:
+            raise DoorClosed("the server went away")
+
+    trash = Trash(job.site.settings, job.database, opener(job.site.namespace, close))
+    [entry] = trash.entries()
+    with pytest.raises(DoorClosed):
+        trash.undelete(entry.id, by="me")
+    back = [name for name in FILES if is_there(job, name)]
+    assert len(back) == 1 and job.held() == [PATH]
+    job.turn()
+    assert job.held() == [PATH] and job.bucket() >= FILES
+    assert job.trash.undelete(entry.id, by="me") == PATH.encode()
+    assert {name: job.site.attr(name).ino for name in FILES} == before
+    assert job.held() == []
+    log = query(job.site.settings, "SELECT result FROM action ORDER BY id")
+    assert log == [("interrupted: some of it may be back",), ("back",)]
+
+
+def is_there(job: Job, path: str) -> bool:
+    try:
+        job.site.attr(path)
+    except NotFound:
+        return False
+    return True
