@@ -138,7 +138,8 @@ def rm(args: argparse.Namespace) -> int:
             )
         finally:
             line.end()
-        left.append(show_removal(results, path, *done))
+        told = done.removed_names, done.failures, done.trashed
+        left.append(show_removal(results, path, *told))
 
     status = _each(args, args.paths, remove)
     return max([status, *left])

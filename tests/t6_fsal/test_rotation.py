@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,8 @@ def save(site: Site, run: str, *names: str) -> bytes:
         with site.client.opened(top, name) as file:
             file.write(name.encode())
         ino = site.client.lookup(top, name).fileid
-        until(
-            lambda ino=ino: query(  # type: ignore[misc]
-                settings, "SELECT 1 FROM inode WHERE ino = :ino AND write_open = 0", ino=ino
-            ),
-            "the seal",
-        )
+        sealed = "SELECT 1 FROM inode WHERE ino = :ino AND write_open = 0"
+        until(partial(query, settings, sealed, ino=ino), "the seal")
         query(
             settings, "UPDATE inode SET drained_version = content_version WHERE ino = :ino", ino=ino
         )
@@ -79,10 +76,11 @@ def test_a_member_that_is_read_keeps_its_bytes_and_takes_no_more(site: Site) -> 
     after = site.client.getattr(handle)
     assert (after.fileid, after.size) == (before.fileid, 1) and after.change > before.change
     # A client that still has the handle changes nothing.
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: site.client.truncate(handle, 0),
         lambda: site.client.link(handle, top, "again"),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(nfs4.Status) as refused:
             change()
         assert refused.value.number == nfs4.ROFS
