@@ -213,4 +213,4 @@ def _early(trash: Trash, entries: Sequence[Entry]) -> set[str]:
         return one.state == State.KEPT and one.ino not in wanted and one.stays is None
 
     limit = trash.settings.retention.trash_max_bytes
-    return {one.id for one in surplus(entries, limit, may_go)}
+    return {one.id for one in surplus([e for e in entries if e.rotated is None], limit, may_go)}
