@@ -30,7 +30,7 @@ class Waiting(BaseModel):
 
     path: str | None = Field(examples=["/checkpoints/jobs/a/step-1/model.pt"])
     state: str = Field(
-        description="uploading, failing, waiting, settling, open, held or damaged.",
+        description="uploading, failing, waiting, behind, settling, open, held or damaged.",
         examples=["waiting"],
     )
     bumped: bool = Field(description="Whether it goes before all others.")
@@ -39,6 +39,7 @@ class Waiting(BaseModel):
     tries: int = Field(description="That failed.")
     error: str | None
     next_try_seconds: float | None
+    waits_for: str | None = Field(description="What a file goes after that names others.")
 
 
 class Order(BaseModel):

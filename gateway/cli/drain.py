@@ -1,7 +1,8 @@
 """`spillway drain --wait`: waits until the bucket has what it can have now, and shows progress.
 
 The bucket has a file when it has the file's present version at the key of its path. The command
-does not wait for files that are open for writing or held: it is not known when they will be ready.
+does not wait for files that are open for writing or held, nor for those that name a checkpoint
+which is not whole: it is not known when they will be ready.
 When only files are left that need a person, the wait ends.
 """
 
@@ -11,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +78,8 @@ class Progress:
     """Bytes sent of files that are not in the bucket as a whole yet."""
     held_files: int = 0
     open_files: int = 0
+    behind_files: int = 0
+    """Files that name a checkpoint which is not whole: nothing says when they are sent."""
     failing: str = ""
     stuck: dict[int, str] = field(default_factory=dict)
     """Path and reason of every file that needs a person, by inode."""
@@ -91,12 +95,11 @@ class Progress:
         sent = {u["key"]: u["done_bytes"] for u in report.get("uploads", [])}
         self.waiting, self.sent_bytes, self.failing = {}, 0, ""
         self.stuck, self.renames = {}, set()
-        held: set[int] = set()
-        opens: set[int] = set()
+        others: defaultdict[str, set[int]] = defaultdict(set)
         for top in tops:
             for entry in queue.entries(context, top):
-                if entry.state in queue.NOT_WAITED_FOR:
-                    (held if entry.state == queue.State.HELD else opens).add(entry.ino)
+                if not entry.is_waited_for:
+                    others[entry.state].add(entry.ino)
                     continue
                 self.waiting[entry.ino] = entry.size_bytes
                 self.sent_bytes += min(entry.size_bytes, sent.get(entry.key or "", 0))
@@ -106,7 +109,9 @@ class Progress:
                 for one in self.following.look(view, top):
                     self.renames.add(one.ino)
                     self._note(context, one)
-        self.held_files, self.open_files = len(held), len(opens)
+        self.held_files, self.open_files, self.behind_files = (
+            len(others[state]) for state in (queue.State.HELD, queue.State.OPEN, queue.State.BEHIND)
+        )
         self.seen.update(self.waiting)
         self.transfer.note(self.total_bytes - sum(self.waiting.values()) + self.sent_bytes)
 
@@ -131,8 +136,9 @@ class Progress:
     def result(self) -> str:
         seconds = clock.monotonic_seconds() - self.started
         text = f"drained: {len(self.seen)} files, {size(self.total_bytes)} in {duration(seconds)}"
-        if self.held_files or self.open_files:
+        if self.held_files or self.open_files or self.behind_files:
             text += f"; not waited for: {self.held_files} held, {self.open_files} open for writing"
+            text += f", {self.behind_files} behind others" if self.behind_files else ""
         return text
 
     def facts(self) -> dict[str, Any]:
@@ -144,6 +150,7 @@ class Progress:
             "waiting_renames": len(self.renames),
             "held_files": self.held_files,
             "open_files": self.open_files,
+            "behind_files": self.behind_files,
             "seconds": round(clock.monotonic_seconds() - self.started, 3),
         }
 

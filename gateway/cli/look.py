@@ -192,7 +192,8 @@ def _waiting(one: dict[str, Any] | None) -> Iterator[str]:
         text = f"{one['state']} (bumped)" if one["bumped"] else one["state"]
         if one["tries"]:
             text += f", {one['tries']} tries, next in {duration(one['next_try_seconds'])}"
-        yield safe(f"{text}: {one['error']}" if one["error"] else text)
+        why = one["error"] or one.get("waits_for")
+        yield safe(f"{text}: {why}" if why else text)
 
 
 def _object(one: dict[str, Any] | None) -> Iterator[str]:

@@ -118,6 +118,8 @@ def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     if one["tries"]:
         again = duration(one["next_try_seconds"])
         text += f": {one['tries']} tries, next in {again}: {shown(one['error'] or '')}"
+    elif one.get("waits_for"):
+        text += f": {shown(one['waits_for'])}"
     return one["state"], size(one["size_bytes"]), age, text
 
 

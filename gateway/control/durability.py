@@ -217,6 +217,10 @@ def _reason(context: Context, view: View, ino: int) -> str:
                 "it was sent, but a request got no answer and may still be carried out: its object "
                 f"is looked at again in {duration(seconds)}"
             )
+        file = file_of(view.session, ino)
+        wait = None if file is None else view.precedence.wait_of(file)
+        if wait is not None:
+            return f"its object is moved later: {wait.reason}"
         return "its object is moved or verified first (spillway queue)"
     if entry.is_stuck or entry.error:
         return f"{entry.state}: {shown(entry.error)}"
@@ -225,6 +229,8 @@ def _reason(context: Context, view: View, ino: int) -> str:
             "held: by a pattern of drain.hold_patterns, by spillway queue hold, or superseded "
             "(spillway policy plan)"
         )
+    if entry.waits_for is not None:
+        return f"{entry.state}: {entry.waits_for}"
     if entry.state == queue.State.OPEN:
         return "open: a client writes it"
     if not state.alive(report):

@@ -60,6 +60,7 @@ def facts(
         "age_seconds": _seconds(now_ns - entry.sealed_ns) if entry.sealed_ns else None,
         "tries": entry.tries,
         "error": entry.error or None,
+        "waits_for": entry.waits_for,
         "next_try_seconds": _seconds(entry.next_ns - now_ns) if entry.tries else None,
     }
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway import clock, failpoints
+from gateway.acknowledge import Acknowledge
 from gateway.data.layout import DataFiles
 from gateway.db import journal
 from gateway.db import statements as sql
@@ -22,6 +23,7 @@ from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as own
 from gateway.drain.paths import Paths
+from gateway.drain.precedence import Precedence
 from gateway.drain.rows import File
 from gateway.errors import LeaseLost
 from gateway.failpoints import DRAIN_COMMIT
@@ -49,6 +51,7 @@ class View(NamedTuple):
 
     session: Session
     paths: Paths
+    precedence: Precedence
     late_ns: int
     """The time after which a request that was given up can no longer reach the store."""
 
@@ -191,16 +194,29 @@ class Context:
         lease = self.lease
         if lease is not None and session.one(own.LEASE, lease=lease) is None:
             raise LeaseLost("another drain has taken this one's work over")
-        return view_of(self.settings, session, self._holds)
+        return view_of(self.settings, session, self._patterns)
 
     @cached_property
-    def _holds(self) -> Holds:
-        return Holds(self.settings.drain.hold_patterns)
+    def _patterns(self) -> _Patterns:
+        return _patterns_of(self.settings)
 
 
-def view_of(settings: Settings, session: Session, holds: Holds | None = None) -> View:
-    """Return a transaction as jobs use it. Parameters: holds, those of the settings, if they were
-    made."""
-    holds = holds or Holds(settings.drain.hold_patterns)
-    late_ns = int(settings.bucket.late_seconds * clock.NS)
-    return View(session, Paths(session, holds, settings.bucket.prefix), late_ns)
+class _Patterns(NamedTuple):
+    """What the settings say of paths."""
+
+    holds: Holds
+    acknowledge: Acknowledge
+
+
+def _patterns_of(settings: Settings) -> _Patterns:
+    patterns = settings.drain.hold_patterns
+    return _Patterns(Holds(patterns), Acknowledge(settings.acknowledge.rule, patterns))
+
+
+def view_of(settings: Settings, session: Session, patterns: _Patterns | None = None) -> View:
+    """Return a transaction as jobs use it. Parameters: patterns, those of the settings, if they
+    were made."""
+    holds, acknowledge = patterns or _patterns_of(settings)
+    paths = Paths(session, holds, settings.bucket.prefix)
+    precedence = Precedence(session, paths, DataFiles(settings.files_dir), acknowledge)
+    return View(session, paths, precedence, int(settings.bucket.late_seconds * clock.NS))

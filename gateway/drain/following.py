@@ -17,7 +17,7 @@ from gateway.drain.admission.retries import needs_person
 from gateway.drain.below import Below
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of, is_unfinished
-from gateway.drain.queue import NEWEST, NOT_WAITED_FOR, PAGE, Reasons, page
+from gateway.drain.queue import NEWEST, PAGE, Reasons, page
 from gateway.types import Kind
 
 
@@ -95,7 +95,7 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
             after: tuple[int, int] | None = NEWEST
             while after is not None:
                 found, after = page(view, after, top, context.settings.drain_ahead_ns)
-                if any(entry.state not in NOT_WAITED_FOR for entry in found):
+                if any(entry.is_waited_for for entry in found):
                     return False
     return True
 
@@ -127,6 +127,9 @@ def _file(view: View, ino: int, reasons: Reasons) -> Renamed | None:
     if file is None or place is None or file.is_dirty:
         return None
     if not is_unfinished(view.session, view.paths, ino):
+        return None
+    wait = view.precedence.wait_of(file)
+    if wait is not None and not wait.is_under_way:
         return None
     failure = reasons.of(ino, view.paths.key_of(ino))
     is_stuck = needs_person(failure.tries, failure.error)

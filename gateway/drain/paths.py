@@ -2,7 +2,8 @@
 
 An inode's key is the key of its first name, in order of cookies, that is not held. A name is held
 if a hold pattern matches anywhere on its path, or a person or retention holds the file or a
-directory above it.
+directory above it. A pattern does not hold the directory of a run: one that has checkpoints in
+directories of their own, and no step in its own name.
 So a file with only temporary names has no key, and two inodes never have the same key.
 """
 
@@ -12,16 +13,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from sqlalchemy import select
+
+from gateway import naming
 from gateway.db import statements as sql
-from gateway.db.compiled import Session, rows_of
+from gateway.db.compiled import Session, Statement, b, rows_of
 from gateway.db.models import RESERVED_INO, ROOT_INO, TRASH_INO
+from gateway.db.statements import checkpoint
 from gateway.drain import statements as own
 from gateway.drain.rows import File, Intent, Object
 from gateway.holds import Holds
 from gateway.namespace.lookup import way_up
 from gateway.objectstore import keys
 from gateway.released import Releases
-from gateway.types import Kind
+from gateway.types import Extent, Kind
+
+Parts = tuple[bytes, ...]
+_STEPS = (
+    select(checkpoint.c.ino)
+    .where(checkpoint.c.extent == int(Extent.TREE), checkpoint.c.step.is_not(None))
+    .limit(1)
+)
+STEP_IN = Statement(_STEPS.where(checkpoint.c.parent == b("parent")))
+STEP_BELOW = Statement(_STEPS.where(checkpoint.c.run >= b("first"), checkpoint.c.run < b("end")))
+"""Selects a checkpoint of a run below a directory."""
 
 
 class Place(NamedTuple):
@@ -33,6 +48,8 @@ class Place(NamedTuple):
     bumped: bool = False
     request_id: str | None = None
     """The request of the admin API by which a person bumped it, or a directory above."""
+    is_ordered: bool = False
+    """Whether a person or retention holds it."""
 
     @property
     def is_trashed(self) -> bool:
@@ -57,6 +74,8 @@ class Paths:
         self._shortened: dict[int, dict[str, int]] = {}
         self._names: dict[int, list[tuple[int, bytes]]] = {}
         self._entries: dict[tuple[int, bytes], int | None] = {}
+        self.temporary: dict[int, bool] = {}
+        """The inodes on paths that a pattern matches, and whether it holds them."""
 
     def read_names(self, inos: Iterable[int]) -> None:
         """Read the names of many files with one query. Their keys then need no queries of their
@@ -81,7 +100,7 @@ class Paths:
         if not self._places:
             held = self._overrides.get(ROOT_INO)
             request = self._requests.get(ROOT_INO)
-            self._places[ROOT_INO] = Place((), held is True, held is False, request)
+            self._places[ROOT_INO] = Place((), held is True, held is False, request, held is True)
             self._places[RESERVED_INO] = Place((keys.RESERVED,), held=False)
             # What is in the trash is not sent, and its objects stay where they are.
             self._places[TRASH_INO] = Place(keys.TRASH, held=True)
@@ -97,12 +116,26 @@ class Paths:
         for at, name in reversed(below):
             if found is not None:
                 said = self._overrides.get(at)
-                held = found.held or said is True or self._holds.holds(found.parts, name)
+                is_ordered = found.is_ordered or said is True
+                held = found.held or is_ordered or self._is_temporary(at, found.parts, name)
                 bumped = found.bumped or said is False
                 request = self._requests.get(at, found.request_id)
-                found = Place((*found.parts, name), held, bumped, request)
+                found = Place((*found.parts, name), held, bumped, request, is_ordered)
             self._places[at] = found
         return found
+
+    def _is_temporary(self, ino: int, above: Parts, name: bytes) -> bool:
+        """Return whether a hold pattern holds an inode: half a save, and not a run. Parameters:
+        above, the path of its directory; name."""
+        if not self._holds.holds(above, name):
+            return False
+        if ino not in self.temporary:
+            path = b"/".join((*above, name))
+            self.temporary[ino] = naming.is_half_save(name) or not (
+                self._session.one(STEP_IN, parent=ino)
+                or self._session.one(STEP_BELOW, first=path + b"/", end=path + b"0")
+            )
+        return self.temporary[ino]
 
     def _way_up(self, ino: int) -> Iterator[tuple[int, int, bytes]]:
         """Yield the same as ``way_up``, without a query for an inode whose names were read."""
@@ -144,8 +177,8 @@ class Paths:
 
     def key_of(self, ino: int) -> str | None:
         """Return the key of a file, or None if it has no name, or only names that are held."""
-        parts = self._parts_of(ino)
-        return None if parts is None else self._keys.key_of(parts)
+        home = self.home_of(ino)
+        return None if home is None else self._keys.key_of(home[1])
 
     def key_in_trash(self, ino: int) -> str | None:
         """Return the key at which the object of a file in the trash gives way to another file, or
@@ -157,17 +190,23 @@ class Paths:
 
     def rest_of(self, ino: int) -> str:
         """Return the part of a file's path that its key does not contain. Mostly it is empty."""
-        parts = self._parts_of(ino)
-        return "" if parts is None else self._keys.rest_of(parts)
+        home = self.home_of(ino)
+        return "" if home is None else self._keys.rest_of(home[1])
 
-    def _parts_of(self, ino: int) -> tuple[bytes, ...] | None:
+    def home_of(self, ino: int) -> tuple[int, Parts] | None:
+        """Return the directory and the path of the name that gives a file its key, or None."""
         if self._overrides.get(ino):
             return None
         for parent, name in self._names_of(ino):
             place = self.place(parent)
             if place is not None and not place.held and not self._holds.holds(place.parts, name):
-                return (*place.parts, name)
+                return parent, (*place.parts, name)
         return None
+
+    def is_held_by_order(self, ino: int) -> bool:
+        """Return whether a person or retention holds a file, or a directory above it."""
+        places = (self.place(parent) for parent, _name in self._names_of(ino))
+        return self._overrides.get(ino) is True or any(one and one.is_ordered for one in places)
 
     def _names_of(self, ino: int) -> list[tuple[int, bytes]]:
         if (found := self._names.get(ino)) is not None:

@@ -67,6 +67,8 @@ class State(StrEnum):
     """It was closed less than the time to settle ago."""
     OPEN = "open"
     """It waits until its last writer closes it."""
+    BEHIND = "behind"
+    """It names others, and is sent after them."""
     HELD = "held"
     """It waits for a final name, or for the person who holds it."""
     DAMAGED = "damaged"
@@ -74,7 +76,8 @@ class State(StrEnum):
 
 
 NOT_WAITED_FOR = (State.HELD, State.OPEN)
-"""The states of files for which nothing says when they will be ready."""
+"""The states of files for which nothing says when they will be ready. A file behind others is one
+if nothing says when they will be."""
 
 
 class Entry(NamedTuple):
@@ -95,6 +98,10 @@ class Entry(NamedTuple):
     key: str | None
     is_stuck: bool
     """Whether it needs a person."""
+    waits_for: str | None = None
+    """What it is behind."""
+    is_waited_for: bool = True
+    """Whether the drain will send it without anything that a client or person must do first."""
 
 
 class Said(NamedTuple):
@@ -190,6 +197,7 @@ def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | 
     if place is None or (place.is_trashed and key is None):
         return None
     failure = reasons.of(file.ino, key)
+    wait = None
     damage = reasons.damaged.get(file.ino)
     if damage is not None:
         state = State.DAMAGED
@@ -199,6 +207,8 @@ def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | 
         state = State.OPEN
     elif clock.is_ahead(file.drain_after_ns, reasons.ahead_ns):
         state = State.SETTLING
+    elif (wait := view.precedence.wait_of(file)) is not None:
+        state = State.BEHIND
     elif failure.tries:
         state = State.FAILING
     else:
@@ -215,6 +225,8 @@ def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | 
         failure.next_ns,
         key,
         damage is not None or needs_person(failure.tries, failure.error),
+        None if wait is None else wait.reason,
+        state not in NOT_WAITED_FOR and (wait is None or wait.is_under_way),
     )
 
 

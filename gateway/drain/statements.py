@@ -110,6 +110,7 @@ _DIRTY = (
     inode.c.drain_after_ns,
     _of_first_name(dirent.c.parent),
     _of_first_name(dirent.c.name),
+    inode.c.size,
 )
 DIRTY = Statement(
     select(*_DIRTY)
@@ -120,7 +121,8 @@ DIRTY = Statement(
     .order_by(inode.c.drain_after_ns, inode.c.ino)
     .limit(b("most"))
 )
-"""Selects inode, time of the seal, and directory and name of the first name, the oldest first."""
+"""Selects inode, time of the seal, directory and name of the first name, and size, the oldest
+first."""
 _NUMBERS = given_numbers("inos")
 DIRTY_OF = Statement(
     select(*_DIRTY)

@@ -319,6 +319,7 @@ class Drain:
             "answers": self._pace.answers(),
             "waiting_files": len(self._survey),
             "oldest_sealed_ns": oldest_ns,
+            "held": self._survey.held.shown(),
             "restless_files": self._snapshots.restless(),
             "requests_at_once": self._pace.places,
         }

@@ -32,6 +32,7 @@ LIBRARIES = {
     "gateway.namespace",
     "gateway.objectstore",
     "gateway.holds",
+    "gateway.naming",
     "gateway.storageclasses",
     "gateway.released",
 }
@@ -43,6 +44,8 @@ DRAIN_BASE = {
         "statements",
         "metadata",
         "paths",
+        "precedence",
+        "lacking",
         "below",
         "context",
         "job",
@@ -123,6 +126,7 @@ ALLOWED = {
         "gateway.services", "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
+    "gateway.naming": set[str](),
     "gateway.storageclasses": set[str](),
     "gateway.released": {"gateway.db", "gateway.objectstore"},
     "gateway.interrupt": set[str](),
@@ -186,7 +190,10 @@ ALLOWED = {
         for room, below in DRAIN_ROOMS.items()
     },
     **{
-        name: {*LIBRARIES, *DRAIN_BASE, "gateway.drain.admission", "gateway.logs"}
+        name: {
+            *LIBRARIES, *DRAIN_BASE, "gateway.drain.admission", "gateway.logs", "gateway.text",
+            "gateway.checkpoints.facts",
+        }
         for name in DRAIN_BASE
     },
     "gateway.drain": {"gateway"},

@@ -88,7 +88,7 @@ class Snapshots:
         if now < one.due_at or not self._has_news(context, view, file, one):
             return None
         key = view.paths.key_of(file.ino)
-        if key is None:
+        if key is None or view.precedence.wait_of(file) is not None:
             return None
         return make_way(context, view, file.ino, key) or Job(
             JobId(Work.SNAPSHOT, file.ino, key),

@@ -5,7 +5,8 @@ looks at what is new, which is all that can have become eligible:
 
 - files whose time to settle is over, by age;
 - files that the journal names: renamed, released by a person, dirty again;
-- files that it handed out, until they are in the bucket: their job may have failed, or waited.
+- files that it handed out, until they are in the bucket: their job may have failed, or waited;
+- files that wait for others (``behind.py``), when those have changed.
 
 Everything is read again when the journal names a directory whose files have other paths now, which
 takes at most a tenth of the time. It is also read again when the journal was not kept for this
@@ -28,12 +29,14 @@ from gateway.db.compiled import numbers_of
 from gateway.db.journal import BELOW, CHANGED, STORED, Lost, Reader
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work
+from gateway.drain.job import Batch, Job, JobId, Page
+from gateway.drain.plan import uploads
+from gateway.drain.plan.behind import Behind
 from gateway.drain.plan.complete import Complete
+from gateway.drain.plan.held import Held
 from gateway.drain.plan.order import Order
 from gateway.drain.plan.rest import rest_seconds, spent_seconds
-from gateway.drain.plan.sweeps import make_way
-from gateway.drain.send import intent, upload
+from gateway.drain.send import intent
 
 log = logging.getLogger("drain")
 
@@ -81,6 +84,8 @@ class Survey:
         self._poll_seconds = poll_seconds
         self._order = Order()
         self._complete = Complete()
+        self._behind = Behind()
+        self.held = Held()
         self._fresh: Order | None = None
         """The order that an unfinished reading of everything fills, or None."""
         self._at = _START
@@ -114,6 +119,7 @@ class Survey:
         """Read everything again, now, and follow the journal from now on."""
         self._full_at = self._rest_until = 0.0
         self._fresh = self._reader = None
+        self._behind.clear()
 
     def plan(self, context: Context, _after: int | str | None) -> Page:
         """Plan the next uploads, or what stands in their way."""
@@ -197,6 +203,7 @@ class Survey:
             self._full_at = clock.monotonic_seconds() + EVERYTHING_SECONDS
             self._spent_seconds = 0.0
             self._stranded_at = (now_ns + ahead_ns, 0)
+            self.held.begin()
         is_stranded = self._fresh is not None and self._stranded_at is not None
         after_ns, after_ino = self._stranded_at or self._at if is_stranded else self._at
         rows = view.session.all(
@@ -218,6 +225,7 @@ class Survey:
         if len(rows) < SCAN_PAGE and self._fresh is not None:
             self._order, self._fresh = self._fresh, None
             self._order.put_first(self._complete.places(view))
+            self.held.end()
             rest = rest_seconds(self._spent_seconds, self._poll_seconds)
             self._rest_until = clock.monotonic_seconds() + rest
             self._full_at = max(self._full_at, self._rest_until)
@@ -226,7 +234,8 @@ class Survey:
         """Look at what the journal names next. Returns False if there is more of it. Raises
         Lost."""
         touched = reader.read(view.session, SCAN_PAGE)
-        self._look(view, {one.ino for one in touched if one.what & (CHANGED | STORED)}, ahead_ns)
+        inos = {one.ino for one in touched if one.what & (CHANGED | STORED)}
+        self._look(view, inos | self._behind.of(inos), ahead_ns)
         if any(one.what & BELOW for one in touched):
             # This also holds during such a reading: it may have passed files that are eligible only
             # now.
@@ -243,7 +252,10 @@ class Survey:
             del self._out[ino]
         busy = set(filter(self._skip, inos))
         self._out.update(dict.fromkeys(busy))
-        self._look(view, set(inos) - busy, ahead_ns, is_again=True)
+        due = self._behind.due(view.session)
+        self._look(view, {*inos, *due} - busy, ahead_ns, is_again=True)
+        if self.held.is_released(view):
+            self._full_at = self._rest_until
         self._look_for_oldest(view, now_ns)
         if self._order:
             self._order.put_first(self._complete.places(view))
@@ -253,6 +265,8 @@ class Survey:
         are deleted, open, or in the bucket, and the journal names them when that changes."""
         if not inos:
             return
+        self._behind.discard(inos)
+        self.held.discard(inos)
         rows = view.session.all(own.DIRTY_OF, inos=numbers_of(inos))
         orders = [self._order] if self._fresh is None else [self._order, self._fresh]
         for ino in inos.difference(row[0] for row in rows):
@@ -274,11 +288,12 @@ class Survey:
 
         Parameters: rows, of DIRTY; is_again, whether they were taken before.
         """
-        for ino, sealed_ns, directory, name in rows:
+        for ino, sealed_ns, directory, name, size in rows:
             place = None if directory is None else view.paths.place(directory)
-            if place is None:
+            if place is None or ino in self._behind:
                 continue
             if view.paths.is_held(ino, place, name) and view.paths.key_of(ino) is None:
+                self.held.add(view, ino, sealed_ns, size)
                 continue
             self._oldest_at = min(self._oldest_at, (sealed_ns, ino - 1))
             top = place.parts[0] if place.parts else b""
@@ -312,7 +327,7 @@ class Survey:
 
     def _jobs(self, context: Context, view: View) -> list[Job]:
         jobs: list[Job] = []
-        batches = defaultdict[str | None, Batch](partial(_batch, context))
+        batches = defaultdict[str | None, Batch](partial(uploads.batch_of, context))
         total_bytes, picked = 0, 0
         while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE and picked < PICKED_AT_ONCE:
             inos = self._order.take(TAKEN_AT_ONCE, self._is_skipped)
@@ -325,10 +340,18 @@ class Survey:
             found = intent.standings(view, keys.items())
             for ino in inos:
                 standing = found.get(ino)
-                if standing is None or not _is_eligible(context, standing):
+                if standing is None or not uploads.is_eligible(context, standing):
                     continue
-                request = view.paths.request_of(ino) or self._request_of(_id(ino, keys[ino]))
-                jobs.append(_job(context, view, standing, keys[ino], batches[request], request))
+                if (wait := view.precedence.wait_of(standing.file)) is not None:
+                    self._behind.add(view.session, ino, wait.on)
+                    del self._out[ino]
+                    continue
+                request = view.paths.request_of(ino) or self._request_of(
+                    uploads.id_of(ino, keys[ino])
+                )
+                jobs.append(
+                    uploads.job_of(context, view, standing, keys[ino], batches[request], request)
+                )
                 total_bytes += standing.file.size
         return jobs
 
@@ -337,46 +360,3 @@ class Survey:
         if is_skipped:
             self._out[ino] = None
         return is_skipped
-
-
-def _is_eligible(context: Context, standing: intent.Standing) -> bool:
-    file = standing.file
-    return (
-        file.is_dirty
-        and not file.write_open
-        and standing.is_whole
-        and not clock.is_ahead(file.drain_after_ns, context.settings.drain_ahead_ns)
-    )
-
-
-def _batch(context: Context) -> Batch:
-    return Batch(partial(upload.upload_many, context), upload.BATCH_FILES, upload.BATCH_BYTES)
-
-
-def _id(ino: int, key: str) -> JobId:
-    return JobId(Work.UPLOAD, ino, key)
-
-
-def _job(
-    context: Context,
-    view: View,
-    standing: intent.Standing,
-    key: str,
-    batch: Batch,
-    request_id: str | None,
-) -> Job:
-    """Return the upload of a file, or what must happen before it."""
-    file = standing.file
-    job = Job(
-        _id(file.ino, key),
-        Lane.UPLOAD,
-        frozenset((file.ino, key)),
-        partial(upload.upload, context, file, key),
-        batch if file.size <= upload.SMALL_BYTES else None,
-        (file, key),
-        file.size,
-        request_id,
-    )
-    if standing.occupant in (None, file.ino):
-        return job
-    return make_way(context, view, file.ino, key) or job

@@ -64,6 +64,8 @@ def send(
     body = source.read(data, planned.size) if whole else b""
     if whole and not _is_as_sealed(context, planned, key, expected, body):
         return Outcome.OUTDATED
+    if _waiting(context, [(planned, body if whole else None)]):
+        return Outcome.OUTDATED
     with context.writing() as view:
         started = intent.intend(view, [(planned, key)], snapshot_ns).get(planned.ino)
     if started is None or context.stop.is_set():
@@ -106,6 +108,8 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
                 bodies[index] = body
         except (DataFileError, OSError) as exc:
             results[index] = exc
+    waiting = _waiting(context, [(planned[at][0], body) for at, body in bodies.items()])
+    bodies = {at: body for at, body in bodies.items() if planned[at][0].ino not in waiting}
     if not bodies:
         return results
     with context.writing() as view:
@@ -134,6 +138,16 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
             intent.forget(view, unsent)
         _tell(lines)
     return results
+
+
+def _waiting(context: Context, files: Sequence[tuple[File, bytes | None]]) -> set[int]:
+    """Return the files that must wait for others, by the bytes that are about to be sent: what a
+    plan has judged may be old. Parameters: files, each with its bytes, if they are in memory."""
+    if not files:
+        return set()
+    with context.reading() as view:
+        view.paths.read_names(file.ino for file, _body in files)
+        return {file.ino for file, body in files if view.precedence.wait_of(file, body)}
 
 
 def _tell(lines: Sequence[str]) -> None:

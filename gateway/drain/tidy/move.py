@@ -285,8 +285,8 @@ def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[
     """Return the moves that bring objects nearer to their keys, each of another inode.
 
     An object gets no move if it is there already, or if the name of its file is held, or if its
-    file is dirty: the coming upload moves it. Of two files that swapped names only one has to make
-    way.
+    file waits for others, or if its file is dirty: the coming upload moves it. Of two files that
+    swapped names only one has to make way.
     """
     targets = {
         stored.ino: key
@@ -297,7 +297,7 @@ def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[
     planned: dict[int, Move] = {}
     for stored in objects:
         standing = found.get(stored.ino)
-        if standing is None or stored.ino in planned or not _may_move(standing.file):
+        if standing is None or stored.ino in planned or not _may_move(view, standing.file):
             continue
         target = targets[stored.ino]
         occupant = None if standing.occupant is None else object_at(view.session, target)
@@ -325,15 +325,15 @@ def _waiting_key(context: Context, view: View, ino: int) -> str:
 
 def _destination(view: View, stored: Object, file: File | None) -> str | None:
     key = view.paths.key_of(stored.ino)
-    if key in (None, stored.key) or file is None or not _may_move(file):
+    if key in (None, stored.key) or file is None or not _may_move(view, file):
         return None
     return key
 
 
-def _may_move(file: File) -> bool:
+def _may_move(view: View, file: File) -> bool:
     """Return whether the object of a file moves: a new version that is to be sent replaces it
-    instead."""
-    return not file.is_dirty and not file.write_open
+    instead, and what names others moves after them."""
+    return not file.is_dirty and not file.write_open and view.precedence.wait_of(file) is None
 
 
 def _standing(view: View, planned: Move) -> intent.Standing | None:
