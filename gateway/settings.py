@@ -76,6 +76,22 @@ class SpaceSettings:
 
 
 LATE_FACTOR = 3
+_ANY, _UPPER = "[0-9A-Za-z]", "[0-9A-Z]"
+HOLD_PATTERNS = (
+    *("*.tmp", "*.tmp.*[0-9]*", ".tmp*", "*.partial", "*.incomplete"),
+    # Checkpoints that get another name when they are whole: Trainer, NeMo, Orbax, flax.
+    *(f"tmp[-_]{what}*" for what in ("checkpoint", "ckpt", "step", "global_step", "iter", "epoch")),
+    *("tmp[-_][0-9]*", "*-unfinished", "*.orbax-checkpoint-tmp*", "checkpoint_tmp"),
+    *(f"tmp[-_]*.{end}" for end in ("pt", "ckpt", "bin", "safetensors")),
+    # Files of TensorFlow and TensorStore.
+    *("*.tempstate*", "checkpoint.tmp*", "*_temp/part-*", "*_temp_*/part-*", "*.__lock"),
+    *(".nfs*", ".~tmp~", ".rsync-partial"),
+    # rsync's temporary of a name: .name.XXXXXX. A name that ends in a lower-case word is another.
+    *(f".?*.{_ANY * at}{_UPPER}{_ANY * (5 - at)}" for at in range(6)),
+    *("*.swp", ".*.sw[a-o]"),
+)
+"""The names that frameworks and tools use until a file or directory is whole. None matches the
+directory of a run by chance, as ``tmp_trainer``, the default of Hugging Face."""
 
 
 @dataclass(frozen=True)
@@ -142,20 +158,9 @@ class DrainSettings:
     )
     hold_patterns: tuple[str, ...] = _key(
         "Names (files or directories, shell patterns) that are not drained while so named. A\n"
-        'pattern with a slash is matched with the whole path below the export: "scratch/*".',
-        (
-            "*.tmp",
-            "*.tmp.*",
-            ".tmp*",
-            "tmp-*",
-            "tmp_*",
-            ".nfs*",
-            "*.partial",
-            "*.incomplete",
-            "*-unfinished",
-            "*.orbax-checkpoint-tmp*",
-            "*.swp",
-        ),
+        'pattern with a slash is matched with the whole path below the export: "scratch/*".\n'
+        "The directory of a run is drained whatever its name, once it has a checkpoint.",
+        HOLD_PATTERNS,
     )
     workers: int = _key("Files uploaded at the same time.", 4, checks.between(1, 64))
     part_bytes: int = _key(

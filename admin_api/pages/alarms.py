@@ -111,6 +111,16 @@ def _files(facts: Mapping[str, Any]) -> Iterator[Alarm]:
         first = facts["stuck"]["first"][0]
         many = "1 file does" if count == 1 else f"{count:,} files do"
         yield Alarm("bad", f"{many} not get into the bucket", f"{first['path']}: {first['reason']}")
+    if count := (held := facts["held"])["files"]:
+        many = (
+            "1 file has a temporary name" if count == 1 else f"{count:,} files have temporary names"
+        )
+        first = held["first"][0]["path"] if held["first"] else "spillway queue list names them"
+        yield Alarm(
+            "bad",
+            f"{many}: held by a pattern for longer than an hour, {size(held['bytes'])}",
+            f"{first}: rename or delete what is left over, or correct drain.hold_patterns.",
+        )
     for one in cached.damaged(facts["cache"])[:1]:
         yield Alarm(
             "bad",

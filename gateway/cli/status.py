@@ -70,6 +70,11 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "stuck", f"{one['path']}: {one['reason']}"
     if (more := facts["stuck"]["files"] - len(facts["stuck"]["first"])) > 0:
         yield "stuck", f"and {more} more: spillway queue"
+    if (held := facts["held"])["files"]:
+        first = held["first"][0] if held["first"] else None
+        named = "" if first is None else f", as {first['path']} ({duration(first['age_seconds'])})"
+        count = _counted(held["files"], "file", held["bytes"])
+        yield "held", f"{count} HELD by drain.hold_patterns for over an hour{named}"
     yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
     if (unsettled := facts["unsettled"])["objects"]:
         yield "unsettled", _unsettled_text(**unsettled)

@@ -14,6 +14,7 @@ DISK_SLOW = "disk_slow"
 DISK_FULL = "disk_full"
 FILES_STUCK = "files_stuck"
 FILES_DAMAGED = "files_damaged"
+NAMES_HELD = "names_held"
 RPO_EXCEEDED = "rpo_exceeded"
 DELETIONS_WAIT = "deletions_wait"
 CLOCK_AHEAD = "clock_ahead"
@@ -36,6 +37,7 @@ def of(facts: Mapping[str, Any]) -> dict[str, int]:
         DISK_FULL: int(level == "full"),
         FILES_STUCK: facts["stuck"]["files"],
         FILES_DAMAGED: len(cached.damaged(facts["cache"])),
+        NAMES_HELD: facts["held"]["files"],
         RPO_EXCEEDED: facts["catalogue"]["alarms"],
         DELETIONS_WAIT: (facts["retention"]["asked"] or {}).get("checkpoints", 0),
         CLOCK_AHEAD: int(facts["retention"]["clock_ahead_seconds"] > 0),

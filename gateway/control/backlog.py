@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -70,6 +70,16 @@ class Stuck(NamedTuple):
     """Reason, with what to do."""
 
 
+class Held(NamedTuple):
+    """A file with bytes whose name a hold pattern matches for long."""
+
+    path: str
+    """Path as clients see it."""
+    age_seconds: float
+    """Time since it was closed."""
+    size_bytes: int
+
+
 class Unsettled(NamedTuple):
     """The objects of files whose request got no answer, so the store may still carry it out. These
     files are not durable until the drain has looked at their keys once more."""
@@ -132,6 +142,24 @@ def measure(settings: Settings, session: Session) -> Backlog:
         oldest=found,
         stuck=_stuck(session, export),
     )
+
+
+def held(settings: Settings, session: Session, drain: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what hold patterns keep from the bucket for long, the oldest first. The drain counts
+    it, since it reads all names from time to time. Parameters: drain, its report, or None if it
+    does not run."""
+    found = (drain or {}).get("held") or {"files": 0, "bytes": 0, "first": []}
+    now_ns = clock.now_ns()
+    first = [
+        Held(
+            path_in_export(session, one["ino"], settings.nfs.export),
+            max(0.0, (now_ns - one["sealed_ns"]) / clock.NS),
+            one["bytes"],
+        )._asdict()
+        for one in found["first"]
+        if file_of(session, one["ino"]) is not None
+    ]
+    return {"files": found["files"], "bytes": found["bytes"], "first": first}
 
 
 def _unsettled(session: Session, now_ns: int) -> Unsettled:

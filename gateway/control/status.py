@@ -44,7 +44,10 @@ def gather(settings: Settings) -> dict[str, Any]:
 def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
     """Return the facts that are had at once. ``bucket`` is only what is configured: the drain's
     report says whether the bucket answers. Raises UserError."""
+    drain = _drain(settings)
+    drains = drain if drain is not None and drain["alive"] else None
     with reading(database) as session:
+        held = backlog.held(settings, session, drains)
         waiting = backlog.measure(settings, session)
         cache = cached.gather(settings, session)
         catalogue = checkpoints.gather(settings, session)
@@ -53,13 +56,13 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
         trashed = trash.summary(Trash(settings, database))
     oldest = waiting.oldest
     processes = _processes(settings)
-    drain = _drain(settings)
     alive = all(entry["alive"] for entry in processes.values()) and serves(processes)
     # Credentials that may list but not write pass a probe. Only the drain notices.
-    refused = drain is not None and drain["alive"] and part(drain, "bucket")["state"] == "refused"
+    refused = drains is not None and part(drains, "bucket")["state"] == "refused"
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
     is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
+    is_well = is_well and not held["files"]
     return {
         "healthy": alive and is_well and not catalogue["alarms"],
         "config": str(settings.source),
@@ -78,6 +81,7 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
             "files": len(waiting.stuck),
             "first": [one._asdict() for one in waiting.stuck[:STUCK_SHOWN]],
         },
+        "held": held,
         "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
         "unsettled": waiting.unsettled._asdict(),
         "cache": cache,

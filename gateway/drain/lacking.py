@@ -187,7 +187,7 @@ class Lacking:
             return None
         why = "open" if row.write_open else "damaged" if row.damaged is not None else ""
         if self._paths.key_of(row.ino) is None:
-            # What a pattern holds and nobody writes is no part of what is named.
+            # What a pattern holds and no client writes is no part of what is named.
             if not row.write_open and not self._paths.is_held_by_order(row.ino):
                 return None
             why = why or "held"

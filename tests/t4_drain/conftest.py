@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ceph import ON_CEPH, CephServer
+from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
 from tests.support.verifier import Verifier
@@ -97,6 +98,15 @@ def site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
 def rclone_site(rclone: RcloneServer, make_site: MakeSite) -> Site:
     """Make a gateway on rclone, for tests in which the kind of server makes no difference."""
     return make_site(rclone)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def each_site(request: pytest.FixtureRequest, rclone: RcloneServer, make_site: MakeSite) -> Site:
+    """A gateway on each engine."""
+    if request.param == "sqlite":
+        return make_site(rclone)
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    return make_site(rclone, database_url=postgres.create_database())
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ KEPT = 4096
 """The files that are known one by one, the oldest. Of others there is a count, which is right when
 everything was read."""
 SHOWN = 5
+"""The files that the report names."""
 DIRECTORIES_AT_ONCE = 64
 DIRECTORIES_KEPT = 4096
 

@@ -1,0 +1,131 @@
+"""Checkpoints whose files name each other, and looks at what a bucket has of them."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gateway.checkpoints.follower import Follower
+from gateway.control.queue import opened
+from gateway.db.engine import Database
+from gateway.drain import queue
+from gateway.drain.context import View
+from gateway.drain.paths import file_of
+from gateway.drain.rows import File
+from tests.support.s3proxy import Act, Request
+from tests.support.waiting import until
+from tests.t4_drain.site import PREFIX, Site
+
+RANKS = range(3)
+
+
+WRITTEN = {
+    f"run/step-{step}/{name}"
+    for step in (10, 20)
+    for name in (
+        *(".metadata", "trainer_state.json", "weights/.metadata", "weights/__0_0.distcp"),
+        *(f"__{rank}_0.distcp" for rank in RANKS),
+    )
+}
+
+
+@contextmanager
+def catalogue(site: Site) -> Iterator[None]:
+    """Keep the catalogue up to date meanwhile."""
+    database = Database(site.settings.database_url)
+    stop = threading.Event()
+    follower = Follower(site.settings, database, stop)
+
+    def follow() -> None:
+        while not stop.is_set():
+            if follower.step():
+                stop.wait(0.05)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        database.close()
+
+
+def shards(path: str) -> list[str]:
+    return [f"{path}/__{rank}_0.distcp" for rank in RANKS]
+
+
+def save(site: Site, path: str) -> None:
+    """Write a checkpoint in the worst order: what names others first."""
+    for name in (".metadata", "weights/.metadata", "trainer_state.json"):
+        site.write(f"{path}/{name}", b"{}")
+    for shard in [*shards(path), f"{path}/weights/__0_0.distcp"]:
+        site.write(shard, b"x")
+
+
+def sent(site: Site) -> list[str]:
+    return [request.key.removeprefix(f"{PREFIX}/") for request in site.proxy.operations("PUT")]
+
+
+def waiting(site: Site) -> dict[str, queue.Entry]:
+    with opened(site.settings) as context:
+        found = list(queue.entries(context))
+    return {b"/".join(one.path).decode(): one for one in found}
+
+
+def files(view: View, *inos: int) -> list[File]:
+    return [found for ino in inos if (found := file_of(view.session, ino)) is not None]
+
+
+def require_whole(site: Site) -> None:
+    """Require that all that something in the bucket names is there too."""
+    found = site.objects()
+    for path in (path for path in found if path.endswith(".metadata")):
+        directory = path.rpartition("/")[0]
+        named = {path for path in WRITTEN if path.startswith(f"{directory}/")}
+        assert {one for one in named if one.endswith(".distcp")} <= found.keys(), sorted(found)
+    for path in (path for path in found if path.endswith("trainer_state.json")):
+        assert f"{path.rpartition('/')[0]}/weights/.metadata" in found, sorted(found)
+    if (tracker := found.get("run/latest")) is not None:
+        named = {path for path in WRITTEN if path.startswith(f"run/{tracker.decode()}/")}
+        assert named <= found.keys(), sorted(found)
+
+
+@contextmanager
+def watched(site: Site) -> Iterator[None]:
+    """Look at the bucket after each request that changed it."""
+    wrong: list[AssertionError] = []
+
+    def look(request: Request) -> None:
+        if request.method in ("PUT", "POST", "DELETE"):
+            try:
+                require_whole(site)
+            except AssertionError as exc:
+                wrong.append(exc)
+
+    site.proxy.on_applied = look
+    yield
+    site.proxy.on_applied = None
+    assert wrong == []
+
+
+def drain(site: Site) -> None:
+    """Run the drain until the bucket has everything."""
+    with site.draining():
+        until(lambda: waiting(site) == {} and site.is_clean(), "the bucket has everything")
+
+
+def kill_at(site: Site, number: int) -> None:
+    """Kill the drain when it was not told yet that its so-manieth upload was done."""
+    count = itertools.count(1)
+
+    def is_reached(request: Request) -> bool:
+        return request.operation == "PUT" and next(count) >= number
+
+    held = site.proxy.inject(is_reached, Act.HOLD_ANSWER, times=100)
+    with site.process() as process:
+        until(lambda: held.arrived.is_set() or site.is_clean(), "an upload, or the end")
+        site.kill(process)
+    held.discard()
